@@ -1,0 +1,34 @@
+"""Image captioning with visual attention, after Xu et al. 2015, "Show, Attend and Tell".
+
+    import caption
+
+    captioner = caption.load("model.ckpt")
+    result = captioner.describe("photo.jpg")
+    print(result)          # the sentence
+    result.plot()          # where it looked for every word
+
+Names are imported when they are first used: `import caption` alone does not load torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner as Captioner
+    from caption.checkpoint import load as load
+    from caption.result import Caption as Caption
+
+_HOMES = {"load": "caption.checkpoint", "Captioner": "caption.captioner", "Caption": "caption.result"}
+__all__ = ["Caption", "Captioner", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'caption' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
