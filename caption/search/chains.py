@@ -1,0 +1,66 @@
+"""Hypotheses that never compete: each takes its own next word until it ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from caption.search.history import Choice, Endings
+
+
+class Chains:
+    """K independent hypotheses per image; a frontier for `explore`.
+
+    Args:
+        images: B.
+        width: K.
+        end: the end word.
+        choose: (log_probs (B', K, V), rows (B',), time) -> (B', K) int64, the next word of each; time is 0,
+            1, ... What it says of those that have ended, or that no word may follow, does not matter.
+        device: of the log-probabilities to come.
+    """
+
+    def __init__(
+        self,
+        images: int,
+        width: int,
+        end: int,
+        choose: Callable[[Tensor, Tensor, int], Tensor],
+        device: torch.device,
+    ) -> None:
+        self.end = end
+        self.choose = choose
+        self.time = 0
+        # All of these speak of the B images of the whole batch; the rows of a step pick from them.
+        self.running = torch.ones(images, width, dtype=torch.bool, device=device)
+        self.finished = torch.zeros_like(self.running)
+        self.emitted = torch.zeros(images, width, dtype=torch.long, device=device)
+        self.log_probs = torch.zeros(images, width, device=device)
+
+    def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Choice, Tensor]:
+        """Give every running hypothesis its next word. See `Frontier`."""
+        words = self.choose(log_probs, rows, self.time)
+        self.time += 1
+        gained = log_probs.gather(2, words[..., None]).squeeze(2)
+        running = self.running[rows] & (gained > -math.inf)
+        words = words.where(running, self.end)
+        gained = gained.where(running, 0.0)
+        ended = running & (words == self.end)
+        self.log_probs = self.log_probs.to(gained.dtype).index_add(0, rows, gained)
+        self.emitted[rows] += running.long()
+        self.finished[rows] |= ended
+        self.running[rows] = running & ~ended
+        parents = torch.arange(words.shape[1], device=words.device).repeat(len(words), 1)
+        return Choice(parents, words, gained), (running & ~ended).any(dim=1)
+
+    def keep(self, staying: Tensor) -> None:
+        """Nothing to forget: what this holds is indexed by the rows of the whole batch."""
+
+    def endings(self) -> Endings:
+        """The hypotheses, ranked by their log-probabilities."""
+        images, width = self.emitted.shape
+        slots = torch.arange(width, device=self.emitted.device).repeat(images, 1)
+        return Endings(self.emitted, slots, self.log_probs, self.log_probs, self.finished).best(width)

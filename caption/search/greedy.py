@@ -1,0 +1,39 @@
+"""Greedy search: always the most probable next word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from caption.records import State
+from caption.search.base import Hypotheses, Search, Step
+from caption.search.chains import Chains
+from caption.search.loop import device_of, explore, require_length
+
+
+@dataclass(frozen=True)
+class Greedy(Search):
+    """y[t] = argmax p(y | y[1..t-1], image); one hypothesis per image, the one a beam of size 1 finds.
+
+    Args:
+        max_length: largest number of words; the end word counts, so a finished caption has one fewer.
+
+    Raises:
+        UserError: if `max_length` is below 1.
+    """
+
+    max_length: int = 30
+
+    def __post_init__(self) -> None:
+        require_length(self.max_length)
+
+    def __call__(
+        self, step: Step, state: State, images: int, start: int, end: int, forbidden: Sequence[int] = ()
+    ) -> Hypotheses:
+        """Write one caption per image (N = 1). See `Search`."""
+        device = device_of(state)
+        frontier = Chains(images, 1, end, lambda log_probs, rows, time: log_probs.argmax(dim=2), device)
+        words = torch.full((images, 1), start, device=device)
+        return explore(step, state, frontier, words, end, self.max_length, forbidden)

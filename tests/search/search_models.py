@@ -1,0 +1,115 @@
+"""Toy models whose next word depends on every word before it, and what must hold of any search over them."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from caption.records import State
+from caption.search import Hypotheses
+
+START, END = 0, 1
+MODULUS = 9973
+REGIONS = 3
+
+
+class Trace(NamedTuple):
+    """Tells of which image and of which words a step was about."""
+
+    past: Tensor
+    weights: tuple[Tensor, None]
+
+
+class HashModel:
+    """p(next | image, words so far): a row of a random table, found by hashing the image and all the words.
+
+    The state is an integer, so stepping in any batch gives exactly the same numbers as `next_log_probs`.
+    """
+
+    def __init__(self, words: int, seed: int, holes: float = 0.0, dtype: torch.dtype = torch.float64) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        logits = 2 * torch.randn(MODULUS, words, generator=generator, dtype=torch.float64)
+        table = logits.log_softmax(dim=1)
+        table[torch.rand(table.shape, generator=generator) < holes] = -math.inf
+        self.words = words
+        self.table = table.to(dtype)
+        self.rows: list[list[float]] = self.table.double().tolist()
+        self.weights = torch.rand(MODULUS, REGIONS, generator=generator, dtype=torch.float64)
+        self.salts = random.Random(seed).sample(range(MODULUS), 64)
+        self.batches: list[int] = []
+        self.barred: list[int] = []
+
+    def start(self, images: list[int]) -> State:
+        salts = torch.tensor([self.salts[image] for image in images], dtype=torch.long)
+        return State(shared=[salts], carried=(torch.zeros(len(images), 1, dtype=torch.long),), trace=None)
+
+    def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
+        (salts,), (past,) = state.shared, state.carried
+        assert past.shape == words.shape, "carried must follow the hypotheses"
+        assert salts.shape == words.shape[:1], "shared must stay one per image"
+        assert not set(words.flatten().tolist()) & {*self.barred} - {START, END}, (
+            "not even the dead are fed these"
+        )
+        self.batches.append(len(words))
+        past = (past * 31 + words + 7) % MODULUS
+        row = (past + salts[:, None]) % MODULUS
+        return self.table[row], State([salts], (past,), Trace(row, (self.weights[row], None)))
+
+    def row(self, image: int, prefix: list[int]) -> int:
+        past = 0
+        for word in [START, *prefix]:
+            past = (past * 31 + word + 7) % MODULUS
+        return (past + self.salts[image]) % MODULUS
+
+    def next_log_probs(self, image: int, prefix: list[int]) -> list[float]:
+        return self.rows[self.row(image, prefix)]
+
+
+def captions(found: Hypotheses, image: int) -> list[list[int]]:
+    """The words of each hypothesis of an image, without padding."""
+    return [
+        row[:length]
+        for row, length in zip(found.words[image].tolist(), found.lengths[image].tolist(), strict=True)
+    ]
+
+
+def check(
+    found: Hypotheses, model: HashModel, images: list[int], max_length: int, forbidden: list[int]
+) -> None:
+    """Shapes, padding, order; and each hypothesis replayed alone gives its numbers and its trace."""
+    count, candidates, longest = found.words.shape
+    assert count == len(images)
+    assert longest == int(found.lengths.max())
+    assert found.word_log_probs.shape == (count, candidates, longest + 1)
+    assert found.trace.past.shape == (count, candidates, longest)
+    assert found.trace.weights[0].shape == (count, candidates, longest, REGIONS)
+    assert found.trace.weights[1] is None
+    for position, image in enumerate(images):
+        keys = list(zip(found.finished[position].tolist(), found.scores[position].tolist(), strict=True))
+        assert keys == sorted(keys, reverse=True)
+        for place, words in enumerate(captions(found, position)):
+            _check_one(found, (position, place), model, image, words)
+            assert not set(words) & {END, *forbidden}
+            assert len(words) + bool(found.finished[position, place]) <= max_length
+
+
+def _check_one(
+    found: Hypotheses, at: tuple[int, int], model: HashModel, image: int, words: list[int]
+) -> None:
+    emitted = [*words, END] if found.finished[at] else words
+    rows = [model.row(image, emitted[:time]) for time in range(len(emitted))]
+    terms = [model.rows[row][word] for row, word in zip(rows, emitted, strict=True)]
+    longest = found.words.shape[2]
+    assert found.words[at].tolist() == words + [END] * (longest - len(words))
+    assert found.word_log_probs[at].tolist() == terms + [0.0] * (longest + 1 - len(terms))
+    if words or found.finished[at] or found.log_probs[at] > -math.inf:
+        assert float(found.log_probs[at]) == pytest.approx(math.fsum(terms), rel=1e-12, abs=1e-12)
+    assert found.trace.past[at].tolist() == rows[: len(words)] + [0] * (longest - len(words))
+    weights = found.trace.weights[0][at]
+    assert torch.equal(weights[: len(words)], model.weights[rows[: len(words)]])
+    assert not weights[len(words) :].any()

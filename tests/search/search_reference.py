@@ -1,0 +1,103 @@
+"""The searches over plain lists, one image at a time, as slow and as obvious as possible."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+Next = Callable[[list[int]], list[float]]
+
+
+class Found(NamedTuple):
+    words: list[int]
+    log_prob: float
+    score: float
+    finished: bool
+
+
+def allowed(log_probs: list[float], forbidden: Sequence[int]) -> list[tuple[int, float]]:
+    return [
+        (word, log_prob)
+        for word, log_prob in enumerate(log_probs)
+        if word not in forbidden and log_prob > -math.inf
+    ]
+
+
+def greedy(following: Next, end: int, max_length: int, forbidden: Sequence[int]) -> Found:
+    words: list[int] = []
+    total = 0.0
+    for _ in range(max_length):
+        possible = allowed(following(words), forbidden)
+        if not possible:
+            break
+        word, log_prob = max(possible, key=lambda pair: pair[1])
+        total += log_prob
+        if word == end:
+            return Found(words, total, total, True)
+        words = [*words, word]
+    return Found(words, total, total, False)
+
+
+def beam(
+    following: Next,
+    end: int,
+    forbidden: Sequence[int],
+    *,
+    beam_size: int,
+    max_length: int,
+    normalization: float,
+    candidates: int,
+) -> list[Found]:
+    """No early stop: it goes on to `max_length` while anything lives."""
+    live: list[tuple[list[int], float]] = [([], 0.0)]
+    pool: list[Found] = []
+    for length in range(1, max_length + 1):
+        extensions = [
+            ([*words, word], total + log_prob)
+            for words, total in live
+            for word, log_prob in allowed(following(words), forbidden)
+        ]
+        if not extensions:
+            break
+        extensions = sorted(extensions, key=lambda pair: -pair[1])[:beam_size]
+        pool += [Found(w[:-1], p, p / length**normalization, True) for w, p in extensions if w[-1] == end]
+        live = [(w, p) for w, p in extensions if w[-1] != end]
+        if not live:
+            break
+    pool.sort(key=lambda found: -found.score)
+    rest = [Found(w, p, p / max(len(w), 1) ** normalization, False) for w, p in live]
+    rest.sort(key=lambda found: -found.score)
+    return (pool + rest)[:candidates]
+
+
+def exhaustive(following: Next, words: int, end: int, max_length: int, normalization: float) -> list[Found]:
+    """Every finished caption there is, best first."""
+    everything = []
+    inner = [word for word in range(words) if word != end]
+    for length in range(1, max_length + 1):
+        for prefix in itertools.product(inner, repeat=length - 1):
+            emitted = [*prefix, end]
+            total = 0.0
+            for time, word in enumerate(emitted):
+                total += following(emitted[:time])[word]
+            if total > -math.inf:
+                everything.append(Found(list(prefix), total, total / length**normalization, True))
+    return sorted(everything, key=lambda found: -found.score)
+
+
+def truncated(
+    log_probs: list[float], temperature: float, top_k: int | None, top_p: float | None
+) -> list[float]:
+    """The probabilities that sampling draws from."""
+    powers = [math.exp(log_prob / temperature) for log_prob in log_probs]
+    order = sorted(range(len(powers)), key=lambda word: -powers[word])[:top_k]
+    kept: list[int] = []
+    for word in order:
+        if top_p is not None and sum(powers[w] for w in kept) >= top_p * sum(powers[w] for w in order):
+            break
+        kept.append(word)
+    return [
+        power / sum(powers[w] for w in kept) if word in kept else 0.0 for word, power in enumerate(powers)
+    ]

@@ -1,0 +1,283 @@
+"""Beam search: by hand, against a naive one, against enumeration, and where it could fall over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+import search_reference as reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from search_models import END, START, HashModel, captions, check
+from torch import Tensor
+
+from caption.errors import UserError
+from caption.records import State
+from caption.search import BeamSearch, Hypotheses
+
+A, B = 2, 3
+
+
+class Chain:
+    """The next word depends on the last one alone: probabilities (V, V), the row is the last word."""
+
+    def __init__(self, probabilities: Sequence[Sequence[float]]) -> None:
+        self.log_probs = torch.tensor(probabilities, dtype=torch.float64).log()
+        self.calls = 0
+
+    def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
+        self.calls += 1
+        return self.log_probs[words], State(None, None, words)
+
+    def search(self, search: BeamSearch, forbidden: Sequence[int] = ()) -> Hypotheses:
+        return search(self.step, State(None, None, None), images=1, start=START, end=END, forbidden=forbidden)
+
+
+def by_hand() -> Chain:
+    """Greedy is lured into A; p(B end) = 0.4 · 0.9 = 0.36; p(A A B end) = 0.5 · 0.4 · 0.35 · 0.9 = 0.063."""
+    return Chain(
+        [
+            # start, end, A, B
+            [0.00, 0.10, 0.50, 0.40],  # after start
+            [0.25, 0.25, 0.25, 0.25],  # after end: never asked for
+            [0.00, 0.25, 0.40, 0.35],  # after A
+            [0.00, 0.90, 0.05, 0.05],  # after B
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "normalization", "words", "probability", "score", "steps"),
+    [
+        # A, A A, A A A, A A A A: never the end word.
+        (1, 0.0, [A, A, A, A], 0.5 * 0.4**3, math.log(0.032), 4),
+        # Step 1 keeps A 0.5, B 0.4; step 2 keeps B end 0.36 and A A 0.2, which can no longer win.
+        (2, 0.0, [B], 0.36, math.log(0.36), 2),
+        # log 0.36 / 2 = −0.51; A A could still reach log 0.2 / 4 = −0.40; A A A only log 0.08 / 4 = −0.63.
+        (2, 1.0, [B], 0.36, math.log(0.36) / 2, 3),
+        # log 0.36 / 2² = −0.26 against log 0.063 / 4² = −0.17.
+        (2, 2.0, [A, A, B], 0.063, math.log(0.063) / 16, 4),
+    ],
+)
+def test_by_hand(
+    beam_size: int, normalization: float, words: list[int], probability: float, score: float, steps: int
+) -> None:
+    chain = by_hand()
+    found = chain.search(BeamSearch(beam_size, 4, normalization))
+    assert found.words.tolist() == [[words]]
+    assert found.lengths.tolist() == [[len(words)]]
+    assert found.finished.tolist() == [[beam_size > 1]]
+    torch.testing.assert_close(float(found.log_probs), math.log(probability))
+    torch.testing.assert_close(float(found.scores), score)
+    assert found.trace.tolist() == [[[START, *words[:-1]]]], "the trace of the step that emitted each word"
+    assert chain.calls == steps
+
+
+def test_candidates_by_hand() -> None:
+    found = by_hand().search(BeamSearch(2, 4, candidates=2))
+    assert captions(found, 0) == [[B], [A, A, B]]
+    torch.testing.assert_close(found.log_probs.exp(), torch.tensor([[0.36, 0.063]], dtype=torch.float64))
+    terms = [[0.4, 0.9, 1.0, 1.0], [0.5, 0.4, 0.35, 0.9]]
+    torch.testing.assert_close(found.word_log_probs.exp(), torch.tensor([terms], dtype=torch.float64))
+    assert found.trace.tolist() == [[[START, 0, 0], [START, A, A]]]
+
+
+def test_unfinished_ranks_behind_finished() -> None:
+    # After two steps: B end 0.36 and the unfinished A A 0.2; A end 0.125 fell out of the beam.
+    found = by_hand().search(BeamSearch(2, 2, candidates=2))
+    assert captions(found, 0) == [[B], [A, A]]
+    assert found.finished.tolist() == [[True, False]]
+    # Here the unfinished B, more probable than the end word, still comes second.
+    found = by_hand().search(BeamSearch(3, 1, candidates=3))
+    assert captions(found, 0) == [[], [A], [B]]
+    assert found.finished.tolist() == [[True, False, False]]
+    assert found.word_log_probs.exp()[0].flatten().tolist() == pytest.approx([0.1, 1, 0.5, 1, 0.4, 1])
+
+
+def settings_of(beam_size: int, candidates: int, max_length: int, normalization: float) -> BeamSearch:
+    return BeamSearch(beam_size, max_length, normalization, min(candidates, beam_size))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    words=st.integers(2, 7),
+    images=st.integers(1, 5),
+    search=st.builds(
+        settings_of,
+        st.integers(1, 8),
+        st.integers(1, 8),
+        st.integers(1, 8),
+        st.sampled_from([0.0, 0.5, 1.0, 2.0]),
+    ),
+    holes=st.sampled_from([0.0, 0.3, 0.9]),
+    forbidden=st.sets(st.integers(0, 2), max_size=3),
+)
+def test_equals_the_naive_search(
+    seed: int, words: int, images: int, search: BeamSearch, holes: float, forbidden: set[int]
+) -> None:
+    """The naive one never stops early, so this also holds early stopping to be exact."""
+    model = HashModel(words, seed, holes)
+    barred = sorted(word for word in forbidden if word < words)
+    model.barred = barred
+    batch = list(range(images))
+    found = search(model.step, model.start(batch), images, START, END, barred)
+    check(found, model, batch, search.max_length, barred)
+    for image in batch:
+        wanted = reference.beam(
+            partial(model.next_log_probs, image),
+            END,
+            barred,
+            beam_size=search.beam_size,
+            max_length=search.max_length,
+            normalization=search.length_normalization,
+            candidates=search.candidates,
+        )
+        missing = search.candidates - len(wanted)
+        assert captions(found, image) == [one.words for one in wanted] + [[]] * missing
+        assert found.finished[image].tolist() == [one.finished for one in wanted] + [False] * missing
+        scores = [one.score for one in wanted] + [-math.inf] * missing
+        assert found.scores[image].tolist() == pytest.approx(scores, rel=1e-12)
+        assert found.log_probs[image, len(wanted) :].tolist() == [-math.inf] * missing
+
+
+@pytest.mark.parametrize("normalization", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize(("words", "max_length"), [(3, 5), (4, 4)])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_wide_beam_finds_the_best_of_all_captions(
+    seed: int, words: int, max_length: int, normalization: float
+) -> None:
+    model = HashModel(words, seed)
+    every = words**max_length
+    found = BeamSearch(every, max_length, normalization, candidates=5)(
+        model.step, model.start([0, 1]), 2, START, END
+    )
+    for image in range(2):
+        best = reference.exhaustive(
+            partial(model.next_log_probs, image),
+            words,
+            END,
+            max_length,
+            normalization,
+        )[:5]
+        assert captions(found, image) == [one.words for one in best]
+        assert found.scores[image].tolist() == pytest.approx([one.score for one in best], rel=1e-12)
+
+
+@pytest.mark.parametrize("normalization", [0.0, 1.0])
+def test_finished_images_leave_and_change_nothing(normalization: float) -> None:
+    model, batch = HashModel(6, seed=3), list(range(12))
+    search = BeamSearch(3, 15, normalization, candidates=2)
+    together = search(model.step, model.start(batch), len(batch), START, END)
+    sizes, model.batches = model.batches, []
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) > 3, "images are meant to finish at different steps"
+    steps = 0
+    for image in batch:
+        alone = search(model.step, model.start([image]), 1, START, END)
+        width = alone.words.shape[2]
+        assert torch.equal(together.words[image, :, :width], alone.words[0])
+        assert (together.words[image, :, width:] == END).all()
+        assert torch.equal(together.word_log_probs[image, :, : width + 1], alone.word_log_probs[0])
+        assert torch.equal(together.scores[image], alone.scores[0])
+        assert torch.equal(together.trace.past[image, :, :width], alone.trace.past[0])
+        steps += len(model.batches)
+        model.batches = []
+    assert sum(sizes) == steps, "no step is computed for an image that is done"
+
+
+def test_nothing_finishes() -> None:
+    model = HashModel(5, seed=0)
+    found = BeamSearch(3, 4, 1.0, 3)(model.step, model.start([0, 1]), 2, START, END, forbidden=[END])
+    check(found, model, [0, 1], 4, [END])
+    assert not found.finished.any()
+    assert (found.lengths == 4).all()
+    torch.testing.assert_close(found.scores, found.log_probs / 4)
+
+
+def test_only_the_end_is_allowed() -> None:
+    model = HashModel(5, seed=0)
+    found = BeamSearch(3, 4, candidates=2)(model.step, model.start([0]), 1, START, END, [0, 2, 3, 4])
+    assert found.words.shape == (1, 2, 0)
+    assert found.finished.tolist() == [[True, False]]
+    assert found.log_probs.tolist() == [[model.next_log_probs(0, [])[END], -math.inf]]
+    assert found.trace.past.shape == (1, 2, 0)
+
+
+@pytest.mark.parametrize("value", [-math.inf, math.nan])
+def test_no_word_is_possible(value: float) -> None:
+    def step(state: State, words: Tensor) -> tuple[Tensor, State]:
+        return torch.full((*words.shape, 4), value), State(None, None, words.float())
+
+    found = BeamSearch(3, 5, 1.0, 2)(step, State(None, None, None), 2, START, END)
+    assert found.words.shape == (2, 2, 0)
+    assert found.log_probs.tolist() == [[0.0, -math.inf]] * 2
+    assert not found.finished.any()
+
+
+def test_stuck_half_way() -> None:
+    # After A comes only B, and after B nothing at all.
+    chain = Chain([[0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]])
+    found = chain.search(BeamSearch(3, 9))
+    assert captions(found, 0) == [[A, B]]
+    assert found.finished.tolist() == [[False]]
+    assert found.word_log_probs.tolist() == [[[0.0, 0.0, 0.0]]]
+
+
+def test_no_images() -> None:
+    model = HashModel(5, seed=0)
+    found = BeamSearch(3)(model.step, model.start([]), 0, START, END)
+    assert found.words.shape == (0, 1, 0)
+    assert found.finished.shape == (0, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_summed_in_single(dtype: torch.dtype) -> None:
+    model = HashModel(9, seed=5, dtype=dtype)
+    found = BeamSearch(4, 12)(model.step, model.start([0, 1, 2]), 3, START, END, forbidden=[END])
+    assert found.log_probs.dtype == found.word_log_probs.dtype == torch.float32
+    for image in range(3):
+        (words,) = captions(found, image)
+        terms = [model.next_log_probs(image, words[:time])[word] for time, word in enumerate(words)]
+        assert found.word_log_probs[image, 0].tolist() == [*terms, 0.0]
+        assert float(found.log_probs[image, 0]) == pytest.approx(sum(terms), rel=1e-6)
+
+
+def test_the_models_own_tensor_is_left_alone() -> None:
+    log_probs = torch.tensor([0.1, 0.2, 0.3, 0.4]).log()
+
+    def step(state: State, words: Tensor) -> tuple[Tensor, State]:
+        return log_probs.expand(*words.shape, 4), State(None, None, None)
+
+    found = BeamSearch(2, 3)(step, State(None, None, None), 2, START, END, forbidden=[B])
+    assert found.trace is None
+    assert captions(found, 0) == [[]]
+    assert torch.equal(log_probs, torch.tensor([0.1, 0.2, 0.3, 0.4]).log())
+
+
+def test_no_gradient_is_kept() -> None:
+    logits = torch.zeros(4, requires_grad=True)
+
+    def step(state: State, words: Tensor) -> tuple[Tensor, State]:
+        return logits.log_softmax(0).expand(*words.shape, 4), State(None, None, None)
+
+    assert not BeamSearch(2, 3)(step, State(None, None, None), 1, START, END).log_probs.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("arguments", "culprit"),
+    [
+        ({"beam_size": 0}, "beam_size"),
+        ({"max_length": 0}, "max_length"),
+        ({"length_normalization": -0.1}, "length_normalization"),
+        ({"length_normalization": math.nan}, "length_normalization"),
+        ({"candidates": 0}, "candidates"),
+        ({"beam_size": 2, "candidates": 3}, "candidates"),
+    ],
+)
+def test_numbers_out_of_range(arguments: dict[str, float], culprit: str) -> None:
+    with pytest.raises(UserError, match=culprit):
+        BeamSearch(**arguments)  # type: ignore[arg-type]

@@ -1,0 +1,68 @@
+"""Greedy search."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import search_reference as reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from search_models import END, START, HashModel, captions, check
+
+from caption.errors import UserError
+from caption.search import BeamSearch, Greedy
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    words=st.integers(2, 7),
+    images=st.integers(1, 5),
+    max_length=st.integers(1, 8),
+    holes=st.sampled_from([0.0, 0.3, 0.9]),
+    forbidden=st.sets(st.integers(0, 1), max_size=2),
+)
+def test_equals_the_naive_search(
+    seed: int, words: int, images: int, max_length: int, holes: float, forbidden: set[int]
+) -> None:
+    model = HashModel(words, seed, holes)
+    batch = list(range(images))
+    found = Greedy(max_length)(model.step, model.start(batch), images, START, END, sorted(forbidden))
+    check(found, model, batch, max_length, sorted(forbidden))
+    for image in batch:
+        wanted = reference.greedy(
+            partial(model.next_log_probs, image),
+            END,
+            max_length,
+            sorted(forbidden),
+        )
+        assert captions(found, image) == [wanted.words]
+        assert found.finished[image].tolist() == [wanted.finished]
+        assert found.log_probs[image].tolist() == [wanted.log_prob]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), normalization=st.sampled_from([0.0, 1.0, 3.0]))
+def test_is_a_beam_of_one(seed: int, normalization: float) -> None:
+    model, batch = HashModel(6, seed), [0, 1, 2, 3]
+    greedy = Greedy(9)(model.step, model.start(batch), 4, START, END)
+    beam = BeamSearch(1, 9, normalization)(model.step, model.start(batch), 4, START, END)
+    assert torch.equal(greedy.words, beam.words)
+    assert torch.equal(greedy.finished, beam.finished)
+    assert torch.equal(greedy.word_log_probs, beam.word_log_probs)
+    assert torch.equal(greedy.trace.past, beam.trace.past)
+
+
+def test_no_step_is_taken_after_the_end_word() -> None:
+    model, batch = HashModel(5, seed=1), list(range(8))
+    found = Greedy(20)(model.step, model.start(batch), 8, START, END)
+    emitted = (found.lengths + found.finished.long()).flatten().tolist()
+    assert model.batches == [sum(count > time for count in emitted) for time in range(max(emitted))]
+    assert len(set(model.batches)) > 2
+
+
+def test_room_for_a_word() -> None:
+    with pytest.raises(UserError, match="max_length"):
+        Greedy(0)

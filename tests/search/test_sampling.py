@@ -1,0 +1,202 @@
+"""Sampling: frequencies, reproducibility, and whose log-probabilities are reported."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import partial
+
+import pytest
+import search_reference as reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from search_models import END, START, HashModel, captions, check
+from torch import Tensor
+
+from caption.errors import UserError
+from caption.records import State
+from caption.search import Hypotheses, Sampling
+from caption.search.sampling import invert
+
+MANY = 20_000
+
+
+def draw(model: HashModel, sampling: Sampling, forbidden: list[int] | None = None) -> Hypotheses:
+    return sampling(model.step, model.start([0]), 1, START, END, forbidden or [])
+
+
+def first_words(found: Hypotheses, words: int) -> list[int]:
+    """How often each word was drawn first."""
+    first = [caption[0] if caption else END for caption in captions(found, 0)]
+    return [first.count(word) for word in range(words)]
+
+
+def assert_frequencies(counts: list[int], probabilities: list[float]) -> None:
+    """Within four and a half standard deviations each; exactly none where the probability is 0."""
+    for count, probability in zip(counts, probabilities, strict=True):
+        if probability == 0:
+            assert count == 0
+        deviation = math.sqrt(MANY * probability * max(0, 1 - probability))
+        assert abs(count - MANY * probability) <= 4.5 * deviation + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [
+        (1.0, None, None),
+        (0.5, None, None),
+        (3.0, None, None),
+        (1.0, 3, None),
+        (1.0, 1, None),
+        (1.0, 99, None),
+        (1.0, None, 0.8),
+        (1.0, None, 1e-9),
+        (1.0, None, 1.0),
+        (2.0, 4, 0.7),
+    ],
+)
+def test_frequencies_of_one_word(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    model = HashModel(7, seed=4)
+    found = draw(model, Sampling(temperature, top_k, top_p, MANY, max_length=1, seed=0))
+    counts = first_words(found, 7)
+    assert_frequencies(counts, reference.truncated(model.next_log_probs(0, []), temperature, top_k, top_p))
+
+
+def test_frequencies_of_whole_captions() -> None:
+    model = HashModel(3, seed=1)
+    found = draw(model, Sampling(samples=MANY, max_length=3, seed=0))
+    drawn = [
+        (*words, END) if finished else tuple(words)
+        for words, finished in zip(captions(found, 0), found.finished[0].tolist(), strict=True)
+    ]
+    possible = [
+        caption
+        for length in (1, 2, 3)
+        for caption in itertools.product(range(3), repeat=length)
+        if END not in caption[:-1] and (length == 3 or caption[-1] == END)
+    ]
+    probabilities = [
+        math.exp(sum(model.next_log_probs(0, list(one[:t]))[word] for t, word in enumerate(one)))
+        for one in possible
+    ]
+    assert sum(probabilities) == pytest.approx(1)
+    assert_frequencies([drawn.count(caption) for caption in possible], probabilities)
+
+
+def test_forbidden_words_give_their_chance_to_the_others() -> None:
+    model = HashModel(6, seed=2)
+    found = draw(model, Sampling(samples=MANY, max_length=1, top_k=3, seed=0), forbidden=[0, 4])
+    log_probs = [-math.inf if word in (0, 4) else p for word, p in enumerate(model.next_log_probs(0, []))]
+    counts = first_words(found, 6)
+    assert_frequencies(counts, reference.truncated(log_probs, 1.0, 3, None))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    words=st.integers(2, 7),
+    images=st.integers(1, 4),
+    sampling=st.builds(
+        Sampling,
+        temperature=st.sampled_from([0.3, 1.0, 5.0]),
+        top_k=st.sampled_from([None, 1, 3, 50]),
+        top_p=st.sampled_from([None, 0.5, 1.0]),
+        samples=st.integers(1, 5),
+        max_length=st.integers(1, 7),
+        seed=st.integers(0, 99),
+    ),
+    holes=st.sampled_from([0.0, 0.3, 0.9]),
+    forbidden=st.sets(st.integers(0, 1), max_size=2),
+)
+def test_reports_the_models_own_log_probabilities(
+    seed: int, words: int, images: int, sampling: Sampling, holes: float, forbidden: set[int]
+) -> None:
+    """`check` replays the words through the model, without temperature or truncation."""
+    model, batch = HashModel(words, seed, holes), list(range(images))
+    found = sampling(model.step, model.start(batch), images, START, END, sorted(forbidden))
+    check(found, model, batch, sampling.max_length, sorted(forbidden))
+    torch.testing.assert_close(found.scores, found.log_probs, rtol=0, atol=0)
+
+
+def test_a_cold_sample_is_greedy() -> None:
+    model = HashModel(6, seed=8)
+    found = draw(model, Sampling(temperature=1e-4, max_length=10, seed=0))
+    wanted = reference.greedy(partial(model.next_log_probs, 0), END, 10, [])
+    assert captions(found, 0) == [wanted.words]
+
+
+def test_a_seed_repeats_itself_and_none_follows_torch() -> None:
+    model = HashModel(6, seed=8)
+    seeded = Sampling(samples=4, seed=3)
+    assert torch.equal(draw(model, seeded).words, draw(model, seeded).words)
+    torch.manual_seed(11)
+    one, two = draw(model, Sampling(samples=8)), draw(model, Sampling(samples=8))
+    torch.manual_seed(11)
+    again = draw(model, Sampling(samples=8))
+    assert torch.equal(one.words, again.words)
+    assert captions(one, 0) != captions(two, 0)
+
+
+def test_one_generator_gives_the_same_samples_for_any_batch_size() -> None:
+    model, batch = HashModel(6, seed=9), list(range(7))
+    sampling = Sampling(samples=3, max_length=12)
+
+    def run(sizes: list[int]) -> list[list[list[int]]]:
+        generator, found, first = torch.Generator().manual_seed(5), [], 0
+        for size in sizes:
+            images = batch[first : first + size]
+            one = sampling(model.step, model.start(images), size, START, END, generator=generator)
+            found += [captions(one, position) for position in range(size)]
+            first += size
+        return found
+
+    assert run([7]) == run([1] * 7) == run([3, 4])
+    assert len(set(model.batches)) > 3
+
+
+@pytest.mark.parametrize("value", [-math.inf, math.nan])
+@pytest.mark.parametrize("sampling", [Sampling(samples=2), Sampling(top_k=2), Sampling(top_p=0.5)])
+def test_no_word_is_possible(value: float, sampling: Sampling) -> None:
+    def step(state: State, words: Tensor) -> tuple[Tensor, State]:
+        return torch.full((*words.shape, 4), value), State(None, None, words.float())
+
+    found = sampling(step, State(None, None, None), 2, START, END)
+    assert found.words.shape == (2, sampling.samples, 0)
+    assert not found.finished.any()
+    assert (found.log_probs == 0).all()
+
+
+def test_half_precision() -> None:
+    model = HashModel(6, seed=9, dtype=torch.bfloat16)
+    found = draw(model, Sampling(samples=5, max_length=10, seed=0))
+    assert found.log_probs.dtype == torch.float32
+    for place, words in enumerate(captions(found, 0)):
+        terms = [model.next_log_probs(0, words[:time])[word] for time, word in enumerate(words)]
+        assert found.word_log_probs[0, place, : len(words)].tolist() == terms
+
+
+def test_inversion_avoids_the_impossible() -> None:
+    probs = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]], dtype=torch.float64).expand(5, 5)
+    below_one = math.nextafter(1, 0)
+    chance = torch.tensor([0.0, math.nextafter(0.25, 0), 0.25, 0.5, below_one], dtype=torch.float64)
+    assert invert(probs, chance).tolist() == [1, 1, 3, 3, 3]
+    thirds = torch.tensor([1 / 3, 1 / 3, 1 / 3 + 1e-16, 0.0], dtype=torch.float64) * 3
+    assert int(invert(thirds, torch.tensor(below_one, dtype=torch.float64))) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "culprit"),
+    [
+        ({"temperature": 0.0}, "temperature"),
+        ({"temperature": math.nan}, "temperature"),
+        ({"top_k": 0}, "top_k"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"samples": 0}, "samples"),
+        ({"max_length": 0}, "max_length"),
+    ],
+)
+def test_numbers_out_of_range(arguments: dict[str, float], culprit: str) -> None:
+    with pytest.raises(UserError, match=culprit):
+        Sampling(**arguments)  # type: ignore[arg-type]

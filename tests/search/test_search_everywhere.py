@@ -1,0 +1,68 @@
+"""What holds of every search: it can be named in YAML, runs on a GPU, and keeps its settings."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+import torch
+import yaml
+from jsonargparse import ArgumentParser
+from search_models import END, START, HashModel
+from torch import Tensor
+
+from caption.records import Record, State, map_record
+from caption.search import BeamSearch, Greedy, Sampling, Search
+
+SEARCHES = [
+    Greedy(12),
+    BeamSearch(4, 12, 0.7, candidates=3),
+    Sampling(1.3, samples=3, max_length=12, seed=1),
+    Sampling(top_k=4, top_p=0.9, samples=3, max_length=12, seed=1),
+]
+
+
+@pytest.mark.parametrize(
+    ("description", "wanted"),
+    [
+        ({"class_path": "caption.search.Greedy", "init_args": {"max_length": 7}}, Greedy(7)),
+        ({"class_path": "caption.search.BeamSearch"}, BeamSearch()),
+        (
+            {"class_path": "caption.search.Sampling", "init_args": {"top_k": 5, "top_p": None, "seed": 1}},
+            Sampling(top_k=5, seed=1),
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_by_class_path(description: dict[str, object], wanted: Search) -> None:
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--search", type=Search)
+    parsed = parser.parse_string(yaml.safe_dump({"search": description}))
+    assert parser.instantiate_classes(parsed).search == wanted
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_settings_stay(search: Search) -> None:
+    with pytest.raises(FrozenInstanceError):
+        search.max_length = 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_gpu_finds_the_same(search: Search) -> None:
+    model, batch = HashModel(9, seed=6), list(range(10))
+
+    def to(record: Record, device: str) -> Record:
+        return map_record(lambda tensor: tensor.to(device), record)
+
+    def step(state: State, words: Tensor) -> tuple[Tensor, State]:
+        assert words.is_cuda
+        return to(model.step(to(state, "cpu"), words.cpu()), "cuda")
+
+    there = search(step, to(model.start(batch), "cuda"), len(batch), START, END, [START])
+    here = search(model.step, model.start(batch), len(batch), START, END, [START])
+    assert there.words.is_cuda
+    assert torch.equal(there.words.cpu(), here.words)
+    assert torch.equal(there.finished.cpu(), here.finished)
+    assert torch.equal(there.trace.past.cpu(), here.trace.past)
+    torch.testing.assert_close(there.scores.cpu(), here.scores)
