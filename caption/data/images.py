@@ -1,0 +1,283 @@
+"""From an image file to the pixels a model sees, and back: which part of the photo those pixels cover."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+
+from caption.errors import DataError, ImageError
+
+Fit = Literal["squash", "crop", "pad"]
+
+ORIENTATION_TAG = 0x0112
+# What undoes each EXIF orientation; 1 is upright.
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+PAD_GREY = (128, 128, 128)  # the middle of the range: close to zero under any usual normalisation
+
+
+class Box(NamedTuple):
+    """A rectangle in the pixels of the original, upright image: x to the right, y down.
+
+    (0, 0) is the outer corner of the first pixel, so all of a w×h image is (0, 0, w, h).
+    """
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+def open_image(source: str | os.PathLike[str] | Image.Image) -> Image.Image:
+    """The image, upright and in RGB.
+
+    EXIF orientation is applied. Transparent pixels are laid over white. Of an animation the first frame is
+    taken (of a Pillow image, its current one). Greyscale deeper than 8 bits is scaled, never clipped:
+
+    - 16 bits: divided by 256.
+    - 32-bit integers and floats: read as floats in 0...1 (floats only), as 8 bits or as 16 bits, the first of
+      these ranges that holds all values; else stretched from their own minimum...maximum. NaN is black.
+
+    Args:
+        source: a file, or an image already opened by Pillow (never changed; returned as it is where nothing
+            needs doing).
+
+    Raises:
+        ImageError: the file is missing, a folder, empty, truncated, no image, or larger than Pillow's limit
+            against decompression bombs (twice `PIL.Image.MAX_IMAGE_PIXELS`, 179 million pixels).
+    """
+    if isinstance(source, Image.Image):
+        return _decoded(source, str(getattr(source, "filename", "") or f"Pillow image of mode {source.mode}"))
+    path = Path(source)
+    _check_file(path)
+    try:
+        with Image.open(path) as image:
+            return _decoded(image, str(path))
+    except ImageError:
+        raise
+    except Exception as error:
+        raise _failure(str(path), error) from error
+
+
+def _check_file(path: Path) -> None:
+    """Raise an ImageError unless `path` is a regular file with something in it."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a null character in the name
+        raise ImageError(f"'{path}' does not exist. Check the path of the image.") from None
+    except OSError as error:
+        raise ImageError(f"'{path}' cannot be read: {error.strerror}. Check the path of the image.") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise ImageError(f"'{path}' is a folder, not an image. Name the image files in it.")
+    if not stat.S_ISREG(status.st_mode):
+        raise ImageError(f"'{path}' is not a regular file. Give an image file.")
+    if status.st_size == 0:
+        raise ImageError(f"'{path}' is empty (0 bytes). Get the image anew.")
+
+
+def _failure(name: str, error: Exception) -> ImageError:
+    """What Pillow stumbled over. At damage its decoders raise almost anything."""
+    if isinstance(error, UnidentifiedImageError):
+        return ImageError(
+            f"'{name}' is not an image, or its beginning is damaged. Give a JPEG, PNG or the like."
+        )
+    if isinstance(error, Image.DecompressionBombError):
+        return ImageError(f"'{name}' is too large to open safely: {error} Scale it down first.")
+    if isinstance(error, OSError) and error.errno is not None:
+        return ImageError(f"'{name}' cannot be read: {error.strerror}.")
+    if isinstance(error, MemoryError):
+        return ImageError(f"'{name}' is too large for the memory. Scale it down first.")
+    reason = str(error) or type(error).__name__
+    return ImageError(f"'{name}' is truncated or damaged ({reason}). Get the image anew.")
+
+
+def _decoded(image: Image.Image, name: str) -> Image.Image:
+    """`image` loaded, upright, in RGB."""
+    try:
+        image.load()
+    except Exception as error:
+        raise _failure(name, error) from error
+    if 0 in image.size:
+        raise ImageError(f"'{name}' has no pixels: it is {image.width}×{image.height}. Give another image.")
+    # After load(): Pillow's TIFF reader turns the image itself, then, and drops the tag.
+    turn = UPRIGHT.get(_orientation(image))
+    try:
+        rgb = _to_rgb(image)
+    except ValueError as error:
+        raise ImageError(f"'{name}' is of mode {image.mode}: {error}. Save it as RGB.") from error
+    if turn is not None:
+        rgb = rgb.transpose(turn)
+        rgb.info.clear()  # else the orientation travels on and a second call turns the image again
+    return rgb
+
+
+def _orientation(image: Image.Image) -> Any:
+    """The EXIF orientation, 1 where there is none. An unreadable EXIF block must not cost us the picture."""
+    try:
+        return image.getexif().get(ORIENTATION_TAG, 1)
+    except Exception:
+        return 1
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        return Image.fromarray(_scaled_to_bytes(np.asarray(image))).convert("RGB")
+    if image.has_transparency_data:
+        rgba = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, rgba).convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _scaled_to_bytes(values: np.ndarray) -> np.ndarray:
+    """32-bit greyscale (H, W) as uint8 (H, W), by the rule in `open_image`."""
+    real = np.asarray(values, dtype=np.float64)
+    finite = real[np.isfinite(real)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    unknown = np.isnan(real)
+    real = np.nan_to_num(real, posinf=high, neginf=low)
+    if low >= 0 and high <= 1 and values.dtype.kind == "f":
+        scaled = real * 255
+    elif low >= 0 and high <= 255:
+        scaled = real
+    elif low >= 0 and high <= 65535:
+        scaled = np.floor(real / 256)
+    else:
+        scaled = (real - low) / ((high - low) or 1.0) * 255
+    return np.where(unknown, 0, np.rint(scaled)).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class ImageTransform:
+    """Fit an image into a fixed number of pixels, and say which part of the image they cover.
+
+    Bilinear with antialiasing. No normalisation: that belongs to the encoder, whose weights know it.
+
+    Args:
+        size: pixels of the output: one number for a square, or (height, width).
+        fit: what happens to an image of another aspect ratio. "squash" scales both sides to the output, which
+            distorts; "crop" scales the image until it fills the output and keeps its centre; "pad" scales it
+            until it fits and fills the rest with middle grey on both sides.
+
+    Raises:
+        DataError: a size below one pixel, an unknown fit.
+    """
+
+    size: int | tuple[int, int] = 224
+    fit: Fit = "crop"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, list):  # from YAML or JSON, which have no tuples
+            object.__setattr__(self, "size", tuple(self.size))
+        sides = self.size if isinstance(self.size, tuple) else (self.size, self.size)
+        if len(sides) != 2 or not all(isinstance(side, int) and side >= 1 for side in sides):
+            raise DataError(
+                f"image size {self.size!r} is no size: give pixels, or (height, width), from 1 up."
+            )
+        if self.fit not in get_args(Fit):
+            raise DataError(f"image fit {self.fit!r} is unknown: choose one of {', '.join(get_args(Fit))}.")
+
+    @property
+    def height(self) -> int:
+        """Rows of the output, in pixels."""
+        return self.size[0] if isinstance(self.size, tuple) else self.size
+
+    @property
+    def width(self) -> int:
+        """Columns of the output, in pixels."""
+        return self.size[1] if isinstance(self.size, tuple) else self.size
+
+    def __call__(self, image: Image.Image) -> torch.Tensor:
+        """The pixels a model sees.
+
+        Args:
+            image: any size; brought upright and to RGB by `open_image` where that has not been done.
+
+        Returns:
+            (3, H, W) uint8, RGB.
+
+        Raises:
+            ImageError: the image cannot be decoded.
+        """
+        image = open_image(image)
+        if self.fit == "pad":
+            width, height = self._content(image.width, image.height)
+            fitted = Image.new("RGB", (self.width, self.height), PAD_GREY)
+            content = image.resize((width, height), Image.Resampling.BILINEAR)
+            fitted.paste(content, ((self.width - width) // 2, (self.height - height) // 2))
+        else:
+            # Pillow cuts at fractions of a pixel, so nothing is rounded and the box is exact.
+            region = self.box(image.width, image.height)
+            fitted = image.resize((self.width, self.height), Image.Resampling.BILINEAR, box=region)
+        return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()
+
+    def box(self, width: int, height: int) -> Box:
+        """The part of an image that the output covers, edge to edge.
+
+        Args:
+            width: columns of the original image, upright, in pixels.
+            height: rows of it.
+
+        Returns:
+            In pixels of that image. With "pad" it reaches beyond the image, to negative coordinates and past
+            its far edge, because the output does.
+        """
+        if self.fit == "squash":
+            return Box(0.0, 0.0, float(width), float(height))
+        if self.fit == "crop":
+            return self._cropped(width, height)
+        return self._padded(width, height)
+
+    def _cropped(self, width: int, height: int) -> Box:
+        """The largest centred region with the aspect ratio of the output."""
+        if width * self.height > height * self.width:
+            left = (width - height * self.width / self.height) / 2
+            return Box(left, 0.0, width - left, float(height))
+        top = (height - width * self.height / self.width) / 2
+        return Box(0.0, top, float(width), height - top)
+
+    def _content(self, width: int, height: int) -> tuple[int, int]:
+        """(width, height) of the scaled image inside the padding, in whole pixels."""
+        if width * self.height > height * self.width:
+            return self.width, max(1, round(height * self.width / width))
+        return max(1, round(width * self.height / height)), self.height
+
+    def _padded(self, width: int, height: int) -> Box:
+        """The output's edges in original pixels: each side has the scale that rounding left it with."""
+        columns, rows = self._content(width, height)
+        across, down = width / columns, height / rows  # original pixels to one output pixel
+        left = -((self.width - columns) // 2) * across
+        top = -((self.height - rows) // 2) * down
+        return Box(left, top, left + self.width * across, top + self.height * down)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, for a checkpoint."""
+        size = list(self.size) if isinstance(self.size, tuple) else self.size
+        return {"size": size, "fit": self.fit}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> ImageTransform:
+        """The transform that `to_dict` described.
+
+        Raises:
+            DataError: keys missing or unknown, or values that are no transform.
+        """
+        if set(data) != {"size", "fit"}:
+            raise DataError(f"an image transform has 'size' and 'fit', not {sorted(data)}: save it anew.")
+        return cls(**data)

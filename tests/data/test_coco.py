@@ -1,0 +1,146 @@
+"""COCO captions JSON, read through pycocotools."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caption.data.coco import Coco
+from caption.errors import DataError
+
+
+def content() -> dict[str, Any]:
+    """Two images; the captions of the first do not stand together."""
+    return {
+        "info": {},
+        "images": [{"id": 42, "file_name": "a.jpg"}, {"id": 7, "file_name": "b.jpg"}],
+        "annotations": [
+            {"id": 1, "image_id": 42, "caption": "A dog runs.\n"},
+            {"id": 2, "image_id": 7, "caption": "Une fille à la plage"},
+            {"id": 3, "image_id": 42, "caption": "  The dog runs. "},
+        ],
+    }
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for name in ("a.jpg", "b.jpg", "c.jpg"):
+        (folder / name).touch()
+    return folder
+
+
+def written(folder: Path, data: object, name: str = "train.json") -> str:
+    (folder / name).write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
+    return str(folder / name)
+
+
+def refused(images: Path, data: object) -> str:
+    """The message, which names the file."""
+    file = written(images.parent, data)
+    with pytest.raises(DataError) as caught:
+        Coco({"train": file}, {"train": str(images)}).read()
+    assert "train.json" in str(caught.value)
+    return str(caught.value)
+
+
+def test_images_and_captions(tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = {
+        "images": [{"id": 1, "file_name": "c.jpg"}],
+        "annotations": [{"id": 1, "image_id": 1, "caption": "a cat"}],
+    }
+    captions = {"train": written(tmp_path, content()), "val": written(tmp_path, other, "val.json")}
+    splits = Coco(captions, {"train": str(images), "val": str(images)}).read()
+    assert list(splits) == ["train", "val"]
+    first, second = splits["train"]
+    assert (first.id, first.path) == (42, images / "a.jpg")
+    assert first.captions == ("A dog runs.", "The dog runs.")
+    assert (second.id, second.captions) == (7, ("Une fille à la plage",))
+    assert splits["val"][0].captions == ("a cat",)
+    assert capsys.readouterr().out == ""  # stdout is for results
+
+
+def test_paths_are_relative_to_the_current_folder(
+    tmp_path: Path, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, content())
+    monkeypatch.chdir(tmp_path)
+    splits = Coco({"test": "train.json"}, {"test": "images"}).read()
+    assert splits["test"][0].path == Path("images/a.jpg")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    splits = Coco({"test": "~/train.json"}, {"test": "~/images"}).read()
+    assert splits["test"][0].path == images / "a.jpg"
+
+
+def test_splits_must_match(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="both for each split"):
+        Coco({"train": "a.json"}, {"val": str(tmp_path)}).read()
+    with pytest.raises(DataError, match="'dev' is no split"):
+        Coco({"dev": "a.json"}, {"dev": str(tmp_path)}).read()
+    with pytest.raises(DataError, match="no split to read"):
+        Coco({}, {}).read()
+
+
+def test_one_image_in_two_splits(tmp_path: Path, images: Path) -> None:
+    file = written(tmp_path, content())
+    with pytest.raises(DataError, match="'train' and 'val'"):
+        Coco({"train": file, "val": file}, {"train": str(images), "val": str(images)}).read()
+
+
+def test_a_missing_image(images: Path) -> None:
+    (images / "b.jpg").unlink()
+    message = refused(images, content())
+    assert "1 of the 2 images" in message
+    assert str(images / "b.jpg") in message
+
+
+def test_an_image_without_captions(images: Path) -> None:
+    data = content()
+    del data["annotations"][1]
+    assert "7" in refused(images, data)
+
+
+def test_a_caption_of_no_image(images: Path) -> None:
+    data = content()
+    data["annotations"][1]["image_id"] = 8
+    message = refused(images, data)
+    assert "entry 1 of 'annotations'" in message
+    assert "image 8" in message
+
+
+def test_two_images_with_one_id(images: Path) -> None:
+    """pycocotools would keep the last one and say nothing."""
+    data = content()
+    data["images"][1]["id"] = 42
+    assert "two images with the id 42" in refused(images, data)
+
+
+def test_files_of_another_kind(images: Path) -> None:
+    assert "'images'" in refused(images, {"annotations": []})
+    assert "JSON list" in refused(images, [{"image_id": 1, "caption": "a dog"}])
+    instances = content() | {"annotations": [{"id": 1, "image_id": 42, "bbox": [0, 0, 1, 1]}]}
+    assert "boxes, not captions" in refused(images, instances)
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "value"),
+    [
+        ("images", "id", "42"),
+        ("images", "file_name", None),
+        ("images", "file_name", " "),
+        ("annotations", "caption", 3),
+        ("annotations", "caption", " \n"),
+        ("annotations", "image_id", None),
+        ("annotations", "id", None),
+    ],
+)
+def test_malformed_entries(images: Path, where: str, key: str, value: object) -> None:
+    data = content()
+    data[where][0][key] = value
+    refused(images, data)
+
+
+def test_empty_split(images: Path) -> None:
+    assert "empty" in refused(images, {"images": [], "annotations": []})
