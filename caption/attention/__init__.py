@@ -1,0 +1,20 @@
+"""Attention mechanisms: one idea per file, its equation on top."""
+
+from caption.attention.additive import AdditiveScore
+from caption.attention.base import Attention, Look, Memory
+from caption.attention.hard import Multinoulli
+from caption.attention.scored import Aligned, Alignment, Score, ScoredAttention
+from caption.attention.soft import Softmax
+
+__all__ = [
+    "AdditiveScore",
+    "Aligned",
+    "Alignment",
+    "Attention",
+    "Look",
+    "Memory",
+    "Multinoulli",
+    "Score",
+    "ScoredAttention",
+    "Softmax",
+]
