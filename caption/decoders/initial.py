@@ -1,0 +1,51 @@
+"""The LSTM's first state from the image: c[0] = f_init,c(mean a), h[0] = f_init,h(mean a) (section 3.1.2)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from caption.parts import Part
+
+
+class InitialState(Part, nn.Module):
+    """Two MLPs on the mean region vector.
+
+    Args:
+        layers: affine layers of each MLP; ReLU and dropout stand between them.
+        activation: of the last layer; "tanh" as in the authors' code, or "linear".
+        dropout: between the layers.
+    """
+
+    def __init__(
+        self, layers: int = 1, activation: Literal["tanh", "linear"] = "tanh", dropout: float = 0.5
+    ) -> None:
+        super().__init__()
+        if layers < 1:
+            raise ValueError(f"the initial state needs at least one layer, not {layers}")
+        self.layers = layers
+        self.activation = activation
+        self.dropout = dropout
+
+    def build(self, region_size: int, hidden_size: int) -> None:
+        self.hidden = self._mlp(region_size, hidden_size)
+        self.cell = self._mlp(region_size, hidden_size)
+
+    def _mlp(self, region_size: int, hidden_size: int) -> nn.Sequential:
+        modules: list[nn.Module] = []
+        for _ in range(self.layers - 1):
+            modules += [nn.Linear(region_size, region_size), nn.ReLU(), nn.Dropout(self.dropout)]
+        modules.append(nn.Linear(region_size, hidden_size))
+        if self.activation == "tanh":
+            modules.append(nn.Tanh())
+        return nn.Sequential(*modules)
+
+    def forward(self, regions: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Regions (B, L, D), mask (B, L) bool or None -> h[0], c[0], each (B, 1, H)."""
+        if mask is None:
+            mean = regions.mean(1, keepdim=True)
+        else:
+            real = mask[..., None].to(regions.dtype)
+            mean = (regions * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
+        return self.hidden(mean), self.cell(mean)

@@ -1,0 +1,158 @@
+"""The LSTM decoder with attention (Xu et al. 2015, section 3.1.2): eqs. 1 to 7, one word at a time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import Attention, Memory
+from caption.decoders.base import Decoder, Trace, Unrolled
+from caption.decoders.gate import Gate
+from caption.decoders.initial import InitialState
+from caption.decoders.readout import DeepOutput, Readout
+from caption.records import Record, State, map_record
+
+
+class Carried(NamedTuple):
+    """What goes from word to word, one entry per hypothesis."""
+
+    hidden: Tensor
+    """(B, K, H) h."""
+    cell: Tensor
+    """(B, K, H) c."""
+    attention: Record
+    """What the attention mechanism carries."""
+
+
+class LSTMDecoder(Decoder):
+    """Attends with h[t-1], then updates the LSTM with the word and the context, then reads out with h[t].
+
+    Args:
+        attention: the mechanism that chooses where to look.
+        embedding_size: length of the word vectors Ey.
+        hidden_size: length of h and c.
+        initial: how the first state comes from the image; None = the paper's `InitialState()`.
+        gate: the gate β on the context; None = no gate.
+        readout: from state to words; None = the paper's `DeepOutput()`.
+        dropout: on the word vectors entering the LSTM.
+        forget_bias: what is added to the forget gate's bias at initialisation.
+    """
+
+    def __init__(
+        self,
+        attention: Attention,
+        embedding_size: int = 512,
+        hidden_size: int = 512,
+        initial: InitialState | None = None,
+        gate: Gate | None = None,
+        readout: Readout | None = None,
+        dropout: float = 0.0,
+        forget_bias: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.embedding_size = embedding_size
+        self.hidden_size = hidden_size
+        self.initial = initial or InitialState()
+        self.gate = gate
+        self.readout = readout or DeepOutput()
+        self.dropout = nn.Dropout(dropout)
+        self.forget_bias = forget_bias
+
+    def build(self, region_size: int, vocabulary_size: int, padding: int) -> None:
+        hidden_size = self.hidden_size
+        self.attention.build(region_size, hidden_size)
+        context_size = self.attention.context_size
+        if self.gate is not None:
+            self.gate.build(hidden_size, context_size)
+        self.initial.build(region_size, hidden_size)
+        self.readout.build(self.embedding_size, hidden_size, context_size, vocabulary_size)
+        self.embed = nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=padding)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        # T of eq. 1 in two parts: the word's, which training computes for all steps at once, and the rest.
+        self.gates_from_word = nn.Linear(self.embedding_size, 4 * hidden_size)
+        self.gates_from_state = nn.Linear(hidden_size + context_size, 4 * hidden_size, bias=False)
+        for rows in self.gates_from_state.weight.data[:, :hidden_size].chunk(4):
+            nn.init.orthogonal_(rows)
+        nn.init.zeros_(self.gates_from_word.bias)
+        self.gates_from_word.bias.data[hidden_size : 2 * hidden_size] += self.forget_bias
+
+    def project(self, regions: Tensor, mask: Tensor | None = None) -> Memory:
+        return self.attention.project(regions, mask)
+
+    def start(self, memory: Memory, hypotheses: int = 1) -> State:
+        hidden, cell = self.initial(memory.values, memory.mask)
+        shape = (len(memory.values), hypotheses, self.hidden_size)
+        attending = self.attention.start(memory, hypotheses)
+        return State(memory, Carried(hidden.expand(shape), cell.expand(shape), attending), trace=None)
+
+    def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
+        embedded = self.embed(words)
+        state, context = self._advance(state, self.gates_from_word(self.dropout(embedded)))
+        logits = self.readout(embedded, state.carried.hidden, context)
+        return logits.float().log_softmax(-1), state
+
+    def _advance(self, state: State, word_gates: Tensor) -> tuple[State, Tensor]:
+        """Attend and update the LSTM: eqs. 1 to 6.
+
+        Args:
+            state: after t-1.
+            word_gates: (B, K, 4H), the previous word's share of the gates' pre-activations.
+
+        Returns:
+            the state after t, and the gated context z[t] (B, K, D).
+        """
+        hidden, cell, attending = state.carried
+        look = self.attention(hidden, state.shared, attending)
+        context, gate = look.context, None
+        if self.gate is not None:
+            beta = self.gate(hidden)
+            context = beta * context
+            gate = beta.mean(-1)
+        gates = word_gates + self.gates_from_state(torch.cat((hidden, context), -1))
+        i, f, o, g = gates.chunk(4, -1)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        hidden = o.sigmoid() * cell.tanh()
+        trace = Trace(look.weights, gate, look.location, look.log_prob)
+        return State(state.shared, Carried(hidden, cell, look.state), trace), context
+
+    def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
+        images, hypotheses, longest = words.shape
+        # Sorted so that the captions still running at step t fill a rectangle in the corner, which shrinks: the
+        # longest captions of each image in the first columns, the images with the longest caption in front.
+        ranks = lengths.argsort(1, descending=True)
+        order = lengths.amax(1).argsort(descending=True)
+        ranks = ranks[order]
+        words = words[order].gather(1, ranks[..., None].expand_as(words))
+        steps = torch.arange(longest, device=words.device)
+        running = lengths[order].gather(1, ranks)[..., None] > steps  # (B, K, T)
+        rows = running.any(1).sum(0).tolist()
+        columns = running.any(0).sum(0).tolist()
+        longest = sum(b > 0 for b in rows)
+        origins = ((order[:, None] * hypotheses + ranks) * words.shape[-1])[..., None] + steps
+
+        embedded = self.embed(words)
+        # unbind, because the gradient of a slice [..., t] is as large as the whole, at every step.
+        word_gates = self.gates_from_word(self.dropout(embedded)).unbind(2)
+        inputs = embedded.unbind(2)
+        state = self.start(map_record(lambda tensor: tensor[order], memory), hypotheses)
+        taken = []
+        for t in range(longest):
+            b, k = rows[t], columns[t]
+            shared = map_record(lambda tensor, b=b: tensor[:b], state.shared)
+            carried = map_record(lambda tensor, b=b, k=k: tensor[:b, :k], state.carried)
+            state, context = self._advance(State(shared, carried, None), word_gates[t][:b, :k])
+            taken.append((inputs[t][:b, :k], state.carried.hidden, context, state.trace))
+        corners = [(slice(rows[t]), slice(columns[t]), t) for t in range(longest)]
+        real = torch.cat([running[corner].flatten() for corner in corners]).nonzero().squeeze(-1)
+        positions = torch.cat([origins[corner].flatten() for corner in corners])[real]
+
+        def pack(*of_steps: Tensor) -> Tensor:
+            return torch.cat([tensor.flatten(0, 1) for tensor in of_steps])[real]
+
+        fed, hiddens, contexts, traces = zip(*taken, strict=True)
+        logits = self.readout(pack(*fed), pack(*hiddens), pack(*contexts))
+        trace = Trace(*(None if field[0] is None else pack(*field) for field in zip(*traces, strict=True)))
+        return Unrolled(logits, trace, positions, (images, hypotheses, words.shape[-1]))

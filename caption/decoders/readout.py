@@ -1,0 +1,79 @@
+"""From state, context and previous word to the next word's logits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from caption.parts import Part
+
+
+class Readout(Part, nn.Module):
+    """Logits of the next word. Works on any leading shape, so training calls it once for all steps."""
+
+    def build(self, embedding_size: int, hidden_size: int, context_size: int, vocabulary_size: int) -> None:
+        """Create the weights. Called once."""
+        raise NotImplementedError
+
+    def forward(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
+        """Ey[t-1] (..., E), h[t] (..., H), z[t] (..., D) -> logits (..., V)."""
+        raise NotImplementedError
+
+
+class DeepOutput(Readout):
+    """p(y[t]) ∝ exp(L_o (E y[t-1] + L_h h[t] + L_z z[t])), eq. 7.
+
+    Args:
+        previous_word: include the term E y[t-1].
+        context: include the term L_z z[t].
+        activation: "linear" as in eq. 7, or "tanh" around the sum as in the authors' code.
+        dropout: on h[t] and on the sum.
+    """
+
+    def __init__(
+        self,
+        previous_word: bool = True,
+        context: bool = True,
+        activation: Literal["linear", "tanh"] = "linear",
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.previous_word = previous_word
+        self.context = context
+        self.activation = activation
+        self.dropout = nn.Dropout(dropout)
+
+    def build(self, embedding_size: int, hidden_size: int, context_size: int, vocabulary_size: int) -> None:
+        self.from_hidden = nn.Linear(hidden_size, embedding_size)  # L_h
+        if self.context:
+            self.from_context = nn.Linear(context_size, embedding_size, bias=False)  # L_z
+        self.to_words = nn.Linear(embedding_size, vocabulary_size)  # L_o
+
+    def forward(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
+        joined = self.from_hidden(self.dropout(hidden))
+        if self.previous_word:
+            joined = joined + embedded
+        if self.context:
+            joined = joined + self.from_context(context)
+        if self.activation == "tanh":
+            joined = joined.tanh()
+        return self.to_words(self.dropout(joined))
+
+
+class LinearOutput(Readout):
+    """logits = W dropout(h[t]) + b: one affine layer on the state.
+
+    Args:
+        dropout: on h[t].
+    """
+
+    def __init__(self, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+
+    def build(self, embedding_size: int, hidden_size: int, context_size: int, vocabulary_size: int) -> None:
+        self.to_words = nn.Linear(hidden_size, vocabulary_size)
+
+    def forward(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
+        return self.to_words(self.dropout(hidden))
