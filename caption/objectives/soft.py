@@ -1,0 +1,47 @@
+"""The loss of soft attention: cross-entropy and the doubly stochastic term, eq. 14."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from caption.decoders.base import Unrolled
+from caption.objectives.base import Loss, Objective, word_log_likelihoods
+
+
+def doubly_stochastic(unrolled: Unrolled) -> Tensor:
+    """Σ_i (1 − Σ_t α[t,i])² for each caption, (B, K): does every region get its share of looks?
+
+    Σ_t runs over real steps only. A caption of fewer steps than regions cannot reach 0: T looks spread over L
+    regions leave L (1 − T/L)².
+    """
+    totals = unrolled.unpack(unrolled.trace.weights.float()).sum(2)
+    return (1 - totals).square().sum(-1)
+
+
+class CrossEntropy(Objective):
+    """L_d = −log p(y|a) + λ Σ_i (1 − Σ_t α[t,i])², summed over a caption's words and averaged over captions (eq. 14).
+
+    Args:
+        doubly_stochastic: λ; 0 leaves the term out.
+        label_smoothing: share of each target spread evenly over all words (Szegedy et al. 2016); the paper has none.
+    """
+
+    def __init__(self, doubly_stochastic: float = 1.0, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.doubly_stochastic = doubly_stochastic
+        self.label_smoothing = label_smoothing
+
+    def forward(self, unrolled: Unrolled, targets: Tensor) -> Loss:
+        there = unrolled.there()
+        captions = there.sum()
+        log_likelihoods = word_log_likelihoods(unrolled, targets)
+        value = -log_likelihoods.sum() / captions
+        if self.label_smoothing:
+            uniform = unrolled.logits.float().log_softmax(-1).mean(-1).sum() / captions
+            value = (1 - self.label_smoothing) * value - self.label_smoothing * uniform
+        logged = {"NLL": -log_likelihoods.mean().detach()}
+        if self.doubly_stochastic:
+            penalty = (doubly_stochastic(unrolled) * there).sum() / captions
+            logged["doubly_stochastic"] = penalty.detach()
+            value = value + self.doubly_stochastic * penalty
+        return Loss(value, logged)
