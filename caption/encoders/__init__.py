@@ -1,0 +1,7 @@
+"""Encoders: from pixels to a grid of region vectors."""
+
+from caption.encoders.base import Encoder, Regions
+from caption.encoders.pretrained import TorchvisionEncoder
+from caption.encoders.small import SmallCNN
+
+__all__ = ["Encoder", "Regions", "SmallCNN", "TorchvisionEncoder"]

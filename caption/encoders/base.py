@@ -1,0 +1,61 @@
+"""What every encoder offers: an image becomes a grid of region vectors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from caption.parts import Part
+
+
+class Regions(NamedTuple):
+    """A batch of encoded images."""
+
+    vectors: Tensor
+    """(B, L, D) region vectors a, row by row: region i stands at row i // cols, column i % cols."""
+    grid: tuple[int, int]
+    """(rows, cols), rows · cols = L. The grid covers the transform's whole output in equal cells."""
+
+
+class Encoder(Part, nn.Module):
+    """A CNN that keeps its spatial grid.
+
+    A frozen encoder computes no gradients and stays in evaluation mode whatever its owner does, so that the
+    running statistics of its BatchNorm layers do not drift.
+    """
+
+    region_size: int
+    """Length D of a region vector."""
+    frozen: bool = False
+
+    def features(self, images: Tensor) -> Tensor:
+        """Normalised images (B, 3, H, W) float -> feature map (B, D, rows, cols)."""
+        raise NotImplementedError
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Images (B, 3, H, W) uint8 -> float, in the scale the encoder was trained with."""
+        raise NotImplementedError
+
+    def load_pretrained(self) -> None:
+        """Load the weights that the configuration names, if it names any.
+
+        Apart from construction, because a checkpoint brings its own: restoring one must not need the file.
+        """
+
+    def forward(self, images: Tensor) -> Regions:
+        """Images (B, 3, H, W) uint8, as the image transform makes them -> their regions."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            maps = self.features(self.normalise(images))
+        return Regions(maps.flatten(2).transpose(1, 2), (maps.shape[2], maps.shape[3]))
+
+    def freeze(self, frozen: bool = True) -> None:
+        """Freeze, or thaw: parameters, BatchNorm statistics and dropout."""
+        self.frozen = frozen
+        self.requires_grad_(not frozen)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Encoder:
+        """Training or evaluation mode; a frozen encoder stays in evaluation mode."""
+        return super().train(mode and not self.frozen)

@@ -1,0 +1,141 @@
+"""Any torchvision CNN as an encoder, cut off at any layer."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from caption.encoders.base import Encoder
+from caption.errors import CheckpointError, UserError
+from caption.torchvision_compat import import_torchvision
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class TorchvisionEncoder(Encoder):
+    """A model of `torchvision.models`, up to and including one of its layers.
+
+    VGG19 with `features.35` is the paper's: 14x14 regions of 512 numbers from 224 pixels. Others:
+    `mobilenet_v2` with `features` (7x7x1280), `resnet101` with `layer4` (7x7x2048).
+
+    Args:
+        name: of the model, as torchvision has it.
+        layer: dotted name of the module whose output is the grid; a container means its last module.
+        weights: a name that torchvision knows ("DEFAULT", "IMAGENET1K_V1", ...: downloaded once), the path of a
+            state dict saved with torch.save, or None for random weights.
+        mean: of the training images' channels, in 0...1; ImageNet's unless the weights say otherwise.
+        std: likewise.
+        finetune_from: where fine-tuning starts: modules before this one (dotted name, in order of definition) stay
+            as they are; None = all learn. Only matters once the encoder is thawed.
+    """
+
+    def __init__(
+        self,
+        name: str = "vgg19",
+        layer: str = "features.35",
+        weights: str | None = None,
+        mean: tuple[float, float, float] = IMAGENET_MEAN,
+        std: tuple[float, float, float] = IMAGENET_STD,
+        finetune_from: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.weights = weights
+        self.model_name = name
+        self.finetune_from = finetune_from
+        self.trunk = _cut(_model(name, None), name, layer)
+        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
+        self.region_size = self._measure()
+        if finetune_from is not None and not self._late_parameters():
+            raise UserError(f"{name} has no module {finetune_from} before its layer {layer}: check finetune_from")
+
+    def _measure(self) -> int:
+        self.eval()
+        with torch.no_grad():
+            maps = self.trunk(torch.zeros(1, 3, 64, 64))["grid"]
+        self.train()
+        if maps.dim() != 4:
+            raise UserError(
+                f"the chosen layer of {self.model_name} gives {tuple(maps.shape[1:])} for an image, which is no grid: "
+                "choose a convolutional layer"
+            )
+        return maps.shape[1]
+
+    def normalise(self, images: Tensor) -> Tensor:
+        return (images / 255 - self.mean) / self.std
+
+    def features(self, images: Tensor) -> Tensor:
+        return self.trunk(images)["grid"]
+
+    def freeze(self, frozen: bool = True) -> None:
+        super().freeze(frozen)
+        if not frozen and self.finetune_from is not None:
+            self.requires_grad_(False)
+            for parameter in self._late_parameters():
+                parameter.requires_grad_(True)
+
+    def _late_parameters(self) -> list[nn.Parameter]:
+        names = [name for name, _ in self.trunk.named_parameters()]
+        first = next((i for i, n in enumerate(names) if f"{n}.".startswith(f"{self.finetune_from}.")), len(names))
+        return list(self.trunk.parameters())[first:]
+
+    def load_pretrained(self) -> None:
+        if self.weights is None:
+            return
+        if Path(self.weights).expanduser().exists() or "/" in self.weights:
+            state = _read_state(Path(self.weights).expanduser())
+        else:
+            state = _model(self.model_name, self.weights).state_dict()
+        missing = [name for name in self.trunk.state_dict() if name not in state]
+        missing = [name for name in missing if not name.endswith("num_batches_tracked")]
+        if missing:
+            raise CheckpointError(
+                f"{self.weights} is not for {self.model_name}: it lacks {len(missing)} tensors, {missing[0]} first"
+            )
+        try:
+            self.trunk.load_state_dict({n: state[n] for n in self.trunk.state_dict() if n in state}, strict=False)
+        except RuntimeError as error:
+            raise CheckpointError(f"{self.weights} is not for {self.model_name}: {error}") from error
+
+
+def _model(name: str, weights: str | None) -> nn.Module:
+    models = import_torchvision().models
+    if name not in models.list_models(module=models):
+        close = ", ".join(models.list_models(module=models, include=f"{name[:3]}*")) or "vgg19, resnet101, ..."
+        raise UserError(f"torchvision has no classification model named {name}; similar: {close}")
+    try:
+        return models.get_model(name, weights=weights)
+    except ValueError as error:
+        raise UserError(f"{weights} names neither a file nor weights that torchvision has for {name}") from error
+    except OSError as error:
+        raise UserError(
+            f"the weights {weights} of {name} could not be downloaded ({error}); give the path of a file instead"
+        ) from error
+
+
+def _cut(model: nn.Module, name: str, layer: str) -> Any:
+    from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
+
+    try:
+        return create_feature_extractor(model, return_nodes={layer: "grid"})
+    except ValueError as error:
+        nodes = get_graph_node_names(model.eval())[1]
+        some = ", ".join(dict.fromkeys(node.split(".")[0] for node in nodes))
+        raise UserError(f"{name} has no layer {layer}; its top-level layers are {some}") from error
+
+
+def _read_state(path: Path) -> dict[str, Tensor]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"there is no file {path} with encoder weights") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} is no state dict that loads with weights_only=True") from error
+    if not (isinstance(state, dict) and state and all(isinstance(value, Tensor) for value in state.values())):
+        raise CheckpointError(f"{path} holds no state dict of tensors")
+    return state
