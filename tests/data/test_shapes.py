@@ -1,0 +1,456 @@
+"""The embedded dataset: its captions are true, its boxes tight, its files reproducible."""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools.coco import COCO
+
+from caption.data import shapes
+from caption.data.shapes import (
+    COLOURS,
+    NAMES,
+    SHAPES,
+    Object,
+    Scene,
+    describe_scene,
+    ensure_shapes,
+    random_scene,
+    render,
+    write_shapes,
+)
+from caption.data.shapes_scene import JITTER, relation, split_of
+from caption.data.shapes_silhouettes import FULL, silhouette
+from caption.errors import DataError
+
+Boxes = dict[str, tuple[float, float, float, float]]
+
+SMALL = {"train": 9, "val": 4, "test": 4}
+
+# Written without a look at the grammar: what an English reader takes a caption to claim.
+RELATED = re.compile(
+    r"(?:there is |an image of )?a (\w+ \w+) (above|below|to the left of|to the right of) a (\w+ \w+)"
+)
+LISTED = re.compile(r"an image of a (\w+ \w+) with a (\w+ \w+) and a (\w+ \w+)")
+
+
+def is_true(caption: str, boxes: Boxes) -> bool:
+    """Whether the boxes bear out everything that the caption claims."""
+    if listed := LISTED.fullmatch(caption):
+        return set(listed.groups()) == set(boxes)
+    related = RELATED.fullmatch(caption)
+    assert related, f"not understood: {caption!r}"
+    one, where, other = related.groups()
+    if one not in boxes or other not in boxes:
+        return False
+    (left, top, right, bottom), (left2, top2, right2, bottom2) = boxes[one], boxes[other]
+    wholly = {
+        "above": bottom <= top2,
+        "below": top >= bottom2,
+        "to the left of": right <= left2,
+        "to the right of": left >= right2,
+    }[where]
+    across = abs(left + right - left2 - right2)
+    along = abs(top + bottom - top2 - bottom2)
+    return wholly and (along > across if where in ("above", "below") else across > along)
+
+
+def boxes_of(scene: Scene) -> Boxes:
+    return {thing.name: thing.box for thing in scene.objects}
+
+
+@pytest.fixture(scope="module")
+def scenes() -> list[Scene]:
+    return [random_scene(3, "train", number) for number in range(200)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shapes")
+    write_shapes(folder, **SMALL)
+    return folder
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def file_bytes(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class TestCaptions:
+    def test_five_different_ones_all_true(self, scenes: list[Scene]) -> None:
+        for scene in scenes:
+            captions = describe_scene(scene)
+            assert len(set(captions)) == 5
+            assert all(is_true(caption, boxes_of(scene)) for caption in captions), (scene, captions)
+
+    def test_every_object_is_named(self, scenes: list[Scene]) -> None:
+        for scene in scenes:
+            text = " ".join(describe_scene(scene))
+            assert all(thing.name in text for thing in scene.objects)
+
+    def test_two_objects_are_told_in_every_way_but_one(self) -> None:
+        scene = Scene((Object("red", "circle", 5, 4), Object("blue", "square", 8, 40)))
+        phrases = {"a red circle above a blue square", "a blue square below a red circle"}
+        image_of = {f"an image of {phrase}" for phrase in phrases}
+        captions = set(describe_scene(scene))
+        assert captions - image_of == phrases | {f"there is {phrase}" for phrase in phrases}
+        assert len(captions & image_of) == 1
+
+    def test_of_three_objects_the_farthest_pair_is_not_told(self) -> None:
+        star, cross, circle = (
+            Object("white", "star", 2, 22),
+            Object("white", "cross", 22, 22),
+            Object("red", "circle", 45, 22),
+        )
+        captions = describe_scene(Scene((circle, star, cross)))
+        assert "an image of a white star with a white cross and a red circle" in captions
+        told = [frozenset(match.group(1, 3)) for text in captions if (match := RELATED.fullmatch(text))]
+        assert Counter(told) == {
+            frozenset({"white star", "white cross"}): 2,
+            frozenset({"white cross", "red circle"}): 2,
+        }
+        assert sum(text.startswith("there is") for text in captions) == 2
+
+    def test_wording_follows_the_seed(self) -> None:
+        things = (Object("red", "circle", 5, 4), Object("blue", "square", 8, 40))
+        wordings = {tuple(describe_scene(Scene(things, seed=seed))) for seed in range(10)}
+        assert len(wordings) > 5
+        assert describe_scene(Scene(things, seed=3)) == describe_scene(Scene(things, seed=3))
+
+    def test_nothing_to_say_is_an_error(self) -> None:
+        diagonal = Scene((Object("red", "circle", 0, 0), Object("red", "square", 40, 40)))
+        with pytest.raises(DataError, match="move them apart"):
+            describe_scene(diagonal)
+
+    def test_one_caption_for_all_scenes_is_hardly_ever_true(self, scenes: list[Scene]) -> None:
+        candidates = {caption for scene in scenes for caption in describe_scene(scene)}
+        shares = [np.mean([is_true(text, boxes_of(scene)) for scene in scenes]) for text in candidates]
+        assert max(shares) < 0.03
+
+    def test_the_captions_of_another_scene_are_hardly_ever_true(self, scenes: list[Scene]) -> None:
+        verdicts = [
+            is_true(caption, boxes_of(scene))
+            for scene, other in zip(scenes, scenes[1:] + scenes[:1], strict=True)
+            for caption in describe_scene(other)
+        ]
+        assert np.mean(verdicts) < 0.01
+
+
+class TestRelation:
+    @pytest.mark.parametrize(
+        ("left", "top", "where"),
+        [(20, 40, "above"), (20, 0, "below"), (40, 20, "to the left of"), (0, 20, "to the right of")],
+    )
+    def test_is_that_of_the_first_seen_from_the_second(self, left: int, top: int, where: str) -> None:
+        assert relation(Object("red", "square", 20, 20), Object("red", "circle", left, top)) == where
+
+    def test_needs_one_offset_of_1_3_times_the_other(self) -> None:
+        still = Object("red", "square", 0, 0)
+        assert relation(still, Object("blue", "square", 20, 26)) is None
+        assert relation(still, Object("blue", "square", 20, 27)) == "above"
+        assert relation(still, Object("blue", "square", 26, 20)) is None
+        assert relation(still, Object("blue", "square", 27, 20)) == "to the left of"
+
+    def test_needs_boxes_that_do_not_overlap_along_the_axis(self) -> None:
+        _, _, _, bottom = (still := Object("red", "square", 10, 0)).box
+        assert relation(still, Object("blue", "square", 10, bottom)) == "above"
+        assert relation(still, Object("blue", "square", 10, bottom - 1)) is None
+
+
+class TestScenes:
+    def test_two_or_three_objects_about_equally_often(self, scenes: list[Scene]) -> None:
+        counts = Counter(len(scene.objects) for scene in scenes)
+        assert set(counts) == {2, 3}
+        assert min(counts.values()) > 70
+
+    def test_every_two_objects_are_apart_and_in_a_clear_relation(self, scenes: list[Scene]) -> None:
+        for scene in scenes:
+            for k, one in enumerate(scene.objects):
+                for other in scene.objects[:k]:
+                    assert relation(one, other)
+                    (left, top, right, bottom), (left2, top2, right2, bottom2) = one.box, other.box
+                    gaps = left - right2, left2 - right, top - bottom2, top2 - bottom
+                    assert max(gaps) >= 3
+
+    def test_objects_often_share_a_colour_or_a_shape_but_never_both(self, scenes: list[Scene]) -> None:
+        sharing = 0
+        for scene in scenes:
+            names = [thing.name for thing in scene.objects]
+            assert len(set(names)) == len(names)
+            words = [word for name in names for word in name.split()]
+            sharing += len(set(words)) < len(words)
+        assert sharing / len(scenes) > 0.5
+
+    def test_every_name_and_every_relation_occurs(self, scenes: list[Scene]) -> None:
+        text = " ".join(caption for scene in scenes for caption in describe_scene(scene))
+        assert all(name in text for name in NAMES)
+        assert len(NAMES) == len(COLOURS) * len(SHAPES) == 30
+        shares = Counter(re.findall("above|below|left|right", text))
+        assert max(shares.values()) < 1.5 * min(shares.values())
+
+    def test_objects_are_14_to_22_pixels_before_cropping(self, scenes: list[Scene]) -> None:
+        sizes = {thing.size for scene in scenes for thing in scene.objects}
+        assert sizes == set(range(14, 23))
+
+    def test_no_arrangement_is_in_two_splits_whatever_the_seed(self) -> None:
+        for seed in (0, 1):
+            for split in ("train", "val", "test"):
+                assert {split_of(random_scene(seed, split, k)) for k in range(40)} == {split}
+
+    def test_the_split_depends_on_what_stands_where_and_on_nothing_else(self) -> None:
+        def splits(left: int, seed: int = 0) -> list[str]:
+            return [
+                split_of(Scene((Object("red", "circle", left, 30), Object("blue", shape, 40, 1)), 64, seed))
+                for shape in SHAPES
+            ]
+
+        assert splits(1) == splits(1, seed=5)
+        assert splits(1) != splits(20)
+
+    def test_scenes_of_another_size_fit_it(self) -> None:
+        for number in range(20):
+            scene = random_scene(0, "val", number, size=96)
+            assert scene.size == 96
+            assert all(21 <= thing.size <= 33 for thing in scene.objects)
+            assert all(is_true(caption, boxes_of(scene)) for caption in describe_scene(scene))
+
+    def test_objects_by_hand_are_checked(self) -> None:
+        with pytest.raises(DataError, match="'pink'"):
+            Object("pink", "circle", 0, 0)
+        with pytest.raises(DataError, match="'disc'"):
+            Object("red", "disc", 0, 0)
+        with pytest.raises(DataError, match="2 pixels"):
+            Object("red", "circle", 0, 0, size=2)
+        with pytest.raises(DataError, match="leaves the scene"):
+            Scene((Object("red", "circle", 50, 0),))
+        with pytest.raises(DataError, match="two objects of one name"):
+            Scene((Object("red", "circle", 0, 0), Object("red", "circle", 30, 30)))
+
+
+class TestRender:
+    def test_boxes_are_tight_around_the_drawn_pixels(self, scenes: list[Scene]) -> None:
+        for scene in scenes[:20]:
+            empty = np.asarray(render(Scene((), scene.size, scene.seed))).astype(int)
+            for thing in scene.objects:
+                drawn = np.asarray(render(Scene((thing,), scene.size, scene.seed))).astype(int)
+                rows, columns = np.nonzero(abs(drawn - empty).max(axis=2) > 2)
+                assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == thing.box
+
+    def test_the_colour_at_an_objects_centre_is_its_own(self, scenes: list[Scene]) -> None:
+        for scene in scenes[:20]:
+            pixels = np.asarray(render(scene)).astype(int)
+            for thing in scene.objects:
+                left, top, right, bottom = thing.box
+                found = pixels[(top + bottom) // 2, (left + right) // 2]
+                distances = {name: abs(found - rgb).max() for name, rgb in COLOURS.items()}
+                assert min(distances, key=distances.__getitem__) == thing.colour
+                assert distances[thing.colour] <= JITTER
+                assert tuple(found) == thing.rgb
+
+    def test_backgrounds_are_textured_dim_and_different(self) -> None:
+        backgrounds = [np.asarray(render(Scene((), seed=seed))).astype(float) for seed in range(20)]
+        for pixels in backgrounds:
+            brightness = pixels.mean(axis=2)
+            assert brightness.std() > 8
+            assert brightness.max() < 200
+            assert (pixels.max(axis=2) - pixels.min(axis=2)).max() < 50
+        assert len({pixels.tobytes() for pixels in backgrounds}) == 20
+
+    # Areas of the outlines in the square [-1, 1]², worked out by hand, as parts of its 4.
+    @pytest.mark.parametrize(
+        ("shape", "area"),
+        [("circle", 0.785), ("square", 0.774), ("triangle", 0.454), ("star", 0.331), ("cross", 0.48)],
+    )
+    def test_silhouettes_have_the_area_of_their_outlines(self, shape: str, area: float) -> None:
+        assert silhouette(shape, 100).sum(dtype=int) / FULL / 100**2 == pytest.approx(area, rel=0.01)
+
+    def test_silhouettes_are_mirror_images_of_themselves(self) -> None:
+        for shape in SHAPES:
+            for size in range(14, 23):
+                mask = silhouette(shape, size).astype(int)
+                assert abs(mask - mask[:, ::-1]).max() <= 1
+                assert mask.max() == FULL
+        assert silhouette("triangle", 18)[0].sum() < silhouette("triangle", 18)[-1].sum()
+
+    def test_silhouettes_of_nothing_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="disc"):
+            silhouette("disc", 18)
+        with pytest.raises(ValueError, match="3 pixels"):
+            silhouette("circle", 3)
+
+
+class TestFiles:
+    def test_captions_and_boxes_load_with_pycocotools(self, folder: Path) -> None:
+        for split, count in SMALL.items():
+            captions, objects = (
+                COCO(str(folder / f"{split}.json")),
+                COCO(str(folder / f"{split}_objects.json")),
+            )
+            assert captions.getImgIds() == objects.getImgIds()
+            assert len(captions.getImgIds()) == count
+            for image in captions.loadImgs(captions.getImgIds()):
+                with Image.open(folder / "images" / image["file_name"]) as picture:
+                    assert picture.size == (image["width"], image["height"]) == (64, 64)
+                    assert picture.mode == "RGB"
+                boxes = {}
+                for thing in objects.loadAnns(objects.getAnnIds(imgIds=image["id"])):
+                    category = objects.loadCats(thing["category_id"])[0]
+                    assert category["name"].split()[-1] == category["supercategory"]
+                    left, top, width, height = thing["bbox"]
+                    assert 0 < thing["area"] <= width * height
+                    boxes[category["name"]] = (left, top, left + width, top + height)
+                texts = [entry["caption"] for entry in captions.loadAnns(captions.getAnnIds(image["id"]))]
+                assert len(texts) == 5
+                assert all(is_true(text, boxes) for text in texts)
+
+    def test_the_picture_shows_what_the_boxes_say(self, folder: Path) -> None:
+        objects = read(folder / "test_objects.json")
+        names = {category["id"]: category["name"] for category in objects["categories"]}
+        files = {image["id"]: folder / "images" / image["file_name"] for image in objects["images"]}
+        for thing in objects["annotations"]:
+            left, top, width, height = thing["bbox"]
+            with Image.open(files[thing["image_id"]]) as picture:
+                found = np.array(picture.getpixel((int(left + width / 2), int(top + height / 2))))
+            colour = names[thing["category_id"]].split()[0]
+            assert abs(found - COLOURS[colour]).max() <= JITTER
+
+    def test_ids_are_unique_over_all_splits(self, folder: Path) -> None:
+        for kind, entries in (("", "annotations"), ("", "images"), ("_objects", "annotations")):
+            ids = [entry["id"] for split in SMALL for entry in read(folder / f"{split}{kind}.json")[entries]]
+            assert len(set(ids)) == len(ids)
+
+    def test_two_runs_write_the_same_bytes(self, folder: Path, tmp_path: Path) -> None:
+        write_shapes(tmp_path, **SMALL)
+        assert file_bytes(tmp_path) == file_bytes(folder)
+
+    def test_the_data_is_that_of_this_version(self, folder: Path) -> None:
+        """Where this fails on purpose, raise `VERSION` with the digests."""
+        text = hashlib.sha256()
+        for split in SMALL:
+            for name in (f"{split}.json", f"{split}_objects.json"):
+                text.update((folder / name).read_bytes())
+        pixels = hashlib.sha256()  # not of the files: compressors differ
+        for path in sorted((folder / "images").iterdir()):
+            with Image.open(path) as picture:
+                pixels.update(picture.tobytes())
+        assert shapes.VERSION == 1
+        assert text.hexdigest() == "9db33e6f2d1fc7d471282f93de3d1d7f1096e586caa856e55a57e7cc52405a9c"
+        assert pixels.hexdigest() == "fab6d178663a95f12829273e11aadfe80971d241fcee217798fe08f1a1107adc"
+
+    def test_a_larger_split_begins_with_the_smaller_one(self, folder: Path, tmp_path: Path) -> None:
+        write_shapes(tmp_path, train=11, val=0, test=1)
+        smaller, larger = read(folder / "train.json"), read(tmp_path / "train.json")
+        assert larger["annotations"][: 9 * 5] == smaller["annotations"]
+        name = "images/train_000009.png"
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+    def test_another_seed_gives_other_scenes(self, folder: Path, tmp_path: Path) -> None:
+        write_shapes(tmp_path, **SMALL, seed=1)
+        for split in SMALL:
+            first, second = (read(path / f"{split}.json")["annotations"] for path in (folder, tmp_path))
+            assert not {entry["caption"] for entry in first[:5]} & {entry["caption"] for entry in second[:5]}
+
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [
+            ({"train": -1}, "-1 scenes"),
+            ({"val": 1_000_000}, "val split"),
+            ({"size": 32}, "32 x 32"),
+            ({"seed": -5}, "-5"),
+        ],
+    )
+    def test_impossible_requests_are_refused(self, tmp_path: Path, wrong: dict, message: str) -> None:
+        with pytest.raises(DataError, match=message):
+            write_shapes(tmp_path, **wrong)
+        assert not list(tmp_path.iterdir())
+
+    def test_a_file_in_the_folders_place_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "here").touch()
+        with pytest.raises(DataError, match="here"):
+            ensure_shapes(tmp_path / "here", 1, 1, 1)
+
+
+class TestEnsure:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        assert ensure_shapes(tmp_path / "new", 3, 1, 1)
+        return tmp_path / "new"
+
+    def test_writes_only_once(self, folder: Path) -> None:
+        times = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+        assert not ensure_shapes(folder, 3, 1, 1)
+        assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == times
+
+    @pytest.mark.parametrize("change", [{"train": 2}, {"val": 2}, {"test": 0}, {"size": 80}, {"seed": 1}])
+    def test_other_parameters_replace_everything(
+        self, folder: Path, change: dict[str, int], tmp_path: Path
+    ) -> None:
+        wanted = {"train": 3, "val": 1, "test": 1, **change}
+        (folder / "images" / "mine.png").write_bytes(b"not Shapes")
+        assert ensure_shapes(folder, **wanted)
+        assert not ensure_shapes(folder, **wanted)
+        (folder / "images" / "mine.png").unlink()  # kept so far
+        write_shapes(tmp_path / "fresh", **wanted)
+        assert file_bytes(folder) == file_bytes(tmp_path / "fresh")
+
+    def test_an_older_version_is_replaced(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(shapes, "VERSION", shapes.VERSION + 1)
+        assert ensure_shapes(folder, 3, 1, 1)
+        assert not ensure_shapes(folder, 3, 1, 1)
+
+    @pytest.mark.parametrize(
+        "name", ["train.json", "test_objects.json", "images/train_000002.png", "images/test_000001.png"]
+    )
+    def test_what_is_missing_is_noticed(self, folder: Path, name: str) -> None:
+        before = file_bytes(folder)
+        (folder / name).unlink()
+        assert ensure_shapes(folder, 3, 1, 1)
+        assert file_bytes(folder) == before
+
+    @pytest.mark.parametrize("kept", [0, 150, 500])
+    def test_a_file_cut_short_is_noticed(self, folder: Path, kept: int) -> None:
+        before = file_bytes(folder)
+        (folder / "val.json").write_bytes(before["val.json"][:kept])
+        assert ensure_shapes(folder, 3, 1, 1)
+        assert file_bytes(folder) == before
+
+    @pytest.mark.parametrize(
+        "content", ["[]", '{"info": {}, "images": []}', '{"info": {"description": "COCO"}}']
+    )
+    def test_another_datasets_files_are_not_touched(self, folder: Path, content: str) -> None:
+        (folder / "val_objects.json").write_text(content)
+        before = file_bytes(folder)
+        with pytest.raises(DataError, match=r"val_objects\.json is not a file of Shapes"):
+            ensure_shapes(folder, 3, 1, 1)
+        assert file_bytes(folder) == before
+
+    @pytest.mark.parametrize("survived", [0, 2, 3, 4])
+    def test_a_killed_run_is_not_taken_for_complete(
+        self, folder: Path, survived: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Neither as what it was about to write, nor as what stood there before."""
+        drawn = 0
+
+        def killed(scene: Scene) -> Image.Image:
+            nonlocal drawn
+            drawn += 1
+            if drawn > survived:
+                raise KeyboardInterrupt
+            return render(scene)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(shapes, "render", killed)
+            with pytest.raises(KeyboardInterrupt):
+                ensure_shapes(folder, 3, 1, 1, seed=1)
+        assert not list(folder.glob("*.tmp"))
+        for seed in (0, 1):
+            assert ensure_shapes(folder, 3, 1, 1, seed=seed)
