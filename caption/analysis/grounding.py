@@ -1,0 +1,320 @@
+"""Does attention lie on the object that a word names? The pointing game, on captions a model wrote itself.
+
+For every mention of an object in a caption, take the map of the word that names it and the boxes of the
+objects of that name. The pointing game (Zhang et al. 2016, "Top-down Neural Attention by Excitation
+Backprop", ECCV) asks whether the maximum of the map lies in one of the boxes; beside it stands how much of
+the map's mass does. Both come with their chance level: what a map drawn blindly would reach on the same
+mentions.
+
+Captions and boxes come in as plain data, so nothing here needs a model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from caption.errors import DataError
+
+Box = Sequence[float]
+"""(left, top, right, bottom) in pixels of the original image; x to the right, y down."""
+
+Boxes = Mapping[str, Sequence[Box]]
+"""The boxes of one image by the name of what they hold.
+
+A name without boxes says that the data knows this kind of object and that the image shows none: a caption
+that names it is wrong. A word that is no key names no object as far as the data can tell, and is left alone.
+"""
+
+
+class GroundableCaption(Protocol):
+    """The part of `caption.Caption` that is needed here; T words on a grid of rows x cols regions."""
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The T words, without the end token."""
+
+    @property
+    def weights(self) -> np.ndarray:
+        """(T, rows, cols): where the model looked for each word."""
+
+    @property
+    def box(self) -> Box:
+        """The part of the original image that the grid covers."""
+
+
+@dataclass(frozen=True)
+class Mention:
+    """An object's name in a caption."""
+
+    name: str
+    word: int
+    """Index of the word that names the object: the last one of the name, "circle" in "red circle"."""
+    boxes: tuple[Box, ...]
+    """Where it is; empty if the caption names what the image does not show."""
+
+
+@dataclass(frozen=True)
+class Pointing:
+    """How one mention was grounded. All four numbers are 0 where the image does not show the object."""
+
+    caption: int
+    """Which of the captions measured, counted from 0."""
+    mention: Mention
+    hit: float
+    """1 if the maximum of the map lies in a box, else 0; between them where several cells tie for it."""
+    chance: float
+    """The expected hit of a cell drawn uniformly."""
+    mass: float
+    """Share of the map's mass that lies in the boxes, 0 to 1."""
+    mass_chance: float
+    """The same for a uniform map: the share of the grid's area that the boxes cover."""
+
+
+@dataclass(frozen=True)
+class Grounding:
+    """The mentions of many captions, each measured. Means over no mentions are 0."""
+
+    pointings: tuple[Pointing, ...]
+
+    def __len__(self) -> int:
+        """Number of mentions."""
+        return len(self.pointings)
+
+    @property
+    def accuracy(self) -> float:
+        """Pointing accuracy: the mean hit; naming something that is not there is a miss."""
+        return self._mean("hit")
+
+    @property
+    def chance(self) -> float:
+        """Accuracy expected of cells drawn uniformly, for the same mentions."""
+        return self._mean("chance")
+
+    @property
+    def mass(self) -> float:
+        """Mean share of attention inside the boxes."""
+        return self._mean("mass")
+
+    @property
+    def mass_chance(self) -> float:
+        """Mean share of a uniform map inside the boxes."""
+        return self._mean("mass_chance")
+
+    @property
+    def present(self) -> Grounding:
+        """Only the mentions of objects that the image shows: attention judged apart from wrong words."""
+        return Grounding(tuple(pointing for pointing in self.pointings if pointing.mention.boxes))
+
+    def by_name(self) -> dict[str, Grounding]:
+        """One `Grounding` per object name, sorted by name."""
+        groups: dict[str, list[Pointing]] = {}
+        for pointing in self.pointings:
+            groups.setdefault(pointing.mention.name, []).append(pointing)
+        return {name: Grounding(tuple(groups[name])) for name in sorted(groups)}
+
+    def interval(self, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> tuple[float, float]:
+        """Confidence interval of the accuracy by percentile bootstrap; (0, 1) without mentions.
+
+        Whole captions are drawn, because the mentions of one caption succeed and fail together.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"the confidence level lies between 0 and 1, not at {level}")
+        if not self.pointings:
+            return 0.0, 1.0
+        _, which = np.unique([pointing.caption for pointing in self.pointings], return_inverse=True)
+        hits = np.bincount(which, weights=[pointing.hit for pointing in self.pointings])
+        mentions = np.bincount(which)
+        generator = np.random.default_rng(seed)
+        accuracies = []
+        for _ in range(resamples):
+            drawn = generator.integers(len(hits), size=len(hits))
+            accuracies.append(hits[drawn].sum() / mentions[drawn].sum())
+        low, high = np.quantile(accuracies, [(1 - level) / 2, (1 + level) / 2])
+        return float(low), float(high)
+
+    def to_dict(self) -> dict[str, float]:
+        """The numbers by the names they are reported under."""
+        return {
+            "pointing_accuracy": self.accuracy,
+            "pointing_chance": self.chance,
+            "attention_in_box": self.mass,
+            "attention_in_box_chance": self.mass_chance,
+            "pointing_mentions": float(len(self)),
+            "pointing_absent": float(len(self) - len(self.present)),
+        }
+
+    def _mean(self, field: str) -> float:
+        return sum(getattr(pointing, field) for pointing in self.pointings) / max(len(self), 1)
+
+
+def measure_grounding(
+    captions: Iterable[tuple[GroundableCaption, Boxes]], tolerance: float = 0.0
+) -> dict[str, float]:
+    """What `ground` finds, as numbers by name: see `Grounding.to_dict`."""
+    return ground(captions, tolerance).to_dict()
+
+
+def ground(captions: Iterable[tuple[GroundableCaption, Boxes]], tolerance: float = 0.0) -> Grounding:
+    """Play the pointing game on every mention of every caption.
+
+    Args:
+        captions: each with the boxes of its image, in the pixels of its `box`.
+        tolerance: pixels by which a maximum may miss a box and still count, for hits and their chance alike
+            (Zhang et al. allow 15).
+
+    Raises ValueError if a caption has not one map per word, or its grid covers no area.
+    """
+    pointings: list[Pointing] = []
+    for number, (caption, boxes) in enumerate(captions):
+        weights = np.asarray(caption.weights, dtype=np.float64)
+        if weights.ndim != 3 or len(weights) != len(caption.words):
+            raise ValueError(
+                f"caption {number} has {len(caption.words)} words, but weights of shape {weights.shape}"
+            )
+        for mention in find_mentions(caption.words, boxes):
+            pointings.append(_point_at(number, mention, weights[mention.word], caption.box, tolerance))
+    return Grounding(tuple(pointings))
+
+
+def find_mentions(words: Sequence[str], boxes: Boxes) -> list[Mention]:
+    """Where the caption names an object: the names of `boxes`, word for word and whatever their case.
+
+    Names do not overlap, and of two that begin at one word the longer is taken: "hot dog" is no "dog". A
+    name without boxes makes a mention without boxes: the caption names something that is not there.
+    """
+    names = sorted(((name, name.lower().split()) for name in boxes), key=lambda entry: -len(entry[1]))
+    spoken = [word.lower() for word in words]
+    mentions, start = [], 0
+    while start < len(spoken):
+        for name, parts in names:
+            if parts and spoken[start : start + len(parts)] == parts:
+                start += len(parts)
+                mentions.append(Mention(name, start - 1, tuple(boxes[name])))
+                break
+        else:
+            start += 1
+    return mentions
+
+
+def point(weights: np.ndarray, box: Box) -> tuple[float, float]:
+    """Centre (x, y), in pixels, of the cell where the map is greatest; of several, the first row by row.
+
+    Args:
+        weights: (rows, cols), one word's map.
+        box: the part of the image that the grid covers.
+    """
+    weights = np.asarray(weights)
+    row, col = np.unravel_index(int(weights.argmax()), weights.shape)
+    rows, cols = weights.shape
+    x, y = cell_centres(rows, cols, box)
+    return float(x[col]), float(y[row])
+
+
+def cell_centres(rows: int, cols: int, box: Box) -> tuple[np.ndarray, np.ndarray]:
+    """x (cols,) and y (rows,), in pixels, of the centres of a grid's cells."""
+    x, y = _cell_edges(rows, cols, box)
+    return (x[:-1] + x[1:]) / 2, (y[:-1] + y[1:]) / 2
+
+
+def centres_inside(
+    rows: int, cols: int, box: Box, boxes: Iterable[Box], tolerance: float = 0.0
+) -> np.ndarray:
+    """(rows, cols) bool: the cells whose centre lies in a box, or outside by up to `tolerance` pixels."""
+    x, y = cell_centres(rows, cols, box)
+    inside = np.zeros((rows, cols), dtype=bool)
+    for left, top, right, bottom in boxes:
+        in_x = (left - tolerance <= x) & (x <= right + tolerance)
+        in_y = (top - tolerance <= y) & (y <= bottom + tolerance)
+        inside |= in_y[:, None] & in_x[None, :]
+    return inside
+
+
+def coverage(rows: int, cols: int, box: Box, boxes: Sequence[Box]) -> np.ndarray:
+    """(rows, cols) float64: the part of each cell's area that the boxes cover, exactly; overlaps count once.
+
+    All edges, of cells and boxes, cut the grid into tiles that are wholly inside or outside each box.
+    """
+    x_cells, y_cells = _cell_edges(rows, cols, box)
+    x = _cuts(x_cells, [side for left, _, right, _ in boxes for side in (left, right)])
+    y = _cuts(y_cells, [side for _, top, _, bottom in boxes for side in (top, bottom)])
+    x_middle, y_middle = (x[:-1] + x[1:]) / 2, (y[:-1] + y[1:]) / 2
+    covered = np.zeros((len(y_middle), len(x_middle)), dtype=bool)
+    for left, top, right, bottom in boxes:
+        in_x, in_y = (left < x_middle) & (x_middle < right), (top < y_middle) & (y_middle < bottom)
+        covered |= in_y[:, None] & in_x[None, :]
+    areas = covered * np.diff(y)[:, None] * np.diff(x)[None, :]
+    row = np.searchsorted(y_cells, y_middle) - 1
+    col = np.searchsorted(x_cells, x_middle) - 1
+    per_cell = np.zeros((rows, cols))
+    np.add.at(per_cell, (row[:, None], col[None, :]), areas)
+    return per_cell / (np.diff(y_cells)[:, None] * np.diff(x_cells)[None, :])
+
+
+def read_boxes(objects: str | os.PathLike[str]) -> dict[int | str, Boxes]:
+    """The boxes of every image of a COCO instances file, by image id and category name.
+
+    Every image has every category as a key, those it does not show with no boxes. Regions marked `iscrowd`
+    count like single objects. Raises DataError if the file is missing, no JSON, or not in COCO's format.
+    """
+    path = Path(objects)
+    coco = _load_coco(path)
+    try:
+        names = {category["id"]: category["name"] for category in coco.dataset["categories"]}
+        found: dict[int | str, dict[str, list[Box]]] = {image["id"]: {} for image in coco.dataset["images"]}
+        for annotation in coco.dataset["annotations"]:
+            left, top, width, height = map(float, annotation["bbox"])
+            of_image = found[annotation["image_id"]].setdefault(names[annotation["category_id"]], [])
+            of_image.append((left, top, left + width, top + height))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{path} is no COCO instances file ({type(error).__name__}: {error}); it needs images, "
+            "categories and annotations with an image_id, a category_id and a bbox [x, y, width, height]."
+        ) from error
+    nowhere: dict[str, Sequence[Box]] = dict.fromkeys(names.values(), ())
+    return {image_id: {**nowhere, **of_image} for image_id, of_image in found.items()}
+
+
+def _point_at(number: int, mention: Mention, weights: np.ndarray, box: Box, tolerance: float) -> Pointing:
+    if not mention.boxes:
+        return Pointing(number, mention, 0.0, 0.0, 0.0, 0.0)
+    rows, cols = weights.shape
+    inside = centres_inside(rows, cols, box, mention.boxes, tolerance)
+    cover = coverage(rows, cols, box, mention.boxes)
+    # Ties share the point: otherwise a map that knows nothing would always point at the upper left corner.
+    hit = inside[weights == weights.max()].mean()
+    # Normalised, because a sentinel may hold a part of the mass; negative weights turn away from a region.
+    positive = weights.clip(min=0)
+    mass = (positive * cover).sum() / positive.sum() if positive.any() else 0.0
+    return Pointing(number, mention, float(hit), float(inside.mean()), float(mass), float(cover.mean()))
+
+
+def _cell_edges(rows: int, cols: int, box: Box) -> tuple[np.ndarray, np.ndarray]:
+    left, top, right, bottom = box
+    if not (left < right and top < bottom):
+        raise ValueError(f"a grid's box needs left < right and top < bottom, not {tuple(box)}")
+    return np.linspace(left, right, cols + 1), np.linspace(top, bottom, rows + 1)
+
+
+def _cuts(edges: np.ndarray, sides: list[float]) -> np.ndarray:
+    """The cells' edges and the boxes' sides that lie between them, in order."""
+    return np.unique(np.concatenate([edges, np.clip(sides, edges[0], edges[-1])]))
+
+
+def _load_coco(path: Path) -> Any:
+    from pycocotools.coco import COCO  # here, because no other question needs it
+
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # it reports its progress on stdout
+            return COCO(str(path))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, AssertionError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is no COCO instances file: {error or type(error).__name__}.") from error

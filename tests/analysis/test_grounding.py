@@ -1,0 +1,350 @@
+"""The pointing game against maps drawn by hand; grids and images are nowhere square."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from caption.analysis.grounding import (
+    Box,
+    Boxes,
+    Grounding,
+    Mention,
+    Pointing,
+    cell_centres,
+    centres_inside,
+    coverage,
+    find_mentions,
+    ground,
+    measure_grounding,
+    point,
+    read_boxes,
+)
+from caption.data.shapes import write_shapes
+from caption.errors import DataError
+
+# Two rows of three cells, 20 pixels wide and 10 high: centres at x = 20, 40, 60 and y = 25, 35.
+GRID = (2, 3)
+COVERED = (10.0, 20.0, 70.0, 40.0)
+
+
+@dataclass
+class Written:
+    """As much of a caption as grounding asks for."""
+
+    words: list[str]
+    weights: np.ndarray
+    box: Box = COVERED
+
+
+def looking_at(cell: tuple[int, int], grid: tuple[int, int] = GRID) -> np.ndarray:
+    weights = np.full(grid, 0.1)
+    weights[cell] = 1 - weights.sum() + 0.1
+    return weights
+
+
+def written(sentence: str, cells: dict[int, tuple[int, int]]) -> Written:
+    """A caption that looks at the lower left cell, but for the words with the given indices."""
+    words = sentence.split()
+    return Written(words, np.stack([looking_at(cells.get(k, (1, 0))) for k in range(len(words))]))
+
+
+def mentions_in(sentence: str, boxes: Boxes) -> list[Mention]:
+    return find_mentions(sentence.split(), boxes)
+
+
+class TestMentions:
+    BOXES: ClassVar[Boxes] = {
+        "red circle": [(0, 0, 1, 1)],
+        "blue square": [(2, 2, 3, 3), (4, 4, 5, 5)],
+        "red star": [],
+    }
+
+    def test_the_last_word_of_a_name_names_the_object(self) -> None:
+        assert mentions_in("a red circle above a blue square", self.BOXES) == [
+            Mention("red circle", 2, ((0, 0, 1, 1),)),
+            Mention("blue square", 6, ((2, 2, 3, 3), (4, 4, 5, 5))),
+        ]
+
+    def test_what_the_image_does_not_show_is_mentioned_without_boxes(self) -> None:
+        assert mentions_in("a red star", self.BOXES) == [Mention("red star", 2, ())]
+
+    def test_words_that_name_nothing_known_are_left_alone(self) -> None:
+        assert mentions_in("a green circle and a red square", self.BOXES) == []
+        assert mentions_in("red", self.BOXES) == []
+        assert mentions_in("", self.BOXES) == []
+        assert mentions_in("dog", {}) == []
+
+    def test_the_longer_name_is_taken_and_names_do_not_overlap(self) -> None:
+        boxes: Boxes = {"dog": [], "hot dog": [], "dog bowl": []}
+        found = mentions_in("a hot dog bowl by a dog bowl and a dog", boxes)
+        assert [(mention.name, mention.word) for mention in found] == [
+            ("hot dog", 2),
+            ("dog bowl", 7),
+            ("dog", 10),
+        ]
+
+    def test_every_mention_counts_whatever_its_case(self) -> None:
+        found = mentions_in("A Dog and a dog", {"DOG": []})
+        assert [mention.word for mention in found] == [1, 4]
+
+
+class TestGeometry:
+    def test_cells_are_as_wide_and_high_as_the_box_divides(self) -> None:
+        x, y = cell_centres(*GRID, COVERED)
+        assert x.tolist() == [20, 40, 60]
+        assert y.tolist() == [25, 35]
+
+    @pytest.mark.parametrize(
+        ("cell", "centre"), [((0, 0), (20, 25)), ((0, 2), (60, 25)), ((1, 0), (20, 35)), ((1, 2), (60, 35))]
+    )
+    def test_the_point_is_the_centre_of_the_greatest_cell(
+        self, cell: tuple[int, int], centre: tuple[float, float]
+    ) -> None:
+        assert point(looking_at(cell), COVERED) == centre
+
+    def test_of_equal_cells_the_first_is_the_point(self) -> None:
+        assert point(np.zeros(GRID), COVERED) == (20, 25)
+
+    def test_centres_on_a_side_are_inside(self) -> None:
+        inside = centres_inside(*GRID, COVERED, [(40, 0, 60, 25)])
+        assert inside.tolist() == [[False, True, True], [False, False, False]]
+
+    def test_tolerance_widens_boxes_on_every_side(self) -> None:
+        box = (22, 27, 38, 33)
+        assert not centres_inside(*GRID, COVERED, [box]).any()
+        assert not centres_inside(*GRID, COVERED, [box], tolerance=1.9).any()
+        within = centres_inside(*GRID, COVERED, [box], tolerance=2)
+        assert within.tolist() == [[True, True, False], [True, True, False]]
+
+    def test_coverage_is_the_part_of_each_cells_area(self) -> None:
+        # 10 of the 20 pixels of two columns, 5 of the 10 of the first row and 2 of the second.
+        part = coverage(*GRID, COVERED, [(20, 25, 40, 32)])
+        assert part == pytest.approx(np.array([[0.25, 0.25, 0], [0.1, 0.1, 0]]))
+
+    def test_boxes_that_overlap_or_leave_the_grid_are_not_counted_twice(self) -> None:
+        part = coverage(*GRID, COVERED, [(-100, -100, 30, 30), (10, 20, 30, 35), (65, 35, 500, 500)])
+        assert part == pytest.approx(np.array([[1, 0, 0], [0.5, 0, 0.125]]))
+
+    def test_no_boxes_and_flat_boxes_cover_nothing(self) -> None:
+        assert not coverage(*GRID, COVERED, []).any()
+        assert not coverage(*GRID, COVERED, [(30, 25, 30, 39), (0, 0, 5, 5)]).any()
+
+    @settings(deadline=None, max_examples=60)  # a busy machine is no failure
+    @given(
+        st.integers(1, 4),
+        st.integers(1, 4),
+        st.lists(st.tuples(*[st.integers(-3, 28)] * 4), max_size=4),
+    )
+    def test_coverage_equals_counting_pixels(
+        self, rows: int, cols: int, corners: list[tuple[int, int, int, int]]
+    ) -> None:
+        """Cells of 6 x 4 pixels from (2, 1) on, and boxes at whole pixels."""
+        boxes = [(min(a, b), min(c, d), max(a, b), max(c, d)) for a, b, c, d in corners]
+        painted = np.zeros((rows * 4, cols * 6))
+        for y in range(rows * 4):
+            for x in range(cols * 6):
+                middle_x, middle_y = x + 2.5, y + 1.5
+                painted[y, x] = any(l < middle_x < r and t < middle_y < b for l, t, r, b in boxes)  # noqa: E741
+        expected = painted.reshape(rows, 4, cols, 6).mean(axis=(1, 3))
+        covered = (2.0, 1.0, 2.0 + cols * 6, 1.0 + rows * 4)
+        assert coverage(rows, cols, covered, boxes) == pytest.approx(expected)
+
+    def test_a_grid_without_area_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="left < right"):
+            coverage(*GRID, (10, 20, 10, 40), [])
+
+
+class TestGround:
+    # The circle's box holds the centres of the last two cells of the upper row: chance 2/6. The square's
+    # holds that of the lower left cell: 1/6.
+    BOXES: ClassVar[Boxes] = {
+        "red circle": [(35.0, 20.0, 70.0, 30.0)],
+        "blue square": [(10.0, 30.0, 30.0, 40.0)],
+        "red star": [],
+    }
+
+    def test_hits_chance_and_mass_by_hand(self) -> None:
+        caption = written("a red circle above a blue square", {2: (0, 2), 6: (0, 0)})
+        circle, square = ground([(caption, self.BOXES)]).pointings
+        assert (circle.mention.name, circle.hit) == ("red circle", 1)
+        assert circle.chance == pytest.approx(2 / 6)
+        # 3/4 of the second cell and all of the third: 0.75 · 0.1 + 0.5; of a uniform map 1.75 / 6.
+        assert circle.mass == pytest.approx(0.575)
+        assert circle.mass_chance == pytest.approx(1.75 / 6)
+        assert (square.mention.name, square.hit) == ("blue square", 0)
+        assert square.chance == pytest.approx(1 / 6)
+        assert square.mass == pytest.approx(0.1)
+        assert square.mass_chance == pytest.approx(1 / 6)
+
+    def test_the_map_is_that_of_the_naming_word(self) -> None:
+        """Neither of its neighbours' maps, all of which lie in the lower left cell, points at the circle."""
+        for word, expected in ((1, 0), (2, 1), (3, 0)):
+            caption = written("a red circle above", {word: (0, 1)})
+            assert ground([(caption, self.BOXES)]).accuracy == expected
+
+    def test_numbers_are_means_over_mentions_and_absence_is_a_miss(self) -> None:
+        captions = [
+            (written("a red circle above a blue square", {2: (0, 2), 6: (0, 0)}), self.BOXES),
+            (written("a red star", {}), self.BOXES),
+            (written("nothing to see", {}), self.BOXES),
+            (written("a blue square", {}), self.BOXES),
+        ]
+        numbers = measure_grounding(iter(captions))
+        assert numbers == pytest.approx(
+            {
+                "pointing_accuracy": 2 / 4,
+                "pointing_chance": (2 / 6 + 1 / 6 + 0 + 1 / 6) / 4,
+                "attention_in_box": (0.575 + 0.1 + 0 + 0.5) / 4,
+                "attention_in_box_chance": (1.75 / 6 + 1 / 6 + 0 + 1 / 6) / 4,
+                "pointing_mentions": 4,
+                "pointing_absent": 1,
+            }
+        )
+        grounding = ground(captions)
+        assert grounding.present.accuracy == pytest.approx(2 / 3)
+        assert [pointing.caption for pointing in grounding.pointings] == [0, 0, 1, 3]
+
+    def test_by_name(self) -> None:
+        captions = [
+            (written("a blue square and a red circle", {}), self.BOXES),
+            (written("a red circle", {2: (0, 1)}), self.BOXES),
+        ]
+        groups = ground(captions).by_name()
+        assert list(groups) == ["blue square", "red circle"]
+        assert [len(group) for group in groups.values()] == [1, 2]
+        assert groups["red circle"].accuracy == 0.5
+
+    def test_any_box_of_the_name_will_do(self) -> None:
+        boxes = {"dog": [(10, 20, 30, 30), (50, 30, 70, 40)]}
+        for cell, hit in (((0, 0), 1), ((1, 2), 1), ((0, 2), 0), ((1, 0), 0)):
+            grounding = ground([(written("dog", {0: cell}), boxes)])
+            assert grounding.accuracy == hit
+            assert grounding.chance == pytest.approx(2 / 6)
+
+    def test_a_map_that_knows_nothing_is_at_chance(self) -> None:
+        caption = Written(["red", "circle"], np.full((2, *GRID), 1 / 6))
+        grounding = ground([(caption, self.BOXES)])
+        assert grounding.accuracy == pytest.approx(grounding.chance)
+        assert grounding.mass == pytest.approx(grounding.mass_chance)
+
+    def test_mass_is_a_share_of_what_is_on_the_grid(self) -> None:
+        """Half of the attention on a sentinel changes nothing, negative weights do not count."""
+        weights = np.array([[[0.3, 0.0, 0.1], [0.1, 0.0, -0.2]]])
+        grounding = ground([(Written(["circle"], weights), {"circle": [(10, 20, 30, 30)]})])
+        assert grounding.mass == pytest.approx(0.6)
+        nowhere = ground([(Written(["circle"], -np.ones((1, *GRID))), {"circle": [(10, 20, 30, 30)]})])
+        assert nowhere.mass == 0
+
+    def test_a_grid_over_a_part_of_the_image_points_into_that_part(self) -> None:
+        """A centre crop of a wide image: its first column is not the image's."""
+        weights = looking_at((0, 0))[None]
+        boxes = {"dog": [(0.0, 0.0, 50.0, 100.0)]}
+        assert ground([(Written(["dog"], weights, (0, 0, 300, 100)), boxes)]).accuracy == 1
+        assert ground([(Written(["dog"], weights, (100, 0, 200, 100)), boxes)]).accuracy == 0
+
+    def test_tolerance_lets_near_misses_count_for_hit_and_chance(self) -> None:
+        caption = written("a blue square", {2: (0, 0)})
+        assert ground([(caption, self.BOXES)]).accuracy == 0
+        near = ground([(caption, self.BOXES)], tolerance=5)
+        assert near.accuracy == 1
+        assert near.chance == pytest.approx(2 / 6)
+
+    def test_nothing_mentioned_gives_zeros(self) -> None:
+        assert set(measure_grounding([]).values()) == {0.0}
+
+    def test_words_and_maps_must_agree(self) -> None:
+        with pytest.raises(ValueError, match="caption 0 has 1 words"):
+            ground([(Written(["dog"], np.ones((2, *GRID))), {"dog": []})])
+
+
+class TestInterval:
+    @staticmethod
+    def grounding(hits: list[list[float]]) -> Grounding:
+        mention = Mention("dog", 0, ((0, 0, 1, 1),))
+        return Grounding(
+            tuple(Pointing(k, mention, hit, 0, 0, 0) for k, caption in enumerate(hits) for hit in caption)
+        )
+
+    def test_holds_the_accuracy_and_narrows_with_the_number_of_captions(self) -> None:
+        few, many = self.grounding([[1], [0], [1]] * 10), self.grounding([[1], [0], [1]] * 300)
+        for grounding in (few, many):
+            low, high = grounding.interval()
+            assert low < grounding.accuracy < high
+        # The normal approximation: 1.96 · sqrt(p (1 - p) / n) with p = 2/3, n = 900.
+        low, high = many.interval()
+        assert (high - low) / 2 == pytest.approx(0.0308, rel=0.1)
+        assert few.interval()[1] - few.interval()[0] > 3 * (high - low)
+
+    def test_mentions_of_one_caption_stand_or_fall_together(self) -> None:
+        assert self.grounding([[1] * 50, [0] * 50]).interval() == (0, 1)
+
+    def test_repeats_itself(self) -> None:
+        grounding = self.grounding([[1, 0], [0], [1, 1, 1]] * 7)
+        assert grounding.interval() == grounding.interval()
+        assert grounding.interval(0.5)[0] > grounding.interval(0.99)[0]
+
+    def test_is_everything_without_mentions(self) -> None:
+        assert Grounding(()).interval() == (0, 1)
+
+    def test_takes_levels_between_0_and_1(self) -> None:
+        with pytest.raises(ValueError, match="level"):
+            Grounding(()).interval(95)
+
+
+class TestReadBoxes:
+    CONTENT: ClassVar[dict[str, Any]] = {
+        "images": [{"id": 5}, {"id": 6}],
+        "categories": [{"id": 1, "name": "dog"}, {"id": 3, "name": "cat"}],
+        "annotations": [
+            {"id": 1, "image_id": 5, "category_id": 3, "bbox": [10, 20, 30.5, 40], "iscrowd": 0},
+            {"id": 2, "image_id": 5, "category_id": 3, "bbox": [0, 0, 2, 1], "iscrowd": 1},
+        ],
+    }
+
+    def written(self, folder: Path, **changes: Any) -> Path:
+        path = folder / "objects.json"
+        path.write_text(json.dumps({**self.CONTENT, **changes}))
+        return path
+
+    def test_every_image_has_every_name(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        boxes = read_boxes(self.written(tmp_path))
+        assert {image: {name: list(b) for name, b in of.items()} for image, of in boxes.items()} == {
+            5: {"dog": [], "cat": [(10, 20, 40.5, 60), (0, 0, 2, 1)]},
+            6: {"dog": [], "cat": []},
+        }
+        assert capsys.readouterr().out == ""
+
+    def test_reads_shapes(self, tmp_path: Path) -> None:
+        write_shapes(tmp_path, 1, 3, 1)
+        boxes = read_boxes(tmp_path / "val_objects.json")
+        captions = json.loads((tmp_path / "val.json").read_text())
+        assert list(boxes) == [image["id"] for image in captions["images"]]
+        for entry in captions["annotations"]:
+            mentions = find_mentions(entry["caption"].split(), boxes[entry["image_id"]])
+            assert len(mentions) in (2, 3)
+            assert all(len(mention.boxes) == 1 for mention in mentions)
+
+    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"nowhere\.json cannot be read"):
+            read_boxes(tmp_path / "nowhere.json")
+
+    @pytest.mark.parametrize("content", ["", "[1]", "{}", '{"annotations": [], "images": []}'])
+    def test_what_is_no_instances_file_is_named(self, tmp_path: Path, content: str) -> None:
+        path = tmp_path / "captions.json"
+        path.write_text(content)
+        with pytest.raises(DataError, match=r"captions\.json is no COCO instances file"):
+            read_boxes(path)
+
+    @pytest.mark.parametrize(
+        "wrong", [{"category_id": 2}, {"image_id": 9}, {"bbox": [1, 2, 3]}, {"bbox": None}, {"bbox": "abcd"}]
+    )
+    def test_a_wrong_annotation_is_refused(self, tmp_path: Path, wrong: dict[str, Any]) -> None:
+        annotation = {**self.CONTENT["annotations"][0], **wrong}
+        with pytest.raises(DataError, match="COCO instances file"):
+            read_boxes(self.written(tmp_path, annotations=[annotation]))
