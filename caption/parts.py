@@ -14,8 +14,10 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
+
+import numpy as np
 
 from caption.errors import CheckpointError
 
@@ -57,8 +59,12 @@ def _recording(initialise: Any) -> Any:
         if not hasattr(self, "_arguments"):  # the outermost __init__ is the one that was called
             bound = inspect.signature(initialise).bind(self, *args, **kwargs)
             bound.apply_defaults()
+            arguments = dict(list(bound.arguments.items())[1:])
+            for parameter in inspect.signature(initialise).parameters.values():
+                if parameter.kind is parameter.VAR_KEYWORD:  # a subclass that passes on what it does not know
+                    arguments |= arguments.pop(parameter.name)
             # object.__setattr__: nn.Module refuses attributes before its own __init__ has run.
-            object.__setattr__(self, "_arguments", dict(list(bound.arguments.items())[1:]))
+            object.__setattr__(self, "_arguments", arguments)
         initialise(self, *args, **kwargs)
 
     return record_and_initialise
@@ -71,9 +77,17 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(entry) for entry in value]
+    if isinstance(value, np.generic):
+        return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)  # paths
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise ValueError unless `value` is one of `choices`. YAML is checked when it is read, Python is not."""
+    if value not in choices:
+        raise ValueError(f"{name} is one of {', '.join(map(repr, choices))}, not {value!r}")
 
 
 Kind = TypeVar("Kind")
@@ -85,9 +99,12 @@ def make(spec: Mapping[str, Any], kind: type[Kind]) -> Kind:
     Raises:
         CheckpointError: the class does not exist, is not a `kind`, or does not take the arguments.
     """
-    path = spec.get("class_path")
-    if not isinstance(path, str) or "." not in path:
+    path = spec.get("class_path") if isinstance(spec, Mapping) else spec
+    given = spec.get("init_args", {}) if isinstance(spec, Mapping) else None
+    if not isinstance(path, str) or "." not in path or not all(map(str.isidentifier, path.split("."))):
         raise CheckpointError(f"a part is described by a class path, not by {path!r}")
+    if not isinstance(given, Mapping):
+        raise CheckpointError(f"{path} is described by its arguments, not by {given!r}")
     module, _, name = path.rpartition(".")
     try:
         cls = getattr(importlib.import_module(module), name)
@@ -96,14 +113,20 @@ def make(spec: Mapping[str, Any], kind: type[Kind]) -> Kind:
     # A checkpoint may come from anybody: it must not be able to call whatever it likes.
     if not (isinstance(cls, type) and issubclass(cls, kind)):
         raise CheckpointError(f"{path} is no {kind.__name__}")
-    arguments = {key: _made(value) for key, value in spec.get("init_args", {}).items()}
+    arguments = {key: _made(value) for key, value in given.items()}
     try:
         return cls(**arguments)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not take these arguments: {error}") from error
 
 
 def _made(value: Any) -> Any:
-    if isinstance(value, Mapping) and "class_path" in value:
-        return make(value, Part)
+    if isinstance(value, Mapping):
+        return (
+            make(value, Part)
+            if "class_path" in value
+            else {key: _made(entry) for key, entry in value.items()}
+        )
+    if isinstance(value, list):
+        return [_made(entry) for entry in value]
     return value

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from caption.attention.scored import Aligned, Alignment
+from caption.parts import check_choice
 from caption.records import Record
 
 
@@ -35,6 +36,8 @@ class Multinoulli(Alignment):
         super().__init__()
         if not 0 <= expectation <= 1:
             raise ValueError(f"expectation is a probability, not {expectation}")
+        check_choice("share", share, ("batch", "caption"))
+        check_choice("at_test", at_test, ("expectation", "argmax", "sample"))
         self.expectation = expectation
         self.share = share
         self.at_test = at_test
@@ -48,7 +51,9 @@ class Multinoulli(Alignment):
         return (coins >= self.expectation).expand(shape)
 
     def forward(self, scores: Tensor, state: Record = None) -> Aligned:
-        log_weights = scores.log_softmax(-1)  # from the scores: log of a weight that underflowed would be -inf
+        log_weights = scores.log_softmax(
+            -1
+        )  # from the scores: log of a weight that underflowed would be -inf
         weights = log_weights.exp()
         location = self._choose(weights)
         chosen = log_weights.gather(-1, location[..., None]).squeeze(-1)
@@ -62,8 +67,8 @@ class Multinoulli(Alignment):
         )
 
     def _choose(self, weights: Tensor) -> Tensor:
-        """(B, K, L) -> (B, K): the most probable region at test time with `argmax`, otherwise a sample."""
-        if not self.training and self.at_test == "argmax":
+        """(B, K, L) -> (B, K): a sample; at test time, unless samples are wanted, the most probable region."""
+        if not self.training and self.at_test != "sample":  # so that evaluating draws no random numbers
             return weights.argmax(-1)
         flat = weights.detach().float().flatten(0, -2)
         return flat.multinomial(1).view(weights.shape[:-1])

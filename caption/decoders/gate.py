@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from caption.parts import Part
+from caption.parts import Part, check_choice
 
 
 class Gate(Part, nn.Module):
@@ -18,6 +18,7 @@ class Gate(Part, nn.Module):
 
     def __init__(self, size: Literal["scalar", "vector"] = "scalar") -> None:
         super().__init__()
+        check_choice("size", size, ("scalar", "vector"))
         self.size = size
 
     def build(self, hidden_size: int, context_size: int) -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from caption.parts import Part
+from caption.parts import Part, check_choice
 
 
 class InitialState(Part, nn.Module):
@@ -24,6 +24,7 @@ class InitialState(Part, nn.Module):
         super().__init__()
         if layers < 1:
             raise ValueError(f"the initial state needs at least one layer, not {layers}")
+        check_choice("activation", activation, ("tanh", "linear"))
         self.layers = layers
         self.activation = activation
         self.dropout = dropout

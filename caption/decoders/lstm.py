@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import NamedTuple
 
 import torch
@@ -80,7 +81,8 @@ class LSTMDecoder(Decoder):
         self.gates_from_word.bias.data[hidden_size : 2 * hidden_size] += self.forget_bias
 
     def project(self, regions: Tensor, mask: Tensor | None = None) -> Memory:
-        return self.attention.project(regions, mask)
+        # Stored regions are in half precision.
+        return self.attention.project(regions.to(self.embed.weight.dtype), mask)
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         hidden, cell = self.initial(memory.values, memory.mask)
@@ -130,7 +132,7 @@ class LSTMDecoder(Decoder):
         running = lengths[order].gather(1, ranks)[..., None] > steps  # (B, K, T)
         rows = running.any(1).sum(0).tolist()
         columns = running.any(0).sum(0).tolist()
-        longest = sum(b > 0 for b in rows)
+        longest = max(1, sum(b > 0 for b in rows))  # an empty step gives the shapes where no caption is there
         origins = ((order[:, None] * hypotheses + ranks) * words.shape[-1])[..., None] + steps
 
         embedded = self.embed(words)
@@ -141,8 +143,8 @@ class LSTMDecoder(Decoder):
         taken = []
         for t in range(longest):
             b, k = rows[t], columns[t]
-            shared = map_record(lambda tensor, b=b: tensor[:b], state.shared)
-            carried = map_record(lambda tensor, b=b, k=k: tensor[:b, :k], state.carried)
+            shared = map_record(itemgetter(slice(b)), state.shared)
+            carried = map_record(itemgetter((slice(b), slice(k))), state.carried)
             state, context = self._advance(State(shared, carried, None), word_gates[t][:b, :k])
             taken.append((inputs[t][:b, :k], state.carried.hidden, context, state.trace))
         corners = [(slice(rows[t]), slice(columns[t]), t) for t in range(longest)]
@@ -154,5 +156,6 @@ class LSTMDecoder(Decoder):
 
         fed, hiddens, contexts, traces = zip(*taken, strict=True)
         logits = self.readout(pack(*fed), pack(*hiddens), pack(*contexts))
-        trace = Trace(*(None if field[0] is None else pack(*field) for field in zip(*traces, strict=True)))
+        fields = [None if field[0] is None else pack(*field) for field in zip(*traces, strict=True)]
+        trace = Trace(*fields)  # type: ignore[arg-type]  # the weights are never None
         return Unrolled(logits, trace, positions, (images, hypotheses, words.shape[-1]))

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from caption.parts import Part
+from caption.parts import Part, check_choice
 
 
 class Readout(Part, nn.Module):
@@ -39,6 +39,7 @@ class DeepOutput(Readout):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
+        check_choice("activation", activation, ("linear", "tanh"))
         self.previous_word = previous_word
         self.context = context
         self.activation = activation

@@ -51,10 +51,15 @@ class Encoder(Part, nn.Module):
         return Regions(maps.flatten(2).transpose(1, 2), (maps.shape[2], maps.shape[3]))
 
     def freeze(self, frozen: bool = True) -> None:
-        """Freeze, or thaw: parameters, BatchNorm statistics and dropout."""
+        """Freeze, or thaw: parameters, BatchNorm statistics and dropout.
+
+        Who thaws an encoder wants it to learn, so thawing puts it in training mode. It cannot return to the mode of
+        its owner, which it does not know: Lightning, for one, restores modes after validation without a call.
+        """
+        thawing = self.frozen and not frozen
         self.frozen = frozen
         self.requires_grad_(not frozen)
-        self.train(self.training)
+        self.train(thawing or self.training)
 
     def train(self, mode: bool = True) -> Encoder:
         """Training or evaluation mode; a frozen encoder stays in evaluation mode."""

@@ -30,8 +30,12 @@ class TorchvisionEncoder(Encoder):
             state dict saved with torch.save, or None for random weights.
         mean: of the training images' channels, in 0...1; ImageNet's unless the weights say otherwise.
         std: likewise.
-        finetune_from: where fine-tuning starts: modules before this one (dotted name, in order of definition) stay
-            as they are; None = all learn. Only matters once the encoder is thawed.
+        finetune_from: where fine-tuning starts: modules before this one (dotted name, in the order in which they
+            run) stay as they are, their BatchNorm statistics too; None = all learn. Only matters once the encoder
+            is thawed.
+
+    Raises:
+        UserError: torchvision has no such model, the model no such layer or module, or the layer gives no grid.
     """
 
     def __init__(
@@ -47,24 +51,36 @@ class TorchvisionEncoder(Encoder):
         self.weights = weights
         self.model_name = name
         self.finetune_from = finetune_from
-        self.trunk = _cut(_model(name, None), name, layer)
+        whole = _model(name, None)
+        self.names_of_whole = frozenset(whole.state_dict())
+        self.trunk = _cut(whole, name, layer)
+        self.mean: Tensor
+        self.std: Tensor
         self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
         self.region_size = self._measure()
         if finetune_from is not None and not self._late_parameters():
-            raise UserError(f"{name} has no module {finetune_from} before its layer {layer}: check finetune_from")
+            raise UserError(
+                f"{name} has no weights from module {finetune_from} on: check finetune_from and layer"
+            )
 
     def _measure(self) -> int:
         self.eval()
-        with torch.no_grad():
-            maps = self.trunk(torch.zeros(1, 3, 64, 64))["grid"]
-        self.train()
-        if maps.dim() != 4:
+        try:
+            with torch.no_grad():
+                square, wide = (self.trunk(torch.zeros(1, 3, 64, width))["grid"] for width in (64, 128))
+        except (AssertionError, RuntimeError) as error:  # Transformers insist on one image size
             raise UserError(
-                f"the chosen layer of {self.model_name} gives {tuple(maps.shape[1:])} for an image, which is no grid: "
-                "choose a convolutional layer"
+                f"{self.model_name} does not take images of any size ({error}): choose a convolutional network"
+            ) from error
+        self.train()
+        # A wider image must change the last number alone; some models put the features there.
+        if square.dim() != 4 or square.shape[:3] != wide.shape[:3]:
+            raise UserError(
+                f"the chosen layer of {self.model_name} gives {tuple(wide.shape[1:])} for an image, which is no grid "
+                "of (features, rows, cols): choose a convolutional layer"
             )
-        return maps.shape[1]
+        return square.shape[1]
 
     def normalise(self, images: Tensor) -> Tensor:
         return (images / 255 - self.mean) / self.std
@@ -79,10 +95,22 @@ class TorchvisionEncoder(Encoder):
             for parameter in self._late_parameters():
                 parameter.requires_grad_(True)
 
+    def train(self, mode: bool = True) -> TorchvisionEncoder:
+        super().train(mode)
+        if self.training and self.finetune_from is not None:
+            for module in self._modules_split()[0]:
+                module.training = False
+        return self
+
     def _late_parameters(self) -> list[nn.Parameter]:
-        names = [name for name, _ in self.trunk.named_parameters()]
-        first = next((i for i, n in enumerate(names) if f"{n}.".startswith(f"{self.finetune_from}.")), len(names))
-        return list(self.trunk.parameters())[first:]
+        return [p for module in self._modules_split()[1] for p in module.parameters(recurse=False)]
+
+    def _modules_split(self) -> tuple[list[nn.Module], list[nn.Module]]:
+        """The trunk's modules before `finetune_from`, and those from it on."""
+        modules = list(self.trunk.named_modules())
+        inside = (i for i, (name, _) in enumerate(modules) if f"{name}.".startswith(f"{self.finetune_from}."))
+        first = next(inside, len(modules))
+        return [module for _, module in modules[:first]], [module for _, module in modules[first:]]
 
     def load_pretrained(self) -> None:
         if self.weights is None:
@@ -91,6 +119,12 @@ class TorchvisionEncoder(Encoder):
             state = _read_state(Path(self.weights).expanduser())
         else:
             state = _model(self.model_name, self.weights).state_dict()
+        unknown = state.keys() - self.names_of_whole
+        if unknown:
+            raise CheckpointError(
+                f"{self.weights} is not for {self.model_name}: it has {len(unknown)} tensors too many, {min(unknown)} "
+                "among them"
+            )
         missing = [name for name in self.trunk.state_dict() if name not in state]
         missing = [name for name in missing if not name.endswith("num_batches_tracked")]
         if missing:
@@ -98,7 +132,9 @@ class TorchvisionEncoder(Encoder):
                 f"{self.weights} is not for {self.model_name}: it lacks {len(missing)} tensors, {missing[0]} first"
             )
         try:
-            self.trunk.load_state_dict({n: state[n] for n in self.trunk.state_dict() if n in state}, strict=False)
+            self.trunk.load_state_dict(
+                {n: state[n] for n in self.trunk.state_dict() if n in state}, strict=False
+            )
         except RuntimeError as error:
             raise CheckpointError(f"{self.weights} is not for {self.model_name}: {error}") from error
 
@@ -106,12 +142,16 @@ class TorchvisionEncoder(Encoder):
 def _model(name: str, weights: str | None) -> nn.Module:
     models = import_torchvision().models
     if name not in models.list_models(module=models):
-        close = ", ".join(models.list_models(module=models, include=f"{name[:3]}*")) or "vgg19, resnet101, ..."
+        close = (
+            ", ".join(models.list_models(module=models, include=f"{name[:3]}*")) or "vgg19, resnet101, ..."
+        )
         raise UserError(f"torchvision has no classification model named {name}; similar: {close}")
     try:
         return models.get_model(name, weights=weights)
-    except ValueError as error:
-        raise UserError(f"{weights} names neither a file nor weights that torchvision has for {name}") from error
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"{weights} names neither a file nor weights that torchvision has for {name}"
+        ) from error
     except OSError as error:
         raise UserError(
             f"the weights {weights} of {name} could not be downloaded ({error}); give the path of a file instead"
@@ -122,9 +162,9 @@ def _cut(model: nn.Module, name: str, layer: str) -> Any:
     from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
     try:
-        return create_feature_extractor(model, return_nodes={layer: "grid"})
+        return create_feature_extractor(model, return_nodes={layer: "grid"}, suppress_diff_warning=True)
     except ValueError as error:
-        nodes = get_graph_node_names(model.eval())[1]
+        nodes = get_graph_node_names(model.eval(), suppress_diff_warning=True)[1]
         some = ", ".join(dict.fromkeys(node.split(".")[0] for node in nodes))
         raise UserError(f"{name} has no layer {layer}; its top-level layers are {some}") from error
 

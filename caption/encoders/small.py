@@ -11,11 +11,12 @@ from caption.encoders.base import Encoder
 
 
 class SmallCNN(Encoder):
-    """4x4 convolutions of stride 2, then one 3x3 convolution, all with BatchNorm and ReLU.
+    """4x4 convolutions of stride 2, then one 1x1 convolution, all with BatchNorm and ReLU.
 
-    With four widths, 64 pixels become 8x8 regions whose receptive field is 38 pixels wide and centred on the
-    cell, so that attention has to look near the cell to know what is there. Two input channels hold the pixel's
-    coordinates (Liu et al. 2018, "CoordConv"): a region vector says where it is, which words for relations need.
+    With four widths, 64 pixels become 8x8 regions whose receptive field is 22 pixels wide, an object's size, and
+    centred on the cell, so that attention has to look at an object to know what it is. Two input channels hold
+    the pixel's coordinates (Liu et al. 2018, "CoordConv"): a region vector says where it is, which words for
+    relations need.
 
     Args:
         widths: output channels of the convolutions; the last is the length of a region vector.
@@ -27,9 +28,13 @@ class SmallCNN(Encoder):
         layers: list[nn.Module] = []
         inputs = 5
         for width in halving:
-            layers += [nn.Conv2d(inputs, width, 4, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+            layers += [
+                nn.Conv2d(inputs, width, 4, stride=2, padding=1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+            ]
             inputs = width
-        layers += [nn.Conv2d(inputs, last, 3, padding=1, bias=False), nn.BatchNorm2d(last), nn.ReLU()]
+        layers += [nn.Conv2d(inputs, last, 1, bias=False), nn.BatchNorm2d(last), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.region_size = last
 

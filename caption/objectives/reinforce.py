@@ -1,6 +1,6 @@
 """Training hard attention: the score-function estimator of Xu et al. 2015, section 4.1.
 
-    ∂L_s/∂W ≈ 1/N Σ_n [ ∂log p(y|s̃,a)/∂W + λ_r (log p(y|s̃,a) − b) ∂log p(s̃|a)/∂W + λ_e ∂H[s̃]/∂W ]
+∂L_s/∂W ≈ 1/N Σ_n [ ∂log p(y|s̃,a)/∂W + λ_r (log p(y|s̃,a) − b) ∂log p(s̃|a)/∂W + λ_e ∂H[s̃]/∂W ]
 """
 
 from __future__ import annotations
@@ -12,13 +12,8 @@ from torch import Tensor, distributed
 
 from caption.decoders.base import Unrolled
 from caption.objectives.base import Loss, Objective, word_log_likelihoods
-from caption.objectives.soft import doubly_stochastic
-
-
-def entropy(weights: Tensor) -> Tensor:
-    """H[α] = −Σ_i α_i log α_i in nats over the last dimension; regions of weight 0 contribute 0, as does their gradient."""
-    weights = weights.float()
-    return torch.special.entr(weights.clamp_min(torch.finfo(torch.float32).tiny)).sum(-1)
+from caption.objectives.regularizers import doubly_stochastic, entropy
+from caption.parts import check_choice
 
 
 class Reinforce(Objective):
@@ -54,6 +49,8 @@ class Reinforce(Objective):
         doubly_stochastic: float = 0.0,
     ) -> None:
         super().__init__()
+        check_choice("reward", reward, ("mean", "sum"))
+        check_choice("credit", credit, ("caption", "future"))
         self.reward_weight = reward_weight
         self.entropy_weight = entropy_weight
         self.baseline_decay = baseline_decay
@@ -65,7 +62,9 @@ class Reinforce(Objective):
     def forward(self, unrolled: Unrolled, targets: Tensor) -> Loss:
         trace = unrolled.trace
         if trace.log_prob is None:
-            raise ValueError("this objective trains attention that samples; soft attention takes CrossEntropy")
+            raise ValueError(
+                "this objective trains attention that samples; soft attention takes CrossEntropy"
+            )
         there = unrolled.there()
         captions = there.sum()
         log_likelihoods = word_log_likelihoods(unrolled, targets)

@@ -6,16 +6,7 @@ from torch import Tensor
 
 from caption.decoders.base import Unrolled
 from caption.objectives.base import Loss, Objective, word_log_likelihoods
-
-
-def doubly_stochastic(unrolled: Unrolled) -> Tensor:
-    """Σ_i (1 − Σ_t α[t,i])² for each caption, (B, K): does every region get its share of looks?
-
-    Σ_t runs over real steps only. A caption of fewer steps than regions cannot reach 0: T looks spread over L
-    regions leave L (1 − T/L)².
-    """
-    totals = unrolled.unpack(unrolled.trace.weights.float()).sum(2)
-    return (1 - totals).square().sum(-1)
+from caption.objectives.regularizers import doubly_stochastic, entropy
 
 
 class CrossEntropy(Objective):
@@ -23,12 +14,16 @@ class CrossEntropy(Objective):
 
     Args:
         doubly_stochastic: λ; 0 leaves the term out.
+        entropy: cost of a nat of H[α[t]] at each word, which makes the maps sharper; the paper has none.
         label_smoothing: share of each target spread evenly over all words (Szegedy et al. 2016); the paper has none.
     """
 
-    def __init__(self, doubly_stochastic: float = 1.0, label_smoothing: float = 0.0) -> None:
+    def __init__(
+        self, doubly_stochastic: float = 1.0, entropy: float = 0.0, label_smoothing: float = 0.0
+    ) -> None:
         super().__init__()
         self.doubly_stochastic = doubly_stochastic
+        self.entropy = entropy
         self.label_smoothing = label_smoothing
 
     def forward(self, unrolled: Unrolled, targets: Tensor) -> Loss:
@@ -44,4 +39,8 @@ class CrossEntropy(Objective):
             penalty = (doubly_stochastic(unrolled) * there).sum() / captions
             logged["doubly_stochastic"] = penalty.detach()
             value = value + self.doubly_stochastic * penalty
+        if self.entropy:
+            spread = entropy(unrolled.trace.weights)
+            logged["attention_entropy"] = spread.mean().detach()
+            value = value + self.entropy * spread.sum() / captions
         return Loss(value, logged)
