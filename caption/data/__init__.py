@@ -1,0 +1,1 @@
+"""Images and captions: readers, vocabulary, batches, precomputed features, the embedded Shapes dataset."""

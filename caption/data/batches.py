@@ -1,0 +1,179 @@
+"""From images with captions to batches: what the training loop receives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import BatchSampler, Dataset, Sampler
+
+from caption.data.captions import CaptionedImage
+from caption.data.features import FeatureStore
+from caption.data.images import Box, ImageTransform, open_image
+from caption.data.vocabulary import PAD, START, Vocabulary
+from caption.encoders.base import Regions
+
+
+class Batch(NamedTuple):
+    """B images with K captions each; captions that are not there have length 0."""
+
+    images: Tensor | None
+    """(B, 3, H, W) uint8, or None when the regions were computed beforehand."""
+    regions: Regions | None
+    """Precomputed regions (B, L, D) in half precision, or None."""
+    inputs: Tensor
+    """(B, K, T) int64, the words fed in: START, then the caption; PAD behind."""
+    targets: Tensor
+    """(B, K, T) int64, the words to emit: the caption, then END; PAD behind."""
+    lengths: Tensor
+    """(B, K) int64, the real steps of each caption, END's included."""
+    ids: list[int | str]
+    """What the images are filed under."""
+    references: list[tuple[str, ...]]
+    """All captions of each image as they were written, for metrics."""
+    boxes: list[Box]
+    """The part of each original image that the grid covers; empty in training batches, which need none."""
+
+
+class Example(NamedTuple):
+    """One image of a batch to be."""
+
+    image: CaptionedImage
+    pixels: Tensor | None
+    regions: Tensor | None
+    captions: list[list[int]]
+    box: Box | None
+
+
+class CaptionedImages(Dataset[Example]):
+    """Images with some or all of their captions, decoded when asked for.
+
+    Args:
+        images: of one split.
+        vocabulary: encodes the captions.
+        transform: makes pixels of an image.
+        per_image: captions drawn at random for an image each time; None = all, in order.
+        max_words: captions are cut after so many words; None = never.
+        store: precomputed regions; None = decode the images.
+        with_boxes: whether to say which part of the image the grid covers, which takes opening it.
+    """
+
+    def __init__(
+        self,
+        images: Sequence[CaptionedImage],
+        vocabulary: Vocabulary,
+        transform: ImageTransform,
+        per_image: int | None = None,
+        max_words: int | None = None,
+        store: FeatureStore | None = None,
+        with_boxes: bool = False,
+    ) -> None:
+        self.images = images
+        self.transform = transform
+        self.per_image = per_image
+        self.store = store
+        self.with_boxes = with_boxes
+        self.encoded = [[vocabulary.encode(text, max_words) for text in image.captions] for image in images]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Example:
+        captions = self.encoded[index]
+        if self.per_image is not None and self.per_image < len(captions):
+            drawn = torch.randperm(len(captions))[: self.per_image]
+            captions = [captions[i] for i in drawn.tolist()]
+        return self.example(index, captions)
+
+    def example(self, index: int, captions: list[list[int]]) -> Example:
+        """The image with the given captions."""
+        image = self.images[index]
+        pixels, regions, box = None, None, None
+        if self.store is not None:
+            regions = self.store.read(image.id)
+        if self.store is None or self.with_boxes:
+            photo = open_image(image.path)
+            box = self.transform.box(*photo.size)
+            pixels = self.transform(photo) if self.store is None else None
+        return Example(image, pixels, regions, captions, box)
+
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """Examples -> batch, captions padded to the longest and the most."""
+        steps = max(len(ids) for example in examples for ids in example.captions)
+        most = max(len(example.captions) for example in examples)
+        inputs = torch.full((len(examples), most, steps), PAD)
+        targets = inputs.clone()
+        lengths = torch.zeros(len(examples), most, dtype=torch.int64)
+        for b, example in enumerate(examples):
+            for k, ids in enumerate(example.captions):
+                targets[b, k, : len(ids)] = torch.tensor(ids)
+                inputs[b, k, : len(ids)] = torch.tensor([START, *ids[:-1]])
+                lengths[b, k] = len(ids)
+        pixels = [example.pixels for example in examples if example.pixels is not None]
+        regions = [example.regions for example in examples if example.regions is not None]
+        return Batch(
+            images=torch.stack(pixels) if pixels else None,
+            regions=Regions(torch.stack(regions), self.store.grid) if regions and self.store else None,
+            inputs=inputs,
+            targets=targets,
+            lengths=lengths,
+            ids=[example.image.id for example in examples],
+            references=[example.image.captions for example in examples],
+            boxes=[example.box for example in examples if example.box is not None],
+        )
+
+
+class SingleCaptions(Dataset[Example]):
+    """The same images, one caption at a time: an image with K captions stands here K times."""
+
+    def __init__(self, images: CaptionedImages) -> None:
+        self.images = images
+        self.pairs = [(i, k) for i, captions in enumerate(images.encoded) for k in range(len(captions))]
+        self.lengths = [len(images.encoded[i][k]) for i, k in self.pairs]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: int) -> Example:
+        i, k = self.pairs[index]
+        return self.images.example(i, [self.images.encoded[i][k]])
+
+
+class SimilarLengths(BatchSampler):
+    """Batches of captions of near-equal length, as in section 4.3 of the paper, so that little is padding.
+
+    What `sampler` gives is taken in pools of `POOL` batches; each pool is sorted by length, cut into batches, and
+    these are shuffled. Length is thus not tied to the time in the epoch.
+
+    Args:
+        sampler: order of the examples; under several processes, each process's share.
+        batch_size: examples per batch.
+        drop_last: leave out a last, smaller batch.
+        lengths: of all examples.
+    """
+
+    POOL = 50
+
+    def __init__(
+        self, sampler: Sampler[int], batch_size: int, drop_last: bool, lengths: Sequence[int]
+    ) -> None:
+        super().__init__(sampler, batch_size, drop_last)
+        self.lengths = lengths
+
+    def __iter__(self) -> Iterator[list[int]]:
+        pool: list[int] = []
+        for index in self.sampler:
+            pool.append(index)
+            if len(pool) == self.POOL * self.batch_size:
+                yield from self._batches(pool)
+                pool = []
+        yield from self._batches(pool)
+
+    def _batches(self, pool: list[int]) -> Iterator[list[int]]:
+        pool = sorted(pool, key=self.lengths.__getitem__)
+        batches = [pool[i : i + self.batch_size] for i in range(0, len(pool), self.batch_size)]
+        for i in torch.randperm(len(batches)).tolist():
+            if len(batches[i]) == self.batch_size or not self.drop_last:
+                yield batches[i]

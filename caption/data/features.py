@@ -1,0 +1,202 @@
+"""The feature store: the regions of many images, computed once, read at random while training.
+
+`caption features` makes a store (`caption.data.features_writer`); its files are described in
+`caption.data.features_files`.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from caption.data.captions import enumerated, located
+from caption.data.features_files import (
+    VERIFY,
+    Header,
+    check_files,
+    halves,
+    is_void,
+    plain_id,
+    read_ids,
+    read_index,
+    shard_path,
+)
+from caption.data.features_key import differences, feature_key
+from caption.data.images import ImageTransform
+from caption.encoders.base import Encoder
+from caption.errors import DataError
+
+
+class FeatureStore:
+    """Regions (L, D) of images in half precision, read from memory-mapped files.
+
+    Opening reads the index and checks the sizes of the files; a shard is mapped when an image in it is first
+    read. A store pickles as its path, so that each worker process opens it for itself. An image's checksum is
+    compared the first time a process reads it.
+
+    Args:
+        folder: made by `caption features`.
+
+    Raises:
+        DataError: the folder holds no store, or a damaged one.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = located(os.fspath(folder))
+        self._header = Header.load(self.folder)
+        self._entries, damaged = read_index(self.folder)
+        check_files(self.folder, self._header, self._entries, damaged)
+        slots = np.flatnonzero(~is_void(self._entries))
+        names = self._entries["name"][slots, 0]
+        order = np.argsort(names)
+        self._names, self._slots = names[order], slots[order]
+        self._intact = np.zeros(len(self._entries), bool)  # slots whose checksum this process has compared
+        self._shards: dict[int, np.ndarray] = {}
+
+    def __getstate__(self) -> str:
+        return str(self.folder)
+
+    def __setstate__(self, folder: str) -> None:
+        self.__init__(folder)  # type: ignore[misc]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(rows, cols) of the regions, row by row."""
+        return self._header.grid
+
+    @property
+    def region_size(self) -> int:
+        """Length D of a region vector."""
+        return self._header.region_size
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What the regions were computed with: see `caption.data.features_key.feature_key`."""
+        return self._header.key
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, image_id: int | str) -> bool:
+        return self._slot(image_id) is not None
+
+    def ids(self) -> list[int | str]:
+        """The ids of all stored images, in the order of storing. Reads a file: not for use in a loop."""
+        return [image_id for image_id in read_ids(self.folder, self._entries) if image_id is not None]
+
+    def read(self, image_id: int | str) -> Tensor:
+        """The regions of an image: (L, D) float16, a copy of one's own.
+
+        Raises:
+            DataError: the image is not in the store, or its regions are damaged.
+        """
+        slot = self._slot(image_id)
+        if slot is None:
+            raise DataError(self._missing([image_id], 1))
+        regions = self._record(slot).astype(np.float16)
+        if not self._intact[slot]:
+            if zlib.crc32(self._record(slot).data) != self._entries["crc"][slot]:
+                raise DataError(self._damage([image_id]))
+            self._intact[slot] = True
+        return torch.from_numpy(regions)
+
+    def read_many(self, image_ids: Sequence[int | str]) -> Tensor:
+        """The regions of B images: (B, L, D) float16.
+
+        Raises:
+            DataError: as `read`.
+        """
+        if not image_ids:
+            return torch.empty(0, *self._header.shape, dtype=torch.float16)
+        return torch.stack([self.read(image_id) for image_id in image_ids])
+
+    def check(self, image_ids: Iterable[int | str]) -> None:
+        """Make sure, before training starts, that all these images are there.
+
+        Raises:
+            DataError: some are not; it names them and says what to do.
+        """
+        wanted = list(image_ids)
+        missing = [image_id for image_id in wanted if image_id not in self]
+        if missing:
+            raise DataError(self._missing(missing, len(wanted)))
+
+    def matches(self, encoder: Encoder, transform: ImageTransform) -> None:
+        """Make sure that the regions are those which this encoder computes, now, from images so transformed.
+
+        Raises:
+            DataError: the store was made with something else; it says with what.
+        """
+        found = differences(self.key, feature_key(encoder, transform))
+        if found:
+            raise DataError(
+                f"the feature store '{self.folder}' was made with {'; '.join(found)}. Make another store "
+                "with `caption features` and this configuration, or train without one."
+            )
+
+    def verify(self) -> None:
+        """Compare every stored image with its checksum, which reads the whole store.
+
+        Raises:
+            DataError: some are damaged; it names them and says what to do.
+        """
+        slots = self.damaged()
+        if slots:
+            ids = read_ids(self.folder, self._entries[slots])
+            raise DataError(self._damage(["(id unknown)" if name is None else name for name in ids]))
+
+    def damaged(self) -> list[int]:
+        """Slots whose regions or ids are not as they were written."""
+        slots = np.sort(self._slots)
+        ids = read_ids(self.folder, self._entries[slots])
+        return [
+            int(slot)
+            for slot, image_id in zip(slots, ids, strict=True)
+            if image_id is None or zlib.crc32(self._record(slot).data) != self._entries["crc"][slot]
+        ]
+
+    def _slot(self, image_id: int | str) -> int | None:
+        first, second = halves(image_id)
+        place = int(np.searchsorted(self._names, np.uint64(first)))
+        while place < len(self._names) and self._names[place] == first:
+            slot = int(self._slots[place])
+            if self._entries["name"][slot, 1] == second:
+                return slot
+            place += 1
+        return None
+
+    def _record(self, slot: int) -> np.ndarray:
+        """The regions (L, D) in a slot, as they lie in the file."""
+        number, place = divmod(int(slot), self._header.shard_images)
+        if number not in self._shards:
+            path = shard_path(self.folder, number)
+            try:
+                images = path.stat().st_size // self._header.image_bytes
+                shape = (images, *self._header.shape)
+                self._shards[number] = np.memmap(path, "<f2", "r", shape=shape).view(np.ndarray)
+            except (OSError, ValueError) as error:
+                raise DataError(f"'{path}' cannot be read: {error}. {VERIFY}") from error
+        if place >= len(self._shards[number]):
+            raise DataError(f"'{shard_path(self.folder, number)}' is too short: it is damaged. {VERIFY}")
+        return self._shards[number][place]
+
+    def _missing(self, image_ids: list[int | str], wanted: int) -> str:
+        names = enumerated([repr(plain_id(image_id)) for image_id in image_ids])
+        return (
+            f"{len(image_ids)} of {wanted} images are not in the feature store '{self.folder}': {names}. "
+            f"Run `caption features --config CONFIG --out {self.folder}` with this data's configuration: it "
+            "adds what is missing and names images that cannot be read; take those out of the data."
+        )
+
+    def _damage(self, image_ids: list[int | str]) -> str:
+        names = enumerated([str(image_id) for image_id in image_ids])
+        return (
+            f"the feature store '{self.folder}' is damaged: {len(image_ids)} images are not as they were "
+            f"written: {names}. {VERIFY}"
+        )

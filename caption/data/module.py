@@ -1,0 +1,137 @@
+"""The Lightning data module: one reader, one vocabulary, one transform, three splits."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pytorch_lightning import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader, RandomSampler
+
+from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
+from caption.data.captions import CaptionReader, Splits
+from caption.data.features import FeatureStore
+from caption.data.images import ImageTransform
+from caption.data.vocabulary import Vocabulary
+from caption.errors import DataError
+
+
+class CaptionData(LightningDataModule):
+    """Images and captions in batches.
+
+    A batch is `batch_size` images with `captions_per_image` of their captions each, so that an image is decoded,
+    encoded and projected once for all of them. With `batching: lengths`, it is `batch_size` single captions of
+    near-equal length, the paper's way.
+
+    Reading and checking happens here, at construction: a missing image is found before a model is made.
+
+    Args:
+        reader: where images, captions and splits come from.
+        transform: what becomes of an image.
+        batch_size: images per batch (captions, with `batching: lengths`).
+        captions_per_image: how many of an image's captions a training batch holds, drawn anew each time; None = all.
+        batching: "images" or "lengths".
+        min_count: words rarer than this in the training captions become the unknown word.
+        tokenizer: what cuts captions into words.
+        max_words: training captions are cut after so many words; None = never.
+        features: folder of precomputed regions (`caption features`); None = encode images each time.
+        workers: processes that decode images.
+        predict_split: the split that `caption predict` captions.
+        vocabulary: use this one instead of counting the training split, for data of another model.
+    """
+
+    def __init__(
+        self,
+        reader: CaptionReader,
+        transform: ImageTransform | None = None,
+        batch_size: int = 64,
+        captions_per_image: int | None = None,
+        batching: Literal["images", "lengths"] = "images",
+        min_count: int = 5,
+        tokenizer: str = "ptb",
+        max_words: int | None = None,
+        features: str | None = None,
+        workers: int = 0,
+        predict_split: Literal["train", "val", "test"] = "test",
+        vocabulary: Vocabulary | None = None,
+    ) -> None:
+        super().__init__()
+        self.reader = reader
+        self.transform = transform or ImageTransform()
+        self.batch_size = batch_size
+        self.captions_per_image = captions_per_image
+        self.batching = batching
+        self.max_words = max_words
+        self.store = None if features is None else FeatureStore(features)
+        self.workers = workers
+        self.predict_split = predict_split
+        self.splits: Splits = reader.read()
+        self.vocabulary = vocabulary or self._count_words(min_count, tokenizer)
+
+    def _count_words(self, min_count: int, tokenizer: str) -> Vocabulary:
+        if "train" not in self.splits:
+            raise DataError("the data has no training split, from which the vocabulary is counted")
+        captions = (text for image in self.splits["train"] for text in image.captions)
+        return Vocabulary.build(captions, min_count, tokenizer)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        images = self._dataset("train", self.captions_per_image, self.max_words)
+        common = {"collate_fn": images.collate, **self._loading()}
+        if self.batching == "images":
+            return DataLoader(images, self.batch_size, shuffle=True, drop_last=True, **common)
+        single = SingleCaptions(images)
+        batches = SimilarLengths(
+            RandomSampler(single), self.batch_size, drop_last=True, lengths=single.lengths
+        )
+        return DataLoader(single, batch_sampler=batches, **common)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        return self._evaluation("val")
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        return self._evaluation("test")
+
+    def predict_dataloader(self) -> DataLoader[Any]:
+        return self._evaluation(self.predict_split)
+
+    def _evaluation(self, split: str) -> DataLoader[Any]:
+        images = self._dataset(split, None, None, with_boxes=True)
+        return DataLoader(images, self.batch_size, collate_fn=images.collate, **self._loading())
+
+    def _dataset(
+        self, split: str, per_image: int | None, max_words: int | None, with_boxes: bool = False
+    ) -> CaptionedImages:
+        if split not in self.splits:
+            raise DataError(f"the data has no split {split!r}, only {', '.join(self.splits)}")
+        return CaptionedImages(
+            self.splits[split], self.vocabulary, self.transform, per_image, max_words, self.store, with_boxes
+        )
+
+    def _loading(self) -> dict[str, Any]:
+        return {
+            "num_workers": self.workers,
+            "persistent_workers": self.workers > 0,
+            "pin_memory": self._on_gpu(),
+        }
+
+    def _on_gpu(self) -> bool:
+        trainer = self.trainer
+        return trainer is not None and trainer.accelerator.__class__.__name__ == "CUDAAccelerator"
+
+    def transfer_batch_to_device(self, batch: Batch, device: Any, dataloader_idx: int) -> Batch:
+        """Tensors only: names, references and boxes stay as they are."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=True)
+
+        batch = batch._replace(
+            images=None if batch.images is None else moved(batch.images),
+            inputs=moved(batch.inputs),
+            targets=moved(batch.targets),
+            lengths=moved(batch.lengths),
+        )
+        if batch.regions is not None:
+            batch = batch._replace(
+                regions=batch.regions._replace(vectors=moved(batch.regions.vectors).float())
+            )
+        return batch

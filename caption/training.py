@@ -1,0 +1,231 @@
+"""Training: the LightningModule that fits a captioner, and evaluates it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningModule
+from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor
+from torch.optim import Adam, Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from caption import checkpoint
+from caption.captioner import Captioner, search_spec
+from caption.data.batches import Batch
+from caption.data.images import ImageTransform
+from caption.data.vocabulary import Vocabulary
+from caption.decoders.base import Decoder, Unrolled
+from caption.encoders.base import Encoder, Regions
+from caption.encoders.refine import Refiner
+from caption.errors import CheckpointError
+from caption.evaluation import Answer, gather, summarise, write_evaluation, write_results
+from caption.objectives import CrossEntropy, Objective, word_log_likelihoods
+from caption.search import BeamSearch, Greedy, Search
+
+
+class CaptionTraining(LightningModule):
+    """Fits a captioner to images and captions.
+
+    Validation reports the teacher-forced NLL per word and, from free-running captions, BLEU and CIDEr. Stop early and
+    choose the checkpoint by one of the latter: NLL starts to rise while captions still get better.
+
+    Args:
+        encoder: image -> regions.
+        decoder: regions -> words, with its attention.
+        vocabulary: linked from the data.
+        transform: linked from the data.
+        refiner: what becomes of the regions before the decoder sees them; None = nothing.
+        objective: what is minimised; None = `CrossEntropy()`, for soft attention.
+        optimizer: of all but the encoder; its learning rate stands here, too.
+        scheduler: of the learning rates, stepped once an epoch; None = constant.
+        encoder_learning_rate: None = the encoder stays frozen; else it is fine-tuned with this rate.
+        encoder_from_epoch: fine-tuning starts with this epoch (counted from 0).
+        warm_start: checkpoint whose encoder and decoder weights training starts from, for instance a soft-attention
+            model for hard attention; None = fresh weights.
+        search: for testing and predicting, and the default of the saved model; None = beam search with 5 hypotheses.
+        validation_search: None = greedy.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        decoder: Decoder,
+        vocabulary: Vocabulary,
+        transform: ImageTransform,
+        refiner: Refiner | None = None,
+        objective: Objective | None = None,
+        optimizer: OptimizerCallable = Adam,
+        scheduler: LRSchedulerCallable | None = None,
+        encoder_learning_rate: float | None = None,
+        encoder_from_epoch: int = 0,
+        warm_start: str | None = None,
+        search: Search | None = None,
+        validation_search: Search | None = None,
+    ) -> None:
+        super().__init__()
+        self.captioner = Captioner(encoder, decoder, vocabulary, transform, search or BeamSearch(), refiner)
+        self.objective = objective or CrossEntropy()
+        self.optimizer = optimizer
+        self.scheduler = scheduler
+        self.encoder_learning_rate = encoder_learning_rate
+        self.encoder_from_epoch = encoder_from_epoch
+        self.warm_start = warm_start
+        self.validation_search = validation_search or Greedy()
+        self.answers: list[Answer] = []
+        # What `--ckpt_path` restores over the configuration: the architecture, and nothing a command may set anew.
+        parts = {"encoder": encoder, "refiner": refiner, "decoder": decoder, "objective": self.objective}
+        specs = {name: None if part is None else part.spec for name, part in parts.items()}
+        self.save_hyperparameters(specs, logger=False)
+        encoder.freeze(not self._finetuning(epoch=0))
+
+    # -- weights to start from ------------------------------------------------------------------------------------
+
+    def setup(self, stage: str) -> None:
+        if stage != "fit" or self.trainer.ckpt_path is not None:
+            return
+        if self.warm_start is not None:
+            self._load_weights(self.warm_start)
+        else:
+            self.captioner.encoder.load_pretrained()
+
+    def _load_weights(self, path: str) -> None:
+        source = checkpoint.load(path)
+        if source.vocabulary != self.captioner.vocabulary:
+            raise CheckpointError(
+                f"{path} was trained with another vocabulary ({len(source.vocabulary)} words, the data here gives "
+                f"{len(self.captioner.vocabulary)}): warm-start from a model trained on the same data"
+            )
+        try:
+            self.captioner.load_state_dict(source.state_dict())
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"{path} has parts of other shapes than this configuration: {error}"
+            ) from error
+
+    # -- fitting --------------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> Any:
+        encoder = list(self.captioner.encoder.parameters())
+        known = set(encoder)
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in self.captioner.parameters() if p not in known]}
+        ]
+        if self.encoder_learning_rate is not None:
+            # In the optimizer from the start: a frozen parameter has no gradient, and is left alone.
+            groups.append({"params": encoder, "lr": self.encoder_learning_rate})
+        optimizer: Optimizer = self.optimizer(groups)
+        if self.scheduler is None:
+            return optimizer
+        scheduler = self.scheduler(optimizer)
+        if isinstance(scheduler, ReduceLROnPlateau):
+            return [optimizer], [{"scheduler": scheduler, "monitor": "val/CIDEr"}]
+        return [optimizer], [scheduler]
+
+    def _finetuning(self, epoch: int) -> bool:
+        return self.encoder_learning_rate is not None and epoch >= self.encoder_from_epoch
+
+    def on_train_epoch_start(self) -> None:
+        # Decided anew at each epoch, so that a resumed run is where an uninterrupted one would be.
+        self.captioner.encoder.freeze(not self._finetuning(self.current_epoch))
+
+    def regions(self, batch: Batch) -> Regions:
+        """The batch's regions: precomputed, or encoded now."""
+        if batch.regions is not None:
+            return batch.regions
+        assert batch.images is not None
+        return self.captioner.encoder(batch.images)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        unrolled = self.captioner(self.regions(batch), batch.inputs, batch.lengths)
+        loss = self.objective(unrolled, batch.targets)
+        size = len(batch.ids)
+        self.log("train/loss", loss.value.detach(), prog_bar=True, batch_size=size)
+        self.log_dict({f"train/{name}": value for name, value in loss.logged.items()}, batch_size=size)
+        return loss.value
+
+    # -- evaluating -----------------------------------------------------------------------------------------------
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.answers += self._answers(batch, self.validation_search)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        self.answers += self._answers(batch, self.captioner.search)
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> list[dict[str, Any]]:
+        answers = list(self._answers(batch, self.captioner.search))
+        self.answers += answers
+        return [{"image_id": answer.id, **answer.caption.to_dict()} for answer in answers]
+
+    def _answers(self, batch: Batch, search: Search) -> Iterator[Answer]:
+        regions = self.regions(batch)
+        unrolled = self.captioner(regions, batch.inputs, batch.lengths)
+        nll, steps = _per_image(unrolled, batch.targets)
+        captions = self.captioner.captions(
+            self.captioner.generate(regions, search), regions.grid, batch.boxes
+        )
+        for image, caption in enumerate(captions):
+            yield Answer(batch.ids[image], caption, batch.references[image], nll[image], steps[image])
+
+    def on_validation_epoch_end(self) -> None:
+        evaluation = self._evaluate("val", self.validation_search)
+        self.log_dict({f"val/{name}": value for name, value in evaluation.items()})
+        self.log("val_CIDEr", evaluation["CIDEr"], prog_bar=True, logger=False)
+
+    def on_test_epoch_end(self) -> None:
+        numbers = self._evaluate("test", self.captioner.search, folder=self._folder())
+        self.log_dict({f"test/{name}": value for name, value in numbers.items()})
+
+    def on_predict_epoch_end(self) -> None:
+        answers, self.answers = gather(self.answers), []
+        folder = self._folder()
+        if folder is not None:
+            write_results(answers, folder / "predictions.json")
+
+    def _evaluate(self, split: str, search: Search, folder: Path | None = None) -> dict[str, float]:
+        answers, self.answers = gather(self.answers), []
+        reader = self.trainer.datamodule.reader  # type: ignore[attr-defined]
+        evaluation = summarise(answers, self.protocol(split, search), reader.boxes(split))
+        if folder is not None:
+            write_results(answers, folder / f"{split}_captions.json")
+            write_evaluation(evaluation, folder / f"{split}_scores.json")
+        return evaluation.numbers
+
+    def protocol(self, split: str, search: Search) -> dict[str, object]:
+        """What, beside the metric's own conventions, made the numbers."""
+        described = search_spec(search)
+        options = ",".join(f"{name}={value}" for name, value in described["init_args"].items())
+        protocol: dict[str, object] = {
+            "split": split,
+            "search": f"{described['class_path'].rpartition('.')[2]}({options})",
+        }
+        at_test = [getattr(part, "at_test", None) for part in self.captioner.decoder.modules()]
+        chosen = [how for how in at_test if how is not None]
+        return protocol | ({"hard": ",".join(chosen)} if chosen else {})
+
+    def _folder(self) -> Path | None:
+        """Where result files go: the run's log folder, and only from the first process."""
+        folder = self.trainer.log_dir
+        return Path(folder) if folder and self.trainer.is_global_zero else None
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------
+
+    def on_save_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
+        checkpoint_contents["captioner"] = checkpoint.section(self.captioner)
+
+    def on_load_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
+        stored = checkpoint_contents.get("captioner", {}).get("vocabulary")
+        if stored is not None and stored != self.captioner.vocabulary.to_dict():
+            raise CheckpointError(
+                "the checkpoint's vocabulary is not the one of this data: it was trained on other captions"
+            )
+
+
+def _per_image(unrolled: Unrolled, targets: Tensor) -> tuple[list[float], list[int]]:
+    """−log p of all captions of each image, and the number of words it is the sum of."""
+    nll = -unrolled.unpack(word_log_likelihoods(unrolled, targets)).sum((1, 2))
+    steps = unrolled.unpack(torch.ones_like(unrolled.positions)).sum((1, 2))
+    return nll.tolist(), steps.tolist()
