@@ -1,0 +1,1 @@
+"""The `caption` command. Verbs import what they need when they are called."""

@@ -1,0 +1,180 @@
+"""`caption describe`: photos in, captions and heatmaps out."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from caption.cli.outputs import output_paths
+from caption.errors import ImageError
+
+if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
+    from caption.captioner import Captioner
+    from caption.result import Caption
+    from caption.search import Search
+
+DESCRIPTION = "Caption photos. Captions go to stdout; a photo that cannot be read is named on stderr."
+EPILOG = "exit code: 0 all captioned; 1 some photos could not be, the others are; 2 wrong usage"
+BATCH = 16
+
+
+def main(args: list[str]) -> int:
+    """Run `caption describe`.
+
+    Raises:
+        UserError: wrong usage, no such model, outputs that cannot be written.
+    """
+    options = _parser().parse_args(args)
+    photos: list[str] = options.images
+    # Decided before any work, so that wrong usage is said at once.
+    heatmaps = options.heatmap and output_paths(options.heatmap, photos, ".png", "--heatmap")
+    attentions = options.attention and output_paths(options.attention, photos, ".npz", "--attention")
+    from caption.cli.models import load_model
+
+    captioner = load_model(options.model, options.device)
+    search = _search(captioner, options)
+    printer = Printer(options.format, options.model, several=len(photos) > 1)
+    described = []
+    for index, caption in _describe(captioner, photos, search):
+        printer.add(photos[index], caption)
+        described.append(caption)
+        if attentions:
+            caption.save_attention(attentions[index])
+        if heatmaps:
+            from caption.visualize.figure import plot_caption, save_figure
+
+            save_figure(plot_caption(caption, photos[index], smooth=options.smooth), heatmaps[index])
+    printer.finish()
+    if options.html and described:
+        from caption.visualize.html import save_html, to_html
+
+        save_html(to_html(described), options.html)
+    return 0 if len(described) == len(photos) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "caption describe", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("images", nargs="+", metavar="IMAGE", help="photos, in any format that Pillow reads")
+    add(
+        "--model",
+        required=True,
+        metavar="CKPT|NAME",
+        help="a checkpoint, or the name of a model that is installed",
+    )
+    add(
+        "--beam-size",
+        type=int,
+        metavar="K",
+        help="hypotheses of the beam search (1 = greedy); default: the model's",
+    )
+    add(
+        "--length-normalization",
+        type=float,
+        metavar="A",
+        help="exponent of the length that divides log p; 0 = none",
+    )
+    add("--candidates", type=int, metavar="N", help="captions for each photo, best first; default 1")
+    add("--device", default="cpu", metavar="D", help="cpu, cuda, cuda:1, mps; default cpu")
+    add(
+        "--format",
+        choices=("text", "json", "jsonl", "csv", "coco"),
+        default="text",
+        help="of stdout; default text",
+    )
+    add("--heatmap", metavar="FILE|DIR", help="figure with a panel for each word, as .png, .pdf, .svg ...")
+    add("--smooth", action="store_true", help="smooth the heatmaps instead of showing the grid's cells")
+    add("--html", metavar="FILE", help="one interactive page with all photos")
+    add("--attention", metavar="FILE.npz|DIR", help="the numbers: words, weights (T, rows, cols), gates, box")
+    return parser
+
+
+def _search(captioner: Captioner, options: argparse.Namespace) -> Search:
+    """The model's search, with what the command line says otherwise."""
+    from caption.search import BeamSearch
+
+    given = {
+        "beam_size": options.beam_size,
+        "length_normalization": options.length_normalization,
+        "candidates": options.candidates,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if not given:
+        return captioner.search
+    base = captioner.search if isinstance(captioner.search, BeamSearch) else BeamSearch()
+    return dataclasses.replace(base, **given)
+
+
+def _describe(captioner: Captioner, photos: list[str], search: Search) -> Iterator[tuple[int, Caption]]:
+    """The captions of the photos that can be read, with their places in the list; the others go to stderr."""
+    from caption.data.images import open_image
+
+    for first in range(0, len(photos), BATCH):
+        opened = {}
+        for index in range(first, min(first + BATCH, len(photos))):
+            try:
+                opened[index] = open_image(photos[index])
+            except ImageError as error:
+                print(f"caption describe: {error}", file=sys.stderr)
+        captions = captioner.describe(list(opened.values()), search) if opened else []
+        for index, caption in zip(opened, captions, strict=True):
+            caption.image = photos[
+                index
+            ]  # the page and the figures open it again: a batch stays small in memory
+            yield index, caption
+
+
+class Printer:
+    """Writes captions to stdout, each as soon as it is there where the format allows.
+
+    Args:
+        form: text, json, jsonl, csv or coco.
+        model: what the user called the model.
+        several: whether a line of text must say which photo it belongs to.
+    """
+
+    def __init__(self, form: str, model: str, several: bool) -> None:
+        self.form = form
+        self.model = model
+        self.several = several
+        self.entries: list[dict[str, Any]] = []
+
+    def add(self, photo: str, caption: Caption) -> None:
+        """One caption."""
+        if self.form == "text":
+            for each in (caption, *caption.alternatives):
+                print(f"{photo}\t{each}" if self.several else each, flush=True)
+        elif self.form == "coco":
+            self.entries.append({"image_id": coco_id(photo), "caption": caption.text})
+        else:
+            entry = {"image": photo, "model": self.model, **caption.to_dict()}
+            if self.form == "jsonl":
+                print(json.dumps(entry), flush=True)
+            else:
+                self.entries.append(entry)
+
+    def finish(self) -> None:
+        """The formats that are one document are written here."""
+        if self.form in ("json", "coco"):
+            print(json.dumps(self.entries, indent=1))
+        elif self.form == "csv":
+            columns = ("image", "text", "log_prob", "finished")
+            table = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
+            table.writeheader()
+            table.writerows(self.entries)
+
+
+def coco_id(photo: str) -> int | str:
+    """The image id that COCO's tools expect: 42 for COCO_val2014_000000000042.jpg, else the name without suffix."""
+    stem = Path(photo).stem
+    number = re.fullmatch(r"(?:COCO_\w+_)?(\d+)", stem)
+    return int(number[1]) if number else stem

@@ -1,0 +1,45 @@
+"""Models by path or by name."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from caption.errors import UserError
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
+
+
+def installed_models() -> list[str]:
+    """Names of the models that come with the package."""
+    folder = files("caption") / "models"
+    return sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".ckpt"))
+
+
+def load_model(name: str, device: str = "cpu") -> Captioner:
+    """The captioner in a checkpoint, or the installed one of that name, on `device`.
+
+    Raises:
+        UserError: neither exists, or there is no such device.
+        CheckpointError: the file is no checkpoint that can be trusted and rebuilt.
+    """
+    import torch
+
+    from caption import checkpoint
+
+    try:
+        where = torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"there is no device {device} here: {reason}") from error
+    if not Path(name).expanduser().exists() and name in installed_models():
+        with as_file(files("caption") / "models" / f"{name}.ckpt") as path:
+            return checkpoint.load(path, where)
+    if not Path(name).expanduser().exists() and Path(name).name == name and "." not in name:
+        raise UserError(
+            f"there is no checkpoint {name} and no installed model of that name: installed are "
+            f"{', '.join(installed_models())}"
+        )
+    return checkpoint.load(name, where)

@@ -1,0 +1,45 @@
+"""Where the outputs of a command go: one file for one input, or a folder with a file for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from caption.errors import UserError
+
+
+def output_paths(target: str, inputs: Sequence[str], suffix: str, option: str) -> list[Path]:
+    """The path of each input's output; folders are created.
+
+    Args:
+        target: a file, or a folder: whatever exists as one, ends in a slash or has no suffix.
+        inputs: paths of the inputs.
+        suffix: of the outputs in a folder, with its dot; they are named after the inputs' stems, numbered from the
+            second of the same name on.
+        option: the option that named the target, for messages.
+
+    Raises:
+        UserError: one file for several inputs, or the folder cannot be made.
+    """
+    path = Path(target).expanduser()
+    is_folder = path.is_dir() or target.endswith(("/", "\\")) or not path.suffix
+    if not is_folder:
+        if len(inputs) > 1:
+            raise UserError(f"{option} {target} is one file for {len(inputs)} photos: name a folder")
+        return [path]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{option}: the folder {target} cannot be made: {error.strerror}") from error
+    # Case is folded, because on some file systems "A.png" and "a.png" are one file.
+    taken = set()
+    paths = []
+    for name in inputs:
+        stem, number = Path(name).stem, 1
+        candidate = stem
+        while candidate.casefold() in taken:
+            number += 1
+            candidate = f"{stem}-{number}"
+        taken.add(candidate.casefold())
+        paths.append(path / f"{candidate}{suffix}")
+    return paths
