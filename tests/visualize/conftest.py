@@ -1,0 +1,31 @@
+"""A browser for the tests of the interactive page."""
+
+import pytest
+from browser import CHROMIUM, Browser
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    """Open a page from disk. When the test ends, it must have logged nothing and asked for nothing else."""
+    opened = []
+
+    def show(page, **options):
+        path = tmp_path / f"page{len(opened)}.html"
+        path.write_text(page, encoding="utf-8")
+        opened.append((path.as_uri(), browser.open(path.as_uri(), **options)))
+        return opened[-1][1]
+
+    yield show
+    for address, page in opened:
+        assert page.complaints() == []
+        assert page.requests() == [address]
+        page.close()

@@ -1,0 +1,162 @@
+"""The text of the interactive page: whole, small, escaped, private, and true to the weights."""
+
+import base64
+import hashlib
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from caption.result import Caption, OutputError
+from caption.visualize import save_html, to_fragment, to_html
+
+
+def caption_of(words, grid=(7, 7), size=(500, 375), text=None, **fields):
+    weights = np.random.default_rng(0).dirichlet(np.full(grid[0] * grid[1], 0.2), len(words))
+    return Caption(
+        " ".join(words) if text is None else text,
+        words,
+        weights.reshape(-1, *grid),
+        -9.0,
+        np.full(len(words), -0.5),
+        (0, 0, *size),
+        **fields,
+    )
+
+
+def noise(size):
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), np.uint8))
+
+
+@pytest.fixture
+def dog():
+    return caption_of(["a", "dog"], image=noise((500, 375)))
+
+
+def data_of(page):
+    return json.loads(re.search(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def photos_in(page):
+    return [
+        Image.open(io.BytesIO(base64.b64decode(photo)))
+        for photo in re.findall(r'src="data:image/jpeg;base64,([^"]+)"', page)
+    ]
+
+
+def test_a_page_stays_below_400_kilobytes_whatever_the_photo():
+    words, size = ["word"] * 20, (640, 640)
+    others = [caption_of(words, (14, 14), size) for _ in range(30)]
+    caption = caption_of(words, (14, 14), size, image=noise(size), alternatives=others)
+    page = caption.to_html()
+    assert len(page.encode()) < 400_000
+    record = data_of(page)["photos"][0]
+    assert len(record["captions"]) + record["left_out"] == 31
+    assert len(record["captions"]) > 10
+
+
+def test_photos_are_shrunk_never_enlarged_and_the_box_stays_in_original_pixels():
+    for size, shown in [((4000, 3000), (640, 480)), ((300, 1200), (160, 640)), ((96, 80), (96, 80))]:
+        page = to_html([caption_of(["dog"], size=size)], images=[Image.new("RGB", size)])
+        record = data_of(page)["photos"][0]
+        assert photos_in(page)[0].size == tuple(record["shown"]) == shown
+        assert record["size"] == list(size)
+        assert record["captions"][0]["box"] == [0, 0, *size]
+
+
+def test_maps_come_back_to_within_a_level():
+    caption = caption_of(["a", "dog"], (5, 9), image=noise((90, 50)))
+    caption.weights[0, 0, 0] = -0.3
+    record = data_of(caption.to_html())["photos"][0]["captions"][0]
+    levels = np.frombuffer(base64.b64decode(record["weights"]), np.uint8).reshape(2, 5, 9)
+    low, high = record["low"], record["high"]
+    assert (low, high) == (caption.weights.min(), caption.weights.max())
+    np.testing.assert_allclose(
+        low + (levels / 255.0) ** 2 * (high - low), caption.weights, atol=(high - low) / 255
+    )
+
+
+@pytest.mark.parametrize(("orientation", "shown"), [(1, (60, 40)), (6, (40, 60))])
+def test_what_the_camera_noted_does_not_travel(orientation, shown):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    exif.get_ifd(0x8825)[2] = (52.0, 31.0, 12.0)  # latitude
+    buffer = io.BytesIO()
+    noise((60, 40)).save(buffer, "JPEG", exif=exif, comment=b"at home")
+    photo = photos_in(to_html([caption_of(["dog"])], images=[Image.open(buffer)]))[0]
+    assert photo.size == shown
+    assert not photo.getexif()
+    assert "comment" not in photo.info
+
+
+@pytest.mark.parametrize(
+    ("colours", "length", "kept"), [(b"RGB ", 500, True), (b"RGB ", 100_000, False), (b"GRAY", 500, False)]
+)
+def test_colours_keep_their_profile_where_it_is_theirs_and_small(colours, length, kept):
+    photo = noise((60, 40))
+    photo.info["icc_profile"] = bytes(16) + colours + bytes(length)
+    shown = photos_in(to_html([caption_of(["dog"])], images=[photo]))[0]
+    assert ("icc_profile" in shown.info) == kept
+
+
+def test_the_page_leaves_pictures_and_captions_as_they_are(dog):
+    before = dog.image.copy(), dict(dog.image.info)
+    dog.image.info["note"] = "mine"
+    dog.to_html()
+    assert dog.image.size == before[0].size
+    assert dog.image.info == {**before[1], "note": "mine"}
+
+
+def test_text_is_escaped_everywhere():
+    evil = '</script><img src=x onerror="alert(1)">&'
+    other = caption_of([evil], text=evil)
+    page = to_html([caption_of([evil], text=evil, alternatives=[other])], evil, images=[noise((50, 50))])
+    assert "<img src=x" not in page
+    assert page.count("</script>") == 2
+    assert data_of(page)["photos"][0]["captions"][0]["words"] == [evil]
+
+
+def test_the_page_allows_nothing_but_its_own_script_and_style(dog):
+    page = dog.to_html()
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)[1]
+    assert policy.startswith("default-src 'none'; img-src data:;")
+    for tag in ("script", "style"):
+        body = re.search(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)[1]
+        digest = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert not re.search(r"https?://|@import|\son\w+=|\beval\b", page)
+
+
+def test_nothing_has_a_name_that_could_be_used_twice(dog):
+    dog.alternatives = [caption_of(["cat"])]
+    assert not re.search(r'\s(id|name)="(?!viewport|color-scheme)', dog.to_html() + to_fragment([dog]))
+
+
+def test_the_same_caption_makes_the_same_page(dog):
+    assert dog.to_html() == dog.to_html()
+
+
+def test_a_notebook_gets_a_fragment_and_only_with_a_photo(dog):
+    assert dog._repr_html_().startswith("<style>")
+    dog.image = None
+    assert dog._repr_html_() is None
+    with pytest.raises(ValueError, match="no photo"):
+        dog.to_html()
+    assert "a dog" in dog.to_html(noise((50, 50)))
+
+
+def test_every_photo_needs_a_caption_and_the_reverse(dog):
+    with pytest.raises(ValueError, match="at least one"):
+        to_html([])
+    with pytest.raises(ValueError, match="2 captions need as many photos, not 1"):
+        to_html([dog, dog], images=[dog.image])
+
+
+def test_pages_are_written_as_utf8_or_the_user_is_told(dog, tmp_path):
+    save_html(to_html([dog], "größer \udcff"), tmp_path / "page.html")
+    assert "größer".encode() in (tmp_path / "page.html").read_bytes()
+    with pytest.raises(OutputError, match="No such file"):
+        save_html("", tmp_path / "no" / "page.html")

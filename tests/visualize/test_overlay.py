@@ -1,0 +1,155 @@
+"""A planted marker: one bright cell, and the pixels that change are that cell's pixels and no others."""
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from caption.visualize import overlay
+from caption.visualize.light import GLOW, OPACITY, scale_of
+from caption.visualize.overlay import cell_edges
+
+WIDE, TALL = (300, 200), (180, 320)
+
+# Photo size, box, grid (rows, cols), cell.
+PLACES = {
+    "squashed wide": (WIDE, (0, 0, 300, 200), (7, 7), (1, 5)),
+    "squashed tall": (TALL, (0, 0, 180, 320), (7, 7), (6, 0)),
+    "grid not square": (WIDE, (0, 0, 300, 200), (4, 9), (3, 8)),
+    "crop of wide": (WIDE, (50, 0, 250, 200), (5, 5), (0, 0)),
+    "crop of tall": (TALL, (0, 70, 180, 250), (5, 3), (4, 2)),
+    "crop off whole pixels": (WIDE, (40.5, 10.25, 245.5, 190.75), (7, 5), (2, 3)),
+    "padded wide": (WIDE, (0, -50, 300, 250), (6, 6), (3, 2)),
+    "padded tall": (TALL, (-70, 0, 250, 320), (7, 7), (3, 3)),
+    "cell cut by the edge": (WIDE, (0, -50, 300, 250), (4, 4), (0, 1)),
+    "cell beyond the photo": (WIDE, (0, -50, 300, 250), (6, 6), (0, 2)),
+}
+
+
+def draw(photo, weights, box, **options):
+    """The axes' pixels, (height, width) grey levels, one for each of the photo's when it is grey."""
+    width, height = photo.size
+    fig = Figure(figsize=(width / 100, height / 100), dpi=100)
+    canvas = FigureCanvasAgg(fig)
+    overlay(fig.add_axes((0, 0, 1, 1)), weights, box, photo, **options)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].astype(int).mean(axis=2)
+
+
+def one_hot(grid, cell):
+    weights = np.zeros(grid)
+    weights[cell] = 1
+    return weights
+
+
+def changed_by(marker_on, marker_off):
+    return np.abs(marker_on - marker_off) > 20
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("background", [0, 128, 255])
+def test_the_marker_lights_its_own_cell_and_nothing_else(place, background):
+    size, box, grid, cell = PLACES[place]
+    photo = Image.new("RGB", size, (background,) * 3)
+    dark = draw(photo, np.zeros(grid), box, vmax=1)
+    changed = changed_by(draw(photo, one_hot(grid, cell), box, vmax=1), dark)
+    left, top, right, bottom = cell_edges(grid, box, cell)
+    x, y = np.arange(size[0]) + 0.5, np.arange(size[1])[:, None] + 0.5
+    # An edge may fall within a pixel, which is then of either colour.
+    surely_in = (x > left + 0.75) & (x < right - 0.75) & (y > top + 0.75) & (y < bottom - 0.75)
+    surely_out = (x < left - 0.75) | (x > right + 0.75) | (y < top - 0.75) | (y > bottom + 0.75)
+    assert changed[surely_in].all()
+    assert not changed[surely_out].any()
+    assert changed.any() == surely_in.any()
+
+
+@pytest.mark.parametrize(
+    "place", [place for place in PLACES if PLACES[place][1][1] >= 0 or "padded" in place]
+)
+def test_smoothed_light_peaks_in_its_cell_and_reaches_one_cell_further(place):
+    size, box, grid, cell = PLACES[place]
+    left, top, right, bottom = cell_edges(grid, box, cell)
+    photo = Image.new("RGB", size, (128, 128, 128))
+    light = draw(photo, one_hot(grid, cell), box, vmax=1, smooth=True)
+    light -= draw(photo, np.zeros(grid), box, vmax=1, smooth=True)
+    row, col = np.unravel_index(light.argmax(), light.shape)
+    assert top <= row + 0.5 <= bottom
+    assert left <= col + 0.5 <= right
+    x, y = np.arange(size[0]) + 0.5, np.arange(size[1])[:, None] + 0.5
+    width, height = right - left, bottom - top
+    far = (x < left - width / 2 - 1) | (x > right + width / 2 + 1)
+    far = far | (y < top - height / 2 - 1) | (y > bottom + height / 2 + 1)
+    assert np.abs(light[far]).max(initial=0) < 3
+
+
+def test_light_follows_the_formula_and_rises_with_alpha_on_any_photo():
+    weights = np.linspace(0, 0.4, 16).reshape(2, 8)
+    light = np.sqrt(weights / 0.4)
+    for level in (0, 60, 128, 200, 255):
+        photo = Image.new("RGB", (80, 20), (level,) * 3)
+        seen = draw(photo, weights, (0, 0, 80, 20), vmax=0.4)[5::10, 5::10]
+        expected = level * (1 - OPACITY * (1 - light) - GLOW * light) + 255 * GLOW * light
+        np.testing.assert_allclose(seen, expected, atol=2)
+        assert (np.diff(seen.ravel()) > 0).all()
+
+
+def test_one_scale_gives_one_alpha_one_colour():
+    photo = Image.new("RGB", (40, 20), (150, 150, 150))
+    box = (0, 0, 40, 20)
+    peaked, flat = np.array([[0.2, 0.8]]), np.array([[0.2, 0.3]])
+    scale = scale_of(peaked, flat)
+    assert scale == (0, 0.8)
+    left_of = [draw(photo, weights, box, vmax=scale.high)[10, 5] for weights in (peaked, flat)]
+    assert left_of[0] == left_of[1]
+
+
+def test_signed_weights_are_darkest_where_lowest():
+    scale = scale_of(np.array([[-0.5, 1.0]]), np.array([[0.1, 0.2]]))
+    assert scale == (-0.5, 1.0)
+    photo = Image.new("RGB", (40, 20), (150, 150, 150))
+    weights = np.array([[-0.5, 0.0, 1.0]])
+    seen = draw(photo, weights, (0, 0, 40, 20), vmin=scale.low, vmax=scale.high)[10, [5, 20, 35]]
+    assert seen[0] < seen[1] < seen[2]
+
+
+def test_a_map_of_zeros_has_a_scale():
+    assert scale_of(np.zeros((2, 3, 3))) == (0, 1)
+    assert scale_of(np.zeros((0, 3, 3))) == (0, 1)
+
+
+def test_what_the_model_never_saw_is_darker_than_what_it_ignored():
+    photo = Image.new("RGB", WIDE, (200, 200, 200))
+    seen = draw(photo, np.zeros((4, 4)), (50, 0, 250, 200), vmax=1)
+    assert seen[:, :45].std() > 5  # hatched
+    assert seen[:, 55:245].std() < 1
+    whole = draw(photo, np.zeros((4, 4)), (0, 0, 300, 200), vmax=1)
+    assert whole.std() < 1
+
+
+def test_a_sampled_location_is_framed():
+    photo = Image.new("RGB", WIDE, (128, 128, 128))
+    box = (0, 0, 300, 200)
+    plain = draw(photo, np.zeros((4, 6)), box, vmax=1)
+    framed = draw(photo, np.zeros((4, 6)), box, vmax=1, location=(2, 3))
+    rows, cols = np.nonzero(changed_by(framed, plain))
+    np.testing.assert_allclose(
+        [cols.min(), rows.min(), cols.max(), rows.max()], [150, 100, 200, 150], atol=2.5
+    )
+
+
+def test_any_colour_map_can_be_laid_over():
+    photo = Image.new("RGB", (40, 20), (128, 128, 128))
+    seen = draw(photo, np.array([[0.0, 1.0]]), (0, 0, 40, 20), vmax=1, cmap="gray", opacity=1)
+    assert seen[10, 5] == 0
+    assert seen[10, 35] == 255
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"opacity": 1.5}, "opacity"), ({"weights": np.zeros(3)}, "rows, cols")]
+)
+def test_nonsense_is_refused(options, said):
+    fig = Figure()
+    arguments = {"weights": np.zeros((2, 2)), "vmax": 1, **options}
+    with pytest.raises(ValueError, match=said):
+        overlay(fig.add_subplot(), box=(0, 0, 9, 9), image=Image.new("RGB", (9, 9)), **arguments)

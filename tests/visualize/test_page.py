@@ -1,0 +1,348 @@
+"""The interactive page in a real browser: what is pointed at lights up, and nothing else does."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from caption.result import Caption
+from caption.visualize import to_fragment, to_html
+from caption.visualize.light import GLOW, OPACITY
+from caption.visualize.overlay import cell_edges
+
+WIDE, TALL, SMALL = (300, 200), (180, 320), (96, 80)
+GREY = 128
+
+# Photo size, box, grid (rows, cols), cells of the words.
+PLACES = {
+    "squashed": (WIDE, (0, 0, 300, 200), (7, 7), [(1, 5), (6, 0)]),
+    "grid not square": (TALL, (0, 0, 180, 320), (4, 9), [(3, 8), (0, 1)]),
+    "cropped wide": (WIDE, (50, 0, 250, 200), (5, 5), [(0, 0), (2, 4)]),
+    "cropped tall": (TALL, (0, 70.5, 180, 250.5), (7, 5), [(4, 2), (0, 4)]),
+    "padded": (WIDE, (0, -50, 300, 250), (6, 6), [(3, 2), (1, 5)]),
+    "shrunk to fit": ((2400, 1600), (0, 0, 2400, 1600), (7, 7), [(1, 5), (6, 0)]),
+    "enlarged": (SMALL, (0, 0, 96, 80), (12, 12), [(11, 0), (4, 7)]),
+}
+
+
+def pointing(size, box, grid, cells, words=None, **fields):
+    """A caption whose words each look at one cell alone."""
+    weights = np.zeros((len(cells), *grid))
+    for step, cell in enumerate(cells):
+        weights[(step, *cell)] = 1
+    words = words or [f"word{step}" for step in range(len(cells))]
+    log_probs = np.log(np.full(len(cells), 0.5))
+    fields = {"image": Image.new("RGB", size, (GREY,) * 3), **fields}
+    return Caption(" ".join(words), words, weights, -3.0, log_probs, box, **fields)
+
+
+@pytest.fixture
+def dog():
+    return pointing(
+        WIDE, (0, 0, 300, 200), (4, 6), [(0, 0), (2, 3), (3, 5)], ["a", "dog", "runs"], gates=[0.1, 0.9, 0.5]
+    )
+
+
+def lit_cell(shape, photo, box, grid, cell):
+    """Masks of the element's pixels surely within the cell and surely outside; an edge may blur between."""
+    scale = shape[1] / photo[0]
+    left, top, right, bottom = (edge * scale for edge in cell_edges(grid, box, cell))
+    x, y = np.arange(shape[1]) + 0.5, np.arange(shape[0])[:, None] + 0.5
+    blur = 1.5 + scale / 2
+    inside = (x > left + blur) & (x < right - blur) & (y > top + blur) & (y < bottom - blur)
+    outside = (x < left - blur) | (x > right + blur) | (y < top - blur) | (y > bottom + blur)
+    return inside, outside
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_hovering_a_word_lights_its_own_cell_and_nothing_else(show, place):
+    size, box, grid, cells = PLACES[place]
+    page = show(pointing(size, box, grid, cells).to_html())
+    plain = page.picture(".satt-photo")
+    assert np.abs(plain - GREY).max() <= 2
+    for step, cell in enumerate(cells):
+        page.hover(".satt-word", step + 1)
+        seen = page.picture(".satt-photo")[..., 0]
+        inside, outside = lit_cell(seen.shape, size, box, grid, cell)
+        assert inside.any()
+        assert (seen[inside] > GREY + 10).all()
+        assert (seen[outside] < GREY - 10).all()
+    page.hover(".satt-word", 0)
+    assert np.abs(page.picture(".satt-photo") - plain).max() == 0
+
+
+def test_light_is_that_of_the_figures(show):
+    weights = np.array([[[0.4, 0.3, 0.2, 0.1, 0]]])
+    photo = Image.new("RGB", (500, 100), (GREY,) * 3)
+    page = show(Caption("dog", ["dog"], weights, -1, [-1], (0, 0, 500, 100), image=photo).to_html())
+    page.hover(".satt-word", 1)
+    seen = page.picture(".satt-photo")[..., 0]
+    middles = seen[seen.shape[0] // 2, ((np.arange(5) + 0.5) * seen.shape[1] / 5).astype(int)]
+    light = np.sqrt(weights[0, 0] / 0.4)
+    expected = GREY * (1 - OPACITY * (1 - light) - GLOW * light) + 255 * GLOW * light
+    np.testing.assert_allclose(middles, expected, atol=3)
+
+
+def test_what_the_model_never_saw_is_hatched(show):
+    page = show(pointing(WIDE, (50, 0, 250, 200), (4, 4), [(0, 0)]).to_html())
+    page.hover(".satt-word", 1)
+    seen = page.picture(".satt-photo")[..., 0]
+    edge = int(50 * seen.shape[1] / WIDE[0]) - 3
+    assert seen[:, :edge].std() > 5
+    assert "hatched" in page.run("document.querySelector('.satt-scale').textContent")
+
+
+def pressed(page, root=""):
+    selector = f"{root} .satt-word[aria-pressed=true]"
+    return page.run(f"[...document.querySelectorAll('{selector}')].map(chip => chip.firstChild.data)")
+
+
+def test_keys_move_along_the_words_and_speak(show, dog):
+    page = show(dog.to_html())
+    for _ in range(3):  # past the two controls
+        page.press("Tab")
+    assert page.run("document.activeElement.textContent") == "photo"
+    steps = ["ArrowRight", "ArrowRight", "ArrowLeft", "End", "ArrowRight", "Home", "ArrowLeft", "ArrowLeft"]
+    words = []
+    for key in steps:
+        page.press(key)
+        words += pressed(page)
+        assert page.run("document.activeElement.getAttribute('aria-pressed')") == "true"
+    assert words == ["a", "dog", "a", "runs", "runs", "a", "photo", "photo"]
+    page.press("End")
+    said = page.run("document.querySelector('[role=status]').textContent")
+    assert said == "“runs”, p 0.5: looked most at the lower right (row 4, column 6 of 4 × 6), α 1"
+    page.press("Escape")
+    assert pressed(page) == ["photo"]
+    assert page.run("document.querySelectorAll('.satt-words [tabindex=\"0\"].satt-word').length") == 1
+
+
+def test_a_screen_reader_finds_the_parts(show, dog):
+    page = show(dog.to_html())
+    page.hover(".satt-word", 2)
+    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+    found = {}
+    for node in nodes:
+        if not node.get("ignored"):
+            name = node.get("name", {}).get("value", "")
+            found.setdefault(node["role"]["value"], []).append((name, node))
+    names = {role: [name for name, _ in parts] for role, parts in found.items()}
+    assert names["image"] == ["Photo: a dog runs"]
+    assert names["toolbar"] == ["Words of the caption"]
+    assert names["button"][:4] == ["photo", "a", "dog", "runs"]
+    assert names["button"][4].startswith("Play")
+    assert names["checkbox"] == ["Smooth between cells"]
+    assert names["slider"] == ["Opacity"]
+    assert names["meter"][0].startswith("gate β")
+    assert "status" in names
+    meter = found["meter"][0][1]
+    assert float(meter["value"]["value"]) == pytest.approx(0.9, abs=1e-6)
+
+
+def test_the_gate_is_a_bar_as_long_as_it_is_open(show, dog):
+    page = show(dog.to_html())
+    for step, gate in enumerate([0.1, 0.9, 0.5]):
+        page.hover(".satt-word", step + 1)
+        whole, bar = page.box_of(".satt-meter")[2] - 2, page.box_of(".satt-meter > span")[2]
+        assert bar / whole == pytest.approx(gate, abs=0.02)
+    ungated = show(pointing(WIDE, (0, 0, 300, 200), (2, 2), [(0, 0)]).to_html())
+    assert ungated.box_of(".satt-gate")[2:] == [0, 0]
+
+
+def test_each_of_the_best_captions_has_its_own_maps(show, dog):
+    cat = pointing(WIDE, (0, 0, 300, 200), (2, 2), [(1, 0), (0, 1)], ["a", "cat"], finished=False)
+    dog.alternatives = [cat]
+    page = show(dog.to_html())
+    page.hover(".satt-word", 3)
+    page.click(".satt-choice input", 1)
+    assert page.run("[...document.querySelectorAll('.satt-word')].map(chip => chip.firstChild.data)") == [
+        "photo",
+        "a",
+        "cat",
+    ]
+    assert "unfinished" in page.run("document.querySelectorAll('.satt-choice label')[1].textContent")
+    page.hover(".satt-word", 1)
+    seen = page.picture(".satt-photo")[..., 0]
+    inside, outside = lit_cell(seen.shape, WIDE, cat.box, (2, 2), (1, 0))
+    assert (seen[inside] > GREY).all()
+    assert (seen[outside] < GREY).all()
+    page.click(".satt-choice input", 0)
+    assert page.run("document.querySelectorAll('.satt-word').length") == 4
+
+
+def test_smoothing_peaks_in_the_cell_and_reaches_half_a_cell_further(show, dog):
+    page = show(dog.to_html())
+    page.hover(".satt-word", 2)
+    raw = page.picture(".satt-photo")[..., 0]
+    page.click(".satt-smooth")
+    smooth = page.picture(".satt-photo")[..., 0]
+    scale = raw.shape[1] / WIDE[0]
+    cell = [int(edge * scale) for edge in cell_edges((4, 6), dog.box, (2, 3))]
+    row, col = np.unravel_index(smooth.argmax(), smooth.shape)
+    assert cell[0] < col < cell[2]
+    assert cell[1] < row < cell[3]
+    just_left = (cell[1] + cell[3]) // 2, cell[0] - int(10 * scale)
+    far_left = just_left[0], cell[0] - int(30 * scale)
+    assert smooth[just_left] > raw[just_left] + 20
+    assert abs(smooth[far_left] - raw[far_left]) <= 2
+    page.click(".satt-smooth")
+    assert (page.picture(".satt-photo")[..., 0] == raw).all()
+
+
+def test_opacity_goes_from_the_bare_photo_to_black(show, dog):
+    page = show(dog.to_html())
+    page.hover(".satt-word", 2)
+
+    def seen_at(opacity):
+        page.run(
+            f"(slider => {{ slider.value = {opacity}; slider.dispatchEvent(new Event('input')); }})"
+            "(document.querySelector('.satt-opacity'))"
+        )
+        return page.picture(".satt-photo")[..., 0]
+
+    assert np.abs(seen_at(0) - GREY).max() <= 2
+    assert seen_at(100)[5, 5] == 0
+    assert seen_at(30)[5, 5] == pytest.approx(0.7 * GREY, abs=3)
+
+
+def test_hard_attention_is_framed(show):
+    caption = pointing(WIDE, (0, 0, 300, 200), (4, 6), [(0, 0)], locations=[[2, 3]])
+    page = show(caption.to_html())
+    page.hover(".satt-word", 1)
+    seen = page.picture(".satt-photo")[..., 0]
+    scale = seen.shape[1] / WIDE[0]
+    left, top, right, bottom = (edge * scale for edge in cell_edges((4, 6), caption.box, (2, 3)))
+    bright = np.argwhere((seen > 200) & (np.arange(seen.shape[0])[:, None] > 60 * scale))
+    found = [bright[:, 1].min(), bright[:, 0].min(), bright[:, 1].max(), bright[:, 0].max()]
+    np.testing.assert_allclose(found, [left, top, right, bottom], atol=4)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_shows_all_of_it_and_answers_taps(show, dog, dark):
+    dog.words[1] = "d" + "o" * 60 + "g"
+    page = show(dog.to_html(), width=360, height=740, touch=True, dark=dark)
+    page.tap(".satt-word", 3)
+    assert pressed(page) == ["runs"]
+    assert page.run("document.documentElement.scrollWidth") <= 360
+    chips = [page.box_of(".satt-word", index) for index in range(4)]
+    assert min(height for *_, height in chips) >= 36  # a finger's
+    assert min(width for *_, width, _ in chips) >= 24
+    seen = page.picture(".satt-photo")[..., 0]
+    inside, outside = lit_cell(seen.shape, WIDE, dog.box, (4, 6), (3, 5))
+    assert (seen[inside] > GREY).all()
+    assert (seen[outside] < GREY).all()
+
+
+def luminance(colour):
+    channels = np.asarray(colour, dtype=float) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_can_be_read_by_day_and_by_night(show, dog, dark):
+    page = show(dog.to_html(), dark=dark)
+    page.hover(".satt-word", 2)
+
+    def colours(selector):
+        return page.run(
+            f"(style => [style.color, style.backgroundColor].map(one => one.match(/[\\d.]+/g).map(Number)))"
+            f"(getComputedStyle(document.querySelector('{selector}')))"
+        )
+
+    paper = colours("body")[1]
+    assert (luminance(paper) < 0.2) == dark
+    pairs = [(colours(part)[0], paper) for part in (".satt-word", ".satt-status", ".satt-scale", "h1")]
+    pairs.append(colours(".satt-word[aria-pressed=true]"))
+    for ink, ground in pairs:
+        lighter, darker = sorted((luminance(ink[:3]), luminance(ground[:3])), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= 4.5
+
+
+def test_photos_of_a_gallery_are_lit_one_by_one(show, dog):
+    cat = pointing(TALL, (0, 0, 180, 320), (2, 2), [(1, 1)], ["cat"])
+    page = show(to_html([dog, cat], "Two photos"), width=1000)
+    page.run("document.querySelectorAll('.satt-photo')[1].classList.add('second')")
+    before = page.picture(".second")
+    page.hover(".satt-word", 2)
+    assert pressed(page) == ["dog", "photo"]
+    assert (page.picture(".second") == before).all()
+    first, second = page.box_of("figure", 0), page.box_of("figure", 1)
+    assert first[1] == second[1]
+    assert first[0] + first[2] <= second[0]
+
+
+def notebook(*outputs):
+    """A page into which outputs come as in JupyterLab: as text, whose scripts run once put in again."""
+    cells = json.dumps(outputs).replace("<", "\\u003c")
+    return f"""<!DOCTYPE html><meta charset="utf-8">
+<style>button {{ font-size: 50px }} canvas {{ width: 10px }} label {{ display: none }}</style>
+<script>
+addEventListener("load", () => {cells}.forEach((output, index) => {{
+  const cell = document.createElement("div");
+  cell.id = "cell" + index;
+  cell.innerHTML = output;
+  for (const script of cell.querySelectorAll("script")) {{
+    const again = document.createElement("script");
+    for (const {{ name, value }} of script.attributes) again.setAttribute(name, value);
+    again.textContent = script.textContent;
+    script.replaceWith(again);
+  }}
+  document.body.append(cell);
+}}));
+</script>"""
+
+
+def test_a_notebook_shows_several_and_one_twice(show, dog):
+    dog.alternatives = [pointing(WIDE, (0, 0, 300, 200), (2, 2), [(1, 1)], ["cat"])]
+    other = pointing(WIDE, (0, 0, 300, 200), (2, 2), [(0, 0)], ["other"])
+    page = show(notebook(to_fragment([dog]), to_fragment([dog]), to_fragment([other])))
+    page.hover("#cell1 .satt-word", 2)
+    assert [pressed(page, f"#cell{index}") for index in range(3)] == [["photo"], ["dog"], ["photo"]]
+    seen = page.picture("#cell1 .satt-photo")[..., 0]
+    inside, outside = lit_cell(seen.shape, WIDE, dog.box, (4, 6), (2, 3))
+    assert (seen[inside] > GREY).all()
+    assert (seen[outside] < GREY).all()
+    page.click("#cell0 .satt-choice input", 1)
+    checked = "[...document.querySelectorAll('.satt-choice input')].map(radio => radio.checked)"
+    assert page.run(checked) == [False, True, True, False]
+    page.hover("#cell2 .satt-word", 1)
+    assert [pressed(page, f"#cell{index}") for index in range(3)] == [["photo"], ["dog"], ["other"]]
+
+
+def test_words_are_shown_as_they_are(show):
+    evil = '</script><b onclick="x()">$a$ &amp; '
+    page = show(pointing(WIDE, (0, 0, 300, 200), (2, 2), [(0, 0)], [evil]).to_html(title=evil))
+    page.hover(".satt-word", 1)
+    assert pressed(page) == [evil]
+    assert page.run("document.title") == evil.strip()
+    assert page.run("document.querySelectorAll('b').length") == 0
+
+
+def test_moving_light_arrives_where_still_light_jumps_to(show, dog):
+    pictures = []
+    for still in (True, False):
+        page = show(dog.to_html(), still=still)
+        page.hover(".satt-word", 1)
+        page.hover(".satt-word", 3)
+        page.run("new Promise(done => setTimeout(done, 600))")
+        pictures.append(page.picture(".satt-photo"))
+    assert (pictures[0] == pictures[1]).all()
+
+
+def test_playing_goes_through_the_words_and_stops(show, dog):
+    page = show(dog.to_html())
+    page.click(".satt-play")
+    page.wait_for("document.querySelector('.satt-word[aria-pressed=true]').firstChild.data === 'runs'")
+    page.wait_for("document.querySelector('.satt-play').textContent === '▶'")
+    assert pressed(page) == ["runs"]
+
+
+def test_a_caption_without_words_still_has_its_photo(show):
+    page = show(pointing(WIDE, (0, 0, 300, 200), (2, 2), []).to_html(title="Nothing"))
+    assert page.run("document.querySelector('[role=status]').textContent") == "The model said nothing."
+    page.click(".satt-word", 0)
+    for key in ("ArrowRight", "End", "Home"):
+        page.press(key)
+    assert np.abs(page.picture(".satt-photo") - GREY).max() <= 2
