@@ -36,7 +36,9 @@ def map_record(function: Callable[[Tensor], Tensor], record: Record) -> Record:
         return type(record)(*(map_record(function, entry) for entry in record))
     if isinstance(record, (tuple, list)):
         return type(record)(map_record(function, entry) for entry in record)
-    raise TypeError(f"a record holds tensors, None, named tuples, tuples and lists, not {type(record).__name__}")
+    raise TypeError(
+        f"a record holds tensors, None, named tuples, tuples and lists, not {type(record).__name__}"
+    )
 
 
 def select_images(record: Record, images: Tensor) -> Record:

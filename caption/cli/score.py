@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from caption.cli.score_report import Result, as_json, as_text
-from caption.errors import UserError
+from caption.errors import DataError, UserError
 from caption.metrics.conventions import bleu_conventions
-from caption.metrics.corpus import References
+from caption.metrics.corpus import MissingCandidates, References
 from caption.metrics.files import STDIN, CaptionFile, matched, read_captions
 from caption.metrics.scores import DEFAULT_METRICS, METRICS, check_metrics, evaluate
 from caption.metrics.significance import LEVEL, compare_all, confidence_interval
@@ -49,8 +49,11 @@ def main(args: list[str]) -> int:
     for path in paths:
         try:
             results.append(_score(path, file, references, metrics, protocol, options))
-        except UserError as error:
+        except DataError as error:  # names the file itself
             print(f"caption score: {error}", file=sys.stderr)
+        except UserError as error:
+            hint = " Or score the others, with --partial." if isinstance(error, MissingCandidates) else ""
+            print(f"caption score: '{path}': {error}{hint}", file=sys.stderr)
     if len(references.ids) == 1 and any("CIDEr" in metric for metric in metrics):
         print("caption score: CIDEr of a single image is always 0, see docs/scores.md", file=sys.stderr)
     _compare(results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from caption.metrics.score import Scores
@@ -60,6 +61,8 @@ Table = tuple[str, list[str], list[list[str]]]
 
 def as_text(results: list[Result]) -> str:
     """Tables, drawn with rich on a terminal and with spaces elsewhere; then the signature and the reasons."""
+    for result, name in zip(results, _short([result.name for result in results]), strict=True):
+        result.name = name
     tables = [_scores_table(results)]
     tables += [_conventions_table(result) for result in results if result.conventions is not None]
     tables += [_comparison_table(result, results[0]) for result in results if result.comparison is not None]
@@ -67,6 +70,15 @@ def as_text(results: list[Result]) -> str:
     notes = [result.scores.signature for result in results]
     reasons = {f"{name}: {reason}" for result in results for name, reason in result.scores.reasons.items()}
     return "\n".join([*(draw(*table) for table in tables), *dict.fromkeys(notes), *sorted(reasons)])
+
+
+def _short(paths: list[str]) -> list[str]:
+    """The paths without what they have in common: folders, as far as the names stay different, and suffix."""
+    names = [PurePath(path).name for path in paths]
+    if len(set(names)) < len(names):
+        return paths
+    stems = [PurePath(name).stem for name in names]
+    return stems if len(set(stems)) == len(stems) else names
 
 
 def _scores_table(results: list[Result]) -> Table:
@@ -122,7 +134,7 @@ def _drawn(title: str, heads: list[str], rows: list[list[str]]) -> str:
 
     table = RichTable(title=escape(title) or None, box=box.SIMPLE, title_justify="left")
     for place, head in enumerate(heads):
-        table.add_column(escape(head), justify="right" if place else "left", no_wrap=True)
+        table.add_column(escape(head), justify="right" if place else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
     console = Console()

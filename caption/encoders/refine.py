@@ -46,4 +46,4 @@ class LinearRefiner(Refiner):
         )
 
     def forward(self, regions: Tensor) -> Tensor:
-        return self.layers(regions.to(self.layers[0].weight.dtype))
+        return self.layers(regions)

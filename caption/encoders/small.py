@@ -11,32 +11,28 @@ from caption.encoders.base import Encoder
 
 
 class SmallCNN(Encoder):
-    """4x4 convolutions of stride 2, then one 1x1 convolution, all with BatchNorm and ReLU.
+    """Convolutions with BatchNorm and ReLU: 4x4 with stride 2, but 3x3 with stride 1 before the last.
 
-    With four widths, 64 pixels become 8x8 regions whose receptive field is 22 pixels wide, an object's size, and
-    centred on the cell, so that attention has to look at an object to know what it is. Two input channels hold
-    the pixel's coordinates (Liu et al. 2018, "CoordConv"): a region vector says where it is, which words for
-    relations need.
+    With four widths, 64 pixels become 8x8 regions whose receptive field is 30 pixels wide and centred on the cell:
+    enough to see an object whole, too little to see it from afar, so that attention has to go there. Two input
+    channels hold the pixel's coordinates (Liu et al. 2018, "CoordConv"): a region vector says where it is, which
+    words for relations need.
 
     Args:
-        widths: output channels of the convolutions; the last is the length of a region vector.
+        widths: output channels of the convolutions, at least two; the last is the length of a region vector.
     """
 
-    def __init__(self, widths: Sequence[int] = (32, 64, 128, 128)) -> None:
+    def __init__(self, widths: Sequence[int] = (32, 64, 64, 128)) -> None:
         super().__init__()
-        *halving, last = widths
         layers: list[nn.Module] = []
         inputs = 5
-        for width in halving:
-            layers += [
-                nn.Conv2d(inputs, width, 4, stride=2, padding=1, bias=False),
-                nn.BatchNorm2d(width),
-                nn.ReLU(),
-            ]
+        for position, width in enumerate(widths):
+            kernel, stride = (3, 1) if position == len(widths) - 2 else (4, 2)
+            convolution = nn.Conv2d(inputs, width, kernel, stride, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
             inputs = width
-        layers += [nn.Conv2d(inputs, last, 1, bias=False), nn.BatchNorm2d(last), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
-        self.region_size = last
+        self.region_size = inputs
 
     def normalise(self, images: Tensor) -> Tensor:
         return images / 127.5 - 1

@@ -1,0 +1,98 @@
+"""CIDEr (Vedantam et al. 2015, arXiv 1411.5726): agreement with the references in what is rare elsewhere.
+
+    g_n(s) = ( count of ω in s · log(N / images whose references have ω) )  over all n-grams ω           (eq. 1)
+    CIDEr_n = 1/m Σ_j cos(g_n(c), g_n(s_j)) ,  CIDEr = 1/4 Σ_n CIDEr_n                                (eqs. 2, 3)
+    CIDEr-D_n = 10/m Σ_j e^(−(l(c) − l(s_j))² / 2σ²) · min(g_n(c), g_n(s_j)) · g_n(s_j) / |g_n(c)| |g_n(s_j)|
+                                                                                                         (eq. 4)
+Two measures, three names:
+
+* "CIDEr" is what coco-caption prints as CIDEr, and with it nearly every paper since 2015. It is CIDEr-D, eq. 4:
+  clipped, with a penalty for length. Signatures say so ("cider:D").
+* "CIDEr-D" is the same number under its own name.
+* "CIDEr-plain" is eqs. 2 and 3, neither clipped nor penalised for length, times 10 as in its authors' code;
+  words are not stemmed, as in their code and unlike their text. No other name stands for it here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from caption.metrics.corpus import LONGEST, Corpus, Counts
+from caption.metrics.score import Score
+
+SIGMA = 6.0
+VARIANTS = ("CIDEr", "CIDEr-D", "CIDEr-plain")
+Rarity = dict[tuple[str, ...], float]
+"""log(N / document frequency) of every n-gram of the references."""
+
+
+class Vector(NamedTuple):
+    """One sentence: its n-grams and the Euclidean length of g_n, for each length n of the n-grams."""
+
+    counts: list[Counts]
+    norms: list[float]
+    length: int
+    """In words."""
+
+
+def cider(corpus: Corpus, variants: tuple[str, ...] = ("CIDEr",)) -> list[Score]:
+    """CIDEr in the variants asked for, each between 0 and 10.
+
+    The weights come from the references of this very corpus (N is its size), so values of different sets of
+    images do not compare, and a single image, where log N = 0, scores 0.
+    """
+    rarity = _rarity(corpus)
+    similarities: dict[str, list[float]] = {variant: [] for variant in variants}
+    for counts, group in zip(corpus.counts, corpus.references.counts, strict=True):
+        candidate = _vector(counts, rarity)
+        references = [_vector(reference, rarity) for reference in group]
+        for variant, values in similarities.items():
+            total = sum(_similarity(candidate, reference, rarity, variant) for reference in references)
+            values.append(10.0 * total / len(references))
+    return [Score.from_mean(variant, corpus.ids, values) for variant, values in similarities.items()]
+
+
+def _rarity(corpus: Corpus) -> Rarity:
+    """Of the n-grams of references and candidates; an image is one document, and an unseen n-gram counts as one."""
+    frequency: dict[tuple[str, ...], int] = {}
+    for group in corpus.references.counts:
+        for ngram in set().union(*(counted for counts in group for counted in counts)):
+            frequency[ngram] = frequency.get(ngram, 0) + 1
+    images = len(corpus.ids)
+    logs = [math.log(images), *(math.log(images) - math.log(count) for count in range(1, images + 1))]
+    rarity = {ngram: logs[count] for ngram, count in frequency.items()}
+    for counts in corpus.counts:
+        for counted in counts:
+            for ngram in counted:
+                rarity.setdefault(ngram, logs[0])
+    return rarity
+
+
+def _vector(counts: list[Counts], rarity: Rarity) -> Vector:
+    norms = [
+        math.sqrt(sum([(count * rarity[ngram]) ** 2 for ngram, count in counted.items()]))
+        for counted in counts
+    ]
+    return Vector(counts, norms, sum(counts[0].values()))
+
+
+def _similarity(candidate: Vector, reference: Vector, rarity: Rarity, variant: str) -> float:
+    """Mean over n-gram lengths of the (clipped) cosine, times the penalty for a different length."""
+    clipped = variant != "CIDEr-plain"
+    total = 0.0
+    for order in range(LONGEST):
+        ours, theirs = candidate.counts[order], reference.counts[order]
+        # In the order of the sentence, not of a set: sums must not vary from run to run.
+        shared = [ngram for ngram in ours if ngram in theirs]
+        if not shared:
+            break  # nor do they share anything longer
+        product = 0.0
+        for ngram in shared:
+            count = min(ours[ngram], theirs[ngram]) if clipped else ours[ngram]
+            product += count * theirs[ngram] * rarity[ngram] ** 2
+        if product:
+            total += product / (candidate.norms[order] * reference.norms[order])
+    if clipped and total:
+        total *= math.exp(-((candidate.length - reference.length) ** 2) / (2 * SIGMA**2))
+    return total / LONGEST

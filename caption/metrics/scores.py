@@ -1,0 +1,108 @@
+"""Score captions: the metrics by name, and the protocol that belongs to every number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from caption.errors import UserError
+from caption.metrics.bleu import bleu
+from caption.metrics.cider import VARIANTS, cider
+from caption.metrics.corpus import Corpus, References
+from caption.metrics.meteor import meteor_15, meteor_nltk
+from caption.metrics.rouge import rouge_l
+from caption.metrics.score import Id, Score, Scores
+from caption.metrics.spice import spice
+from caption.metrics.tokenizer import get_tokenizer
+
+__all__ = ["DEFAULT_METRICS", "METRICS", "Score", "Scores", "check_metrics", "evaluate", "signature"]
+
+DEFAULT_METRICS = ("BLEU", "CIDEr", "ROUGE-L")
+_OTHERS: dict[str, Callable[[Corpus], Score]] = {
+    "ROUGE-L": rouge_l,
+    "METEOR-nltk": meteor_nltk,
+    "METEOR-1.5": meteor_15,
+    "SPICE": spice,
+}
+METRICS = ("BLEU", *VARIANTS, *_OTHERS)
+"""What `evaluate` can be asked for; "BLEU" gives BLEU-1 to BLEU-4."""
+
+
+def evaluate(
+    candidates: Mapping[Id, str],
+    references: Mapping[Id, Sequence[str]] | References,
+    tokenizer: str = "ptb",
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    *,
+    brevity_penalty: bool = True,
+    protocol: Mapping[str, object] | None = None,
+) -> Scores:
+    """Score one caption per image against its references.
+
+    Args:
+        candidates: the caption of each image; may be empty.
+        references: what people wrote about the same images, any number of sentences each. Or `References` made
+            before: they spare work when many candidates meet them, and have a tokenizer of their own.
+        tokenizer: its name, see `caption.metrics.tokenizer`; "none" for text that is tokenized already.
+        metrics: names among `METRICS`.
+        brevity_penalty: whether BLEU has one.
+        protocol: what else made the captions, for the signature: split, beam, length normalisation, how hard
+            attention chose.
+
+    Returns:
+        The scores as fractions (CIDEr between 0 and 10), those that could not be computed as None with a reason.
+
+    Raises:
+        UserError: an unknown tokenizer or metric; images without candidate or without references.
+    """
+    check_metrics(metrics)
+    if not isinstance(references, References):
+        references = References(references, get_tokenizer(tokenizer))
+    corpus = Corpus(candidates, references, get_tokenizer(tokenizer))
+    scores: list[Score] = []
+    if "BLEU" in metrics:
+        scores += bleu(corpus, brevity_penalty)
+    variants = tuple(variant for variant in VARIANTS if variant in metrics)
+    if variants:
+        scores += cider(corpus, variants)
+    scores += [score(corpus) for name, score in _OTHERS.items() if name in metrics]
+    if "CIDEr" in metrics:
+        protocol = {"cider": "D", **(protocol or {})}  # what the name stands for, see caption.metrics.cider
+    return Scores(scores, corpus.ids, signature(corpus, brevity_penalty, protocol))
+
+
+def check_metrics(metrics: Sequence[str]) -> None:
+    """Raise a UserError where a metric is unknown."""
+    for name in metrics:
+        if name not in METRICS:
+            raise UserError(f"there is no metric '{name}': choose among {', '.join(METRICS)}.")
+
+
+def signature(corpus: Corpus, brevity_penalty: bool, protocol: Mapping[str, object] | None = None) -> str:
+    """The protocol in one line, such as "tok:ptb-1|case:lower|punct:removed|refs:5|bp:on|n:1000|v:0.1.0"."""
+    own, theirs = corpus.tokenizer, corpus.references.tokenizer
+    entries: dict[str, object] = {"tok": f"{own.name}-{own.version}"}
+    if theirs.name != own.name:
+        entries["reftok"] = f"{theirs.name}-{theirs.version}"
+    entries |= {
+        "case": own.case,
+        "punct": own.punctuation,
+        "refs": corpus.references.per_image,
+        "bp": "on" if brevity_penalty else "off",
+        "n": len(corpus.ids),
+        **(protocol or {}),
+        "v": _package_version(),
+    }
+    return "|".join(f"{_clean(key)}:{_clean(value)}" for key, value in entries.items())
+
+
+def _clean(part: object) -> str:
+    """Without the two characters that hold a signature together."""
+    return str(part).replace("|", "/").replace(":", "=")
+
+
+def _package_version() -> str:
+    try:
+        return version("show-attend-and-tell")
+    except PackageNotFoundError:
+        return "unknown"
