@@ -6,7 +6,7 @@ import io
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -37,32 +37,6 @@ class NotebookFigure(Figure):
 
     def _repr_png_(self) -> bytes:
         return _render(self, "png", 100)
-
-
-@overload
-def plot_caption(
-    caption: Caption,
-    image: Photo,
-    fig: None = None,
-    *,
-    columns: int | None = None,
-    smooth: bool = False,
-    cmap: str | Colormap | None = None,
-    opacity: float = OPACITY,
-) -> Figure: ...
-
-
-@overload
-def plot_caption(
-    caption: Caption,
-    image: Photo,
-    fig: Figure | SubFigure,
-    *,
-    columns: int | None = None,
-    smooth: bool = False,
-    cmap: str | Colormap | None = None,
-    opacity: float = OPACITY,
-) -> Figure | SubFigure: ...
 
 
 def plot_caption(
