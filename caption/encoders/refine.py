@@ -46,4 +46,5 @@ class LinearRefiner(Refiner):
         )
 
     def forward(self, regions: Tensor) -> Tensor:
-        return self.layers(regions)
+        # Stored regions are in half precision.
+        return self.layers(regions.to(next(self.parameters()).dtype))

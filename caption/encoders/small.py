@@ -11,23 +11,22 @@ from caption.encoders.base import Encoder
 
 
 class SmallCNN(Encoder):
-    """Convolutions with BatchNorm and ReLU: 4x4 with stride 2, but 3x3 with stride 1 before the last.
+    """Convolutions with BatchNorm and ReLU: 4x4 with stride 2, and 3x3 at the end.
 
-    With four widths, 64 pixels become 8x8 regions whose receptive field is 30 pixels wide and centred on the cell:
-    enough to see an object whole, too little to see it from afar, so that attention has to go there. Two input
-    channels hold the pixel's coordinates (Liu et al. 2018, "CoordConv"): a region vector says where it is, which
-    words for relations need.
+    With four widths, 64 pixels become 8x8 regions whose receptive field is 38 pixels wide and centred on the cell:
+    enough to see an object whole wherever it lies across the cells. Two input channels hold the pixel's coordinates
+    (Liu et al. 2018, "CoordConv"): a region vector says where it is, which words for relations need.
 
     Args:
         widths: output channels of the convolutions, at least two; the last is the length of a region vector.
     """
 
-    def __init__(self, widths: Sequence[int] = (32, 64, 64, 128)) -> None:
+    def __init__(self, widths: Sequence[int] = (32, 64, 128, 128)) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         inputs = 5
         for position, width in enumerate(widths):
-            kernel, stride = (3, 1) if position == len(widths) - 2 else (4, 2)
+            kernel, stride = (3, 1) if position == len(widths) - 1 else (4, 2)
             convolution = nn.Conv2d(inputs, width, kernel, stride, padding=1, bias=False)
             layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
             inputs = width
