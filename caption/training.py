@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from pytorch_lightning import LightningModule
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -22,7 +22,7 @@ from caption.decoders.base import Decoder, Unrolled
 from caption.encoders.base import Encoder, Regions
 from caption.encoders.refine import Refiner
 from caption.errors import CheckpointError
-from caption.evaluation import Answer, gather, summarise, write_evaluation, write_results
+from caption.evaluation import Answer, Evaluation, gather, summarise, write_evaluation, write_results
 from caption.objectives import CrossEntropy, Objective, word_log_likelihoods
 from caption.search import BeamSearch, Greedy, Search
 
@@ -76,6 +76,9 @@ class CaptionTraining(LightningModule):
         self.warm_start = warm_start
         self.validation_search = validation_search or Greedy()
         self.answers: list[Answer] = []
+        self.evaluation: Evaluation | None = None
+        """Of the last split that was evaluated."""
+        self.seed = torch.initial_seed()
         # What `--ckpt_path` restores over the configuration: the architecture, and nothing a command may set anew.
         parts = {"encoder": encoder, "refiner": refiner, "decoder": decoder, "objective": self.objective}
         specs = {name: None if part is None else part.spec for name, part in parts.items()}
@@ -129,7 +132,11 @@ class CaptionTraining(LightningModule):
         return self.encoder_learning_rate is not None and epoch >= self.encoder_from_epoch
 
     def on_train_epoch_start(self) -> None:
-        # Decided anew at each epoch, so that a resumed run is where an uninterrupted one would be.
+        # Decided and drawn anew at each epoch, so that a resumed run is where an uninterrupted one would be. Processes
+        # draw different numbers: what one drops or samples, another need not.
+        torch.manual_seed(
+            (self.seed + self.current_epoch * self.trainer.world_size + self.global_rank) % 2**63
+        )
         self.captioner.encoder.freeze(not self._finetuning(self.current_epoch))
 
     def regions(self, batch: Batch) -> Regions:
@@ -146,6 +153,15 @@ class CaptionTraining(LightningModule):
         self.log("train/loss", loss.value.detach(), prog_bar=True, batch_size=size)
         self.log_dict({f"train/{name}": value for name, value in loss.logged.items()}, batch_size=size)
         return loss.value
+
+    def on_after_backward(self) -> None:
+        # DistributedDataParallel averages the gradients of what could learn when it was made; not of what thaws later.
+        late = self.encoder_from_epoch > 0 and self._finetuning(self.current_epoch)
+        if late and self.trainer.world_size > 1:
+            for parameter in self.captioner.encoder.parameters():
+                if parameter.grad is not None:
+                    distributed.all_reduce(parameter.grad)
+                    parameter.grad /= self.trainer.world_size
 
     # -- evaluating -----------------------------------------------------------------------------------------------
 
@@ -192,6 +208,7 @@ class CaptionTraining(LightningModule):
         if folder is not None:
             write_results(answers, folder / f"{split}_captions.json")
             write_evaluation(evaluation, folder / f"{split}_scores.json")
+        self.evaluation = evaluation
         return evaluation.numbers
 
     def protocol(self, split: str, search: Search) -> dict[str, object]:

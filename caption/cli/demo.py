@@ -8,7 +8,10 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
+    from caption.evaluation import Evaluation
 
 DESCRIPTION = """\
 Generate the Shapes dataset, train a captioner with attention on it from scratch, score it on the test split, and
@@ -19,6 +22,9 @@ EPILOG = """\
 DIR then holds metrics.json, captions.json, heatmaps/, page.html, the model best.ckpt, its logs, and the dataset.
 Hard attention trains soft attention first and starts from it.
 """
+STATE = "demo.json"
+RUN = (STATE, "best.ckpt", "last.ckpt", "logs")
+PRODUCTS = ("metrics.json", "captions.json", "heatmaps", "contact_sheet.png", "page.html")
 PICTURES = 12
 """Test images that are drawn."""
 REPORTED = (
@@ -47,15 +53,20 @@ def main(args: list[str]) -> int:
     options = parser.parse_args(args)
     folder = Path(options.out).expanduser()
     soft_folder = folder if options.attention == "soft" else folder / "soft"
-    seconds = _train("shapes_soft", soft_folder, folder / "shapes", [])
+    _make_room(folder, options.attention)
+    seconds = _train("soft", soft_folder, folder / "shapes", [])
     if options.attention == "hard":
         warm_start = ["--model.warm_start", str(soft_folder / "best.ckpt")]
-        seconds += _train("shapes_hard", folder, folder / "shapes", warm_start)
-    numbers = _test(f"shapes_{options.attention}", folder)
+        seconds += _train("hard", folder, folder / "shapes", warm_start)
+    evaluation = _test(f"shapes_{options.attention}", folder)
     _draw(folder)
-    metrics = {name: numbers[name] for name in (*REPORTED, *sorted(set(numbers) - set(REPORTED)))}
+    numbers = {name: round(value, 4) for name, value in evaluation.numbers.items()}
+    metrics: dict[str, Any] = {
+        name: numbers[name] for name in (*REPORTED, *sorted(set(numbers) - set(REPORTED)))
+    }
     metrics |= {"attention": options.attention, "train_seconds": round(seconds, 1)}
-    (folder / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
+    metrics["signature"] = evaluation.signature
+    _write(folder / "metrics.json", metrics)
     _report(folder, metrics)
     return 0
 
@@ -67,36 +78,85 @@ def configuration(name: str) -> Path:
     return installed if installed.exists() else package.parent / "configs" / f"{name}.yaml"
 
 
-def _train(config: str, folder: Path, data: Path, more: list[str]) -> float:
+def _train(attention: str, folder: Path, data: Path, more: list[str]) -> float:
     """Train, or go on training; returns the seconds that all sittings took together."""
     from caption.cli.train import run
 
-    finished, clock = folder / "train_seconds.txt", time.monotonic()
-    arguments = ["fit", "-c", str(configuration(config)), "--trainer.default_root_dir", str(folder)]
+    state = _state(folder)
+    if state.get("attention", attention) != attention:
+        _clear(folder)
+        state = {}
+    seconds = state.get("train_seconds", 0.0)
+    if state.get("trained"):
+        print(f"caption demo: {attention} attention is trained already, in {folder}", file=sys.stderr)
+        return seconds
+    arguments = [
+        "fit",
+        "-c",
+        str(configuration(f"shapes_{attention}")),
+        "--trainer.default_root_dir",
+        str(folder),
+    ]
     arguments += ["--data.reader.init_args.folder", str(data), *more]
-    if finished.exists():  # a whole run: make it anew, as asked
-        for name in ("best.ckpt", "last.ckpt", "train_seconds.txt", "metrics.json"):
-            (folder / name).unlink(missing_ok=True)
-        shutil.rmtree(folder / "logs", ignore_errors=True)
-    elif (folder / "last.ckpt").exists():
+    if (folder / "last.ckpt").exists():
         print(f"caption demo: going on with the training in {folder}", file=sys.stderr)
         arguments += ["--ckpt_path", str(folder / "last.ckpt")]
-    run(arguments)
-    seconds = time.monotonic() - clock
-    finished.write_text(f"{seconds:.1f}\n", encoding="utf-8")
+    clock, trained = time.monotonic(), False
+    try:
+        run(arguments)
+        trained = True
+    finally:  # also when stopped
+        seconds += time.monotonic() - clock
+        _write(folder / STATE, {"attention": attention, "trained": trained, "train_seconds": seconds})
     return seconds
 
 
-def _test(config: str, folder: Path) -> dict[str, float]:
+def _make_room(folder: Path, attention: str) -> None:
+    """A demo that is through starts anew, but hard attention goes on from soft attention."""
+    if not (folder / "metrics.json").exists():
+        return
+    soft = folder / "soft"
+    _clear(soft)
+    if attention == "hard" and _state(folder).get("attention") == "soft":
+        soft.mkdir(exist_ok=True)
+        for name in (*RUN, *PRODUCTS):
+            if (folder / name).exists():
+                shutil.move(folder / name, soft / name)
+    else:
+        _clear(folder)
+
+
+def _clear(folder: Path) -> None:
+    for name in (*RUN, *PRODUCTS):
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name)
+        else:
+            (folder / name).unlink(missing_ok=True)
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    """Which attention is trained in a folder, for how long so far, and whether it is done."""
+    try:
+        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _test(config: str, folder: Path) -> Evaluation:
     from caption.cli.train import run
 
     arguments = ["test", "-c", str(configuration(config)), "--trainer.default_root_dir", str(folder)]
     arguments += ["--data.reader.init_args.folder", str(folder / "shapes")]
-    arguments += ["--ckpt_path", str(folder / "best.ckpt")]
+    arguments += ["--ckpt_path", str(folder / "best.ckpt"), "--verbose", "false"]
     command = run(arguments)
     shutil.copy(Path(command.trainer.log_dir or folder) / "test_captions.json", folder / "captions.json")
-    metrics = command.trainer.callback_metrics
-    return {name.removeprefix("test/"): round(float(value), 4) for name, value in metrics.items()}
+    return command.model.evaluation
 
 
 def _draw(folder: Path) -> None:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import caption.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
 
 # isort: split
+import rich
 import torch
+import yaml
 from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from caption import checkpoint
+from caption.cli.complaints import readable
+from caption.data.captions import located, read_text
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.data.vocabulary import Vocabulary
@@ -23,6 +33,33 @@ from caption.errors import CheckpointError, UserError
 from caption.training import CaptionTraining
 
 DEFAULT_FOLDER = "runs/default"
+
+# Warnings of what is wanted: arguments from Python, decoding in the process itself, a checkpoint folder that is not
+# empty on resuming, a frozen encoder, and evaluation by several processes, each of which here has all answers, each
+# image once.
+WANTED = (
+    ".*args parameter is intended.*",
+    ".*does not have many workers.*",
+    ".*exists and is not empty.*",
+    ".*LeafSpec.*",
+    ".*in eval mode at the start of training.*",
+    ".*Using `DistributedSampler` with the dataloaders.*",
+    r".*It is recommended to use `self.log\('(val|test)[/_].*sync_dist=True.*",
+)
+# Evaluating a checkpoint elsewhere than where it was trained is as wanted; resuming it elsewhere is worth a word.
+WANTED_IN_EVALUATION = ".*The dirpath has changed from.*"
+# What Lightning's log says to everybody.
+ADVERTISEMENTS = ("💡 Tip:", "TPU available:")
+
+
+class Parser(LightningArgumentParser):
+    """Lightning's parser, which says what is wrong with a configuration in a line instead of a page."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        if not self.exit_on_error:  # a parser inside this one, whose complaint becomes part of a larger one
+            super().error(message, ex)
+        verb = self.prog.split()[-1] if self.prog.split()[-1] in CaptionCLI.subcommands() else "fit"
+        raise UserError(f"{readable(message)} (caption {verb} --help tells all options)") from ex
 
 
 class CaptionCLI(LightningCLI):
@@ -36,7 +73,6 @@ class CaptionCLI(LightningCLI):
                 "checkpoint.monitor": "val/CIDEr",
                 "checkpoint.mode": "max",
                 "checkpoint.filename": "best",
-                "checkpoint.save_last": True,
                 "checkpoint.enable_version_counter": False,
                 "early_stopping.monitor": "val/CIDEr",
                 "early_stopping.mode": "max",
@@ -48,9 +84,13 @@ class CaptionCLI(LightningCLI):
         parser.link_arguments("data", "model.vocabulary", self._vocabulary, apply_on="instantiate")
         parser.link_arguments("data", "model.transform", self._transform, apply_on="instantiate")
 
+    def _option(self, name: str) -> Any:
+        """What the verb's command line or configuration says."""
+        return self.config[self.config["subcommand"]].get(name)
+
     def _stored(self) -> dict[str, Any] | None:
         """What the checkpoint given with --ckpt_path says of its model, if one is given."""
-        path = self.config[self.config["subcommand"]].get("ckpt_path")
+        path = self._option("ckpt_path")
         if path in (None, "best", "last", "hpc", "registry"):
             return None
         return checkpoint.read(path)["captioner"]
@@ -69,18 +109,34 @@ class CaptionCLI(LightningCLI):
         return data.transform
 
     def _parse_ckpt_path(self) -> None:
+        if self._option("ckpt_path") is None and self.config["subcommand"] != "fit":
+            raise UserError(
+                f"caption {self.config['subcommand']} needs a trained model: name it with --ckpt_path FILE"
+            )
         # Lightning would load the file first, with an error message for programmers.
         self._stored()
         super()._parse_ckpt_path()
+
+    def instantiate_classes(self) -> None:
+        try:
+            super().instantiate_classes()
+        except ValueError as error:  # a value that has the right type, and yet is none that a part can use
+            raise UserError(f"the configuration cannot be used: {error}") from error
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         config = self.config_init[self.config_init["subcommand"]]["trainer"]
         folder = Path(config["default_root_dir"])
         if config.get("logger") in (None, True):
             kwargs["logger"] = self._loggers(folder)
+        callbacks: list[Any] = []
         if config.get("enable_progress_bar") is not False:
-            self.trainer_defaults.setdefault("callbacks", [])
-            self.trainer_defaults["callbacks"].append(RichProgressBar(console_kwargs={"stderr": True}))
+            callbacks.append(RichProgressBar(console_kwargs={"stderr": True}))
+        if config.get("enable_checkpointing") is False:
+            self._parser(self.subcommand).callback_keys.remove("checkpoint")
+        else:
+            # Beside the best: `save_last` of a monitoring callback writes only when the best improves.
+            callbacks.append(ModelCheckpoint(folder, "last", enable_version_counter=False))
+        self.trainer_defaults["callbacks"] = callbacks
         return super().instantiate_trainer(**kwargs)
 
     def _loggers(self, folder: Path) -> list[Any]:
@@ -89,15 +145,39 @@ class CaptionCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Nothing is lost: a new run does not write over the checkpoints of another."""
-        folder = Path(self.trainer.default_root_dir)
-        if (
-            self.config[self.config["subcommand"]].get("ckpt_path") is None
-            and (folder / "last.ckpt").exists()
+        folder, resumed = Path(self.trainer.default_root_dir), self._option("ckpt_path")
+        if (folder / "last.ckpt").exists() and (
+            resumed is None
+            or (Path(resumed).is_file() and Path(resumed).resolve().parent != folder.resolve())
         ):
             raise UserError(
                 f"{folder} holds the checkpoints of an earlier run: resume it with --ckpt_path {folder}/last.ckpt, "
                 "or choose another folder with --trainer.default_root_dir"
             )
+
+    def validate(self, verbose: bool, **options: Any) -> None:
+        self.trainer.validate(**options, verbose=False)
+        self._report(verbose)
+
+    def test(self, verbose: bool, **options: Any) -> None:
+        self.trainer.test(**options, verbose=False)
+        self._report(verbose)
+        self._say(f"captions and scores are in {self.trainer.log_dir}")
+
+    def after_predict(self) -> None:
+        self._say(f"captions are in {self.trainer.log_dir}/predictions.json")
+
+    def _report(self, verbose: bool) -> None:
+        """The numbers and what they mean, on stdout. Lightning's own table has neither names nor rounding."""
+        evaluation = self.model.evaluation
+        if verbose and self.trainer.is_global_zero and evaluation is not None:
+            for name, value in evaluation.numbers.items():
+                print(f"{name:25}{value:.4f}")
+            print(evaluation.signature)
+
+    def _say(self, message: str) -> None:
+        if self.trainer.is_global_zero:
+            print(f"caption {self.subcommand}: {message}", file=sys.stderr)
 
 
 def main(args: list[str]) -> int:
@@ -108,25 +188,62 @@ def main(args: list[str]) -> int:
 
 def run(args: list[str]) -> CaptionCLI:
     """As `main`, but gives the trainer, model and data that did it."""
-    # Known and wanted: validation on few workers, and a checkpoint folder that is not empty on resuming.
-    for message in (
-        ".*args parameter is intended.*",
-        ".*does not have many workers.*",
-        ".*exists and is not empty.*",
-        ".*LeafSpec.*",
-    ):
-        warnings.filterwarnings("ignore", message)
+    _check_configurations(args)
     torch.set_float32_matmul_precision("high")
     try:
-        return CaptionCLI(
-            CaptionTraining,
-            CaptionData,
-            args=args,
-            seed_everything_default=0,
-            save_config_kwargs={"overwrite": True},
-            parser_kwargs={"default_env": False},
-        )
+        with _quiet(evaluating=args[0] != "fit"):
+            return CaptionCLI(
+                CaptionTraining,
+                CaptionData,
+                args=args,
+                seed_everything_default=0,
+                save_config_kwargs={"overwrite": True},
+                parser_class=Parser,
+                parser_kwargs={"default_env": False},
+            )
+    except SystemExit as leaving:  # Lightning's way to leave when Ctrl-C was pressed
+        if isinstance(leaving.__context__, KeyboardInterrupt):
+            raise leaving.__context__ from None
+        raise
+    except MisconfigurationException as error:
+        raise UserError(f"the configuration cannot be used: {error}") from error
     except RuntimeError as error:
         if "Error(s) in loading state_dict" not in str(error):
             raise
         raise CheckpointError(f"the checkpoint does not fit this configuration: {error}") from error
+
+
+def _check_configurations(args: list[str]) -> None:
+    """Find fault with configuration files by name, which jsonargparse does not tell."""
+    named = [value for option, value in pairwise(args) if option in ("-c", "--config")]
+    named += [arg.removeprefix("--config=") for arg in args if arg.startswith("--config=")]
+    for file in named:
+        try:
+            yaml.safe_load(read_text(located(file)))
+        except yaml.YAMLError as error:
+            raise UserError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
+
+
+@contextmanager
+def _quiet(evaluating: bool) -> Iterator[None]:
+    """Keep Lightning's advertisements, and warnings of what is wanted, from the user; send its tables to stderr."""
+    loggers = [
+        logging.getLogger(f"{package}.utilities.rank_zero")
+        for package in ("pytorch_lightning", "lightning_fabric")
+    ]
+    for logger in loggers:
+        logger.addFilter(_is_news)
+    rich.reconfigure(stderr=True)
+    try:
+        with warnings.catch_warnings():
+            for message in (*WANTED, WANTED_IN_EVALUATION)[: None if evaluating else -1]:
+                warnings.filterwarnings("ignore", message)
+            yield
+    finally:
+        rich.reconfigure()
+        for logger in loggers:
+            logger.removeFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(ADVERTISEMENTS)

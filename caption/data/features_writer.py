@@ -16,6 +16,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -146,7 +147,7 @@ class _Extractor:
                     pixels = [found for found in decoded if isinstance(found, Tensor)]
                     ids = [batch[i].id for i, found in enumerate(decoded) if isinstance(found, Tensor)]
                     if pixels:
-                        writes.append(writer.submit(self._write, ids, self._encode(pixels)))
+                        writes.append(writer.submit(self._write, ids, *self._encode(pixels)))
                     while len(writes) > AHEAD:
                         writes.popleft().result()
                     done.stored += len(pixels)
@@ -178,24 +179,31 @@ class _Extractor:
         except ImageError as error:
             return error
 
-    def _encode(self, pixels: list[Tensor]) -> Tensor:
-        """Regions (b, L, D) float16 of b images, on the device: not waited for."""
-        # Always a full batch: how a convolution rounds may depend on the size of its batch.
-        blank = [torch.zeros_like(pixels[0])] * (self.batch_size - len(pixels))
-        images = torch.stack(pixels + blank)
+    def _encode(self, pixels: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Regions (b, L, D) float16 of b images, and whether they are all finite numbers (b,): on the device.
+
+        Nothing here waits for the device, so that the next batch is on its way when this one is done.
+        """
+        # Always a full batch: how a convolution rounds may depend on the size of its batch. And NumPy copies with
+        # this thread alone; torch would call on all processors, which have images to decode.
+        batch = np.zeros((self.batch_size, *pixels[0].shape), np.uint8)
+        for row, image in zip(batch, pixels, strict=False):
+            row[:] = image.numpy()
+        images = torch.from_numpy(batch)
         if self.device.type == "cuda":
             images = images.pin_memory()
-        vectors = self.encoder(images.to(self.device, non_blocking=True)).vectors
-        return vectors[: len(pixels)].half()
+        vectors = self.encoder(images.to(self.device, non_blocking=True)).vectors[: len(pixels)]
+        regions = vectors.half().contiguous()
+        return regions, regions.isfinite().flatten(1).all(1)
 
-    def _write(self, ids: list[int | str], regions: Tensor) -> None:
-        usable = regions.isfinite().flatten(1).all(1).tolist()
+    def _write(self, ids: list[int | str], regions: Tensor, finite: Tensor) -> None:
+        usable = finite.tolist()
         if not all(usable):
             raise DataError(
-                f"the regions of image {ids[usable.index(False)]!r} are not finite numbers, or too large for "
-                "half precision (65,504): choose another layer or other weights of the encoder"
+                f"the regions of image {ids[usable.index(False)]!r} are not finite numbers, or too large for half "
+                "precision (65,504): choose another layer or other weights of the encoder"
             )
-        self.journal.add(ids, regions.contiguous().cpu().numpy())
+        self.journal.add(ids, regions.cpu().numpy())
 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:

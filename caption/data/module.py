@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
@@ -76,9 +77,13 @@ class CaptionData(LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Any]:
         images = self._dataset("train", self.captions_per_image, self.max_words)
-        common = {"collate_fn": images.collate, **self._loading()}
+        # The order comes from the global generator, which training seeds at each epoch. Seeds for workers do not: they
+        # are drawn at another moment in a resumed run, which would then shuffle differently.
+        for_workers = torch.Generator().manual_seed(torch.initial_seed())
+        common = {"collate_fn": images.collate, "generator": for_workers, **self._loading()}
         if self.batching == "images":
-            return DataLoader(images, self.batch_size, shuffle=True, drop_last=True, **common)
+            order = RandomSampler(images)
+            return DataLoader(images, batch_size=self.batch_size, sampler=order, drop_last=True, **common)
         single = SingleCaptions(images)
         batches = SimilarLengths(
             RandomSampler(single), self.batch_size, drop_last=True, lengths=single.lengths
@@ -96,7 +101,8 @@ class CaptionData(LightningDataModule):
 
     def _evaluation(self, split: str) -> DataLoader[Any]:
         images = self._dataset(split, None, None, with_boxes=True)
-        return DataLoader(images, self.batch_size, collate_fn=images.collate, **self._loading())
+        # By name: Lightning makes the loader again for prediction, and cannot with a batch size given by place.
+        return DataLoader(images, batch_size=self.batch_size, collate_fn=images.collate, **self._loading())
 
     def _dataset(
         self, split: str, per_image: int | None, max_words: int | None, with_boxes: bool = False

@@ -1,15 +1,44 @@
-"""The LSTM's first state from the image: c[0] = f_init,c(mean a), h[0] = f_init,h(mean a) (section 3.1.2)."""
+"""The LSTM's first state: from the image, c[0] = f_init,c(mean a), h[0] = f_init,h(mean a) (section 3.1.2), or not."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from caption.parts import Part, check_choice
 
 
-class InitialState(Part, nn.Module):
+class Initial(Part, nn.Module):
+    """Where the LSTM starts."""
+
+    def build(self, region_size: int, hidden_size: int) -> None:
+        """Create the weights. Called once."""
+        raise NotImplementedError
+
+    def forward(self, regions: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Regions (B, L, D), mask (B, L) bool or None -> h[0], c[0], each (B, 1, H)."""
+        raise NotImplementedError
+
+
+class ConstantState(Initial):
+    """The same learned h[0] and c[0] for all images.
+
+    The mean region vector of `InitialState` tells the decoder what is in the image before it has looked anywhere. From
+    here, all it learns about the image passes through attention: for studies of where a model has to look.
+    """
+
+    def build(self, region_size: int, hidden_size: int) -> None:
+        self.hidden = nn.Parameter(torch.zeros(hidden_size))
+        self.cell = nn.Parameter(torch.zeros(hidden_size))
+
+    def forward(self, regions: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        shape = (len(regions), 1, -1)
+        return self.hidden.expand(shape), self.cell.expand(shape)
+
+
+class InitialState(Initial):
     """Two MLPs on the mean region vector.
 
     Args:
@@ -43,7 +72,6 @@ class InitialState(Part, nn.Module):
         return nn.Sequential(*modules)
 
     def forward(self, regions: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Regions (B, L, D), mask (B, L) bool or None -> h[0], c[0], each (B, 1, H)."""
         if mask is None:
             mean = regions.mean(1, keepdim=True)
         else:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from caption.attention.base import Attention, Memory
 from caption.decoders.base import Decoder, Trace, Unrolled
 from caption.decoders.gate import Gate
-from caption.decoders.initial import InitialState
+from caption.decoders.initial import Initial, InitialState
 from caption.decoders.readout import DeepOutput, Readout
 from caption.records import Record, State, map_record
 
@@ -46,7 +46,7 @@ class LSTMDecoder(Decoder):
         attention: Attention,
         embedding_size: int = 512,
         hidden_size: int = 512,
-        initial: InitialState | None = None,
+        initial: Initial | None = None,
         gate: Gate | None = None,
         readout: Readout | None = None,
         dropout: float = 0.0,

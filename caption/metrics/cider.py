@@ -23,7 +23,7 @@ from caption.metrics.score import Score
 
 SIGMA = 6.0
 VARIANTS = ("CIDEr", "CIDEr-D", "CIDEr-plain")
-Rarity = dict[tuple[str, ...], float]
+Rarity = dict[str, float]
 """log(N / document frequency) of every n-gram of the references."""
 
 
@@ -55,7 +55,7 @@ def cider(corpus: Corpus, variants: tuple[str, ...] = ("CIDEr",)) -> list[Score]
 
 def _rarity(corpus: Corpus) -> Rarity:
     """Of the n-grams of references and candidates; an image is one document, and an unseen n-gram counts as one."""
-    frequency: dict[tuple[str, ...], int] = {}
+    frequency: dict[str, int] = {}
     for group in corpus.references.counts:
         for ngram in set().union(*(counted for counts in group for counted in counts)):
             frequency[ngram] = frequency.get(ngram, 0) + 1

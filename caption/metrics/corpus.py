@@ -10,8 +10,9 @@ from caption.metrics.score import Id
 from caption.metrics.tokenizer import Tokenizer
 
 Words = list[str]
-Counts = dict[tuple[str, ...], int]
-"""How often each n-gram occurs in one sentence."""
+Counts = dict[str, int]
+"""How often each n-gram occurs in one sentence. An n-gram is written with spaces between its words, which contain
+none: strings, unlike tuples, cost the garbage collector nothing, and there are a million of them."""
 
 LONGEST = 4  # words in the longest n-gram, for BLEU as for CIDEr
 NAMED = 3  # culprits an error message names before it counts the rest
@@ -19,13 +20,14 @@ NAMED = 3  # culprits an error message names before it counts the rest
 
 def ngram_counts(words: Words) -> list[Counts]:
     """Counts of the 1-grams, 2-grams, ... up to `LONGEST` of one sentence, in this order."""
-    shifted = [words[start:] for start in range(LONGEST)]
     counts: list[Counts] = []
+    ngrams = words
     for length in range(1, LONGEST + 1):
         counted: Counts = {}
-        for ngram in zip(*shifted[:length], strict=False):
+        for ngram in ngrams:
             counted[ngram] = counted.get(ngram, 0) + 1
         counts.append(counted)
+        ngrams = [f"{ngram} {word}" for ngram, word in zip(ngrams, words[length:], strict=False)]
     return counts
 
 
@@ -133,8 +135,8 @@ def _check_candidates(candidates: Mapping[Id, str], references: References) -> N
     missing = [image for image in references.ids if image not in candidates]
     extra = [image for image in candidates if image not in known]
     if missing and extra and len(extra) == len(candidates):
-        kinds = {type(image).__name__ for image in missing} ^ {type(image).__name__ for image in extra}
-        hint = " One side counts with numbers, the other with texts." if kinds == {"int", "str"} else ""
+        alike = {str(image) for image in missing} & {str(image) for image in extra}
+        hint = " One side names images by number, the other by text." if alike else ""
         raise UserError(
             f"no candidate belongs to an image of the references: the candidates name {named(extra)}, the "
             f"references {named(missing)}. Do the two files belong together?{hint}"

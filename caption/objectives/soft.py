@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from caption.decoders.base import Unrolled
@@ -15,16 +16,29 @@ class CrossEntropy(Objective):
     Args:
         doubly_stochastic: λ; 0 leaves the term out.
         entropy: cost of a nat of H[α[t]] at each word, which makes the maps sharper; the paper has none.
+        entropy_after: training batches before that cost begins. At the start, when looking anywhere is as good as
+            anywhere else, it would fix all maps on one region for good.
         label_smoothing: share of each target spread evenly over all words (Szegedy et al. 2016); the paper has none.
     """
 
+    batches: Tensor
+
     def __init__(
-        self, doubly_stochastic: float = 1.0, entropy: float = 0.0, label_smoothing: float = 0.0
+        self,
+        doubly_stochastic: float = 1.0,
+        entropy: float = 0.0,
+        entropy_after: int = 0,
+        label_smoothing: float = 0.0,
     ) -> None:
         super().__init__()
         self.doubly_stochastic = doubly_stochastic
         self.entropy = entropy
+        self.entropy_after = entropy_after
         self.label_smoothing = label_smoothing
+        if entropy_after:
+            self.register_buffer(
+                "batches", torch.zeros((), dtype=torch.int64)
+            )  # counted in training; resumes with it
 
     def forward(self, unrolled: Unrolled, targets: Tensor) -> Loss:
         there = unrolled.there()
@@ -42,5 +56,8 @@ class CrossEntropy(Objective):
         if self.entropy:
             spread = entropy(unrolled.trace.weights)
             logged["attention_entropy"] = spread.mean().detach()
-            value = value + self.entropy * spread.sum() / captions
+            if not self.entropy_after or self.batches >= self.entropy_after:
+                value = value + self.entropy * spread.sum() / captions
+        if self.training and self.entropy_after:
+            self.batches += 1
         return Loss(value, logged)

@@ -1,0 +1,54 @@
+"""What is wrong with a configuration, in one line: jsonargparse's own account of it fills a page."""
+
+from __future__ import annotations
+
+import re
+
+# Lines that only announce what follows, or that follow from what a union is.
+SCAFFOLDING = (
+    "Does not validate against any",
+    "Subtypes:",
+    "Errors:",
+    "- Expected a <class 'NoneType'>",
+    "Given value type:",
+)
+
+
+def readable(message: str) -> str:
+    """A complaint of jsonargparse as "key: class: reason".
+
+    Its nested lines name the keys from the outside in, then the class whose argument is wrong, and one reason for
+    each type that would have been allowed. What has another form is kept as it is, on one line.
+    """
+    keys: list[str] = []
+    culprit, given = "", ""
+    reasons: list[str] = []
+    for line in (line.strip() for line in message.splitlines()):
+        if line.startswith(SCAFFOLDING):
+            continue
+        line = re.sub(
+            r"^Type .* expects a function or a callable class: (.*)\. Got value: Namespace\(class_path='([^']+)'.*",
+            r"Problem with given class_path '\2': \1",
+            line.removeprefix("- "),
+        )
+        if key := re.match(r'Parser key "([^"]+)":\s*', line):
+            keys.append(key[1])
+            line = line[key.end() :]
+        if problem := re.match(r"Problem with given class_path '([^']+)':\s*", line):
+            culprit = problem[1]
+            line = line[problem.end() :]
+        if value := re.match(r"Given value: ", line):
+            given = given or f", not {line[value.end() :]}"  # the innermost comes first
+        elif line:
+            reasons.append(line)
+    expected = [re.match(r"Expected an? (.*?)(?:\. Got value: (.*))?$", reason) for reason in reasons]
+    if reasons and all(expected):
+        kinds = " or ".join(_kind(match[1]) for match in expected if match)
+        value = next((f", not {match[2]}" for match in expected if match and match[2]), given)
+        reasons = [f"expected {kinds}{value}"]
+    return ": ".join(filter(None, (".".join(keys), culprit, " ".join(reasons))))
+
+
+def _kind(name: str) -> str:
+    """<class 'int'> -> int; typing.Literal['a', 'b'] -> 'a', 'b'."""
+    return re.sub(r"^(?:<class '(.*)'>|typing\.Literal\[(.*)\])$", lambda match: match[1] or match[2], name)

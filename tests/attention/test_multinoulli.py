@@ -1,0 +1,226 @@
+"""Hard attention samples what it says it samples, and says what it sampled."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from given_scores import GivenScores
+from torch import Tensor
+
+from caption.attention import Look, Memory, Multinoulli, ScoredAttention
+
+PROBABILITIES = torch.tensor([0.5, 0.3, 0.15, 0.05])
+REGIONS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0], [-1.0, 2.0]])
+
+
+@pytest.fixture(autouse=True)
+def _same_draws_every_time():
+    torch.manual_seed(7)
+
+
+def hard(training: bool = True, **options: Any) -> ScoredAttention:
+    attention = ScoredAttention(GivenScores(), Multinoulli(**options))
+    attention.build(2, 4)
+    return attention.train(training)
+
+
+def memory_of(attention: ScoredAttention, images: int = 1, mask: Tensor | None = None) -> Memory:
+    return attention.project(REGIONS.expand(images, -1, -1), mask)
+
+
+def look(attention: ScoredAttention, scores: Tensor, mask: Tensor | None = None) -> Look:
+    memory = memory_of(attention, len(scores), mask)
+    return attention(scores, memory, attention.start(memory, scores.shape[1]))
+
+
+def many(captions: int = 20_000) -> Tensor:
+    """Scores (1, K, L) whose softmax is `PROBABILITIES`."""
+    return PROBABILITIES.log().expand(1, captions, -1)
+
+
+# -- sampling ----------------------------------------------------------------------------------------------
+
+
+def test_regions_are_drawn_as_often_as_the_weights_say():
+    found = look(hard(expectation=0), many())
+    frequencies = found.location.flatten().bincount(minlength=4) / 20_000
+    deviation = (PROBABILITIES * (1 - PROBABILITIES) / 20_000).sqrt()
+    assert ((frequencies - PROBABILITIES).abs() < 4 * deviation).all()
+
+
+def test_captions_of_one_image_draw_independently():
+    pairs = look(hard(expectation=0), many()).location.view(-1, 2)
+    same = (pairs[:, 0] == pairs[:, 1]).float().mean().item()
+    assert same == pytest.approx(PROBABILITIES.square().sum().item(), abs=0.02)
+
+
+def test_every_step_draws_anew():
+    attention = hard(expectation=0)
+    memory = memory_of(attention)
+    state = attention.start(memory, 500)
+    first = attention(many(500), memory, state)
+    second = attention(many(500), memory, first.state)
+    assert (first.location != second.location).any()
+
+
+def test_the_context_is_the_region_that_was_drawn():
+    found = look(hard(expectation=0), many(50))
+    torch.testing.assert_close(found.context[0], REGIONS[found.location[0]])
+    torch.testing.assert_close(found.weights, many(50).exp())  # α, not s
+
+
+def test_log_prob_is_that_of_the_region_that_was_drawn():
+    found = look(hard(expectation=0), many(50))
+    torch.testing.assert_close(found.log_prob[0], PROBABILITIES.log()[found.location[0]])
+
+
+def test_a_masked_region_is_never_drawn():
+    mask = torch.tensor([[False, True, True, False]])
+    found = look(hard(expectation=0), many(2000), mask)
+    assert set(found.location.flatten().tolist()) == {1, 2}
+    torch.testing.assert_close(found.weights[0, 0], torch.tensor([0, 2 / 3, 1 / 3, 0]))
+
+
+# -- the coin between samples and expectation --------------------------------------------------------------
+
+
+def test_expectation_reads_like_soft_attention_and_says_so():
+    found = look(hard(expectation=1), many(3))
+    torch.testing.assert_close(found.context, (PROBABILITIES @ REGIONS).expand(1, 3, -1))
+    assert (found.location == -1).all()
+    assert (found.log_prob == 0).all()
+
+
+@pytest.mark.parametrize("share", ["batch", "caption"])
+@pytest.mark.parametrize("expectation", [0.0, 0.2, 0.5, 1.0])
+def test_the_coin_falls_as_often_as_it_should(share: str, expectation: float):
+    attention = hard(expectation=expectation, share=share)
+    memory = memory_of(attention)
+    tosses = 2000
+    if share == "batch":
+        states = torch.stack([attention.start(memory, 3).flatten() for _ in range(tosses)])
+        assert (states == states[:, :1]).all()  # one coin for all
+        sampling = states[:, 0]
+    else:
+        sampling = attention.start(memory, tosses)
+    share_of_expectation = 1 - sampling.float().mean().item()
+    margin = 4 * math.sqrt(expectation * (1 - expectation) / tosses)
+    assert share_of_expectation == pytest.approx(expectation, abs=margin)
+
+
+def test_a_coin_for_each_caption_falls_differently():
+    state = hard(share="caption").start(memory_of(hard(), images=20), 20)
+    assert state.shape == (20, 20)
+    assert 0 < state.float().mean() < 1
+    assert 0 < state[0].float().mean() < 1
+    assert 0 < state[:, 0].float().mean() < 1
+
+
+def test_a_caption_keeps_its_coin():
+    attention = hard(share="caption")
+    memory = memory_of(attention)
+    state = attention.start(memory, 40)
+    for _ in range(3):
+        found = attention(many(40), memory, state)
+        assert torch.equal(found.location >= 0, state)
+        assert torch.equal(found.log_prob != 0, state)
+        assert torch.equal(found.state, state)
+
+
+def test_mixed_captions_read_each_in_their_way():
+    attention = hard()
+    memory = memory_of(attention)
+    found = attention(many(2), memory, torch.tensor([[True, False]]))
+    torch.testing.assert_close(found.context[0, 0], REGIONS[found.location[0, 0]])
+    torch.testing.assert_close(found.context[0, 1], PROBABILITIES @ REGIONS)
+
+
+# -- outside training --------------------------------------------------------------------------------------
+
+
+def test_at_test_expectation():
+    found = look(hard(training=False, expectation=0), many(3))
+    torch.testing.assert_close(found.context, (PROBABILITIES @ REGIONS).expand(1, 3, -1))
+    assert (found.location == -1).all()
+    assert (found.log_prob == 0).all()
+
+
+def test_at_test_argmax():
+    scores = torch.tensor([[[0.0, 2.0, 1.0, -1.0], [0.0, 2.0, 1.0, 3.0]]])
+    found = look(hard(training=False, expectation=1, at_test="argmax"), scores)
+    assert found.location.tolist() == [[1, 3]]
+    torch.testing.assert_close(found.context[0], REGIONS[[1, 3]])
+    torch.testing.assert_close(found.log_prob, scores.log_softmax(-1).amax(-1))
+
+
+def test_at_test_sample():
+    found = look(hard(training=False, expectation=1, at_test="sample"), many())
+    frequencies = found.location.flatten().bincount(minlength=4) / 20_000
+    torch.testing.assert_close(frequencies, PROBABILITIES, atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("at_test", ["expectation", "argmax"])
+def test_what_is_certain_takes_no_random_numbers(at_test: str):
+    before = torch.get_rng_state()
+    look(hard(training=False, at_test=at_test), many(5))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# -- gradients ---------------------------------------------------------------------------------------------
+
+
+def test_the_gradient_of_log_prob_is_one_hot_minus_weights():
+    scores = torch.randn(1, 6, 4, requires_grad=True)
+    found = look(hard(expectation=0), scores)
+    found.log_prob.sum().backward()
+    one_hot = torch.nn.functional.one_hot(found.location, 4)
+    torch.testing.assert_close(scores.grad, one_hot - found.weights.detach())
+
+
+def test_a_sample_lets_no_gradient_through_the_context():
+    scores = torch.randn(1, 6, 4, requires_grad=True)
+    look(hard(expectation=0), scores).context.sum().backward()
+    assert scores.grad is None or (scores.grad == 0).all()
+
+
+def test_the_expectation_has_the_gradient_of_soft_attention_and_no_score_function():
+    scores = torch.randn(1, 6, 4, requires_grad=True)
+    found = look(hard(expectation=1), scores)
+    (context_gradient,) = torch.autograd.grad(found.context.square().sum(), scores, retain_graph=True)
+    soft = (scores.softmax(-1) @ REGIONS).square().sum()
+    torch.testing.assert_close(context_gradient, *torch.autograd.grad(soft, scores))
+    (nothing,) = torch.autograd.grad(found.log_prob.sum(), scores)
+    assert (nothing == 0).all()
+
+
+@pytest.mark.parametrize("expectation", [0.0, 1.0])
+def test_masks_and_underflow_leave_no_nan(expectation: float):
+    scores = torch.tensor([[[0.0, -1e4, 1e4, 3.0]]]).repeat(1, 5, 1).requires_grad_()
+    mask = torch.tensor([[True, True, True, False]])
+    found = look(hard(expectation=expectation), scores, mask)
+    (found.log_prob.sum() + found.context.sum() + (found.weights * found.weights).sum()).backward()
+    assert found.log_prob.isfinite().all()
+    assert scores.grad.isfinite().all()
+
+
+def test_a_region_of_vanishing_weight_has_a_finite_log_prob():
+    # exp(−200) is 0 in single precision, its logarithm would be −inf.
+    attention = hard(expectation=0)
+    attention.alignment._choose = lambda weights: torch.ones(weights.shape[:-1], dtype=torch.long)
+    scores = torch.tensor([[[0.0, -200.0, -1.0, -1.0]]], requires_grad=True)
+    found = look(attention, scores)
+    assert found.weights[0, 0, 1] == 0
+    assert found.log_prob.item() == pytest.approx(-200 - math.log(1 + 2 / math.e), abs=1e-3)
+    found.log_prob.sum().backward()
+    assert scores.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_precisions(dtype: torch.dtype):
+    attention = hard(expectation=0)
+    memory = Memory(REGIONS[None].to(dtype), REGIONS[None].to(dtype), None)
+    found = attention(many(10).to(dtype), memory, attention.start(memory, 10))
+    assert found.context.dtype == found.weights.dtype == found.log_prob.dtype == dtype

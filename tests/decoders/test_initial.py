@@ -1,0 +1,51 @@
+"""The first state: MLPs on the mean region vector."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from caption.decoders import InitialState
+
+
+def made(**options: object) -> InitialState:
+    initial = InitialState(**options)
+    initial.build(region_size=3, hidden_size=2)
+    return initial
+
+
+def test_by_hand():
+    initial = made()
+    with torch.no_grad():
+        for mlp, row in ((initial.hidden, 0), (initial.cell, 2)):
+            mlp[0].weight.zero_()
+            mlp[0].weight[0, row] = 1
+            mlp[0].bias.copy_(torch.tensor([0.0, 1.0]))
+    regions = torch.tensor([[[1.0, 5.0, 0.0], [3.0, 5.0, -4.0]]])  # mean (2, 5, -2)
+    hidden, cell = initial(regions)
+    torch.testing.assert_close(hidden, torch.tensor([[[2.0, 1.0]]]).tanh())
+    torch.testing.assert_close(cell, torch.tensor([[[-2.0, 1.0]]]).tanh())
+
+
+def test_masked_regions_do_not_enter_the_mean():
+    initial = made()
+    regions = torch.randn(2, 5, 3)
+    mask = torch.tensor([[True, False, True, True, False], [True] * 5])
+    masked = initial(regions, mask)
+    without = initial(regions[:1, mask[0]])
+    for given, expected, full in zip(masked, without, initial(regions), strict=True):
+        torch.testing.assert_close(given[:1], expected)
+        torch.testing.assert_close(given[1:], full[1:])
+
+
+def test_linear_is_not_bounded_by_one():
+    hidden, _ = made(activation="linear")(torch.full((1, 4, 3), 100.0))
+    assert hidden.abs().max() > 1
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_layers_are_counted(layers: int):
+    initial = made(layers=layers)
+    assert sum(isinstance(module, torch.nn.Linear) for module in initial.hidden) == layers
+    assert sum(isinstance(module, torch.nn.ReLU) for module in initial.hidden) == layers - 1
+    assert sum(isinstance(module, torch.nn.Dropout) for module in initial.hidden) == layers - 1

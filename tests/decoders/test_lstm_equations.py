@@ -1,0 +1,220 @@
+"""The LSTM decoder computes eqs. 1 to 7 of the paper: against NumPy, and which state is read where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lstm_reference as reference
+import numpy as np
+import pytest
+import torch
+from tiny_decoder import HIDDEN, WORDS, decoder, images, sentences, unroll
+from torch import Tensor, nn
+
+from caption.decoders import DeepOutput, Gate, InitialState, LinearOutput, LSTMDecoder
+
+LENGTHS = torch.tensor([[3, 5], [4, 1]])
+VARIANTS: dict[str, dict[str, Any]] = {
+    "paper, no gate": {},
+    "scalar gate": {"gate": Gate("scalar")},
+    "vector gate": {"gate": Gate("vector")},
+    "tanh around the sum": {"readout": DeepOutput(activation="tanh", dropout=0)},
+    "without the previous word": {"readout": DeepOutput(previous_word=False, dropout=0), "gate": Gate()},
+    "without the context": {"readout": DeepOutput(context=False, dropout=0), "gate": Gate()},
+    "only the state": {"readout": DeepOutput(previous_word=False, context=False, dropout=0)},
+    "linear output": {"readout": LinearOutput(dropout=0), "gate": Gate("vector")},
+    "linear initial state": {"initial": InitialState(activation="linear", dropout=0)},
+    "three initial layers": {"initial": InitialState(layers=3, dropout=0)},
+}
+
+
+@pytest.fixture(params=VARIANTS, ids=str)
+def made(request: pytest.FixtureRequest) -> LSTMDecoder:
+    return decoder(**VARIANTS[request.param])
+
+
+def near(tensor: Tensor, array: np.ndarray, tolerance: float = 1e-10) -> None:
+    np.testing.assert_allclose(tensor.detach().numpy(), array, rtol=0, atol=tolerance)
+
+
+def test_the_unroll_is_the_equations(made: LSTMDecoder):
+    regions, words = images(2), sentences(LENGTHS)
+    unrolled = unroll(made, regions, words, LENGTHS)
+    logits = unrolled.unpack(unrolled.logits)
+    weights = unrolled.unpack(unrolled.trace.weights)
+    assert (unrolled.trace.gate is None) == (made.gate is None)
+    for b in range(2):
+        for k in range(2):
+            fed = words[b, k, : LENGTHS[b, k]].tolist()
+            for t, step in enumerate(reference.unroll(made, regions[b].numpy(), fed)):
+                near(logits[b, k, t], step.logits)
+                near(weights[b, k, t], step.weights)
+                if unrolled.trace.gate is not None and step.gate is not None:
+                    near(unrolled.unpack(unrolled.trace.gate)[b, k, t], step.gate.mean())
+
+
+def test_stepping_is_the_equations(made: LSTMDecoder):
+    regions, words = images(2), sentences(torch.full((2, 3), 4))
+    state = made.start(made.project(regions), hypotheses=3)
+    expected = {
+        (b, k): reference.unroll(made, regions[b].numpy(), words[b, k].tolist())
+        for b in range(2)
+        for k in range(3)
+    }
+    for t in range(4):
+        log_probs, state = made.step(state, words[..., t])
+        assert log_probs.shape == (2, 3, WORDS)
+        assert log_probs.dtype == torch.float32
+        for (b, k), steps in expected.items():
+            normalised = steps[t].logits - np.log(np.exp(steps[t].logits).sum())
+            near(log_probs[b, k], normalised, tolerance=1e-4)
+            near(state.carried.hidden[b, k], steps[t].hidden)
+            near(state.carried.cell[b, k], steps[t].cell)
+            near(state.trace.weights[b, k], steps[t].weights)
+
+
+def test_the_first_state_comes_from_the_mean_region():
+    made, regions = decoder(), images(2)
+    state = made.start(made.project(regions), hypotheses=2)
+    layer = made.initial.cell[0]
+    expected = (regions.mean(1) @ layer.weight.T + layer.bias).tanh()
+    torch.testing.assert_close(state.carried.cell, expected[:, None].expand(2, 2, HIDDEN))
+    assert not torch.allclose(state.carried.cell, state.carried.hidden)
+
+
+# -- which state is read where -----------------------------------------------------------------------------
+
+
+class Inputs:
+    """What a module was called with, call by call."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        module.register_forward_pre_hook(lambda _, arguments: self.calls.append(arguments))
+
+
+def test_attention_and_gate_read_the_state_before_and_the_readout_the_state_after():
+    made = decoder(gate=Gate())
+    attended, gated, read = Inputs(made.attention), Inputs(made.gate), Inputs(made.readout)
+    state = made.start(made.project(images(1)))
+    for word in (3, 1, 4):
+        before = state.carried.hidden
+        _, state = made.step(state, torch.tensor([[word]]))
+        assert torch.equal(attended.calls[-1][0], before)
+        assert torch.equal(gated.calls[-1][0], before)
+        assert torch.equal(read.calls[-1][1], state.carried.hidden)
+        assert not torch.allclose(before, state.carried.hidden)
+
+
+def test_the_unroll_reads_the_same_states():
+    made = decoder(gate=Gate())
+    regions, words = images(1), torch.tensor([[[3, 1, 4]]])
+    hiddens = [made.start(made.project(regions)).carried.hidden]
+    state = made.start(made.project(regions))
+    for t in range(3):
+        _, state = made.step(state, words[..., t])
+        hiddens.append(state.carried.hidden)
+    attended, gated, read = Inputs(made.attention), Inputs(made.gate), Inputs(made.readout)
+    unroll(made, regions, words, torch.tensor([[3]]))
+    for t in range(3):
+        torch.testing.assert_close(attended.calls[t][0], hiddens[t])
+        torch.testing.assert_close(gated.calls[t][0], hiddens[t])
+    torch.testing.assert_close(read.calls[0][1], torch.cat([h[0] for h in hiddens[1:]]))
+
+
+def test_the_readout_gets_the_gated_context_and_the_word_that_was_fed():
+    made = decoder(gate=Gate())
+    read = Inputs(made.readout)
+    state = made.start(made.project(images(1)))
+    _, state = made.step(state, torch.tensor([[3]]))
+    embedded, _, context = read.calls[0]
+    assert torch.equal(embedded, made.embed.weight[3].expand(1, 1, -1))
+    expected = state.trace.gate[..., None] * (state.trace.weights @ state.shared.values)
+    torch.testing.assert_close(context, expected)
+
+
+def test_the_weights_move_with_the_state():
+    made, regions = decoder(), images(1)
+    lengths = torch.tensor([[5]])
+    unrolled = unroll(made, regions, sentences(lengths), lengths)
+    weights = unrolled.unpack(unrolled.trace.weights)[0, 0]
+    distances = torch.cdist(weights, weights, p=1)
+    assert distances[~torch.eye(5, dtype=torch.bool)].min() > 1e-3
+
+
+def test_the_weights_stand_still_when_the_score_ignores_the_state():
+    """What the test above must tell apart."""
+    made, regions = decoder(), images(1)
+    with torch.no_grad():
+        made.attention.score.query.weight.zero_()
+    lengths = torch.tensor([[5]])
+    unrolled = unroll(made, regions, sentences(lengths), lengths)
+    weights = unrolled.unpack(unrolled.trace.weights)[0, 0]
+    torch.testing.assert_close(weights, weights[:1].expand(5, -1))
+
+
+def test_the_weights_of_a_step_do_not_know_the_word_it_is_fed():
+    # The word enters the LSTM, whose new state is asked one step later.
+    made = decoder()
+    state = made.start(made.project(images(1)), hypotheses=2)
+    _, state = made.step(state, torch.tensor([[3, 5]]))
+    torch.testing.assert_close(state.trace.weights[0, 0], state.trace.weights[0, 1])
+    _, state = made.step(state, torch.tensor([[2, 2]]))
+    assert not torch.allclose(state.trace.weights[0, 0], state.trace.weights[0, 1])
+
+
+# -- initial weights ---------------------------------------------------------------------------------------
+
+
+def fresh(**options: Any) -> LSTMDecoder:
+    made = LSTMDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, **options)
+    made.build(3, WORDS, padding=0)
+    return made
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.5])
+def test_only_the_forget_gate_gets_the_forget_bias(bias: float):
+    i, f, o, g = fresh(forget_bias=bias).gates_from_word.bias.chunk(4)
+    assert (f == bias).all()
+    assert (torch.cat((i, o, g)) == 0).all()
+
+
+def test_the_forget_bias_keeps_the_cell():
+    made = fresh(forget_bias=50.0).double()
+    state = made.start(made.project(images(1)))
+    with torch.no_grad():  # nothing new is written
+        made.gates_from_word.weight.zero_()
+        made.gates_from_state.weight.zero_()
+    _, after = made.step(state, torch.tensor([[3]]))
+    torch.testing.assert_close(after.carried.cell, state.carried.cell)
+
+
+def test_recurrent_weights_are_orthogonal_gate_by_gate():
+    for block in fresh().gates_from_state.weight[:, :HIDDEN].chunk(4):
+        torch.testing.assert_close(block @ block.T, torch.eye(HIDDEN))
+
+
+# -- dropout -----------------------------------------------------------------------------------------------
+
+
+def test_dropout_acts_in_training_alone():
+    made = decoder(dropout=0.5)
+    lengths = torch.tensor([[4]])
+    regions, words = images(1), sentences(lengths)
+    first, second = (unroll(made.train(), regions, words, lengths).logits for _ in range(2))
+    assert not torch.allclose(first, second)
+    first, second = (unroll(made.eval(), regions, words, lengths).logits for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_dropout_on_words_is_for_the_lstm_and_not_for_the_readout():
+    made = LSTMDecoder(
+        decoder().attention, embedding_size=5, hidden_size=HIDDEN, dropout=1.0, readout=DeepOutput(dropout=0)
+    )
+    made.build(3, WORDS, padding=0)
+    lstm, read = Inputs(made.gates_from_word), Inputs(made.readout)
+    made.train()
+    made.double()
+    made.step(made.start(made.project(images(1))), torch.tensor([[3]]))
+    assert (lstm.calls[0][0] == 0).all()
+    assert torch.equal(read.calls[0][0][0, 0], made.embed.weight[3])

@@ -1,0 +1,320 @@
+"""The teacher-forced unroll: the same as stepping, for any lengths, and padding never counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_decoder import PAD, REGION_SIZE, WORDS, decoder, images, sentences, unroll
+from torch import Tensor, nn
+
+from caption.attention import Multinoulli
+from caption.decoders import Gate, LSTMDecoder, Unrolled
+from caption.records import select_hypotheses
+
+
+def stepped(made: LSTMDecoder, regions: Tensor, words: Tensor) -> tuple[Tensor, Any]:
+    """log-probabilities (B, K, T, V) and the traces of T steps, by stepping through the padded words."""
+    state = made.start(made.project(regions), words.shape[1])
+    log_probs, traces = [], []
+    for t in range(words.shape[-1]):
+        scored, state = made.step(state, words[..., t])
+        log_probs.append(scored)
+        traces.append(state.trace)
+    return torch.stack(log_probs, 2), traces
+
+
+def check_against_steps(made: LSTMDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> None:
+    unrolled = unroll(made, regions, words, lengths)
+    log_probs, traces = stepped(made, regions, words)
+    real = torch.arange(words.shape[-1]) < lengths[..., None]
+    assert unrolled.shape == tuple(words.shape)
+    assert torch.equal(unrolled.unpack(torch.ones_like(unrolled.positions)).bool(), real)
+    torch.testing.assert_close(
+        unrolled.unpack(unrolled.logits.log_softmax(-1))[real].float(), log_probs[real], atol=1e-5, rtol=1e-5
+    )
+    for name in ("weights", "gate", "location", "log_prob"):
+        field = getattr(unrolled.trace, name)
+        if field is None:
+            assert all(getattr(trace, name) is None for trace in traces)
+        else:
+            by_steps = torch.stack([getattr(trace, name) for trace in traces], 2)
+            torch.testing.assert_close(unrolled.unpack(field)[real], by_steps[real])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.integers(1, 3).flatmap(
+        lambda k: st.lists(st.lists(st.integers(0, 5), min_size=k, max_size=k), min_size=1, max_size=4)
+    ),
+    padding=st.integers(0, 2),
+    seed=st.integers(0, 1000),
+)
+def test_the_unroll_equals_stepping_for_any_lengths(lengths: list[list[int]], padding: int, seed: int):
+    made = decoder(seed=seed, gate=Gate())
+    steps = torch.tensor(lengths)
+    words = sentences(steps, longest=max(1, int(steps.max()) + padding), seed=seed)
+    check_against_steps(made, images(len(lengths), seed=seed), words, steps)
+
+
+@pytest.mark.parametrize("gate", [None, "scalar", "vector"])
+def test_the_unroll_of_hard_attention_equals_stepping(gate: Any):
+    made = decoder(Multinoulli(at_test="argmax"), gate=None if gate is None else Gate(gate)).eval()
+    lengths = torch.tensor([[3, 0, 5], [1, 4, 2]])
+    check_against_steps(made, images(2), sentences(lengths), lengths)
+
+
+def test_a_hypothesis_goes_on_where_its_parent_stood():
+    made, regions = decoder(gate=Gate()), images(2)
+    _, state = made.step(made.start(made.project(regions)), torch.tensor([[3], [4]]))  # K = 1
+    parents = torch.tensor([[0, 0, 0], [0, 0, 0]])
+    wider = state._replace(carried=select_hypotheses(state.carried, parents), trace=None)
+    log_probs, _ = made.step(wider, torch.tensor([[1, 2, 3], [4, 5, 6]]))
+    assert log_probs.shape == (2, 3, WORDS)
+    for k in range(3):
+        alone, _ = made.step(state, torch.tensor([[1 + k], [4 + k]]))
+        torch.testing.assert_close(log_probs[:, k], alone[:, 0])
+
+
+# -- order -------------------------------------------------------------------------------------------------
+
+
+def everything(unrolled: Unrolled) -> list[Tensor]:
+    """The unroll as padded tensors (B, K, T, ...)."""
+    assert unrolled.trace.gate is not None
+    return [
+        unrolled.unpack(field) for field in (unrolled.logits, unrolled.trace.weights, unrolled.trace.gate)
+    ]
+
+
+def test_images_in_another_order_give_the_same_in_that_order():
+    made = decoder(gate=Gate())
+    lengths = torch.tensor([[2, 3], [5, 0], [1, 4], [0, 0]])
+    regions, words = images(4), sentences(lengths)
+    given = everything(unroll(made, regions, words, lengths))
+    for order in (torch.tensor([3, 1, 0, 2]), torch.tensor([1, 2, 3, 0])):
+        turned = everything(unroll(made, regions[order], words[order], lengths[order]))
+        for before, after in zip(given, turned, strict=True):
+            torch.testing.assert_close(after, before[order])
+
+
+def test_captions_in_another_order_give_the_same_in_that_order():
+    made = decoder(gate=Gate())
+    lengths = torch.tensor([[2, 3, 1], [0, 5, 4]])
+    regions, words, order = images(2), sentences(lengths), torch.tensor([2, 0, 1])
+    given = everything(unroll(made, regions, words, lengths))
+    turned = everything(unroll(made, regions, words[:, order], lengths[:, order]))
+    for before, after in zip(given, turned, strict=True):
+        torch.testing.assert_close(after, before[:, order])
+
+
+def test_captions_of_one_image_do_not_see_each_other():
+    made = decoder(gate=Gate())
+    lengths = torch.tensor([[2, 5, 3]])
+    regions, words = images(1), sentences(lengths)
+    together = everything(unroll(made, regions, words, lengths))
+    for k, length in enumerate([2, 5, 3]):
+        alone = everything(unroll(made, regions, words[:, k : k + 1], lengths[:, k : k + 1]))
+        for one, all_of_them in zip(alone, together, strict=True):
+            torch.testing.assert_close(one[:, 0, :length], all_of_them[:, k, :length])
+
+
+# -- padding -----------------------------------------------------------------------------------------------
+
+
+def loss_and_gradients(made: LSTMDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> list[Tensor]:
+    made.zero_grad()
+    regions = regions.clone().requires_grad_()
+    unrolled = unroll(made, regions, words, lengths)
+    loss = unrolled.logits.log_softmax(-1)[:, 1].sum() + unrolled.trace.weights.square().sum()
+    loss.backward()
+    return [loss.detach(), regions.grad, *(p.grad.clone() for p in made.parameters() if p.grad is not None)]
+
+
+def test_padding_never_counts_in_values_or_gradients():
+    made = decoder(gate=Gate())
+    lengths = torch.tensor([[2, 4], [1, 0]])
+    regions, words = images(2), sentences(lengths)
+    padded = torch.arange(4) >= lengths[..., None]
+    junk = torch.where(padded, torch.randint(1, WORDS, words.shape), words)
+    longer = torch.cat((junk, torch.full((2, 2, 3), 5)), -1)
+    expected = loss_and_gradients(made, regions, words, lengths)
+    for other in (junk, longer):
+        for before, after in zip(expected, loss_and_gradients(made, regions, other, lengths), strict=True):
+            torch.testing.assert_close(after, before)
+
+
+def test_words_that_are_only_padding_get_no_gradient():
+    made = decoder()
+    words = torch.tensor([[[3, 4, 5, 6]]])
+    unroll(made, images(1), words, torch.tensor([[2]])).logits.sum().backward()
+    changed = made.embed.weight.grad.abs().sum(1) > 0
+    assert changed.nonzero().flatten().tolist() == [3, 4]
+
+
+def test_the_padding_word_gets_no_gradient_even_where_it_is_fed():
+    made = decoder()
+    unroll(made, images(1), torch.tensor([[[3, PAD]]]), torch.tensor([[2]])).logits.sum().backward()
+    assert (made.embed.weight.grad[PAD] == 0).all()
+
+
+def test_an_image_without_captions_takes_no_part():
+    made = decoder()
+    regions = images(3).requires_grad_()
+    lengths = torch.tensor([[2, 1], [0, 0], [0, 3]])
+    unrolled = unroll(made, regions, sentences(lengths), lengths)
+    assert unrolled.there().tolist() == [[True, True], [False, False], [False, True]]
+    assert len(unrolled.logits) == 6
+    unrolled.logits.sum().backward()
+    assert (regions.grad[1] == 0).all()
+    assert (regions.grad[2] != 0).any()
+
+
+@pytest.mark.parametrize("alignment", [None, Multinoulli()])
+def test_a_batch_without_any_caption_is_empty(alignment: Multinoulli | None):
+    made = decoder(alignment, gate=Gate())
+    unrolled = unroll(made, images(2), torch.full((2, 2, 3), PAD), torch.zeros(2, 2, dtype=torch.long))
+    assert unrolled.logits.shape == (0, WORDS)
+    assert unrolled.trace.weights.shape == (0, 6)
+    assert not unrolled.there().any()
+    assert unrolled.unpack(unrolled.logits).shape == (2, 2, 3, WORDS)
+
+
+def test_masked_regions_are_as_good_as_absent():
+    made = decoder(gate=Gate())
+    lengths = torch.tensor([[2], [3]])
+    regions, words = images(2), sentences(lengths)
+    mask = torch.ones(2, 6, dtype=torch.bool)
+    mask[:, [1, 4]] = False
+    given = made(made.project(regions, mask), words, lengths)
+    without = unroll(made, regions[:, mask[0]], words, lengths)
+    torch.testing.assert_close(given.logits, without.logits)
+    assert (given.trace.weights[:, [1, 4]] == 0).all()
+
+
+# -- packing -----------------------------------------------------------------------------------------------
+
+
+def test_packing_picks_the_real_steps_and_unpacking_puts_them_back():
+    lengths = torch.tensor([[2, 0], [1, 3]])
+    unrolled = unroll(decoder(), images(2), sentences(lengths, longest=4), lengths)
+    real = torch.arange(4) < lengths[..., None]
+    for padded in (torch.randn(2, 2, 4), torch.randn(2, 2, 4, 5)):
+        packed = unrolled.pack(padded)
+        assert packed.shape == (6, *padded.shape[3:])
+        back = unrolled.unpack(packed)
+        assert torch.equal(back[real], padded[real])
+        assert (back[~real] == 0).all()
+    assert unrolled.positions.unique().numel() == 6
+
+
+def test_packing_by_hand():
+    unrolled = Unrolled(torch.zeros(3, 1), None, torch.tensor([4, 0, 1]), (1, 2, 3))
+    padded = torch.tensor([[[10, 11, 12], [20, 21, 22]]])
+    assert unrolled.pack(padded).tolist() == [21, 10, 11]
+    assert unrolled.unpack(torch.tensor([1, 2, 3])).tolist() == [[[2, 3, 0], [0, 1, 0]]]
+    assert unrolled.there().tolist() == [[True, True]]
+
+
+def test_unpacking_lets_gradients_through():
+    unrolled = Unrolled(torch.zeros(2, 1), None, torch.tensor([2, 0]), (1, 1, 3))
+    packed = torch.tensor([5.0, 7.0], requires_grad=True)
+    (unrolled.unpack(packed) * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
+    assert packed.grad.tolist() == [3.0, 1.0]
+
+
+# -- work done once ----------------------------------------------------------------------------------------
+
+
+def count(module: nn.Module) -> list[Any]:
+    calls: list[Any] = []
+    module.register_forward_hook(lambda _, arguments, result: calls.append(arguments))
+    return calls
+
+
+def test_what_depends_on_the_image_alone_is_computed_once(monkeypatch: pytest.MonkeyPatch):
+    made = decoder()
+    projected = []
+    keys = made.attention.score.keys
+    monkeypatch.setattr(
+        made.attention.score, "keys", lambda regions: projected.append(regions.shape) or keys(regions)
+    )
+    initials = count(made.initial)
+    lengths = torch.tensor([[5, 4, 2], [3, 3, 1]])
+    unroll(made, images(2), sentences(lengths), lengths)
+    assert projected == [(2, 6, REGION_SIZE)]  # not once a step, and not for each of the K captions
+    assert len(initials) == 1
+    state = made.start(made.project(images(2)), hypotheses=3)
+    for _ in range(4):
+        _, state = made.step(state, torch.ones(2, 3, dtype=torch.long))
+    assert projected == [(2, 6, REGION_SIZE)] * 2
+
+
+def test_the_output_layer_runs_once_and_for_real_steps_only():
+    made = decoder()
+    outputs, embeddings, attended = count(made.readout.to_words), count(made.embed), count(made.attention)
+    lengths = torch.tensor([[5, 4], [3, 0]])
+    unroll(made, images(2), sentences(lengths, longest=9), lengths)
+    assert [arguments[0].shape[0] for arguments in outputs] == [12]
+    assert len(embeddings) == 1
+    assert len(attended) == 5  # the longest caption, not the padded length
+
+
+def test_finished_captions_leave_the_loop():
+    made = decoder()
+    attended = count(made.attention)
+    lengths = torch.tensor([[1, 2], [4, 3], [2, 0]])
+    unroll(made, images(3), sentences(lengths), lengths)
+    assert [tuple(query.shape[:2]) for query, *_ in attended] == [(3, 2), (3, 2), (1, 2), (1, 1)]
+
+
+# -- hard attention in training ----------------------------------------------------------------------------
+
+
+def test_a_caption_samples_at_all_of_its_steps_or_at_none():
+    torch.manual_seed(0)
+    made = decoder(Multinoulli(share="caption")).train()
+    lengths = torch.randint(1, 6, (10, 4))
+    unrolled = unroll(made, images(10), sentences(lengths), lengths)
+    trace = unrolled.trace
+    assert trace.location is not None
+    assert trace.log_prob is not None
+    sampled = unrolled.unpack((trace.location >= 0).long()).sum(-1)
+    assert ((sampled == 0) | (sampled == lengths)).all()
+    assert 0 < (sampled == 0).sum() < sampled.numel()
+    drawn = trace.location >= 0
+    chosen = trace.weights[drawn].gather(1, trace.location[drawn][:, None]).squeeze(1)
+    torch.testing.assert_close(trace.log_prob[drawn], chosen.log())
+    assert (trace.log_prob[~drawn] == 0).all()
+
+
+def test_soft_attention_records_no_location():
+    lengths = torch.tensor([[2]])
+    trace = unroll(decoder(), images(1), sentences(lengths), lengths).trace
+    assert trace.location is None
+    assert trace.log_prob is None
+    assert trace.gate is None
+
+
+# -- what it is fed ----------------------------------------------------------------------------------------
+
+
+def test_regions_stored_in_half_precision_are_taken():
+    made = decoder().float()
+    lengths = torch.tensor([[3]])
+    regions = images(1).half()
+    given = unroll(made, regions, sentences(lengths), lengths)
+    assert given.logits.dtype == torch.float32
+    torch.testing.assert_close(
+        given.logits, unroll(made, regions.float(), sentences(lengths), lengths).logits
+    )
+
+
+def test_all_parameters_learn():
+    made = decoder(gate=Gate("vector"))
+    lengths = torch.tensor([[5, 4], [3, 2]])
+    unroll(made, images(2), sentences(lengths), lengths).logits.square().sum().backward()
+    assert [name for name, p in made.named_parameters() if p.grad is None or not p.grad.any()] == []

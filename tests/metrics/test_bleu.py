@@ -1,0 +1,64 @@
+"""BLEU on captions small enough to count by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from caption.metrics import evaluate
+
+REFERENCES = {1: ["the cat sat down", "a cat"], 2: ["a dog runs fast"]}
+
+
+def bleu(candidates, references=None, **options):
+    return evaluate(candidates, references or REFERENCES, "none", ["BLEU"], **options)
+
+
+def test_all_words_right_but_short():
+    # c = 3 + 2; r = 2 (3 is as far from 4 as from 2: the shorter) + 4. Matches 5/5, 3/3, 1/1, no 4-gram.
+    scores = bleu({1: "the cat sat", 2: "a dog"})
+    penalty = math.exp(1 - 6 / 5)
+    assert [scores[f"BLEU-{n}"] for n in (1, 2, 3)] == pytest.approx([penalty] * 3)
+    assert scores["BLEU-4"] == pytest.approx(penalty * 1e-6**0.25)  # coco-caption's 1e-15 / 1e-9 for 0 / 0
+
+
+def test_without_brevity_penalty():
+    scores = bleu({1: "the cat sat", 2: "a dog"}, brevity_penalty=False)
+    assert scores["BLEU-1"] == pytest.approx(1)
+    assert "|bp:off|" in scores.signature
+
+
+def test_repeated_words_count_as_often_as_in_one_reference():
+    scores = bleu({1: "the the the the"}, {1: ["the cat saw the dog", "the end"]})
+    assert scores["BLEU-1"] == pytest.approx(2 / 4 * math.exp(1 - 5 / 4))
+
+
+def test_words_that_the_reference_repeats_count_as_often_as_in_the_candidate():
+    assert bleu({1: "the cat"}, {1: ["the cat saw the cat"]}, brevity_penalty=False)[
+        "BLEU-1"
+    ] == pytest.approx(1)
+
+
+def test_counts_are_summed_over_images_before_dividing():
+    # 1-grams: 1 of 1 and 1 of 3 match: 2/4, not the mean of 1 and 1/3.
+    scores = bleu({1: "cat", 2: "a b c"}, {1: ["cat"], 2: ["a x y"]})
+    assert scores["BLEU-1"] == pytest.approx(0.5)
+    assert scores.score("BLEU-1").per_image == pytest.approx({1: 1.0, 2: 1 / 3})
+
+
+def test_orders_are_joined_by_the_geometric_mean():
+    # "a b x d": 3 of 4 words and 1 of 3 pairs.
+    assert bleu({1: "a b x d"}, {1: ["a b c d"]})["BLEU-2"] == pytest.approx(math.sqrt(3 / 4 * 1 / 3))
+
+
+def test_per_image_values_carry_their_own_penalty():
+    assert bleu({1: "the cat sat", 2: "a dog"}).score("BLEU-1").per_image == pytest.approx(
+        {1: 1, 2: math.exp(-1)}
+    )
+
+
+def test_an_empty_candidate_scores_nothing_and_breaks_nothing():
+    scores = bleu({1: "", 2: ""})
+    assert [scores[f"BLEU-{n}"] for n in (1, 2, 3, 4)] == pytest.approx([0] * 4)
+    assert bleu({1: "", 2: "a dog runs fast"}).score("BLEU-1").per_image[1] == pytest.approx(0)

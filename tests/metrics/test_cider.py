@@ -1,0 +1,84 @@
+"""The three CIDErs on captions small enough to count by hand."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+from caption.metrics import evaluate
+
+NAMES = ["CIDEr", "CIDEr-D", "CIDEr-plain"]
+
+
+def cider(candidates, references):
+    return evaluate(candidates, references, "none", NAMES)
+
+
+def test_what_all_images_share_counts_for_nothing():
+    # N = 2. "a" is in both images: weight log 1 = 0. Image 1: cosine 1 for words ("b") and for pairs ("a b"), and
+    # there is nothing longer: (1 + 1 + 0 + 0) / 4. Image 2 shares "a" only.
+    scores = cider({1: "a b", 2: "a b"}, {1: ["a b"], 2: ["a c"]})
+    assert scores.score("CIDEr").per_image == pytest.approx({1: 5, 2: 0})
+    assert scores["CIDEr"] == pytest.approx(2.5)
+
+
+def test_repeating_a_word_is_clipped_and_costs_length():
+    # The weight of "b" is w = log 2: candidate 2w, reference w. Clipped, min(2w, w)·w / (2w·w) = 1/2.
+    scores = cider({1: "b b", 2: "c"}, {1: ["b"], 2: ["x"]})
+    penalty = math.exp(-1 / 72)
+    assert scores.score("CIDEr").per_image == pytest.approx({1: 10 / 4 * penalty / 2, 2: 0})
+    assert scores.score("CIDEr-D").per_image == pytest.approx({1: 10 / 4 * penalty / 2, 2: 0})
+    assert scores.score("CIDEr-plain").per_image == pytest.approx({1: 10 / 4, 2: 0})
+
+
+def test_the_mean_over_references():
+    scores = cider({1: "b", 2: "c"}, {1: ["b", "x"], 2: ["c", "c"]})
+    assert scores.score("CIDEr-plain").per_image == pytest.approx({1: 10 / 4 / 2, 2: 10 / 4})
+
+
+def test_rarer_words_weigh_more():
+    # N = 3. "p" is in two images (log 3/2), "q" in one (log 3).
+    scores = cider({1: "p q", 2: "p", 3: "z"}, {1: ["p"], 2: ["p q"], 3: ["z"]})
+    p, q = math.log(3 / 2), math.log(3)
+    assert scores.score("CIDEr-plain").per_image[1] == pytest.approx(10 / 4 * p / math.hypot(p, q))
+
+
+def test_words_of_no_reference_weigh_as_if_one_image_had_them():
+    # "b" is in one reference, "x" in none: both weigh log 2.
+    scores = cider({1: "b x", 2: "c"}, {1: ["b"], 2: ["d"]})
+    assert scores.score("CIDEr-plain").per_image[1] == pytest.approx(10 / 4 / math.sqrt(2))
+
+
+def test_the_signature_says_what_the_name_stands_for():
+    assert "|cider:D|" in evaluate({1: "a"}, {1: ["a"]}, metrics=["CIDEr"]).signature
+    assert "cider" not in evaluate({1: "a"}, {1: ["a"]}, metrics=["CIDEr-plain"]).signature
+
+
+def test_empty_sentences_and_single_images_score_nothing():
+    assert cider({1: "", 2: "b"}, {1: ["a"], 2: [""]})["CIDEr"] == 0
+    assert cider({1: "a b"}, {1: ["a b"]})["CIDEr"] == 0
+
+
+def test_sums_do_not_depend_on_the_seed_of_hashing():
+    code = (
+        "from caption.metrics import evaluate;"
+        "words = 'the a dog cat runs sits on in red blue big old'.split();"
+        "line = lambda seed: ' '.join(words[(seed * k * k + k) % 12] for k in range(1, 12));"
+        "r = {i: [line(i), line(i + 1), line(i + 5)] for i in range(30)};"
+        "c = {i: line(i + 2) for i in range(30)};"
+        f"print(repr(dict(evaluate(c, r, metrics={NAMES!r}))))"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(printed) == 1

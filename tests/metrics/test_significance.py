@@ -1,0 +1,82 @@
+"""Intervals and paired tests."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from caption.errors import UserError
+from caption.metrics import evaluate
+from caption.metrics.score import Score
+from caption.metrics.significance import compare, compare_all, confidence_interval
+
+
+def mean_score(values):
+    return Score.from_mean("m", range(len(values)), values)
+
+
+def test_the_interval_of_a_mean_is_that_of_the_textbook():
+    values = np.random.default_rng(1).normal(0.5, 0.1, size=400).tolist()
+    low, high, level = confidence_interval(mean_score(values), resamples=4000)
+    error = 1.96 * np.std(values) / 20
+    assert (low, high) == pytest.approx((np.mean(values) - error, np.mean(values) + error), abs=error / 10)
+    assert level == 0.95
+
+
+def test_a_constant_has_no_spread_and_the_seed_decides():
+    assert confidence_interval(mean_score([0.3] * 10))[:2] == pytest.approx((0.3, 0.3))
+    score = mean_score(np.random.default_rng(0).uniform(size=50).tolist())
+    assert confidence_interval(score, seed=1) == confidence_interval(score, seed=1)
+    assert confidence_interval(score, seed=1) != confidence_interval(score, seed=2)
+    assert confidence_interval(score, level=0.5)[1] < confidence_interval(score)[1]
+
+
+def test_bleu_is_drawn_from_counts_not_from_its_values_per_image():
+    generator = random.Random(0)
+    line = lambda: " ".join(generator.choices(["a", "b", "c", "d", "e"], k=8))  # noqa: E731
+    references = {image: [line(), line()] for image in range(60)}
+    scores = evaluate({image: line() for image in references}, references, "none")
+    for name in scores:
+        low, high, _ = confidence_interval(scores.score(name))
+        assert low < scores[name] < high
+
+
+def test_the_same_system_twice_is_no_difference():
+    scores = mean_score([0.1, 0.4, 0.3])
+    comparison = compare(scores, scores)
+    assert comparison.difference == 0
+    assert comparison.p_value == 1
+
+
+def test_a_steady_gain_is_seen_through_a_wide_spread():
+    # Every image gains 0.01, while images differ by 0.3 among themselves: only pairing shows it.
+    values = np.random.default_rng(2).uniform(0, 1, size=200)
+    gains = np.random.default_rng(3).normal(0.01, 0.005, size=200)
+    comparison = compare(mean_score(values.tolist()), mean_score((values + gains).tolist()))
+    assert comparison.difference == pytest.approx(gains.mean())
+    assert 0 < comparison.low < comparison.difference < comparison.high
+    assert comparison.p_value < 0.01
+
+
+def test_p_values_of_equal_systems_are_spread_evenly():
+    small = 0
+    for seed in range(200):
+        first, second = np.random.default_rng(seed).normal(size=(2, 50))
+        small += compare(mean_score(first.tolist()), mean_score(second.tolist()), resamples=200).p_value < 0.1
+    assert 8 <= small <= 36  # 20 expected, give or take four standard deviations
+
+
+def test_missing_scores_have_neither():
+    missing = Score.missing("m", "no Java")
+    assert confidence_interval(missing) is None
+    assert compare(missing, mean_score([0.1])) is None
+
+
+def test_systems_are_compared_on_the_same_images_only():
+    first = evaluate({1: "a"}, {1: ["a"]})
+    second = evaluate({2: "a"}, {2: ["a"]})
+    with pytest.raises(UserError, match="same images"):
+        compare_all(first, second)
+    assert compare_all(first, first)["BLEU-1"].difference == 0

@@ -1,0 +1,56 @@
+"""SPICE: what is missing is said, and nothing is downloaded unasked."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+from caption.metrics import evaluate
+from caption.metrics import spice as module
+
+REFERENCES = {1: ["a dog runs"], 2: ["two cats sleep"]}
+CANDIDATES = {1: "a dog", 2: "cats"}
+
+
+def spice():
+    return evaluate(CANDIDATES, REFERENCES, metrics=["SPICE"]).score("SPICE")
+
+
+def test_without_java(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert spice().reason.startswith("Java is missing")
+
+
+def fake_package(monkeypatch, compute_score):
+    """pycocoevalcap's class with Java and its models in place, answering with `compute_score`."""
+    monkeypatch.setattr(module, "java_fault", lambda _: None)
+    monkeypatch.setattr(module, "_models_fault", lambda: None)
+    fake = types.ModuleType("pycocoevalcap.spice.spice")
+    fake.Spice = lambda: types.SimpleNamespace(compute_score=compute_score)
+    for name in ("pycocoevalcap", "pycocoevalcap.spice"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "pycocoevalcap.spice.spice", fake)
+
+
+def test_takes_f1_of_each_image(monkeypatch, capsys):
+    def compute_score(references, candidates):
+        print("Parsing captions")
+        assert candidates == {0: ["a dog"], 1: ["cats"]}
+        assert references == {0: ["a dog runs"], 1: ["two cats sleep"]}
+        return 0.25, [{"All": {"f": 0.5}}, {"All": {"f": 0.0}}]
+
+    fake_package(monkeypatch, compute_score)
+    score = spice()
+    assert score.value == pytest.approx(0.25)
+    assert score.per_image == {1: 0.5, 2: 0.0}
+    assert capsys.readouterr().out == ""
+
+
+def test_a_failing_program_is_a_reason(monkeypatch):
+    def compute_score(references, candidates):
+        raise OSError("no memory")
+
+    fake_package(monkeypatch, compute_score)
+    assert spice().reason == "SPICE's Java program failed: OSError: no memory."

@@ -1,0 +1,43 @@
+"""Unrolls written down by hand: padded tensors in, the packed record out, its steps in a shuffled order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from caption.decoders import Trace, Unrolled
+
+
+def unrolled(
+    logits: Tensor,
+    lengths: Tensor,
+    weights: Tensor,
+    location: Tensor | None = None,
+    log_prob: Tensor | None = None,
+) -> Unrolled:
+    """From logits (B, K, T, V), lengths (B, K), weights (B, K, T, L), location and log_prob (B, K, T)."""
+    real = torch.arange(logits.shape[2]) < lengths[..., None]
+    positions = real.flatten().nonzero().squeeze(1)
+    positions = positions[torch.randperm(len(positions), generator=torch.Generator().manual_seed(0))]
+
+    def pack(padded: Tensor | None) -> Tensor | None:
+        return None if padded is None else padded.flatten(0, 2)[positions]
+
+    trace = Trace(pack(weights), None, pack(location), pack(log_prob))
+    images, hypotheses, steps = logits.shape[:3]
+    return Unrolled(pack(logits), trace, positions, (images, hypotheses, steps))
+
+
+def logits_of(probabilities: Sequence[Sequence[Sequence[float]]], words: int = 3) -> tuple[Tensor, Tensor]:
+    """Logits (B, K, T, V) under which target word 1 has the given probability, and those targets (B, K, T)."""
+    chosen = torch.tensor(probabilities)
+    logits = ((1 - chosen) / (words - 1)).log()[..., None].repeat(1, 1, 1, words)
+    logits[..., 1] = chosen.log()
+    return logits + 0.7, torch.ones(chosen.shape, dtype=torch.long)  # + 0.7: logits need not be normalised
+
+
+def uniform(lengths: Tensor, steps: int, regions: int = 2) -> Tensor:
+    """Weights (B, K, T, L), all equal."""
+    return torch.full((*lengths.shape, steps, regions), 1 / regions)

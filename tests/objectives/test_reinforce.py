@@ -1,0 +1,258 @@
+"""The score-function estimator, term by term and by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hand_unrolled import logits_of, uniform, unrolled
+from torch import Tensor
+
+from caption.objectives import CrossEntropy, Loss, Reinforce
+
+LN2 = math.log(2)
+# Two captions of one image and one of another: log p of their words in units of −ln 2.
+LOGITS, TARGETS = logits_of(
+    [[[1 / 2, 1 / 4, 0.9], [1 / 8, 0.9, 0.9]], [[1 / 2, 1 / 2, 1 / 16], [0.9, 0.9, 0.9]]]
+)
+LENGTHS = torch.tensor([[2, 1], [3, 0]])
+CAPTIONS = 3
+NLL = (3 + 3 + 6) * LN2
+TOTALS = torch.tensor([[3.0, 3.0], [6.0, 0.0]]) * -LN2
+MEANS = torch.tensor([[1.5, 3.0], [2.0, 0.0]]) * -LN2
+REAL = torch.arange(3) < LENGTHS[..., None]
+SAMPLED = torch.zeros(2, 2, 3, dtype=torch.long)
+
+
+def objective(baseline: float = 0.0, **options: Any) -> Reinforce:
+    made = Reinforce(**{"reward_weight": 1.0, "entropy_weight": 0.0, **options})
+    made.baseline.fill_(baseline)
+    return made
+
+
+def apply(made: Reinforce, log_prob: Tensor | None = None, weights: Tensor | None = None) -> Loss:
+    return made(
+        unrolled(
+            LOGITS,
+            LENGTHS,
+            uniform(LENGTHS, 3) if weights is None else weights,
+            SAMPLED,
+            torch.full((2, 2, 3), -LN2) if log_prob is None else log_prob,
+        ),
+        TARGETS,
+    )
+
+
+def credit(made: Reinforce) -> Tensor:
+    """(B, K, T) what each sampled location is credited with: minus the gradient on its log p, times N."""
+    log_prob = torch.full((2, 2, 3), -LN2, requires_grad=True)
+    apply(made, log_prob).value.backward()
+    assert log_prob.grad is not None
+    return -log_prob.grad * CAPTIONS
+
+
+# -- the credit of a sampled location ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("baseline", [0.0, -1.3])
+@pytest.mark.parametrize(("reward", "totals"), [("sum", TOTALS), ("mean", MEANS)])
+def test_with_credit_caption_every_location_gets_the_whole_reward(
+    reward: str, totals: Tensor, baseline: float
+):
+    expected = (totals[..., None] - baseline) * REAL
+    torch.testing.assert_close(credit(objective(baseline, reward=reward)), expected)
+
+
+@pytest.mark.parametrize("baseline", [0.0, -1.3])
+def test_with_credit_future_a_location_gets_its_own_word_and_those_after(baseline: float):
+    to_come = -LN2 * torch.tensor([[[3.0, 2, 0], [3, 0, 0]], [[6, 5, 4], [0, 0, 0]]])
+    share = torch.tensor([[[1, 1 / 2, 0], [1, 0, 0]], [[1, 2 / 3, 1 / 3], [0, 0, 0]]])
+    found = credit(objective(baseline, reward="sum", credit="future"))
+    torch.testing.assert_close(found, to_come - share * baseline)
+    lengths = LENGTHS.clamp_min(1)[..., None]
+    found = credit(objective(baseline, reward="mean", credit="future"))
+    torch.testing.assert_close(found, to_come / lengths - share * baseline)
+
+
+def test_the_credit_is_weighted():
+    torch.testing.assert_close(credit(objective(-1.3, reward_weight=0.1)), 0.1 * credit(objective(-1.3)))
+
+
+def test_better_than_the_baseline_makes_the_location_more_probable():
+    log_prob = torch.full((2, 2, 3), -LN2, requires_grad=True)
+    apply(objective(baseline=-100.0), log_prob).value.backward()
+    assert (log_prob.grad[REAL] < 0).all()  # descent raises log p(s)
+
+
+# -- what the words get ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reward", ["sum", "mean"])
+@pytest.mark.parametrize("how", ["caption", "future"])
+def test_the_reward_is_detached(how: str, reward: str):
+    """The words get the gradient of −log p(y|s̃) and none through the reward."""
+    logits = LOGITS.clone().requires_grad_()
+    weights = uniform(LENGTHS, 3)
+    log_prob = torch.full((2, 2, 3), -LN2)
+    made = objective(-1.3, credit=how, reward=reward)
+    made(unrolled(logits, LENGTHS, weights, SAMPLED, log_prob), TARGETS).value.backward()
+    found, logits.grad = logits.grad, None
+    CrossEntropy(doubly_stochastic=0.0)(unrolled(logits, LENGTHS, weights), TARGETS).value.backward()
+    torch.testing.assert_close(found, logits.grad)
+
+
+def test_the_word_loss_is_a_mean_over_captions_of_sums():
+    loss = apply(objective(reward_weight=0.0))
+    assert loss.value.item() == pytest.approx(NLL / CAPTIONS, rel=1e-5)
+    assert loss.logged["NLL"].item() == pytest.approx(NLL / 6, rel=1e-5)
+
+
+# -- the entropy bonus -------------------------------------------------------------------------------------
+
+
+def test_the_gradient_of_the_entropy_bonus():
+    scores = torch.randn(2, 2, 3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    weights = scores.softmax(-1)
+    apply(objective(reward_weight=0.0, entropy_weight=0.3), weights=weights).value.backward()
+    a = weights.detach()
+    information = -(a * a.log()).sum(-1, keepdim=True)
+    expected = 0.3 * a * (a.log() + information) / CAPTIONS * REAL[..., None]  # −λ_e ∂H/∂e
+    torch.testing.assert_close(scores.grad, expected)
+
+
+def test_the_bonus_makes_spread_weights_cheaper():
+    sharp = torch.tensor([1.0, 0.0]).expand(2, 2, 3, 2)
+    made = objective(reward_weight=0.0, entropy_weight=0.5)
+    difference = apply(made, weights=sharp).value - apply(made).value
+    assert difference.item() == pytest.approx(0.5 * 6 * LN2 / CAPTIONS, rel=1e-4)
+
+
+# -- the authors' rule -------------------------------------------------------------------------------------
+
+
+def test_the_authors_rule_on_the_scores():
+    """(c − b)/10 · (s − α) + 0.002 · α (log α + H), c the mean NLL of the caption, b the mean NLL so far."""
+    generator = torch.Generator().manual_seed(3)
+    scores = torch.randn(2, 2, 3, 4, generator=generator).requires_grad_()
+    location = torch.randint(0, 4, (2, 2, 3), generator=generator)
+    location[0, 1] = -1  # a caption that used the expectation
+    log_weights = scores.log_softmax(-1)
+    drawn = log_weights.gather(-1, location.clamp_min(0)[..., None]).squeeze(-1)
+    log_prob = torch.where(location >= 0, drawn, 0.0)
+    mean_nll_so_far = 1.3
+    made = Reinforce()  # the defaults
+    made.baseline.fill_(-mean_nll_so_far)
+    made(unrolled(LOGITS, LENGTHS, log_weights.exp(), location, log_prob), TARGETS).value.backward()
+
+    a = log_weights.detach().exp()
+    s = torch.nn.functional.one_hot(location.clamp_min(0), 4)
+    c = -MEANS[..., None, None]
+    score_function = (c - mean_nll_so_far) / 10 * (s - a) * (location >= 0)[..., None]
+    entropy_term = 0.002 * a * (a.log() - (a * a.log()).sum(-1, keepdim=True))
+    expected = (score_function + entropy_term) * REAL[..., None] / CAPTIONS  # ours are means over captions
+    torch.testing.assert_close(scores.grad, expected)
+
+
+# -- the baseline ------------------------------------------------------------------------------------------
+
+
+def test_the_baseline_is_used_before_it_is_updated():
+    made = objective(baseline=-2.0).train()
+    first = credit(made)
+    torch.testing.assert_close(first, (MEANS[..., None] + 2.0) * REAL)
+    mean_reward = (1.5 + 3 + 2) / 3 * -LN2  # over the captions that are there
+    assert made.baseline.item() == pytest.approx(0.9 * -2.0 + 0.1 * mean_reward, rel=1e-5)
+    updated = made.baseline.item()
+    torch.testing.assert_close(credit(made), (MEANS[..., None] - updated) * REAL)
+
+
+@pytest.mark.parametrize(("reward", "mean"), [("sum", -4 * LN2), ("mean", -6.5 / 3 * LN2)])
+@pytest.mark.parametrize("how", ["caption", "future"])
+def test_the_baseline_is_a_moving_average_of_the_captions_rewards(how: str, reward: str, mean: float):
+    made = objective(reward=reward, credit=how, baseline_decay=0.6)
+    assert made.baseline.item() == 0
+    apply(made)
+    assert made.baseline.item() == pytest.approx(0.4 * mean, rel=1e-5)
+    apply(made)
+    assert made.baseline.item() == pytest.approx(0.6 * 0.4 * mean + 0.4 * mean, rel=1e-5)
+
+
+def test_the_baseline_stands_still_outside_training():
+    made = objective(baseline=-2.0).eval()
+    apply(made)
+    assert made.baseline.item() == -2.0
+
+
+def test_the_baseline_carries_no_graph():
+    made = objective()
+    logits = LOGITS.clone().requires_grad_()
+    log_prob = torch.full((2, 2, 3), -LN2, requires_grad=True)
+    for _ in range(2):  # a second backward pass would fail on a graph kept in the baseline
+        loss = made(unrolled(logits, LENGTHS, uniform(LENGTHS, 3), SAMPLED, log_prob), TARGETS)
+        loss.value.backward()
+        assert not made.baseline.requires_grad
+        assert not any(value.requires_grad for value in loss.logged.values())
+
+
+def test_the_baseline_is_saved_with_the_objective():
+    made = objective(baseline=-2.0)
+    again = objective()
+    again.load_state_dict(made.state_dict())
+    assert again.baseline.item() == -2.0
+
+
+def test_the_baseline_is_the_same_on_all_processes(monkeypatch: pytest.MonkeyPatch):
+    from torch import distributed
+
+    def all_reduce(reward: Tensor) -> None:
+        reward += -10.0  # what the other process brings
+
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "all_reduce", all_reduce)
+    made = objective(reward="sum")
+    apply(made)
+    assert made.baseline.item() == pytest.approx(0.1 * (-4 * LN2 - 10.0) / 2, rel=1e-5)
+
+
+# -- what is not there -------------------------------------------------------------------------------------
+
+
+def test_an_absent_caption_and_padding_do_not_count():
+    """The same three captions, each of an image of its own, so that none is absent."""
+    weights, log_prob = torch.randn(2, 2, 3, 5).softmax(-1), torch.randn(2, 2, 3)
+    given, tight = (Reinforce(credit="future", doubly_stochastic=0.5) for _ in range(2))
+    loss = apply(given, log_prob, weights)
+    there = LENGTHS > 0
+    one_each = [padded[there][:, None] for padded in (LOGITS, LENGTHS, weights, SAMPLED, log_prob, TARGETS)]
+    same = tight(unrolled(*one_each[:-1]), one_each[-1])
+    torch.testing.assert_close(loss.value, same.value)
+    torch.testing.assert_close(given.baseline, tight.baseline)
+    for name, value in loss.logged.items():
+        torch.testing.assert_close(value, same.logged[name])
+
+
+def test_soft_attention_is_refused():
+    with pytest.raises(ValueError, match="CrossEntropy"):
+        Reinforce()(unrolled(LOGITS, LENGTHS, uniform(LENGTHS, 3)), TARGETS)
+
+
+def test_the_doubly_stochastic_term_is_that_of_eq_14():
+    weights = torch.randn(2, 2, 3, 5).softmax(-1)
+    with_term, without = (apply(objective(doubly_stochastic=d), weights=weights).value for d in (0.5, 0.0))
+    soft = [
+        CrossEntropy(doubly_stochastic=d)(unrolled(LOGITS, LENGTHS, weights), TARGETS).value
+        for d in (0.5, 0.0)
+    ]
+    torch.testing.assert_close(with_term - without, soft[0] - soft[1])
+
+
+def test_the_share_of_sampled_steps_is_logged():
+    location = SAMPLED.clone()
+    location[1, 0] = -1
+    loss = Reinforce()(
+        unrolled(LOGITS, LENGTHS, uniform(LENGTHS, 3), location, torch.zeros(2, 2, 3)), TARGETS
+    )
+    assert loss.logged["sampled"].item() == pytest.approx(3 / 6)

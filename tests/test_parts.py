@@ -1,0 +1,263 @@
+"""Parts remember how they were made, and a description makes nothing but parts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention, Softmax
+from caption.decoders import Decoder, DeepOutput, Gate, InitialState, LinearOutput, LSTMDecoder
+from caption.encoders import Encoder, LinearRefiner, SmallCNN, TorchvisionEncoder
+from caption.errors import CheckpointError
+from caption.objectives import CrossEntropy, Reinforce
+from caption.parts import Part, make, public_path
+
+
+class Knob(Part, nn.Module):
+    """A part with every kind of argument."""
+
+    def __init__(
+        self,
+        number: float = 1.0,
+        parts: Sequence[Part] = (),
+        table: dict[str, Any] | None = None,
+        path: Any = None,
+    ) -> None:
+        super().__init__()
+        self.number, self.parts, self.table, self.path = number, list(parts), table, path
+
+
+class LoudKnob(Knob):
+    """Adds an argument and passes on the others, unknown to it."""
+
+    def __init__(self, loudness: int, **others: Any) -> None:
+        super().__init__(**others)
+        self.loudness = loudness
+
+
+class PlainKnob(Knob):
+    """Has no `__init__` of its own."""
+
+
+PARTS = [
+    AdditiveScore(7),
+    Softmax(),
+    Multinoulli(expectation=0.25, share="caption", at_test="argmax"),
+    ScoredAttention(AdditiveScore(3), Multinoulli()),
+    LSTMDecoder(
+        ScoredAttention(AdditiveScore(3), Softmax()),
+        embedding_size=5,
+        hidden_size=6,
+        initial=InitialState(layers=2, activation="linear"),
+        gate=Gate("vector"),
+        readout=LinearOutput(dropout=0.1),
+        forget_bias=1.0,
+    ),
+    LSTMDecoder(ScoredAttention(AdditiveScore(), Softmax()), readout=DeepOutput(activation="tanh")),
+    SmallCNN(widths=(4, 8)),
+    LinearRefiner(size=9),
+    CrossEntropy(doubly_stochastic=0.5),
+    Reinforce(credit="future"),
+]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)
+def test_a_part_is_made_again_from_its_description(part: Part):
+    described = json.loads(json.dumps(part.spec))  # plain types only
+    again = make(described, type(part))
+    assert type(again) is type(part)
+    assert again.spec == part.spec == described
+
+
+def test_a_torchvision_encoder_is_made_again_with_its_own_options():
+    encoder = TorchvisionEncoder(
+        "squeezenet1_1", "features.3", mean=(0.5, 0.5, 0.5), std=(0.25, 0.5, 1.0), finetune_from="features.3"
+    )
+    again = make(json.loads(json.dumps(encoder.spec)), Encoder)
+    assert again.spec == encoder.spec
+    assert again.std.flatten().tolist() == [0.25, 0.5, 1.0]
+
+
+def test_defaults_are_recorded_with_what_was_given():
+    # Else a model would change when a later release changes a default.
+    assert Multinoulli(0.25).spec == {
+        "class_path": "caption.attention.Multinoulli",
+        "init_args": {"expectation": 0.25, "share": "batch", "at_test": "expectation"},
+    }
+    assert CrossEntropy().spec["init_args"].keys() >= {"doubly_stochastic", "label_smoothing"}
+    assert Softmax().spec == {"class_path": "caption.attention.Softmax", "init_args": {}}
+
+
+def test_parts_in_arguments_are_described_too():
+    spec = ScoredAttention(AdditiveScore(3), Softmax()).spec
+    assert spec["init_args"] == {
+        "score": {"class_path": "caption.attention.AdditiveScore", "init_args": {"size": 3}},
+        "alignment": {"class_path": "caption.attention.Softmax", "init_args": {}},
+    }
+
+
+def test_lists_and_tables_of_parts_come_back_as_parts():
+    knob = Knob(parts=[Softmax(), AdditiveScore(3)], table={"loud": LoudKnob(3), "depth": 2})
+    again = make(json.loads(json.dumps(knob.spec)), Knob)
+    assert [type(part) for part in again.parts] == [Softmax, AdditiveScore]
+    assert again.parts[1].size == 3
+    assert again.table["loud"].loudness == 3
+    assert again.table["depth"] == 2
+
+
+def test_subclasses_record_what_their_own_call_was_given():
+    loud = LoudKnob(11, number=2.5)
+    assert loud.spec["init_args"] == {"loudness": 11, "number": 2.5}
+    again = make(loud.spec, Knob)
+    assert (again.loudness, again.number) == (11, 2.5)
+    assert PlainKnob(4.0).spec["init_args"]["number"] == 4.0
+    assert type(make(PlainKnob(4.0).spec, Knob)) is PlainKnob
+
+
+def test_values_become_plain():
+    spec = Knob(
+        np.float32(0.5), path=Path("a/b"), table={"sizes": (1, np.int64(2)), "on": np.bool_(True)}
+    ).spec
+    assert spec["init_args"]["number"] == 0.5
+    assert spec["init_args"]["path"] == "a/b"
+    assert spec["init_args"]["table"] == {"sizes": [1, 2], "on": True}
+    json.dumps(spec)
+
+
+def test_a_copy_describes_itself_like_the_original():
+    import copy
+
+    attention = ScoredAttention(AdditiveScore(3), Softmax())
+    assert copy.deepcopy(attention).spec == attention.spec
+
+
+def test_the_public_path_is_where_users_import_from():
+    assert public_path(AdditiveScore) == "caption.attention.AdditiveScore"
+    assert public_path(Attention) == "caption.attention.Attention"
+    assert public_path(Part) == "caption.parts.Part"
+
+
+# -- what must not be made ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that exists once anything was run."""
+    canary = tmp_path / "canary"
+    monkeypatch.setattr(os, "system", lambda command: canary.write_text(str(command)))
+    monkeypatch.setattr(
+        subprocess, "Popen", type("Popen", (), {"__init__": lambda *_, **__: canary.write_text("x")})
+    )
+    return canary
+
+
+HOSTILE = [
+    {"class_path": "os.system", "init_args": {"command": "echo"}},
+    {"class_path": "posix.system", "init_args": {"command": "true"}},
+    {"class_path": "subprocess.Popen", "init_args": {"args": ["true"]}},
+    {"class_path": "builtins.exec", "init_args": {"source": "1"}},
+    {"class_path": "caption.parts.make", "init_args": {}},
+    {"class_path": "torch.nn.Linear", "init_args": {"in_features": 1, "out_features": 1}},
+]
+
+
+@pytest.mark.parametrize("spec", HOSTILE, ids=lambda spec: spec["class_path"])
+def test_only_parts_are_called(spec: dict[str, Any], canary: Path):
+    with pytest.raises(CheckpointError, match="is no Decoder"):
+        make(spec, Decoder)
+    for nested in ({"score": spec, "alignment": None}, {"score": None, "alignment": [spec]}):
+        with pytest.raises(CheckpointError, match="is no Part"):
+            make({"class_path": "caption.attention.ScoredAttention", "init_args": nested}, Attention)
+    with pytest.raises(CheckpointError, match="is no Part"):
+        make({"class_path": public_path(Knob), "init_args": {"table": {"deep": [{"er": spec}]}}}, Knob)
+    assert not canary.exists()
+
+
+def test_a_part_of_another_kind_is_refused():
+    with pytest.raises(CheckpointError, match=r"caption\.attention\.Softmax is no Encoder"):
+        make(Softmax().spec, Encoder)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["caption.attention.Nonesuch", "nonesuch_package.Attention", "caption.attention.Attention.build.x"],
+)
+def test_an_unknown_class_is_named(path: str):
+    with pytest.raises(CheckpointError, match=f"there is no class {path}"):
+        make({"class_path": path}, Attention)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"class_path": None},
+        {"class_path": 3},
+        {"class_path": "Softmax"},
+        {"class_path": ".Softmax"},
+        {"class_path": "..attention.Softmax"},
+        {"class_path": "caption..Softmax"},
+        {"class_path": "caption/attention.Softmax"},
+        "caption.attention.Softmax()",
+        None,
+        ["caption.attention.Softmax"],
+    ],
+)
+def test_what_is_no_description_is_refused(spec: Any):
+    with pytest.raises(CheckpointError, match="class path"):
+        make(spec, Part)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"width": 3}, "width"),
+        ({"size": 3, 4: 5}, "keywords must be strings"),
+        ([3], "arguments"),
+        (None, "arguments"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(arguments: Any, said: str):
+    with pytest.raises(CheckpointError, match=said) as caught:
+        make({"class_path": "caption.attention.AdditiveScore", "init_args": arguments}, Part)
+    assert "caption.attention.AdditiveScore" in str(caught.value)
+
+
+def test_values_that_a_part_refuses_are_the_checkpoints_fault():
+    with pytest.raises(CheckpointError, match="expectation is a probability, not 2"):
+        make({"class_path": "caption.attention.Multinoulli", "init_args": {"expectation": 2}}, Part)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Multinoulli(share="image"),
+        lambda: Multinoulli(at_test="greedy"),
+        lambda: Multinoulli(expectation=1.5),
+        lambda: Gate("matrix"),
+        lambda: InitialState(activation="Tanh"),
+        lambda: InitialState(layers=0),
+        lambda: DeepOutput(activation="none"),
+        lambda: Reinforce(reward="total"),
+        lambda: Reinforce(credit="word"),
+    ],
+)
+def test_an_unknown_choice_is_not_taken_for_another(wrong: Any):
+    with pytest.raises(ValueError, match="not"):
+        wrong()
+
+
+def test_recording_adds_nothing_to_the_weights():
+    attention = ScoredAttention(AdditiveScore(3), Softmax())
+    attention.build(2, 4)
+    assert all(name.startswith("score.") for name in attention.state_dict())
+    assert all(isinstance(tensor, torch.Tensor) for tensor in attention.state_dict().values())

@@ -1,0 +1,48 @@
+"""A captioner small enough to be made in every test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
+from caption.captioner import Captioner
+from caption.data.images import ImageTransform
+from caption.data.vocabulary import Vocabulary
+from caption.decoders import Gate, LSTMDecoder
+from caption.encoders import SmallCNN
+from caption.search import BeamSearch, Search
+
+WORDS = ("a", "cat", "dog", "sits", "runs")
+
+
+def captioner(
+    transform: ImageTransform | None = None,
+    search: Search | None = None,
+    alignment: Alignment | None = None,
+    **parts: Any,
+) -> Captioner:
+    """Random but fixed weights, large enough for captions of several words; 8x8 regions of 32 pixels."""
+    torch.manual_seed(0)
+    attention = ScoredAttention(AdditiveScore(8), alignment or Softmax())
+    made = Captioner(
+        encoder=parts.pop("encoder", None) or SmallCNN((4, 4, 6)),
+        decoder=LSTMDecoder(attention, embedding_size=6, hidden_size=7, gate=Gate()),
+        vocabulary=Vocabulary(WORDS),
+        transform=transform or ImageTransform(32, "crop"),
+        search=search or BeamSearch(beam_size=3, max_length=8),
+        **parts,
+    )
+    with torch.no_grad():
+        for name, parameter in made.decoder.named_parameters():
+            parameter.mul_(1.0 if "bias" in name else 3.0)
+        made.decoder.readout.to_words.bias[2] = -2.0  # the end: not at once
+    return made.eval()
+
+
+def photo(width: int = 80, height: int = 40, seed: int = 0) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
+    return Image.fromarray(pixels).resize((width, height), Image.Resampling.NEAREST)
