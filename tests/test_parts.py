@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention, Softmax
-from caption.decoders import Decoder, DeepOutput, Gate, InitialState, LinearOutput, LSTMDecoder
+from caption.decoders import ConstantState, Decoder, DeepOutput, Gate, InitialState, LinearOutput, LSTMDecoder
 from caption.encoders import Encoder, LinearRefiner, SmallCNN, TorchvisionEncoder
 from caption.errors import CheckpointError
 from caption.objectives import CrossEntropy, Reinforce
@@ -65,6 +65,7 @@ PARTS = [
     LSTMDecoder(ScoredAttention(AdditiveScore(), Softmax()), readout=DeepOutput(activation="tanh")),
     SmallCNN(widths=(4, 8)),
     LinearRefiner(size=9),
+    ConstantState(),
     CrossEntropy(doubly_stochastic=0.5),
     Reinforce(credit="future"),
 ]

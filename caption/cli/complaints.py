@@ -37,8 +37,8 @@ def readable(message: str) -> str:
         if problem := re.match(r"Problem with given class_path '([^']+)':\s*", line):
             culprit = problem[1]
             line = line[problem.end() :]
-        if value := re.match(r"Given value: ", line):
-            given = given or f", not {line[value.end() :]}"  # the innermost comes first
+        if line.startswith("Given value: "):
+            given = given or f", not {line.removeprefix('Given value: ')}"  # the innermost comes first
         elif line:
             reasons.append(line)
     expected = [re.match(r"Expected an? (.*?)(?:\. Got value: (.*))?$", reason) for reason in reasons]
@@ -50,5 +50,5 @@ def readable(message: str) -> str:
 
 
 def _kind(name: str) -> str:
-    """<class 'int'> -> int; typing.Literal['a', 'b'] -> 'a', 'b'."""
-    return re.sub(r"^(?:<class '(.*)'>|typing\.Literal\[(.*)\])$", lambda match: match[1] or match[2], name)
+    """<class 'int'> -> int; typing.Literal['a', 'b'] -> one of 'a', 'b'."""
+    return re.sub(r"^typing\.Literal\[(.*)\]$", r"one of \1", re.sub(r"^<class '(.*)'>$", r"\1", name))

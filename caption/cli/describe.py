@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from caption.cli.outputs import output_paths
+from caption.cli.outputs import output_file, output_paths
 from caption.errors import ImageError
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
@@ -36,6 +36,7 @@ def main(args: list[str]) -> int:
     # Decided before any work, so that wrong usage is said at once.
     heatmaps = options.heatmap and output_paths(options.heatmap, photos, ".png", "--heatmap")
     attentions = options.attention and output_paths(options.attention, photos, ".npz", "--attention")
+    page = options.html and output_file(options.html, "--html")
     from caption.cli.models import load_model
 
     captioner = load_model(options.model, options.device)
@@ -52,10 +53,10 @@ def main(args: list[str]) -> int:
 
             save_figure(plot_caption(caption, photos[index], smooth=options.smooth), heatmaps[index])
     printer.finish()
-    if options.html and described:
+    if page and described:
         from caption.visualize.html import save_html, to_html
 
-        save_html(to_html(described), options.html)
+        save_html(to_html(described), page)
     return 0 if len(described) == len(photos) else 1
 
 
@@ -159,6 +160,8 @@ class Printer:
             entry = {"image": photo, "model": self.model, **caption.to_dict()}
             if self.form == "jsonl":
                 print(json.dumps(entry), flush=True)
+            elif self.form == "csv":  # a line for each candidate, as in text
+                self.entries += [entry, *({"image": photo, **other.to_dict()} for other in caption.alternatives)]
             else:
                 self.entries.append(entry)
 

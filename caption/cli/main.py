@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from importlib import import_module
@@ -66,18 +67,21 @@ def main(args: list[str] | None = None) -> int:
     debug = "--debug" in args
     args = [arg for arg in args if arg != "--debug"]
     try:
-        return import_module(VERBS[verb]).main(args if verb in LIGHTNING else args[1:])
+        code = import_module(VERBS[verb]).main(args if verb in LIGHTNING else args[1:])
+        sys.stdout.flush()  # here, where a reader that has gone is known about
+        return code
     except UserError as error:
         return _failed(str(error), WRONG_USAGE, debug)
     except KeyboardInterrupt:
         return _failed("stopped", INTERRUPTED, debug)
-    except (
-        BrokenPipeError
-    ):  # the reader of our output, such as `head`, has gone: nothing to say and nobody to hear
-        sys.stderr.close()
+    except BrokenPipeError:
+        # The reader of our output, such as `head`, has seen enough. What is still to be written at exit goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except SystemExit as leaving:  # argparse
-        return leaving.code if isinstance(leaving.code, int) else WRONG_USAGE
+        if leaving.code is None or isinstance(leaving.code, int):
+            return leaving.code or 0
+        return _failed(str(leaving.code), WRONG_USAGE, debug)
     except Exception as error:
         return _failed(f"internal error, {type(error).__name__}: {error} (--debug shows where)", 1, debug)
 

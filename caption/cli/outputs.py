@@ -9,7 +9,7 @@ from caption.errors import UserError
 
 
 def output_paths(target: str, inputs: Sequence[str], suffix: str, option: str) -> list[Path]:
-    """The path of each input's output; folders are created.
+    """The path of each input's output; folders are made, those above a file too.
 
     Args:
         target: a file, or a folder: whatever exists as one, ends in a slash or has no suffix.
@@ -26,11 +26,8 @@ def output_paths(target: str, inputs: Sequence[str], suffix: str, option: str) -
     if not is_folder:
         if len(inputs) > 1:
             raise UserError(f"{option} {target} is one file for {len(inputs)} photos: name a folder")
-        return [path]
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{option}: the folder {target} cannot be made: {error.strerror}") from error
+        return [output_file(target, option)]
+    _make(path, option)
     # Case is folded, because on some file systems "A.png" and "a.png" are one file.
     taken = set()
     paths = []
@@ -43,3 +40,23 @@ def output_paths(target: str, inputs: Sequence[str], suffix: str, option: str) -
         taken.add(candidate.casefold())
         paths.append(path / f"{candidate}{suffix}")
     return paths
+
+
+def output_file(target: str, option: str) -> Path:
+    """The path of a single output; the folder above it is made.
+
+    Raises:
+        UserError: the target is a folder, or the folder above it cannot be made.
+    """
+    path = Path(target).expanduser()
+    if path.is_dir():
+        raise UserError(f"{option} {target} is a folder: name a file")
+    _make(path.parent, option)
+    return path
+
+
+def _make(folder: Path, option: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{option}: the folder {folder} cannot be made: {error.strerror}") from error

@@ -17,11 +17,11 @@ import caption.torchvision_compat  # noqa: F401  (before pytorch_lightning, whic
 import rich
 import torch
 import yaml
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from caption import checkpoint
 from caption.cli.complaints import readable
@@ -121,7 +121,7 @@ class CaptionCLI(LightningCLI):
         try:
             super().instantiate_classes()
         except ValueError as error:  # a value that has the right type, and yet is none that a part can use
-            raise UserError(f"the configuration cannot be used: {error}") from error
+            raise UserError(f"the configuration cannot be used: {readable(str(error))}") from error
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         config = self.config_init[self.config_init["subcommand"]]["trainer"]
@@ -199,7 +199,7 @@ def run(args: list[str]) -> CaptionCLI:
                 seed_everything_default=0,
                 save_config_kwargs={"overwrite": True},
                 parser_class=Parser,
-                parser_kwargs={"default_env": False},
+                parser_kwargs={"prog": "caption", "default_env": False},
             )
     except SystemExit as leaving:  # Lightning's way to leave when Ctrl-C was pressed
         if isinstance(leaving.__context__, KeyboardInterrupt):
@@ -221,7 +221,9 @@ def _check_configurations(args: list[str]) -> None:
         try:
             yaml.safe_load(read_text(located(file)))
         except yaml.YAMLError as error:
-            raise UserError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
+            mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
+            where = f"line {mark.line + 1}: " if mark else ""
+            raise UserError(f"{file} is no YAML: {where}{' '.join(str(problem).split())}") from error
 
 
 @contextmanager

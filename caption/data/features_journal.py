@@ -70,12 +70,15 @@ class FeatureJournal:
         self._cut_tails()
 
     def _cut_tails(self) -> None:
-        _truncate(self.folder / INDEX_FILE, self._slot * ENTRY.itemsize)
-        _truncate(self.folder / IDS_FILE, self._id_end)
+        _cut(self.folder / INDEX_FILE, self._slot * ENTRY.itemsize)
+        _cut(self.folder / IDS_FILE, self._id_end)
         number, place = divmod(self._slot, self.header.shard_images)
-        _truncate(shard_path(self.folder, number), place * self.header.image_bytes)
-        while (path := shard_path(self.folder, number := number + 1)).exists():
+        if place:
+            _cut(shard_path(self.folder, number), place * self.header.image_bytes)
+            number += 1
+        while (path := shard_path(self.folder, number)).exists():
             path.unlink()
+            number += 1
 
     def add(self, image_ids: Sequence[int | str], regions: np.ndarray) -> None:
         """Append images, none of which is in the store.
@@ -112,13 +115,14 @@ class FeatureJournal:
         if self._shard is not None:
             os.fsync(self._shard.fileno())
             self._shard.close()
+            self._shard = None  # should the next one fail to open, this one's images are good
         self._shard = _opened(shard_path(self.folder, number))
 
     def commit(self) -> None:
         """Make all that was added valid. It is on the disk when this returns."""
         if self._entries:
-            assert self._shard is not None
-            os.fsync(self._shard.fileno())
+            if self._shard is not None:
+                os.fsync(self._shard.fileno())
             synchronise(self.folder)
             ids = b"".join(self._ids)
             _store(self.folder / IDS_FILE, self._id_end - len(ids), ids)
@@ -171,10 +175,10 @@ def _store(path: Path, start: int, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _truncate(path: Path, size: int) -> None:
-    """Cut a file to so many bytes; an empty one is made where there is none."""
-    with open(path, "ab") as file:
-        file.truncate(size)
+def _cut(path: Path, size: int) -> None:
+    """Cut a file, if it exists, to so many bytes."""
+    if path.exists():
+        os.truncate(path, size)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sized
 from typing import Any, Literal
 
 import torch
@@ -57,6 +59,10 @@ class CaptionData(LightningDataModule):
         vocabulary: Vocabulary | None = None,
     ) -> None:
         super().__init__()
+        if batch_size < 1 or (captions_per_image is not None and captions_per_image < 1):
+            raise DataError(
+                f"batch_size {batch_size} and captions_per_image {captions_per_image} must be 1 or more"
+            )
         self.reader = reader
         self.transform = transform or ImageTransform()
         self.batch_size = batch_size
@@ -80,15 +86,19 @@ class CaptionData(LightningDataModule):
         # The order comes from the global generator, which training seeds at each epoch. Seeds for workers do not: they
         # are drawn at another moment in a resumed run, which would then shuffle differently.
         for_workers = torch.Generator().manual_seed(torch.initial_seed())
-        common = {"collate_fn": images.collate, "generator": for_workers, **self._loading()}
+        common: dict[str, Any] = {"collate_fn": images.collate, "generator": for_workers, **self._loading()}
         if self.batching == "images":
-            order = RandomSampler(images)
-            return DataLoader(images, batch_size=self.batch_size, sampler=order, drop_last=True, **common)
+            order, whole = RandomSampler(images), self._fills_a_batch(images)
+            return DataLoader(images, batch_size=self.batch_size, sampler=order, drop_last=whole, **common)
         single = SingleCaptions(images)
-        batches = SimilarLengths(
-            RandomSampler(single), self.batch_size, drop_last=True, lengths=single.lengths
-        )
+        order, whole = RandomSampler(single), self._fills_a_batch(single)
+        batches = SimilarLengths(order, self.batch_size, drop_last=whole, lengths=single.lengths)
         return DataLoader(single, batch_sampler=batches, **common)
+
+    def _fills_a_batch(self, examples: Sized) -> bool:
+        """Whether the last, smaller batch is one that training can do without."""
+        processes = 1 if self.trainer is None else self.trainer.world_size
+        return math.ceil(len(examples) / processes) >= self.batch_size
 
     def val_dataloader(self) -> DataLoader[Any]:
         return self._evaluation("val")

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 # Raise it whenever the same parameters would give other pixels, captions or boxes.
-VERSION = 1
+VERSION = 2
 
 _IDS_PER_SPLIT = 1_000_000
 _DESCRIPTION = "Shapes, {split} split: generated scenes for image captioning with visual attention"

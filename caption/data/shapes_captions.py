@@ -1,66 +1,57 @@
-"""The five captions of a Shapes scene, from a grammar small enough that five of them nearly exhaust it.
+"""The five captions of a Shapes scene, from a small grammar in which an opening decides what is told.
 
-    phrase    -> "a" NAME RELATION "a" NAME                a red circle above a blue square
-    list      -> "a" NAME "with a" NAME "and a" NAME       three objects, from left to right
-    caption   -> phrase | "there is" phrase | "an image of" phrase | "an image of" list
-    RELATION  -> "above" | "below" | "to the left of" | "to the right of"
+    phrase  -> "a" NAME RELATION "a" NAME                  a red circle above a blue square
+    list    -> "a" NAME "with a" NAME "and a" NAME         three objects, from left to right
+    caption -> phrase | "there is" phrase | "an image of" phrase | "an image of" list
+             | "we see" phrase | "look at" phrase
+    RELATION -> "above" | "below" | "to the left of" | "to the right of"
 
-The reference set is systematic, so that BLEU measures what was seen and not which paraphrase was guessed:
+With the objects A, B (and C) from left to right:
 
-- two objects: the phrase and "there is" in both directions, "an image of" in one;
-- three objects: the two nearest pairs in both directions, one of them as a phrase and one with "there is",
-  and the list. The pair that is farthest apart is left to be inferred.
+    "a ...", "there is ..."        A, seen from B
+    "an image of ..."              A, seen from B; or the list of three
+    "we see ...", "look at ..."    the last, seen from the one before: B from A, or C from B
 
-A phrase is a part of the longer sentences. So a caption that tells the truth about a near pair finds nearly
-all of its n-grams among the references, and a false one does not.
+So which object comes next always follows from the image and the words so far. Were the first object anybody's choice, no
+decoder that looks before it reads the last word could look at the one it is about to name: after "a red" it would have
+to look for the shape without knowing that "red" was the word chosen (Xu et al. 2015, eq. 4: attention reads h[t-1],
+which has not seen y[t-1]).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from caption.data.shapes_scene import OPPOSITE, Object, Scene, clear_pairs
+from caption.data.shapes_scene import OPPOSITE, Scene, from_left_to_right, relation
 from caption.errors import DataError
 
 
 def describe_scene(scene: Scene) -> list[str]:
-    """Five different true captions, lower case, no punctuation; `scene.seed` decides wording and order.
+    """Five different true captions, lower case, no punctuation; `scene.seed` decides their order alone.
 
-    Raises DataError if no two objects of the scene are in a clear relation.
+    Raises DataError if the scene has not two or three objects, or two neighbours, from left to right, are in no
+    clear relation.
     """
-    pairs = clear_pairs(scene)
-    if not pairs:
+    things = from_left_to_right(scene)
+    if len(things) not in (2, 3):
+        raise DataError(f"A scene of {len(things)} objects cannot be described; take two or three.")
+    names = [f"a {thing.name}" for thing in things]
+    relations = [relation(a, b) for a, b in zip(things, things[1:], strict=False)]
+    first, last = relations[0], relations[-1]
+    if first is None or last is None:
         raise DataError(
-            "No two objects of the scene are clearly above, below or beside one another; move them apart."
+            "Two neighbouring objects of the scene are not clearly above, below or beside one another; "
+            "move them apart."
         )
-    numbers = np.random.default_rng([scene.seed, 2]).random(7)
-    coins, order = numbers[:2] < 0.5, np.argsort(numbers[2:], kind="stable")
-    captions = _one_pair(pairs[0], coins[0]) if len(pairs) == 1 else _two_pairs(scene, pairs, coins)
+    forward = f"{names[0]} {first} {names[1]}"
+    backward = f"{names[-1]} {OPPOSITE[last]} {names[-2]}"
+    image_of = forward if len(things) == 2 else f"{names[0]} with {names[1]} and {names[2]}"
+    captions = [
+        forward,
+        f"there is {forward}",
+        f"an image of {image_of}",
+        f"we see {backward}",
+        f"look at {backward}",
+    ]
+    order = np.argsort(np.random.default_rng([scene.seed, 2]).random(len(captions)), kind="stable")
     return [captions[k] for k in order]
-
-
-def _one_pair(pair: tuple[Object, Object, str], coin: bool) -> list[str]:
-    one, other = _directions(pair)
-    image_of = f"an image of {one if coin else other}"
-    return [one, other, f"there is {one}", f"there is {other}", image_of]
-
-
-def _two_pairs(scene: Scene, pairs: list[tuple[Object, Object, str]], coins: np.ndarray) -> list[str]:
-    captions = [f"an image of {_list(scene)}"]
-    for pair, coin in zip(pairs, coins, strict=False):  # the nearest two; pairs may hold more
-        one, other = _directions(pair)
-        captions += [one, f"there is {other}"] if coin else [other, f"there is {one}"]
-    return captions
-
-
-def _directions(pair: tuple[Object, Object, str]) -> tuple[str, str]:
-    a, b, where = pair
-    return f"a {a.name} {where} a {b.name}", f"a {b.name} {OPPOSITE[where]} a {a.name}"
-
-
-def _list(scene: Scene) -> str:
-    things = sorted(
-        scene.objects, key=lambda thing: (thing.box[0] + thing.box[2], thing.box[1] + thing.box[3])
-    )
-    first, *rest = (f"a {thing.name}" for thing in things)
-    return f"{first} with {' and '.join(rest)}"

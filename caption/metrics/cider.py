@@ -23,8 +23,15 @@ from caption.metrics.score import Score
 
 SIGMA = 6.0
 VARIANTS = ("CIDEr", "CIDEr-D", "CIDEr-plain")
-Rarity = dict[str, float]
-"""log(N / document frequency) of every n-gram of the references."""
+
+
+class Rarity(NamedTuple):
+    """How much n-grams weigh."""
+
+    frequency: dict[str, int]
+    """In the references of how many images each n-gram is."""
+    squares: list[float]
+    """log(N / frequency), squared, because it meets only itself in products; by frequency, 0 counting as 1."""
 
 
 class Vector(NamedTuple):
@@ -54,24 +61,19 @@ def cider(corpus: Corpus, variants: tuple[str, ...] = ("CIDEr",)) -> list[Score]
 
 
 def _rarity(corpus: Corpus) -> Rarity:
-    """Of the n-grams of references and candidates; an image is one document, and an unseen n-gram counts as one."""
     frequency: dict[str, int] = {}
     for group in corpus.references.counts:
         for ngram in set().union(*(counted for counts in group for counted in counts)):
             frequency[ngram] = frequency.get(ngram, 0) + 1
     images = len(corpus.ids)
-    logs = [math.log(images), *(math.log(images) - math.log(count) for count in range(1, images + 1))]
-    rarity = {ngram: logs[count] for ngram, count in frequency.items()}
-    for counts in corpus.counts:
-        for counted in counts:
-            for ngram in counted:
-                rarity.setdefault(ngram, logs[0])
-    return rarity
+    squares = [(math.log(images) - math.log(max(1, count))) ** 2 for count in range(images + 1)]
+    return Rarity(frequency, squares)
 
 
 def _vector(counts: list[Counts], rarity: Rarity) -> Vector:
+    frequency, squares = rarity
     norms = [
-        math.sqrt(sum([(count * rarity[ngram]) ** 2 for ngram, count in counted.items()]))
+        math.sqrt(sum([count * count * squares[frequency.get(ngram, 0)] for ngram, count in counted.items()]))
         for counted in counts
     ]
     return Vector(counts, norms, sum(counts[0].values()))
@@ -90,7 +92,7 @@ def _similarity(candidate: Vector, reference: Vector, rarity: Rarity, variant: s
         product = 0.0
         for ngram in shared:
             count = min(ours[ngram], theirs[ngram]) if clipped else ours[ngram]
-            product += count * theirs[ngram] * rarity[ngram] ** 2
+            product += count * theirs[ngram] * rarity.squares[rarity.frequency[ngram]]
         if product:
             total += product / (candidate.norms[order] * reference.norms[order])
     if clipped and total:

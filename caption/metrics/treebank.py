@@ -113,7 +113,8 @@ _RULES: list[tuple[str, str]] = [
     (known.SYMBOL, ""),
 ]
 _PATTERNS = [re.compile(f"({token}){ahead}") for token, ahead in _RULES]
-_OPENING = re.compile(r"[\"'][A-Za-z0-9$]")
+_BEYOND = re.compile("[\U00010000-\U0010ffff]")  # the basic plane, which is all that the original knows
+_OPENING = re.compile(r"\"[A-Za-z0-9$]|'[A-Za-z]\S")
 _CROSSING = re.compile(r"\d[ \xa0]\d|\)[ \xa0]\d|\.\s\d|<|\. \.|\b\w\.\s+[A-Z]")
 """Where a token, or what a rule looks at, may reach over white space."""
 _JOINED = re.compile(f"{_CLITIC}|{_NOT}")
@@ -122,6 +123,8 @@ _SPELLINGS = str.maketrans({"(": "-LRB-", ")": "-RRB-", "⁄": "/", "\xad": None
 
 def pieces(text: str) -> Iterable[str]:
     """The parts of `text` that can be cut independently of one another: as a rule, what stands between spaces."""
+    if not text.isascii():
+        text = _BEYOND.sub(" ", text)  # emoji and the like are dropped, and end the word before them
     return (text,) if _CROSSING.search(text) else text.split()
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from caption.decoders import DeepOutput, LSTMDecoder
+from caption.decoders import ConstantState, DeepOutput, LSTMDecoder
 
 Array = np.ndarray
 
@@ -53,6 +53,8 @@ def unroll(decoder: LSTMDecoder, regions: Array, words: list[int]) -> list[Step]
 
 
 def initial(decoder: LSTMDecoder, weights: dict[str, Array], name: str, regions: Array) -> Array:
+    if isinstance(decoder.initial, ConstantState):
+        return weights[name]
     x = regions.mean(axis=0)
     layers = sorted({key.rpartition(".")[0] for key in weights if key.startswith(name)})
     for layer in layers[:-1]:

@@ -1,11 +1,11 @@
-"""The first state: MLPs on the mean region vector."""
+"""The first state: MLPs on the mean region vector, or the same for all images."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from caption.decoders import InitialState
+from caption.decoders import ConstantState, InitialState
 
 
 def made(**options: object) -> InitialState:
@@ -49,3 +49,13 @@ def test_layers_are_counted(layers: int):
     assert sum(isinstance(module, torch.nn.Linear) for module in initial.hidden) == layers
     assert sum(isinstance(module, torch.nn.ReLU) for module in initial.hidden) == layers - 1
     assert sum(isinstance(module, torch.nn.Dropout) for module in initial.hidden) == layers - 1
+
+
+def test_a_constant_state_knows_no_image_and_is_learned():
+    initial = ConstantState()
+    initial.build(region_size=3, hidden_size=2)
+    hidden, cell = initial(torch.randn(4, 5, 3), torch.ones(4, 5, dtype=torch.bool))
+    assert hidden.shape == cell.shape == (4, 1, 2)
+    (hidden[:, 0, 0].sum() + 2 * cell[:, 0, 1].sum()).backward()
+    assert initial.hidden.grad.tolist() == [4, 0]
+    assert initial.cell.grad.tolist() == [0, 8]

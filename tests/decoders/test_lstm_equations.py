@@ -11,7 +11,7 @@ import torch
 from tiny_decoder import HIDDEN, WORDS, decoder, images, sentences, unroll
 from torch import Tensor, nn
 
-from caption.decoders import DeepOutput, Gate, InitialState, LinearOutput, LSTMDecoder
+from caption.decoders import ConstantState, DeepOutput, Gate, InitialState, LinearOutput, LSTMDecoder
 
 LENGTHS = torch.tensor([[3, 5], [4, 1]])
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -25,6 +25,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "linear output": {"readout": LinearOutput(dropout=0), "gate": Gate("vector")},
     "linear initial state": {"initial": InitialState(activation="linear", dropout=0)},
     "three initial layers": {"initial": InitialState(layers=3, dropout=0)},
+    "constant initial state": {"initial": ConstantState()},
 }
 
 

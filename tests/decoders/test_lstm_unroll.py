@@ -45,7 +45,7 @@ def check_against_steps(made: LSTMDecoder, regions: Tensor, words: Tensor, lengt
             torch.testing.assert_close(unrolled.unpack(field)[real], by_steps[real])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     lengths=st.integers(1, 3).flatmap(
         lambda k: st.lists(st.lists(st.integers(0, 5), min_size=k, max_size=k), min_size=1, max_size=4)

@@ -49,7 +49,6 @@ GRIDS = [  # name, layer, features, rows and cols of a 64x96 image
     ("mobilenet_v2", "features", 1280, (2, 3)),
     ("resnet18", "layer3", 256, (4, 6)),
     ("vgg11", "features.10", 256, (8, 12)),
-    ("densenet121", "features.denseblock1", 256, (16, 24)),
     ("squeezenet1_1", "features", 512, (3, 5)),
     ("shufflenet_v2_x0_5", "stage2", 48, (8, 12)),
 ]

@@ -86,6 +86,19 @@ def test_the_cost_of_entropy():
     assert loss.logged["attention_entropy"].item() == pytest.approx(LN2 / 3, rel=1e-5)
 
 
+def test_the_cost_of_entropy_may_begin_later():
+    made = CrossEntropy(doubly_stochastic=0.0, entropy=0.5, entropy_after=2)
+    for _ in range(3):
+        assert made.eval()(example(), TARGETS).value.item() == pytest.approx(
+            3 * LN2, rel=1e-5
+        )  # does not count
+    costs = [made.train()(example(), TARGETS).value.item() - 3 * LN2 for _ in range(4)]
+    assert costs == pytest.approx([0, 0, 0.25 * LN2, 0.25 * LN2], abs=1e-5)
+    resumed = CrossEntropy(doubly_stochastic=0.0, entropy=0.5, entropy_after=2)
+    resumed.load_state_dict(made.state_dict())
+    assert resumed(example(), TARGETS).value.item() == pytest.approx(3.25 * LN2, rel=1e-5)
+
+
 def test_the_gradients_are_those_of_the_equation():
     logits, weights = LOGITS.clone().requires_grad_(), WEIGHTS.clone().requires_grad_()
     CrossEntropy(doubly_stochastic=2.0)(unrolled(logits, LENGTHS, weights), TARGETS).value.backward()

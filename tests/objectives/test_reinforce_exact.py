@@ -99,29 +99,24 @@ def make(baseline: float, **options: Any) -> Reinforce:
     return objective
 
 
-@pytest.mark.parametrize("lengths", [[[3]], [[2, 1]], [[2], [1]]], ids=str)
+@pytest.mark.parametrize("lengths", [[[3]], [[2], [1]]], ids=str)
 def test_the_expectation_over_all_paths_is_the_gradient_of_the_bound(lengths: list[list[int]]):
     objectives = [
         make(baseline, credit=credit) for baseline in (0.0, -7.5) for credit in ("caption", "future")
     ]
-    exact, estimates = exact_and_expected(torch.tensor(lengths), objectives)
-    assert exact.norm() > 0.1
+    words_alone = make(0.0)
+    words_alone.reward_weight = 0.0
+    exact, (*estimates, biased) = exact_and_expected(torch.tensor(lengths), [*objectives, words_alone])
     for estimate in estimates:
         torch.testing.assert_close(estimate, exact, rtol=1e-4, atol=1e-5)
-
-
-def test_without_the_score_function_term_it_is_another_gradient():
-    """What the test above must be able to tell apart."""
-    objective = make(0.0)
-    objective.reward_weight = 0.0
-    exact, (estimate,) = exact_and_expected(torch.tensor([[3]]), [objective])
-    assert (estimate - exact).norm() > 0.05 * exact.norm()
+    # Without the score-function term it is another gradient: what the comparison must be able to tell apart.
+    assert (biased - exact).norm() > 0.05 * exact.norm() > 0.005
 
 
 def test_credit_for_the_future_lowers_the_variance():
     made, objectives = toy(), [make(0.0, credit=credit) for credit in ("caption", "future")]
     moments = [0.0, 0.0]  # the means are equal, so the second moments order the variances
-    for log_prob, unrolled, targets in walk(made, torch.tensor([[3]])):
+    for log_prob, unrolled, targets in walk(made, torch.tensor([[2]])):
         for i, objective in enumerate(objectives):
             found = gradient(objective(unrolled, targets).value, made)
             moments[i] += log_prob.exp().item() * found.square().sum().item()

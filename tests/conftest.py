@@ -1,0 +1,146 @@
+"""What tests of several modules share: small scenes, a model that trains in seconds, and the command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+TINY = """\
+seed_everything: 0
+trainer:
+  max_epochs: 2
+  accelerator: cpu
+  log_every_n_steps: 2
+  num_sanity_val_steps: 0
+  default_root_dir: {folder}/run
+model:
+  encoder:
+    class_path: caption.encoders.SmallCNN
+    init_args: {{widths: [4, 4, 8]}}
+  decoder:
+    class_path: caption.decoders.LSTMDecoder
+    init_args:
+      attention:
+        class_path: caption.attention.ScoredAttention
+        init_args:
+          score: {{class_path: caption.attention.AdditiveScore, init_args: {{size: 8}}}}
+          alignment: {{class_path: caption.attention.Softmax}}
+      embedding_size: 8
+      hidden_size: 12
+      gate: {{class_path: caption.decoders.Gate}}
+      readout: {{class_path: caption.decoders.DeepOutput, init_args: {{dropout: 0.1}}}}
+  encoder_learning_rate: 2.0e-3
+  search:
+    class_path: caption.search.BeamSearch
+    init_args: {{beam_size: 2, max_length: 10}}
+  validation_search:
+    class_path: caption.search.Greedy
+    init_args: {{max_length: 10}}
+data:
+  reader:
+    class_path: caption.data.shapes_reader.Shapes
+    init_args: {{folder: {shapes}, train: 40, val: 8, test: 8, size: 48}}
+  transform: {{size: 48, fit: squash}}
+  batch_size: 8
+  captions_per_image: 3
+  min_count: 1
+"""
+
+
+class Ran(NamedTuple):
+    """How a command went."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of 40 training, 8 validation and 8 test scenes of 48 pixels."""
+    from caption.data.shapes import write_shapes
+
+    folder = tmp_path_factory.mktemp("shapes")
+    write_shapes(folder, train=40, val=8, test=8, size=48)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def lightning() -> None:
+    """Lightning's log handler keeps the stderr it finds when imported: that must not be one test's."""
+    import caption.cli.train  # noqa: F401
+
+
+@pytest.fixture
+def tiny(shapes: Path, tmp_path: Path) -> Path:
+    """A configuration that trains in seconds, into `run` beside it."""
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY.format(folder=tmp_path, shapes=shapes), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def cli(lightning: None, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Runs the command in this process."""
+    from caption.cli.main import main
+
+    def run(*args: object) -> Ran:
+        import torch
+
+        precision = torch.get_float32_matmul_precision()
+        capsys.readouterr()
+        try:
+            code = main([str(arg) for arg in args])
+        finally:
+            torch.set_float32_matmul_precision(precision)
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+def run_command(*args: object, **options: object) -> Ran:
+    """Runs the command as a process of its own, on one thread: tiny tensors are slower on more."""
+    command = [sys.executable, "-m", "caption", *map(str, args)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env=environment,
+        timeout=300,
+        check=False,
+        **options,
+    )  # type: ignore[call-overload]
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="session")
+def command() -> Callable[..., Ran]:
+    """Runs the command as a process of its own."""
+    return run_command
+
+
+class Trained(NamedTuple):
+    """A finished training."""
+
+    config: Path
+    folder: Path
+    ran: Ran
+
+
+@pytest.fixture(scope="session")
+def trained(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Two epochs of `caption fit`; not to be changed by a test."""
+    folder = tmp_path_factory.mktemp("trained")
+    config = folder / "tiny.yaml"
+    config.write_text(TINY.format(folder=folder, shapes=shapes), encoding="utf-8")
+    ran = run_command("fit", "-c", config)
+    assert ran.code == 0, ran.err
+    return Trained(config, folder / "run", ran)

@@ -1,0 +1,200 @@
+"""The `caption` command itself: verbs, exit codes, messages; and how soon it answers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from caption.cli import main as command_line
+from caption.cli.main import VERBS, main
+from caption.errors import ImageError
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, act) -> None:
+    """Let every verb do `act(args)` instead of its work."""
+    monkeypatch.setattr(command_line, "import_module", lambda name: SimpleNamespace(main=act))
+
+
+def raising(error: BaseException):
+    def act(args):
+        raise error
+
+    return act
+
+
+# -- help ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ask", [["--help"], ["-h"], ["help"]])
+def test_help_goes_to_stdout_and_names_every_verb(ask: list[str], capsys):
+    assert main(ask) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert all(f"\n  {verb} " in out for verb in VERBS)
+
+
+def test_nothing_asked_is_wrong_usage_and_says_how(capsys):
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("usage: caption VERB")
+
+
+def test_help_answers_in_half_a_second():
+    def seconds() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "caption", "--help"], check=True, capture_output=True)
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(5)) < 0.5  # the least: a busy machine says nothing about the command
+
+
+LOOK = """
+import sys
+from caption.cli.main import main
+try:
+    code = main(sys.argv[1:])
+finally:
+    heavy = {"torch", "torchvision", "matplotlib", "pytorch_lightning", "numpy", "PIL"} & set(sys.modules)
+    print("LOADED", *sorted(heavy))
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--help"],
+        ["--version"],
+        ["nonsense"],
+        ["describe", "--help"],
+        ["demo", "--help"],
+        ["describe", "photo.jpg"],
+    ],
+    ids=" ".join,
+)
+def test_usage_is_told_without_loading_what_takes_seconds(args: list[str]):
+    done = subprocess.run([sys.executable, "-c", LOOK, *args], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "LOADED"
+
+
+def test_version_is_that_of_the_distribution(capsys):
+    from importlib.metadata import version
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == version("show-attend-and-tell") + "\n"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb: str, cli):
+    ran = cli(verb, "--help")
+    assert ran.code == 0
+    assert ran.out.startswith(("usage: caption " + verb, "usage: caption [options] " + verb))
+
+
+# -- what goes wrong -------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_verb_is_wrong_usage(capsys):
+    assert main(["descrbe", "x.jpg"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "'descrbe'" in err
+    assert "describe" in err
+
+
+@pytest.mark.parametrize("args", [[], ["photo.jpg"], ["photo.jpg", "--model"], ["photo.jpg", "--modle", "m"]])
+def test_wrong_options_are_wrong_usage(args: list[str], capsys):
+    assert main(["describe", *args]) == 2
+    assert "usage: caption describe" in capsys.readouterr().err
+
+
+def test_a_users_error_is_one_line_without_traceback(monkeypatch, capsys):
+    stand_in(monkeypatch, raising(ImageError("'x.jpg' is empty")))
+    assert main(["describe"]) == 2
+    assert capsys.readouterr() == ("", "caption: 'x.jpg' is empty\n")
+
+
+def test_an_error_of_ours_names_its_kind_and_how_to_see_more(monkeypatch, capsys):
+    stand_in(monkeypatch, raising(ZeroDivisionError("by nought")))
+    assert main(["describe"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "ZeroDivisionError: by nought" in err
+    assert "--debug" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("error", [ImageError("no"), ZeroDivisionError("no"), KeyboardInterrupt()])
+def test_debug_shows_the_traceback_and_is_no_option_of_the_verb(error: BaseException, monkeypatch, capsys):
+    seen = []
+
+    def act(args):
+        seen.append(args)
+        raise error
+
+    stand_in(monkeypatch, act)
+    assert main(["describe", "a", "--debug", "b"]) in (1, 2, 130)
+    assert seen == [["a", "b"]]
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_130(monkeypatch, capsys):
+    stand_in(monkeypatch, raising(KeyboardInterrupt()))
+    assert main(["describe"]) == 130
+    assert capsys.readouterr().err == "caption: stopped\n"
+
+
+@pytest.mark.parametrize(("left_with", "code"), [(0, 0), (2, 2), (None, 0), ("a word", 2)])
+def test_a_verb_may_leave_early(left_with: object, code: int, monkeypatch):
+    stand_in(monkeypatch, raising(SystemExit(left_with)))
+    assert main(["describe"]) == code
+
+
+def test_lightnings_verbs_are_told_which_one_was_meant(monkeypatch):
+    seen = []
+    stand_in(monkeypatch, lambda args: seen.append(args) or 0)
+    assert main(["fit", "-c", "x.yaml"]) == 0
+    assert main(["describe", "x.jpg"]) == 0
+    assert seen == [["fit", "-c", "x.yaml"], ["x.jpg"]]
+
+
+TALK = """
+import sys
+from types import SimpleNamespace
+from caption.cli import main
+def talk(args):
+    print("a caption", flush=True)
+    sys.stdin.readline()
+    for _ in range(int(sys.argv[1])):
+        print("a caption")
+    return 0
+main.import_module = lambda name: SimpleNamespace(main=talk)
+sys.exit(main.main(["describe"]))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no pipes that break on Windows")
+@pytest.mark.parametrize("lines", [1, 20000], ids=["what waits in the buffer", "more than a buffer holds"])
+def test_a_reader_that_has_seen_enough_is_no_error(lines: int):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    talking = subprocess.Popen([sys.executable, "-c", TALK, str(lines)], text=True, **pipes)
+    assert talking.stdin is not None
+    assert talking.stdout is not None
+    assert talking.stderr is not None
+    assert talking.stdout.readline() == "a caption\n"
+    talking.stdout.close()
+    talking.stdin.close()
+    assert talking.stderr.read() == ""
+    assert talking.wait(timeout=60) == 0
+    talking.stderr.close()
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "caption", "nonsense"], capture_output=True, check=False)
+    assert done.returncode == 2
