@@ -104,10 +104,10 @@ def cli(lightning: None, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ra
     return run
 
 
-def run_command(*args: object, **options: object) -> Ran:
+def run_command(*args: object, env: dict[str, str] | None = None, **options: object) -> Ran:
     """Runs the command as a process of its own, on one thread: tiny tensors are slower on more."""
     command = [sys.executable, "-m", "caption", *map(str, args)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(env or {})}
     done = subprocess.run(
         command,
         capture_output=True,

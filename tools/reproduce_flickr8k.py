@@ -36,7 +36,11 @@ def main() -> int:
     run("features", "--config", str(CONFIGS / "flickr8k_soft.yaml"), "--out", str(features), *common)
     common += ["--data.features", str(features), "--seed_everything", str(options.seed), *more]
     soft = train("soft", options.out, common)
-    best = soft if options.attention == "soft" else train("hard", options.out, [*common, f"--model.warm_start={soft}"])
+    best = (
+        soft
+        if options.attention == "soft"
+        else train("hard", options.out, [*common, f"--model.warm_start={soft}"])
+    )
     folder = best.parent
     config = str(CONFIGS / f"flickr8k_{options.attention}.yaml")
     run("test", "-c", config, *common, "--trainer.default_root_dir", str(folder), "--ckpt_path", str(best))

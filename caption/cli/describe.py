@@ -161,7 +161,10 @@ class Printer:
             if self.form == "jsonl":
                 print(json.dumps(entry), flush=True)
             elif self.form == "csv":  # a line for each candidate, as in text
-                self.entries += [entry, *({"image": photo, **other.to_dict()} for other in caption.alternatives)]
+                self.entries += [
+                    entry,
+                    *({"image": photo, **other.to_dict()} for other in caption.alternatives),
+                ]
             else:
                 self.entries.append(entry)
 

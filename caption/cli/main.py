@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -51,6 +52,10 @@ def main(args: list[str] | None = None) -> int:
     Returns:
         0: all done; 1: some inputs failed, or an internal error; 2: wrong usage; 130: stopped by Ctrl-C.
     """
+    if args is None and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(
+            errors="surrogateescape"
+        )  # file names need not be Unicode, and go out as they came in
     args = list(sys.argv[1:] if args is None else args)
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE, end="", file=sys.stdout if args else sys.stderr)

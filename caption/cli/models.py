@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 def installed_models() -> list[str]:
     """Names of the models that come with the package."""
     folder = files("caption") / "models"
+    if not folder.is_dir():
+        return []
     return sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".ckpt"))
 
 
@@ -40,6 +42,6 @@ def load_model(name: str, device: str = "cpu") -> Captioner:
     if not Path(name).expanduser().exists() and Path(name).name == name and "." not in name:
         raise UserError(
             f"there is no checkpoint {name} and no installed model of that name: installed are "
-            f"{', '.join(installed_models())}"
+            f"{', '.join(installed_models()) or 'none'}"
         )
     return checkpoint.load(name, where)

@@ -34,7 +34,7 @@ class Batch(NamedTuple):
     references: list[tuple[str, ...]]
     """All captions of each image as they were written, for metrics."""
     boxes: list[Box]
-    """The part of each original image that the grid covers; empty in training batches, which need none."""
+    """The part of each original image that the grid covers; empty where regions are precomputed and nobody asked."""
 
 
 class Example(NamedTuple):

@@ -32,7 +32,9 @@ from caption.encoders.base import Encoder
 from caption.errors import DataError, ImageError
 
 AHEAD = 3
-"""Batches that are decoded, or being decoded, while one is encoded; and batches waiting to be written."""
+"""Batches that are decoded, or being decoded, while one is encoded."""
+BACKLOG_BYTES = 256 * 2**20
+"""Regions that may wait to be written, so that the encoder goes on while the disk takes its time."""
 
 Decoded = Tensor | ImageError
 
@@ -141,6 +143,7 @@ class _Extractor:
     ) -> None:
         """Extract all images; count them in `done`."""
         writes: deque[Future[None]] = deque()
+        backlog = max(1, BACKLOG_BYTES // (self.batch_size * self.journal.header.image_bytes))
         with ThreadPoolExecutor(1) as writer, ThreadPoolExecutor(workers) as decoders:
             try:
                 for batch, decoded in self._decode(images, decoders):
@@ -148,7 +151,7 @@ class _Extractor:
                     ids = [batch[i].id for i, found in enumerate(decoded) if isinstance(found, Tensor)]
                     if pixels:
                         writes.append(writer.submit(self._write, ids, *self._encode(pixels)))
-                    while len(writes) > AHEAD:
+                    while len(writes) > backlog:
                         writes.popleft().result()
                     done.stored += len(pixels)
                     pairs = zip(batch, decoded, strict=True)
@@ -193,8 +196,9 @@ class _Extractor:
         if self.device.type == "cuda":
             images = images.pin_memory()
         vectors = self.encoder(images.to(self.device, non_blocking=True)).vectors[: len(pixels)]
-        regions = vectors.half().contiguous()
-        return regions, regions.isfinite().flatten(1).all(1)
+        regions = vectors.to(torch.float16, memory_format=torch.contiguous_format)
+        # A sum is finite if all it adds is, and it is found in a third of the time of looking at each number.
+        return regions, regions.sum((1, 2), dtype=torch.float32).isfinite()
 
     def _write(self, ids: list[int | str], regions: Tensor, finite: Tensor) -> None:
         usable = finite.tolist()

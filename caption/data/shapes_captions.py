@@ -12,13 +12,15 @@ With the objects A, B (and C) from left to right:
     "an image of ..."              A, seen from B; or the list of three
     "we see ...", "look at ..."    the last, seen from the one before: B from A, or C from B
 
-So which object comes next always follows from the image and the words so far. Were the first object anybody's choice, no
-decoder that looks before it reads the last word could look at the one it is about to name: after "a red" it would have
-to look for the shape without knowing that "red" was the word chosen (Xu et al. 2015, eq. 4: attention reads h[t-1],
-which has not seen y[t-1]).
+So which object comes next always follows from the image and the words so far. Were the first object anybody's
+choice, no decoder that looks before it reads the last word could look at the one it is about to name: after "a red"
+it would have to look for the shape without knowing that "red" was the word chosen (Xu et al. 2015, eq. 4: attention
+reads h[t-1], which has not seen y[t-1]).
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 
@@ -36,7 +38,7 @@ def describe_scene(scene: Scene) -> list[str]:
     if len(things) not in (2, 3):
         raise DataError(f"A scene of {len(things)} objects cannot be described; take two or three.")
     names = [f"a {thing.name}" for thing in things]
-    relations = [relation(a, b) for a, b in zip(things, things[1:], strict=False)]
+    relations = [relation(a, b) for a, b in pairwise(things)]
     first, last = relations[0], relations[-1]
     if first is None or last is None:
         raise DataError(

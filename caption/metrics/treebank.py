@@ -162,7 +162,7 @@ def _spelled(token: str, opening: bool) -> str:
         return known.ENTITIES.get(token[1:-1].lower(), token)
     if token in ("---", "----"):
         return "--"
-    if token.startswith("...."):
+    if token.startswith(("....", ". .")):
         return "..."
     if _JOINED.fullmatch(token):
         return re.sub("[‘‛\x91]", "`", re.sub(_APOSTROPHE, "'", token))

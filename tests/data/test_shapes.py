@@ -186,7 +186,9 @@ class TestScenes:
                     (left, top, right, bottom), (left2, top2, right2, bottom2) = one.box, other.box
                     gaps = left - right2, left2 - right, top - bottom2, top2 - bottom
                     assert max(gaps) >= 3
-                    assert abs(left + right - left2 - right2) / 2 >= 64 / 12  # which is farther left is plain to see
+                    assert (
+                        abs(left + right - left2 - right2) / 2 >= 64 / 12
+                    )  # which is farther left is plain to see
 
     def test_objects_often_share_a_colour_or_a_shape_but_never_both(self, scenes: list[Scene]) -> None:
         sharing = 0

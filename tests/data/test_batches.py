@@ -1,0 +1,232 @@
+"""Batches: what each tensor holds, what is padding, which captions are drawn, and batches of near-equal length."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import RandomSampler, SequentialSampler
+
+from caption.captioner import Captioner
+from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
+from caption.data.captions import CaptionedImage
+from caption.data.images import ImageTransform
+from caption.data.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
+from caption.decoders import LSTMDecoder
+from caption.errors import ImageError
+
+WORDS = Vocabulary(["a", "red", "blue", "circle", "square", "beside"])
+TRANSFORM = ImageTransform(16, "crop")
+CAPTIONS = [
+    ("A red circle.", "a blue square beside a red circle"),
+    ("a square",),
+    ("a circle", "a purple square", "a red square"),
+]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> list[CaptionedImage]:
+    folder = tmp_path_factory.mktemp("images")
+    made = []
+    for i, captions in enumerate(CAPTIONS):
+        pixels = np.full((20, 30 + i, 3), 50 * i, dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+        made.append(CaptionedImage(id=f"image {i}", path=folder / f"{i}.png", captions=captions))
+    return made
+
+
+@pytest.fixture
+def batch(images: list[CaptionedImage]) -> Batch:
+    dataset = CaptionedImages(images, WORDS, TRANSFORM, with_boxes=True)
+    return dataset.collate([dataset[i] for i in range(3)])
+
+
+# -- what a batch holds ----------------------------------------------------------------------------------------
+
+
+def test_targets_are_the_caption_and_its_end(batch: Batch):
+    a, red, circle = (WORDS[word] for word in ("a", "red", "circle"))
+    assert batch.targets[0, 0].tolist() == [a, red, circle, END, PAD, PAD, PAD, PAD]
+    assert batch.targets[2, 1, :4].tolist() == [a, UNKNOWN, WORDS["square"], END]
+
+
+def test_inputs_are_the_start_and_the_caption(batch: Batch):
+    a, red, circle = (WORDS[word] for word in ("a", "red", "circle"))
+    assert batch.inputs[0, 0].tolist() == [START, a, red, circle, PAD, PAD, PAD, PAD]
+
+
+def test_inputs_are_the_targets_one_step_later(batch: Batch):
+    for inputs, targets, length in zip(
+        batch.inputs.flatten(0, 1), batch.targets.flatten(0, 1), batch.lengths.flatten(), strict=True
+    ):
+        assert inputs[1:length].tolist() == targets[: max(length - 1, 0)].tolist()
+        assert (inputs[length:] == PAD).all()
+        assert (targets[length:] == PAD).all()
+
+
+def test_lengths_count_the_end_and_are_nought_where_there_is_no_caption(batch: Batch):
+    assert batch.lengths.tolist() == [[4, 8, 0], [3, 0, 0], [3, 4, 4]]
+    assert batch.inputs.shape == batch.targets.shape == (3, 3, 8)
+
+
+def test_images_references_ids_and_boxes_are_those_of_the_images(batch: Batch):
+    assert batch.images is not None
+    assert (batch.images.shape, batch.images.dtype) == ((3, 3, 16, 16), torch.uint8)
+    assert [int(image.float().mean()) for image in batch.images] == [0, 50, 100]
+    assert batch.ids == ["image 0", "image 1", "image 2"]
+    assert batch.references == CAPTIONS  # as written, the unknown word included
+    assert [tuple(box) for box in batch.boxes] == [(5, 0, 25, 20), (5.5, 0, 25.5, 20), (6, 0, 26, 20)]
+    assert batch.regions is None
+
+
+def test_a_damaged_image_is_an_error_and_no_other_image_takes_its_place(images, tmp_path):
+    (tmp_path / "damaged.png").write_bytes(images[0].path.read_bytes()[:45])
+    damaged = CaptionedImage("damaged", tmp_path / "damaged.png", ("a circle",))
+    with pytest.raises(ImageError, match=r"damaged\.png"):
+        CaptionedImages([damaged], WORDS, TRANSFORM)[0]
+
+
+# -- which captions --------------------------------------------------------------------------------------------
+
+
+def test_all_captions_in_order_unless_told_otherwise(images):
+    dataset = CaptionedImages(images, WORDS, TRANSFORM)
+    for _ in range(3):
+        assert [len(ids) for ids in dataset[2].captions] == [3, 4, 4]
+
+
+def test_captions_are_drawn_without_repeating_one_and_all_get_their_turn(images):
+    dataset = CaptionedImages(images, WORDS, TRANSFORM, per_image=2)
+    torch.manual_seed(0)
+    drawn = [tuple(tuple(ids) for ids in dataset[2].captions) for _ in range(60)]
+    assert all(len(set(captions)) == 2 for captions in drawn)
+    counts = {
+        caption: sum(caption in captions for captions in drawn) for caption in {c for d in drawn for c in d}
+    }
+    assert len(counts) == 3
+    assert min(counts.values()) > 25  # 40 are expected
+    assert len(set(drawn)) == 6  # in every order
+
+
+def test_fewer_captions_than_asked_for_are_all_there_once(images):
+    dataset = CaptionedImages(images, WORDS, TRANSFORM, per_image=5)
+    assert [len(dataset[i].captions) for i in range(3)] == [2, 1, 3]
+
+
+def test_the_same_seed_draws_the_same_captions(images):
+    dataset = CaptionedImages(images, WORDS, TRANSFORM, per_image=1)
+
+    def draw() -> list[list[list[int]]]:
+        torch.manual_seed(5)
+        return [dataset[2].captions for _ in range(10)]
+
+    assert draw() == draw()
+
+
+def test_long_captions_are_cut_and_still_end(images):
+    dataset = CaptionedImages(images, WORDS, TRANSFORM, max_words=2)
+    a, red = WORDS["a"], WORDS["red"]
+    assert dataset[0].captions[0] == [a, red, END]
+    assert dataset[1].captions[0] == [a, WORDS["square"], END]  # just as long as allowed
+    assert dataset.collate([dataset[0]]).references == [CAPTIONS[0]]  # references are not cut
+
+
+# -- padding never counts --------------------------------------------------------------------------------------
+
+
+def test_what_stands_in_the_padding_changes_nothing(batch: Batch):
+    from caption.attention import AdditiveScore, ScoredAttention, Softmax
+    from caption.encoders import SmallCNN
+    from caption.objectives import CrossEntropy
+
+    torch.manual_seed(0)
+    decoder = LSTMDecoder(ScoredAttention(AdditiveScore(4), Softmax()), embedding_size=4, hidden_size=5)
+    model = Captioner(SmallCNN((4, 4)), decoder, WORDS, TRANSFORM).eval()
+    assert batch.images is not None
+    regions = model.encoder(batch.images)
+    padding = torch.arange(8) >= batch.lengths[..., None]
+    losses = [
+        CrossEntropy()(
+            model(regions, batch.inputs.masked_fill(padding, word), batch.lengths),
+            batch.targets.masked_fill(padding, word),
+        ).value
+        for word in (PAD, WORDS["circle"])
+    ]
+    assert losses[0] == losses[1]
+
+
+# -- single captions of near-equal length ----------------------------------------------------------------------
+
+
+def test_single_captions_are_every_caption_once_with_its_image(images):
+    dataset = CaptionedImages(images, WORDS, TRANSFORM)
+    single = SingleCaptions(dataset)
+    assert len(single) == 6
+    assert [single[i].image.id for i in range(6)] == [f"image {i}" for i in (0, 0, 1, 2, 2, 2)]
+    assert [single[i].captions for i in range(6)] == [
+        [ids] for captions in dataset.encoded for ids in captions
+    ]
+    assert single.lengths == [4, 8, 3, 3, 4, 4]
+
+
+LENGTHS = torch.randint(3, 25, (1003,), generator=torch.Generator().manual_seed(0)).tolist()
+
+
+def batches(drop_last: bool = False, size: int = 8, lengths: list[int] = LENGTHS) -> list[list[int]]:
+    return list(SimilarLengths(RandomSampler(range(len(lengths))), size, drop_last, lengths))
+
+
+def test_every_caption_comes_once():
+    torch.manual_seed(0)
+    assert sorted(index for batch in batches() for index in batch) == list(range(1003))
+
+
+def test_all_batches_but_one_are_full():
+    torch.manual_seed(0)
+    sizes = sorted(len(batch) for batch in batches())
+    assert sizes == [3] + [8] * 125
+    sampler = SimilarLengths(RandomSampler(range(1003)), 8, False, LENGTHS)
+    assert len(sampler) == 126
+
+
+def test_the_last_smaller_batch_may_be_left_out():
+    torch.manual_seed(0)
+    found = batches(drop_last=True)
+    assert {len(batch) for batch in found} == {8}
+    assert len(found) == len(SimilarLengths(RandomSampler(range(1003)), 8, True, LENGTHS)) == 125
+
+
+def test_lengths_within_a_batch_are_near_equal():
+    torch.manual_seed(0)
+    spreads = [max(lengths) - min(lengths) for b in batches() if (lengths := [LENGTHS[i] for i in b])]
+    assert sum(spreads) / len(spreads) < 1
+    assert np.mean([max(LENGTHS[i : i + 8]) - min(LENGTHS[i : i + 8]) for i in range(0, 1000, 8)]) > 10
+
+
+def test_length_is_not_tied_to_the_time_in_the_epoch():
+    torch.manual_seed(0)
+    means = [np.mean([LENGTHS[i] for i in batch]) for batch in batches()]
+    assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.3
+
+
+def test_epochs_differ_and_the_seed_decides():
+    torch.manual_seed(0)
+    first, second = batches(), batches()
+    torch.manual_seed(0)
+    assert batches() == first != second
+    assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}
+
+
+def test_more_than_a_pool():
+    lengths = LENGTHS * 2
+    torch.manual_seed(0)
+    found = batches(size=4, lengths=lengths)
+    assert len(lengths) > SimilarLengths.POOL * 4
+    assert sorted(index for batch in found for index in batch) == list(range(2006))
+
+
+def test_under_several_processes_each_takes_its_share():
+    share = [3, 1, 7]
+    found = list(SimilarLengths(SequentialSampler(share), 2, False, LENGTHS))
+    assert sorted(index for batch in found for index in batch) == [0, 1, 2]  # the sampler's own numbers

@@ -1,0 +1,255 @@
+"""The data module: splits, vocabulary, loaders; wrong data is found at construction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from caption.data.batches import Batch, SimilarLengths
+from caption.data.captions import CaptionedImage, CaptionReader, Splits
+from caption.data.coco import Coco
+from caption.data.images import ImageTransform
+from caption.data.module import CaptionData
+from caption.data.shapes_reader import Shapes
+from caption.data.vocabulary import END, Vocabulary
+from caption.errors import DataError
+
+
+@pytest.fixture(scope="session")
+def reader(shapes: Path) -> Shapes:
+    return Shapes(str(shapes), train=40, val=8, test=8, size=48)
+
+
+def module(reader: CaptionReader, **options: Any) -> CaptionData:
+    made: dict[str, Any] = {"transform": ImageTransform(48, "squash"), "batch_size": 8, "min_count": 1}
+    return CaptionData(reader, **made | options)
+
+
+def captions_of(batch: Batch) -> list[list[list[int]]]:
+    return [
+        [ids[:length].tolist() for ids, length in zip(image, lengths, strict=True) if length]
+        for image, lengths in zip(batch.targets, batch.lengths, strict=True)
+    ]
+
+
+class Given(CaptionReader):
+    """Captions given in Python."""
+
+    def __init__(self, **splits: list[CaptionedImage]) -> None:
+        self.splits = splits
+
+    def read(self) -> Splits:
+        return self.splits
+
+
+def image(number: int, *captions: str) -> CaptionedImage:
+    return CaptionedImage(number, Path(f"{number}.png"), captions)
+
+
+# -- vocabulary ------------------------------------------------------------------------------------------------
+
+
+def test_words_are_counted_in_the_training_split_alone():
+    data = Given(train=[image(1, "a cat")], val=[image(2, "a dog")], test=[image(3, "a bird")])
+    vocabulary = module(data).vocabulary
+    assert "cat" in vocabulary
+    assert "dog" not in vocabulary
+    assert "bird" not in vocabulary
+
+
+def test_rare_words_and_another_tokenizer():
+    data = Given(train=[image(1, "a Cat", "a dog"), image(2, "A dog")])
+    assert set(module(data, min_count=2).vocabulary) >= {"a", "dog"}
+    assert "cat" not in module(data, min_count=2).vocabulary
+    assert module(data, tokenizer="none").vocabulary.tokenizer.name == "none"
+
+
+def test_a_vocabulary_may_be_given():
+    words = Vocabulary(["x"])
+    assert module(Given(val=[image(1, "a cat")]), vocabulary=words).vocabulary is words
+
+
+def test_no_training_split_no_words():
+    with pytest.raises(DataError, match="training split"):
+        module(Given(val=[image(1, "a cat")]))
+
+
+# -- loaders ---------------------------------------------------------------------------------------------------
+
+
+def test_training_batches_hold_some_captions_of_each_image(reader: Shapes):
+    torch.manual_seed(0)
+    batches = list(module(reader, captions_per_image=3).train_dataloader())
+    assert len(batches) == 5
+    assert all(batch.lengths.shape == (8, 3) and (batch.lengths > 0).all() for batch in batches)
+    assert sorted(image_id for batch in batches for image_id in batch.ids) == list(range(1, 41))
+
+
+def test_training_batches_are_shuffled_and_captions_drawn_anew(reader: Shapes):
+    loader = module(reader, captions_per_image=1).train_dataloader()
+    torch.manual_seed(0)
+    first, second = list(loader), list(loader)
+    assert [batch.ids for batch in first] != [batch.ids for batch in second]
+    drawn = [
+        {i: c for b in epoch for i, c in zip(b.ids, captions_of(b), strict=True)} for epoch in (first, second)
+    ]
+    assert sum(drawn[0][i] != drawn[1][i] for i in drawn[0]) > 20
+
+
+def test_all_captions_of_an_image_when_no_number_is_given(reader: Shapes):
+    (batch, *_) = module(reader).train_dataloader()
+    assert batch.lengths.shape == (8, 5)
+
+
+def test_a_last_smaller_batch_is_left_out_unless_it_is_the_only_one(reader: Shapes):
+    assert len(module(reader, batch_size=16).train_dataloader()) == 2
+    (batch,) = module(reader, batch_size=100).train_dataloader()
+    assert len(batch.ids) == 40
+    (batch,) = module(reader, batch_size=1000, batching="lengths").train_dataloader()
+    assert len(batch.ids) == 200
+
+
+@pytest.mark.parametrize("split", ["val", "test", "predict"])
+def test_evaluation_sees_every_image_once_in_order_with_all_captions_and_its_box(reader: Shapes, split: str):
+    data = module(reader, captions_per_image=1, batch_size=3, max_words=2, predict_split="val")
+    batches = list(getattr(data, f"{split}_dataloader")())
+    expected = data.splits["val" if split == "predict" else split]
+    assert [i for batch in batches for i in batch.ids] == [image.id for image in expected]
+    assert [len(batch.ids) for batch in batches] == [3, 3, 2]
+    assert [r for batch in batches for r in batch.references] == [image.captions for image in expected]
+    encoded = [[data.vocabulary.encode(text) for text in image.captions] for image in expected]
+    assert [captions for batch in batches for captions in captions_of(batch)] == encoded  # not cut
+    assert [tuple(box) for batch in batches for box in batch.boxes] == [(0, 0, 48, 48)] * 8
+
+
+def test_training_captions_are_cut_and_end(reader: Shapes):
+    (batch, *_) = module(reader, max_words=3).train_dataloader()
+    assert batch.lengths.max() == 4
+    assert all(ids[-1] == END for captions in captions_of(batch) for ids in captions)
+
+
+def test_batches_of_near_equal_lengths(reader: Shapes):
+    data = module(reader, batching="lengths", batch_size=10)
+    loader = data.train_dataloader()
+    assert isinstance(loader.batch_sampler, SimilarLengths)
+    torch.manual_seed(0)
+    batches = list(loader)
+    assert len(batches) == 20
+    assert all(batch.lengths.shape == (10, 1) for batch in batches)
+    # Every caption once, and images as often as they have captions.
+    found = sorted(tuple(c[0]) for batch in batches for c in captions_of(batch))
+    assert found == sorted(
+        tuple(data.vocabulary.encode(text)) for each in data.splits["train"] for text in each.captions
+    )
+    padding = sum(int((batch.lengths.max() - batch.lengths).sum()) for batch in batches)
+    assert padding / sum(int(batch.lengths.sum()) for batch in batches) < 0.05
+
+
+def test_the_same_seed_gives_the_same_batches(reader: Shapes):
+    for batching in ("images", "lengths"):
+        loader = module(reader, batching=batching, captions_per_image=2).train_dataloader()
+        epochs = []
+        for _ in range(2):
+            torch.manual_seed(3)
+            epochs.append([(batch.ids, batch.targets.tolist()) for batch in loader])
+        assert epochs[0] == epochs[1]
+
+
+def test_starting_workers_draws_nothing_from_the_generator_that_shuffles(reader: Shapes):
+    """Lightning starts the first epoch of a resumed run earlier than it would have been started otherwise."""
+    loader = module(reader).train_dataloader()
+    torch.manual_seed(3)
+    early = iter(loader)
+    torch.manual_seed(3)
+    on_time = [batch.ids for batch in loader]
+    torch.manual_seed(3)
+    assert [batch.ids for batch in early] == on_time
+
+
+@pytest.mark.slow
+def test_workers_bring_the_same_images(reader: Shapes):
+    here = module(reader, captions_per_image=None, batch_size=3)
+    there = module(reader, captions_per_image=None, batch_size=3, workers=2)
+    for split in ("val", "train"):
+        batches = []
+        for data in (here, there):
+            torch.manual_seed(0)
+            batches.append(list(getattr(data, f"{split}_dataloader")()))
+        for mine, theirs in zip(*batches, strict=True):
+            assert mine.ids == theirs.ids
+            assert torch.equal(mine.images, theirs.images)
+            assert torch.equal(mine.targets, theirs.targets)
+
+
+def test_batches_travel_with_their_names(reader: Shapes):
+    data = module(reader)
+    (batch,) = data.val_dataloader()
+    moved = data.transfer_batch_to_device(batch, torch.device("meta"), 0)
+    assert {moved.images.device.type, moved.inputs.device.type, moved.targets.device.type} == {"meta"}
+    assert moved.lengths.device.type == "meta"
+    assert (moved.ids, moved.references, moved.boxes) == (batch.ids, batch.references, batch.boxes)
+
+
+def test_nothing_is_pinned_without_a_gpu(reader: Shapes):
+    loader: DataLoader[Any] = module(reader).train_dataloader()
+    assert not loader.pin_memory
+
+
+# -- what goes wrong -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"captions_per_image": 0}], ids=str)
+def test_numbers_that_are_none(reader: Shapes, options: dict[str, int]):
+    with pytest.raises(DataError, match=f"{next(iter(options))} 0"):
+        module(reader, **options)
+
+
+def test_a_split_that_is_not_there():
+    data = module(Given(train=[image(1, "a cat")]))
+    with pytest.raises(DataError, match=r"no split 'val', only train"):
+        data.val_dataloader()
+
+
+def test_a_missing_image_is_named_at_construction(tmp_path: Path):
+    images = [{"id": 1, "file_name": "there.png"}, {"id": 2, "file_name": "gone.png"}]
+    annotations = [{"id": i, "image_id": i, "caption": "a cat"} for i in (1, 2)]
+    (tmp_path / "captions.json").write_text(json.dumps({"images": images, "annotations": annotations}))
+    (tmp_path / "there.png").touch()
+    with pytest.raises(DataError, match=r"gone\.png"):
+        module(Coco({"train": str(tmp_path / "captions.json")}, {"train": str(tmp_path)}))
+
+
+# -- Shapes as a reader ----------------------------------------------------------------------------------------
+
+
+def test_shapes_are_made_where_they_are_not_yet(tmp_path: Path):
+    made = Shapes(str(tmp_path / "new"), train=4, val=2, test=2, size=48)
+    splits = made.read()
+    assert {split: len(images) for split, images in splits.items()} == {"train": 4, "val": 2, "test": 2}
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "new").rglob("*.png")}
+    assert made.read() == splits
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "new").rglob("*.png")} == stamps
+
+
+def test_every_image_of_shapes_has_boxes_in_its_pixels(reader: Shapes):
+    for split, images in reader.read().items():
+        boxes = reader.boxes(split)
+        assert boxes.keys() == {each.id for each in images}
+        for objects in boxes.values():
+            there = [box for places in objects.values() for box in places]
+            assert there
+            assert all(
+                0 <= left < right <= 48 and 0 <= top < bottom <= 48 for left, top, right, bottom in there
+            )
+
+
+def test_a_home_folder_may_be_written_with_a_tilde(monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    Shapes("~/scenes", train=1, val=1, test=1, size=48).read()
+    assert (tmp_path / "scenes" / "train.json").exists()
