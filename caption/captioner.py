@@ -129,9 +129,11 @@ class Captioner(nn.Module):
         pixels = torch.stack([self.transform(image) for image in images]).to(self.device)
         was_training = self.training
         self.eval()
-        regions = self.encoder(pixels)
-        found = self.generate(regions, search)
-        self.train(was_training)
+        try:
+            regions = self.encoder(pixels)
+            found = self.generate(regions, search)
+        finally:
+            self.train(was_training)
         boxes = [self.transform.box(*image.size) for image in images]
         yield from self.captions(found, regions.grid, boxes, photos)
 

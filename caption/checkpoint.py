@@ -70,10 +70,10 @@ def read(path: str | Path) -> dict[str, Any]:
         contents = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
-            f"{path} holds pickled objects, which could run any code when loaded, and was refused: a checkpoint of "
-            "this package holds tensors and plain values only"
+            f"{path} holds pickled objects, which could run any code when loaded, or is damaged, and was refused: a "
+            "checkpoint of this package holds tensors and plain values only"
         ) from error
-    except (RuntimeError, EOFError, OSError, KeyError, ValueError) as error:
+    except Exception as error:  # at damage, torch raises whatever its unpickler stumbles over
         raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from error
     found = contents.get("captioner") if isinstance(contents, dict) else None
     if not isinstance(found, dict) or "format" not in found or "state_dict" not in contents:

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from caption import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+
+# isort: split
 import torch
 from pytorch_lightning import LightningModule
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
@@ -21,7 +24,7 @@ from caption.data.vocabulary import Vocabulary
 from caption.decoders.base import Decoder, Unrolled
 from caption.encoders.base import Encoder, Regions
 from caption.encoders.refine import Refiner
-from caption.errors import CheckpointError
+from caption.errors import CheckpointError, UserError
 from caption.evaluation import Answer, Evaluation, gather, summarise, write_evaluation, write_results
 from caption.objectives import CrossEntropy, Objective, word_log_likelihoods
 from caption.search import BeamSearch, Greedy, Search
@@ -108,6 +111,31 @@ class CaptionTraining(LightningModule):
             raise CheckpointError(
                 f"{path} has parts of other shapes than this configuration: {error}"
             ) from error
+
+    def _check_store(self) -> None:
+        """Precomputed regions must be this encoder's; known only now, with its weights loaded or restored."""
+        store = self.trainer.datamodule.store  # type: ignore[attr-defined]
+        if store is None:
+            return
+        if self.encoder_learning_rate is not None:
+            raise UserError(
+                "the encoder cannot be fine-tuned on precomputed regions: leave out data.features, or "
+                "model.encoder_learning_rate"
+            )
+        store.matches(self.captioner.encoder, self.captioner.transform)
+
+    def on_fit_start(self) -> None:
+        self._check_store()
+
+    def on_validation_start(self) -> None:
+        if self.trainer.state.fn == "validate":  # in fitting, on_fit_start has done it
+            self._check_store()
+
+    def on_test_start(self) -> None:
+        self._check_store()
+
+    def on_predict_start(self) -> None:
+        self._check_store()
 
     # -- fitting --------------------------------------------------------------------------------------------------
 

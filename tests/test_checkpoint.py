@@ -246,7 +246,6 @@ def test_damage_anywhere_ends_in_a_checkpoint_error_or_in_a_captioner(seed: int,
 
 
 @pytest.mark.parametrize("raised", [AttributeError, IndexError, TypeError])
-@pytest.mark.xfail(strict=True, reason="torch.load raises more kinds of error at damage than are caught")
 def test_whatever_torch_stumbles_over_is_damage(
     raised: type[Exception], path: Path, monkeypatch: pytest.MonkeyPatch
 ):

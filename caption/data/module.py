@@ -6,6 +6,9 @@ import math
 from collections.abc import Sized
 from typing import Any, Literal
 
+from caption import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+
+# isort: split
 import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
@@ -73,6 +76,8 @@ class CaptionData(LightningDataModule):
         self.workers = workers
         self.predict_split = predict_split
         self.splits: Splits = reader.read()
+        if self.store is not None:
+            self.store.check([image.id for images in self.splits.values() for image in images])
         self.vocabulary = vocabulary or self._count_words(min_count, tokenizer)
 
     def _count_words(self, min_count: int, tokenizer: str) -> Vocabulary:

@@ -316,12 +316,13 @@ def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
 
 
 class Stranger:
-    """Running its unpickling would leave a trace."""
+    """Whoever unpickles it writes a file."""
 
-    ran: bool = False
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
 
-    def __setstate__(self, state: object) -> None:
-        Stranger.ran = True
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.canary,)
 
 
 def damaged(folder: Path, kind: str, state: dict[str, Tensor]) -> Path:
@@ -336,7 +337,7 @@ def damaged(folder: Path, kind: str, state: dict[str, Tensor]) -> Path:
         torch.save(state, path)
         path.write_bytes(path.read_bytes()[:5000])
     elif kind == "pickle":
-        path.write_bytes(pickle.dumps({"weight": Stranger()}, protocol=2))
+        path.write_bytes(pickle.dumps({"weight": Stranger(folder / "canary")}, protocol=2))
     elif kind == "module":
         torch.save(nn.Linear(1, 1), path)
     elif kind == "list":
@@ -383,7 +384,7 @@ def test_a_file_of_other_weights_is_refused(
     with pytest.raises(CheckpointError, match=said) as caught:
         small.load_pretrained()
     assert str(path) in str(caught.value)
-    assert not Stranger.ran
+    assert not (tmp_path / "canary").exists()
     assert all(torch.equal(tensor, before[name]) for name, tensor in small.state_dict().items())
 
 

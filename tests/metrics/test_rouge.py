@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caption.metrics import evaluate
@@ -60,6 +60,7 @@ def by_table(left, right):
 sentences = st.lists(st.sampled_from("abcde"), max_size=80)
 
 
+@settings(deadline=None)
 @given(sentences, sentences)
 def test_bits_count_like_the_table(left, right):
     assert common_subsequence(left, right) == by_table(left, right)
