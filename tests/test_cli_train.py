@@ -92,6 +92,21 @@ def test_early_stopping_and_the_best_watch_what_the_model_says_by_itself(trained
     assert config["checkpoint"]["mode"] == config["early_stopping"]["mode"] == "max"
 
 
+@pytest.mark.parametrize(
+    "trial", ["--trainer.fast_dev_run=1", "--trainer.max_steps=1", "--trainer.limit_val_batches=0"]
+)
+def test_a_trial_of_a_few_steps(cli: Cli, tiny: Path, trial: str):
+    ran = cli("fit", "-c", tiny, *QUIET, trial, "--trainer.max_epochs", 1)
+    assert (ran.code, ran.out) == (0, "")
+
+
+def test_a_metric_that_does_not_exist(cli: Cli, tiny: Path):
+    ran = cli("fit", "-c", tiny, *QUIET, "--checkpoint.monitor", "val/CIDR")
+    assert (ran.code, ran.out) == (2, "")
+    assert "val/CIDR" in ran.err
+    assert "val/CIDEr" in ran.err  # what there is
+
+
 def test_without_checkpoints(cli: Cli, tiny: Path):
     ran = cli("fit", "-c", tiny, *QUIET, "--trainer.enable_checkpointing=false", "--trainer.max_steps=1")
     assert ran.code == 0
