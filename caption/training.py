@@ -115,16 +115,15 @@ class CaptionTraining(LightningModule):
     def _check_store(self) -> None:
         """Precomputed regions must be this encoder's; known only now, with its weights loaded or restored."""
         store = self.trainer.datamodule.store  # type: ignore[attr-defined]
-        if store is None:
-            return
-        if self.encoder_learning_rate is not None:
+        if store is not None:
+            store.matches(self.captioner.encoder, self.captioner.transform)
+
+    def on_fit_start(self) -> None:
+        if self.trainer.datamodule.store is not None and self.encoder_learning_rate is not None:  # type: ignore[attr-defined]
             raise UserError(
                 "the encoder cannot be fine-tuned on precomputed regions: leave out data.features, or "
                 "model.encoder_learning_rate"
             )
-        store.matches(self.captioner.encoder, self.captioner.transform)
-
-    def on_fit_start(self) -> None:
         self._check_store()
 
     def on_validation_start(self) -> None:

@@ -100,6 +100,12 @@ def test_a_trial_of_a_few_steps(cli: Cli, tiny: Path, trial: str):
     assert (ran.code, ran.out) == (0, "")
 
 
+def test_a_folder_that_cannot_be_made(cli: Cli, tiny: Path):
+    ran = cli("fit", "-c", tiny, *QUIET, "--trainer.default_root_dir", tiny)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"the folder {tiny} cannot be made" in ran.err
+
+
 def test_a_metric_that_does_not_exist(cli: Cli, tiny: Path):
     ran = cli("fit", "-c", tiny, *QUIET, "--checkpoint.monitor", "val/CIDR")
     assert (ran.code, ran.out) == (2, "")

@@ -30,7 +30,7 @@ from caption.data.shapes_reader import Shapes
 from caption.data.vocabulary import Vocabulary
 from caption.decoders import DeepOutput, Gate, LSTMDecoder
 from caption.encoders import SmallCNN
-from caption.errors import CheckpointError
+from caption.errors import CheckpointError, DataError, UserError
 from caption.objectives import CrossEntropy, Reinforce
 from caption.search import BeamSearch, Greedy
 from caption.training import CaptionTraining
@@ -391,27 +391,63 @@ def test_test_and_predict_search_as_the_model_does_and_write_results(
     assert json.loads((tmp_path / "predictions.json").read_text()) == expected
 
 
-def test_precomputed_regions_train_and_evaluate_as_images_do(tmp_path: Path, reader: Shapes, evaluated):
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, reader: Shapes, evaluated: CaptionTraining) -> str:
+    """Precomputed regions of the evaluated model's encoder."""
     from caption.data.features_writer import write_features
 
-    data = make_data(reader)
+    data, folder = make_data(reader), tmp_path_factory.mktemp("store")
     encoder = copy.deepcopy(evaluated.captioner.encoder)
     encoder.freeze()
-    images = [each for split in data.splits.values() for each in split]
-    write_features(encoder, data.transform, images, str(tmp_path / "store"))
-    stored = make_data(reader, features=str(tmp_path / "store"))
-    for loader in ("val_dataloader", "test_dataloader"):
-        (batch,), (from_store,) = getattr(data, loader)(), getattr(stored, loader)()
-        assert from_store.images is None
-        from_store = stored.transfer_batch_to_device(from_store, torch.device("cpu"), 0)
-        found = evaluated.regions(from_store)
-        with torch.no_grad():
-            expected = encoder(batch.images)
-        assert found.grid == expected.grid
-        torch.testing.assert_close(found.vectors, expected.vectors, atol=2e-2, rtol=2e-3)
-    assert evaluate(evaluated, tmp_path, stored, "test")["NLL"] == pytest.approx(
-        evaluate(evaluated, tmp_path, data, "test")["NLL"], abs=1e-2
+    write_features(
+        encoder, data.transform, [each for split in data.splits.values() for each in split], str(folder)
     )
+    return str(folder)
+
+
+@pytest.fixture
+def frozen(reader: Shapes, evaluated: CaptionTraining) -> CaptionTraining:
+    """The evaluated model with its encoder frozen."""
+    training = make_training(make_data(reader))
+    training.captioner.load_state_dict(evaluated.captioner.state_dict())
+    return training
+
+
+def test_precomputed_regions_are_the_encoders(reader: Shapes, frozen: CaptionTraining, store: str):
+    stored = make_data(reader, features=store)
+    (batch,), (from_store,) = make_data(reader).val_dataloader(), stored.val_dataloader()
+    assert from_store.images is None
+    assert from_store.boxes == batch.boxes
+    found = frozen.regions(stored.transfer_batch_to_device(from_store, torch.device("cpu"), 0))
+    expected = frozen.regions(batch)
+    assert found.grid == expected.grid
+    torch.testing.assert_close(found.vectors, expected.vectors, atol=2e-2, rtol=2e-3)
+
+
+def test_precomputed_regions_evaluate_as_images_do(
+    tmp_path: Path, reader: Shapes, frozen: CaptionTraining, store: str
+):
+    by_store, by_image = (
+        evaluate(frozen, tmp_path, make_data(reader, features=f), "test") for f in (store, None)
+    )
+    assert by_store["NLL"] == pytest.approx(by_image["NLL"], abs=1e-2)
+
+
+def test_precomputed_regions_train(tmp_path: Path, reader: Shapes, frozen: CaptionTraining, store: str):
+    before = weights(frozen.captioner)
+    make_trainer(tmp_path, max_steps=2).fit(frozen, make_data(reader, features=store))
+    changed = differing(before, weights(frozen.captioner))
+    assert {name.partition(".")[0] for name in changed} == {"decoder"}
+
+
+def test_precomputed_regions_of_another_encoder_are_refused(tmp_path: Path, reader: Shapes, store: str):
+    with pytest.raises(UserError):
+        fit(tmp_path, reader, max_steps=1, data={"features": store}, seed=5)
+
+
+def test_precomputed_regions_cannot_be_fine_tuned(tmp_path: Path, reader: Shapes, store: str):
+    with pytest.raises(UserError, match="fine-tuned"):
+        fit(tmp_path, reader, max_steps=1, data={"features": store}, encoder_learning_rate=1e-3)
 
 
 # -- precision -------------------------------------------------------------------------------------------------

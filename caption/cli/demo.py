@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from caption.cli.outputs import make_folder
+
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.evaluation import Evaluation
 
@@ -52,6 +54,7 @@ def main(args: list[str]) -> int:
     parser.add_argument("--attention", choices=("soft", "hard"), default="soft", help="default soft")
     options = parser.parse_args(args)
     folder = Path(options.out).expanduser()
+    make_folder(folder, "--out")
     soft_folder = folder if options.attention == "soft" else folder / "soft"
     _make_room(folder, options.attention)
     seconds = _train("soft", soft_folder, folder / "shapes", [])

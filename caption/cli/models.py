@@ -36,7 +36,8 @@ def load_model(name: str, device: str = "cpu") -> Captioner:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(f"there is no device {device} here: {reason}") from error
-    if not Path(name).expanduser().exists() and name in installed_models():
+    # A folder of that name, such as the demo's shapes/, is no checkpoint and hides nothing.
+    if not Path(name).expanduser().is_file() and name in installed_models():
         with as_file(files("caption") / "models" / f"{name}.ckpt") as path:
             return checkpoint.load(path, where)
     if not Path(name).expanduser().exists() and Path(name).name == name and "." not in name:

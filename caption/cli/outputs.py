@@ -27,7 +27,7 @@ def output_paths(target: str, inputs: Sequence[str], suffix: str, option: str) -
         if len(inputs) > 1:
             raise UserError(f"{option} {target} is one file for {len(inputs)} photos: name a folder")
         return [output_file(target, option)]
-    _make(path, option)
+    make_folder(path, option)
     # Case is folded, because on some file systems "A.png" and "a.png" are one file.
     taken = set()
     paths = []
@@ -51,11 +51,16 @@ def output_file(target: str, option: str) -> Path:
     path = Path(target).expanduser()
     if path.is_dir():
         raise UserError(f"{option} {target} is a folder: name a file")
-    _make(path.parent, option)
+    make_folder(path.parent, option)
     return path
 
 
-def _make(folder: Path, option: str) -> None:
+def make_folder(folder: Path, option: str) -> None:
+    """Make a folder, unless it is there, and those above it.
+
+    Raises:
+        UserError: it cannot be made; `option` named it.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

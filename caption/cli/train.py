@@ -25,6 +25,7 @@ from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
 from caption import checkpoint
 from caption.cli.complaints import readable
+from caption.cli.outputs import make_folder
 from caption.data.captions import located, read_text
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
@@ -140,7 +141,9 @@ class CaptionCLI(LightningCLI):
             # Beside the best: `save_last` of a monitoring callback writes only when the best improves.
             callbacks.append(ModelCheckpoint(folder, "last", enable_version_counter=False))
         self.trainer_defaults["callbacks"] = callbacks
-        return super().instantiate_trainer(**kwargs)
+        trainer = super().instantiate_trainer(**kwargs)
+        make_folder(folder, "--trainer.default_root_dir")
+        return trainer
 
     def _loggers(self, folder: Path) -> list[Any]:
         tensorboard = TensorBoardLogger(str(folder), name="logs")
