@@ -30,7 +30,7 @@ from caption.data.shapes_reader import Shapes
 from caption.data.vocabulary import Vocabulary
 from caption.decoders import DeepOutput, Gate, LSTMDecoder
 from caption.encoders import SmallCNN
-from caption.errors import CheckpointError, DataError, UserError
+from caption.errors import CheckpointError, UserError
 from caption.objectives import CrossEntropy, Reinforce
 from caption.search import BeamSearch, Greedy
 from caption.training import CaptionTraining
