@@ -441,7 +441,7 @@ def test_precomputed_regions_train(tmp_path: Path, reader: Shapes, frozen: Capti
 
 
 def test_precomputed_regions_of_another_encoder_are_refused(tmp_path: Path, reader: Shapes, store: str):
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="was made with"):
         fit(tmp_path, reader, max_steps=1, data={"features": store}, seed=5)
 
 
