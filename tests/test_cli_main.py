@@ -182,8 +182,9 @@ sys.exit(main.main(["describe"]))
 @pytest.mark.skipif(os.name == "nt", reason="no pipes that break on Windows")
 @pytest.mark.parametrize("lines", [1, 20000], ids=["what waits in the buffer", "more than a buffer holds"])
 def test_a_reader_that_has_seen_enough_is_no_error(lines: int):
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    talking = subprocess.Popen([sys.executable, "-c", TALK, str(lines)], text=True, **pipes)
+    talking = subprocess.Popen([sys.executable, "-c", TALK, str(lines)], text=True, env=buffered, **pipes)
     assert talking.stdin is not None
     assert talking.stdout is not None
     assert talking.stderr is not None

@@ -138,6 +138,9 @@ def test_training_learns(tmp_path: Path, reader: Shapes):
 # -- frozen, thawed, and thawed later --------------------------------------------------------------------------
 
 
+LATE = {"encoder_learning_rate": 1e-3, "encoder_from_epoch": 1}
+
+
 def test_a_frozen_encoder_does_not_change_in_any_way(tmp_path: Path, reader: Shapes):
     modes = Watch(lambda module, *args: {each.training for each in module.captioner.encoder.modules()})
     start = Watch(lambda module: weights(module.captioner), "on_fit_start")
@@ -149,6 +152,15 @@ def test_a_frozen_encoder_does_not_change_in_any_way(tmp_path: Path, reader: Sha
     assert all(parameter.grad is None for parameter in training.captioner.encoder.parameters())
 
 
+@pytest.mark.parametrize(
+    ("options", "learns"), [({}, False), (LATE, False), ({"encoder_learning_rate": 1e-3}, True)]
+)
+def test_what_learns_is_settled_before_processes_divide_the_work(reader: Shapes, options: dict, learns: bool):
+    """DistributedDataParallel would wait in vain for the gradients of what is frozen later."""
+    encoder = make_training(make_data(reader), **options).captioner.encoder
+    assert {parameter.requires_grad for parameter in encoder.parameters()} == {learns}
+
+
 def test_a_fine_tuned_encoder_learns_and_its_statistics_move(tmp_path: Path, reader: Shapes):
     start = Watch(lambda module: weights(module.captioner.encoder), "on_fit_start")
     training = fit(tmp_path, reader, start, max_steps=2, encoder_learning_rate=1e-3)
@@ -156,9 +168,6 @@ def test_a_fine_tuned_encoder_learns_and_its_statistics_move(tmp_path: Path, rea
     assert {name.rpartition(".")[2] for name in changed} == {
         *("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     }
-
-
-LATE = {"encoder_learning_rate": 1e-3, "encoder_from_epoch": 1}
 
 
 def test_fine_tuning_starts_with_its_epoch(tmp_path: Path, reader: Shapes):
@@ -263,13 +272,13 @@ def test_other_shapes_are_no_start(tmp_path: Path, reader: Shapes, soft: Path):
         fit(tmp_path, reader, warm_start=str(soft), encoder=SmallCNN((4, 4, 6)))
 
 
-def test_resuming_does_not_start_again_from_the_other_model(tmp_path: Path, reader: Shapes, soft: Path):
+def test_resuming_does_not_start_again_from_the_other_model(tmp_path: Path, reader: Shapes):
     data = make_data(reader)
     trainer = make_trainer(tmp_path)
     trainer.fit(make_training(data), data)
     trainer.save_checkpoint(tmp_path / "one.ckpt")
     start = Watch(lambda module: weights(module.captioner), "on_train_start")
-    training = make_training(data, warm_start=str(soft))
+    training = make_training(data, warm_start=str(tmp_path / "no longer there.ckpt"))
     make_trainer(tmp_path, start, max_epochs=2).fit(training, data, ckpt_path=tmp_path / "one.ckpt")
     assert differing(start.seen[0], weights(checkpoint.load(tmp_path / "one.ckpt"))) == set()
 
@@ -350,6 +359,14 @@ def test_the_last_number_is_that_of_the_last_epoch(tmp_path: Path, reader: Shape
     counted = Watch(lambda module: len(module.evaluation.scores.ids), "on_validation_end")
     fit(tmp_path, reader, counted, max_epochs=2)
     assert counted.seen == [8, 8]
+
+
+def test_the_numbers_of_a_split_are_of_no_other(tmp_path: Path, reader: Shapes, evaluated):
+    data = make_data(reader)
+    for split in ("val", "test"):
+        evaluate(evaluated, tmp_path, data, split)
+        assert set(evaluated.evaluation.scores.ids) == {each.id for each in data.splits[split]}
+        assert f"split:{split}" in evaluated.evaluation.signature
 
 
 def test_every_number_is_logged_with_its_split(tmp_path: Path, reader: Shapes):
@@ -502,6 +519,13 @@ def test_a_checkpoint_of_other_captions_is_not_resumed(tmp_path: Path, reader: S
 TWO = """
 import sys, torch
 from caption.cli.train import run
+from caption.objectives import Reinforce
+
+rewards, update = [], Reinforce._update_baseline
+def remember(self, reward):
+    rewards.append(float(reward))
+    update(self, reward)
+Reinforce._update_baseline = remember
 command = run(sys.argv[2:])
 model, rank = command.model, command.trainer.global_rank
 found = {
@@ -509,6 +533,7 @@ found = {
     "ids": list(model.evaluation.scores.ids),
     "numbers": model.evaluation.numbers,
     "drawn": torch.rand(4),
+    "rewards": rewards,
     "steps": command.trainer.global_step,
 }
 torch.save(found, f"{sys.argv[1]}/{rank}.pt")
@@ -545,7 +570,11 @@ def test_two_processes_train_one_model_and_count_each_image_once(tmp_path: Path,
     assert done.returncode == 0, done.stderr
     one, other = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
     assert differing(one["state"], other["state"]) == set()
-    assert one["state"]["objective.baseline"] < -0.1
+    baseline = 0.0
+    for reward in zip(one["rewards"], other["rewards"], strict=True):
+        baseline = 0.9 * baseline + 0.1 * sum(reward) / 2
+    assert one["rewards"] != other["rewards"]
+    assert float(one["state"]["objective.baseline"]) == pytest.approx(baseline, abs=1e-6)
     assert one["steps"] == other["steps"] == 4  # 40 images, two processes, batches of 8, two epochs
     assert len(one["ids"]) == len(set(one["ids"])) == 7
     assert one["numbers"] == other["numbers"]
