@@ -79,6 +79,7 @@ class CaptionTraining(LightningModule):
         self.warm_start = warm_start
         self.validation_search = validation_search or Greedy()
         self.answers: list[Answer] = []
+        self.restored = False
         self.evaluation: Evaluation | None = None
         """Of the last split that was evaluated."""
         self.seed = torch.initial_seed()
@@ -90,8 +91,9 @@ class CaptionTraining(LightningModule):
 
     # -- weights to start from ------------------------------------------------------------------------------------
 
-    def setup(self, stage: str) -> None:
-        if stage != "fit" or self.trainer.ckpt_path is not None:
+    def _start_weights(self) -> None:
+        """Known only once a checkpoint, if there is one to resume from, has been restored: then it has them all."""
+        if self.restored:
             return
         if self.warm_start is not None:
             self._load_weights(self.warm_start)
@@ -124,6 +126,7 @@ class CaptionTraining(LightningModule):
                 "the encoder cannot be fine-tuned on precomputed regions: leave out data.features, or "
                 "model.encoder_learning_rate"
             )
+        self._start_weights()
         self._check_store()
 
     def on_validation_start(self) -> None:
@@ -261,6 +264,7 @@ class CaptionTraining(LightningModule):
         checkpoint_contents["captioner"] = checkpoint.section(self.captioner)
 
     def on_load_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
+        self.restored = True
         stored = checkpoint_contents.get("captioner", {}).get("vocabulary")
         if stored is not None and stored != self.captioner.vocabulary.to_dict():
             raise CheckpointError(

@@ -17,6 +17,7 @@ from caption.attention import Multinoulli, Softmax
 from caption.cli import demo
 from caption.training import CaptionTraining
 
+pytestmark = pytest.mark.slow  # every test trains a model, or two
 Cli = Callable[..., Ran]
 KEYS = {
     *("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr", "ROUGE-L", "NLL"),

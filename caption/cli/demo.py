@@ -22,7 +22,7 @@ goes on where it was when started again.
 """
 EPILOG = """\
 DIR then holds metrics.json, captions.json, heatmaps/, page.html, the model best.ckpt, its logs, and the dataset.
-Hard attention trains soft attention first and starts from it.
+Hard attention trains soft attention first, in DIR/soft, and starts from it; a soft demo that DIR holds is moved there.
 """
 STATE = "demo.json"
 RUN = (STATE, "best.ckpt", "last.ckpt", "logs")
