@@ -297,6 +297,9 @@ def test_the_weights_that_an_encoder_names_are_loaded_for_a_fresh_run_only(tmp_p
     trainer.fit(training, data)
     assert loaded == [training.captioner.encoder]
     trainer.test(training, data, verbose=False)
+    trainer.save_checkpoint(tmp_path / "one.ckpt")
+    resumed = make_training(data, encoder=Pretrained((4, 4, 8)))
+    make_trainer(tmp_path, max_steps=2).fit(resumed, data, ckpt_path=tmp_path / "one.ckpt")
     assert len(loaded) == 1
 
 
