@@ -70,7 +70,7 @@ class Captioner(nn.Module):
         if refiner is not None:
             refiner.build(region_size)
             region_size = refiner.region_size
-        decoder.build(region_size, len(vocabulary), padding=PAD)
+        decoder.build(region_size, len(vocabulary), padding=PAD, start=START)
 
     @property
     def device(self) -> torch.device:

@@ -31,6 +31,8 @@ class Unrolled(NamedTuple):
     """(N, V) unnormalised log-probabilities of the word at each real step."""
     trace: Trace
     """What the decoder looked at at each real step, tensors (N, ...)."""
+    queries: Tensor
+    """(N, H) without gradient: what each step asked the attention with, h[t-1]; it does not know where step t looks."""
     positions: Tensor
     """(N,) int64: where each real step stands in the flattened (B, K, T)."""
     shape: tuple[int, int, int]
@@ -54,13 +56,17 @@ class Unrolled(NamedTuple):
 class Decoder(Part, nn.Module):
     """Writes captions one word at a time. `forward` and repeated `step` give the same log-probabilities."""
 
-    def build(self, region_size: int, vocabulary_size: int, padding: int) -> None:
+    query_size: int
+    """Length H of the queries with which it attends; known from the start."""
+
+    def build(self, region_size: int, vocabulary_size: int, padding: int, start: int) -> None:
         """Create the weights. Called once.
 
         Args:
             region_size: length D of the region vectors.
             vocabulary_size: number of words V.
             padding: id of the padding word.
+            start: id of the word that is fed first.
         """
         raise NotImplementedError
 

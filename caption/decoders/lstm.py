@@ -55,14 +55,14 @@ class LSTMDecoder(Decoder):
         super().__init__()
         self.attention = attention
         self.embedding_size = embedding_size
-        self.hidden_size = hidden_size
+        self.hidden_size = self.query_size = hidden_size
         self.initial = initial or InitialState()
         self.gate = gate
         self.readout = readout or DeepOutput()
         self.dropout = nn.Dropout(dropout)
         self.forget_bias = forget_bias
 
-    def build(self, region_size: int, vocabulary_size: int, padding: int) -> None:
+    def build(self, region_size: int, vocabulary_size: int, padding: int, start: int) -> None:
         hidden_size = self.hidden_size
         self.attention.build(region_size, hidden_size)
         context_size = self.attention.context_size
@@ -145,8 +145,9 @@ class LSTMDecoder(Decoder):
             b, k = rows[t], columns[t]
             shared = map_record(itemgetter(slice(b)), state.shared)
             carried = map_record(itemgetter((slice(b), slice(k))), state.carried)
+            query = carried.hidden.detach()
             state, context = self._advance(State(shared, carried, None), word_gates[t][:b, :k])
-            taken.append((inputs[t][:b, :k], state.carried.hidden, context, state.trace))
+            taken.append((inputs[t][:b, :k], query, state.carried.hidden, context, state.trace))
         corners = [(slice(rows[t]), slice(columns[t]), t) for t in range(longest)]
         real = torch.cat([running[corner].flatten() for corner in corners]).nonzero().squeeze(-1)
         positions = torch.cat([origins[corner].flatten() for corner in corners])[real]
@@ -154,8 +155,8 @@ class LSTMDecoder(Decoder):
         def pack(*of_steps: Tensor) -> Tensor:
             return torch.cat([tensor.flatten(0, 1) for tensor in of_steps])[real]
 
-        fed, hiddens, contexts, traces = zip(*taken, strict=True)
+        fed, queries, hiddens, contexts, traces = zip(*taken, strict=True)
         logits = self.readout(pack(*fed), pack(*hiddens), pack(*contexts))
         fields = [None if field[0] is None else pack(*field) for field in zip(*traces, strict=True)]
         trace = Trace(*fields)  # type: ignore[arg-type]  # the weights are never None
-        return Unrolled(logits, trace, positions, (images, hypotheses, words.shape[-1]))
+        return Unrolled(logits, trace, pack(*queries), positions, (images, hypotheses, words.shape[-1]))

@@ -169,7 +169,7 @@ def test_the_weights_of_a_step_do_not_know_the_word_it_is_fed():
 
 def fresh(**options: Any) -> LSTMDecoder:
     made = LSTMDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, **options)
-    made.build(3, WORDS, padding=0)
+    made.build(3, WORDS, padding=0, start=1)
     return made
 
 
@@ -212,7 +212,7 @@ def test_dropout_on_words_is_for_the_lstm_and_not_for_the_readout():
     made = LSTMDecoder(
         decoder().attention, embedding_size=5, hidden_size=HIDDEN, dropout=1.0, readout=DeepOutput(dropout=0)
     )
-    made.build(3, WORDS, padding=0)
+    made.build(3, WORDS, padding=0, start=1)
     lstm, read = Inputs(made.gates_from_word), Inputs(made.readout)
     made.train()
     made.double()

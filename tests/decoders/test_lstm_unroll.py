@@ -212,7 +212,7 @@ def test_packing_picks_the_real_steps_and_unpacking_puts_them_back():
 
 
 def test_packing_by_hand():
-    unrolled = Unrolled(torch.zeros(3, 1), None, torch.tensor([4, 0, 1]), (1, 2, 3))
+    unrolled = Unrolled(torch.zeros(3, 1), None, torch.zeros(3, 1), torch.tensor([4, 0, 1]), (1, 2, 3))
     padded = torch.tensor([[[10, 11, 12], [20, 21, 22]]])
     assert unrolled.pack(padded).tolist() == [21, 10, 11]
     assert unrolled.unpack(torch.tensor([1, 2, 3])).tolist() == [[[2, 3, 0], [0, 1, 0]]]
@@ -220,7 +220,7 @@ def test_packing_by_hand():
 
 
 def test_unpacking_lets_gradients_through():
-    unrolled = Unrolled(torch.zeros(2, 1), None, torch.tensor([2, 0]), (1, 1, 3))
+    unrolled = Unrolled(torch.zeros(2, 1), None, torch.zeros(2, 1), torch.tensor([2, 0]), (1, 1, 3))
     packed = torch.tensor([5.0, 7.0], requires_grad=True)
     (unrolled.unpack(packed) * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
     assert packed.grad.tolist() == [3.0, 1.0]

@@ -25,7 +25,7 @@ def decoder(
         hidden_size=HIDDEN,
         **options,
     )
-    made.build(REGION_SIZE, WORDS, padding=PAD)
+    made.build(REGION_SIZE, WORDS, padding=PAD, start=1)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in made.parameters():

@@ -27,7 +27,8 @@ def unrolled(
 
     trace = Trace(pack(weights), None, pack(location), pack(log_prob))
     images, hypotheses, steps = logits.shape[:3]
-    return Unrolled(pack(logits), trace, positions, (images, hypotheses, steps))
+    queries = torch.zeros(len(positions), 1)
+    return Unrolled(pack(logits), trace, queries, positions, (images, hypotheses, steps))
 
 
 def logits_of(probabilities: Sequence[Sequence[Sequence[float]]], words: int = 3) -> tuple[Tensor, Tensor]:

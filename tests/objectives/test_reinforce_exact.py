@@ -33,7 +33,7 @@ def toy() -> LSTMDecoder:
     made = LSTMDecoder(
         attention, 3, 4, InitialState(dropout=0), gate=Gate(), readout=DeepOutput(dropout=0), dropout=0
     )
-    made.build(region_size=2, vocabulary_size=WORDS, padding=0)
+    made.build(region_size=2, vocabulary_size=WORDS, padding=0, start=1)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in made.parameters():
