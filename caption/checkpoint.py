@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from caption.captioner import Captioner
+from caption.checkpoint_formats import FORMAT, upgrade
 from caption.data.images import ImageTransform
 from caption.data.vocabulary import Vocabulary
 from caption.decoders.base import Decoder
@@ -28,7 +29,6 @@ from caption.errors import CheckpointError, UserError
 from caption.parts import make
 from caption.search import Search
 
-FORMAT = 1
 PREFIX = "captioner."
 
 
@@ -51,7 +51,7 @@ def save(captioner: Captioner, path: str | Path) -> None:
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """The contents of a checkpoint, checked to be one of this package's.
+    """The contents of a checkpoint, checked to be one of this package's and brought up to the present format.
 
     Raises:
         CheckpointError: missing, damaged, a pickle, or something else.
@@ -78,11 +78,12 @@ def read(path: str | Path) -> dict[str, Any]:
     found = contents.get("captioner") if isinstance(contents, dict) else None
     if not isinstance(found, dict) or "format" not in found or "state_dict" not in contents:
         raise CheckpointError(f"{path} is a PyTorch file, but no checkpoint of this package")
-    if found["format"] != FORMAT:
+    if found["format"] not in range(1, FORMAT + 1):
         raise CheckpointError(
             f"{path} has checkpoint format {found['format']}, and this release (format {FORMAT}) cannot read it: "
             f"it was written by version {found.get('version')} of this package, use that or a newer one"
         )
+    upgrade(contents)
     return contents
 
 

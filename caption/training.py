@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,25 @@ from caption import torchvision_compat  # noqa: F401  (before pytorch_lightning,
 import torch
 from pytorch_lightning import LightningModule
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
+from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, distributed
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from caption import checkpoint
+from caption.attention.hard import AtTest, Multinoulli, at_test
 from caption.captioner import Captioner, search_spec
+from caption.checkpoint_formats import upgrade
 from caption.data.batches import Batch
 from caption.data.images import ImageTransform
 from caption.data.vocabulary import Vocabulary
 from caption.decoders.base import Decoder, Unrolled
+from caption.diagnostics import StillMaps, diagnose
 from caption.encoders.base import Encoder, Regions
 from caption.encoders.refine import Refiner
 from caption.errors import CheckpointError, UserError
 from caption.evaluation import Answer, Evaluation, gather, summarise, write_evaluation, write_results
-from caption.objectives import CrossEntropy, Objective, word_log_likelihoods
+from caption.objectives import Captions, CrossEntropy, Objective, word_log_likelihoods
 from caption.search import BeamSearch, Greedy, Search
 
 
@@ -51,6 +56,8 @@ class CaptionTraining(LightningModule):
             model for hard attention; None = fresh weights.
         search: for testing and predicting, and the default of the saved model; None = beam search with 5 hypotheses.
         validation_search: None = greedy.
+        at_test: what hard attention reads when validating, testing and predicting; None = what its part says. The model
+            that is saved keeps what its part says.
     """
 
     def __init__(
@@ -68,16 +75,20 @@ class CaptionTraining(LightningModule):
         warm_start: str | None = None,
         search: Search | None = None,
         validation_search: Search | None = None,
+        at_test: AtTest | None = None,
     ) -> None:
         super().__init__()
         self.captioner = Captioner(encoder, decoder, vocabulary, transform, search or BeamSearch(), refiner)
         self.objective = objective or CrossEntropy()
+        self.objective.build(decoder.query_size)
         self.optimizer = optimizer
         self.scheduler = scheduler
         self.encoder_learning_rate = encoder_learning_rate
         self.encoder_from_epoch = encoder_from_epoch
         self.warm_start = warm_start
         self.validation_search = validation_search or Greedy()
+        self.at_test = at_test
+        self.still_maps = StillMaps()
         self.answers: list[Answer] = []
         self.restored = False
         self.evaluation: Evaluation | None = None
@@ -144,9 +155,7 @@ class CaptionTraining(LightningModule):
     def configure_optimizers(self) -> Any:
         encoder = list(self.captioner.encoder.parameters())
         known = set(encoder)
-        groups: list[dict[str, Any]] = [
-            {"params": [p for p in self.captioner.parameters() if p not in known]}
-        ]
+        groups: list[dict[str, Any]] = [{"params": [p for p in self.parameters() if p not in known]}]
         if self.encoder_learning_rate is not None:
             # In the optimizer from the start: a frozen parameter has no gradient, and is left alone.
             groups.append({"params": encoder, "lr": self.encoder_learning_rate})
@@ -177,11 +186,15 @@ class CaptionTraining(LightningModule):
         return self.captioner.encoder(batch.images)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        unrolled = self.captioner(self.regions(batch), batch.inputs, batch.lengths)
-        loss = self.objective(unrolled, batch.targets)
+        memory = self.captioner.project(self.regions(batch))
+        captions = Captions(batch.inputs, batch.targets, batch.lengths)
+        loss = self.objective(self.captioner.decoder, memory, captions)
         size = len(batch.ids)
         self.log("train/loss", loss.value.detach(), prog_bar=True, batch_size=size)
-        self.log_dict({f"train/{name}": value for name, value in loss.logged.items()}, batch_size=size)
+        logged = loss.logged | diagnose(loss.unrolled)
+        self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
+        if (warning := self.still_maps.watch(logged["attention_change"])) is not None:
+            rank_zero_warn(warning)
         return loss.value
 
     def on_after_backward(self) -> None:
@@ -208,11 +221,11 @@ class CaptionTraining(LightningModule):
 
     def _answers(self, batch: Batch, search: Search) -> Iterator[Answer]:
         regions = self.regions(batch)
-        unrolled = self.captioner(regions, batch.inputs, batch.lengths)
+        with nullcontext() if self.at_test is None else at_test(self.captioner, self.at_test):
+            unrolled = self.captioner(regions, batch.inputs, batch.lengths)
+            found = self.captioner.generate(regions, search)
         nll, steps = _per_image(unrolled, batch.targets)
-        captions = self.captioner.captions(
-            self.captioner.generate(regions, search), regions.grid, batch.boxes
-        )
+        captions = self.captioner.captions(found, regions.grid, batch.boxes)
         for image, caption in enumerate(captions):
             yield Answer(batch.ids[image], caption, batch.references[image], nll[image], steps[image])
 
@@ -249,9 +262,9 @@ class CaptionTraining(LightningModule):
             "split": split,
             "search": f"{described['class_path'].rpartition('.')[2]}({options})",
         }
-        at_test = [getattr(part, "at_test", None) for part in self.captioner.decoder.modules()]
-        chosen = [how for how in at_test if how is not None]
-        return protocol | ({"hard": ",".join(chosen)} if chosen else {})
+        hard = [part for part in self.captioner.decoder.modules() if isinstance(part, Multinoulli)]
+        chosen = ",".join(self.at_test or part.at_test for part in hard)
+        return protocol | ({"hard": chosen} if chosen else {})
 
     def _folder(self) -> Path | None:
         """Where result files go: the run's log folder, and only from the first process."""
@@ -265,6 +278,8 @@ class CaptionTraining(LightningModule):
 
     def on_load_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
         self.restored = True
+        if "captioner" in checkpoint_contents:
+            upgrade(checkpoint_contents)
         stored = checkpoint_contents.get("captioner", {}).get("vocabulary")
         if stored is not None and stored != self.captioner.vocabulary.to_dict():
             raise CheckpointError(

@@ -19,6 +19,7 @@ import caption
 from caption import checkpoint
 from caption.attention import Multinoulli
 from caption.captioner import Captioner
+from caption.checkpoint_formats import FORMAT
 from caption.data.images import ImageTransform
 from caption.encoders import LinearRefiner, TorchvisionEncoder
 from caption.errors import CheckpointError
@@ -93,7 +94,7 @@ def test_it_holds_tensors_and_plain_values_alone(path: Path):
 
     assert plain(contents["captioner"])
     assert all(name.startswith("captioner.") for name in contents["state_dict"])
-    assert contents["captioner"]["format"] == checkpoint.FORMAT
+    assert contents["captioner"]["format"] == FORMAT
     assert contents["captioner"]["version"] == checkpoint.package_version()
 
 
@@ -112,7 +113,7 @@ def test_encoder_weights_come_from_the_checkpoint_and_not_from_their_file(tmp_pa
 
 def test_what_training_adds_is_no_obstacle(path: Path, made: Captioner):
     contents = torch.load(path, weights_only=True)
-    contents["state_dict"]["objective.baseline"] = torch.zeros(())
+    contents["state_dict"]["objective.baseline.value"] = torch.zeros(())
     contents |= {"optimizer_states": [{"lr": 0.1}], "epoch": 3, "pytorch-lightning_version": "2.6.6"}
     torch.save(contents, path)
     assert checkpoint.load(path).description() == made.description()

@@ -503,12 +503,12 @@ def test_hard_attention_resumes_with_its_baseline(tmp_path: Path, reader: Shapes
     options: dict[str, Any] = {"alignment": Multinoulli(), "objective": Reinforce()}
     training, trainer = make_training(data, **options), make_trainer(tmp_path)
     trainer.fit(training, data)
-    assert training.objective.baseline < -0.5
+    assert training.objective.baseline.value < -0.5
     trainer.save_checkpoint(tmp_path / "hard.ckpt")
-    start = Watch(lambda module: float(module.objective.baseline), "on_train_start")
+    start = Watch(lambda module: float(module.objective.baseline.value), "on_train_start")
     again = make_training(data, alignment=Multinoulli(), objective=Reinforce())
     make_trainer(tmp_path, start, max_epochs=2).fit(again, data, ckpt_path=tmp_path / "hard.ckpt")
-    assert start.seen == [float(training.objective.baseline)]
+    assert start.seen == [float(training.objective.baseline.value)]
 
 
 def test_a_checkpoint_of_other_captions_is_not_resumed(tmp_path: Path, reader: Shapes, soft: Path):
@@ -522,13 +522,13 @@ def test_a_checkpoint_of_other_captions_is_not_resumed(tmp_path: Path, reader: S
 TWO = """
 import sys, torch
 from caption.cli.train import run
-from caption.objectives import Reinforce
+from caption.objectives import MovingAverage
 
-rewards, update = [], Reinforce._update_baseline
-def remember(self, reward):
-    rewards.append(float(reward))
-    update(self, reward)
-Reinforce._update_baseline = remember
+rewards, learn = [], MovingAverage.learn
+def remember(self, returns):
+    rewards.append(float(returns.totals[returns.unrolled.there().view(returns.totals.shape)].mean()))
+    learn(self, returns)
+MovingAverage.learn = remember
 command = run(sys.argv[2:])
 model, rank = command.model, command.trainer.global_rank
 found = {
@@ -577,7 +577,7 @@ def test_two_processes_train_one_model_and_count_each_image_once(tmp_path: Path,
     for reward in zip(one["rewards"], other["rewards"], strict=True):
         baseline = 0.9 * baseline + 0.1 * sum(reward) / 2
     assert one["rewards"] != other["rewards"]
-    assert float(one["state"]["objective.baseline"]) == pytest.approx(baseline, abs=1e-6)
+    assert float(one["state"]["objective.baseline.value"]) == pytest.approx(baseline, abs=1e-6)
     assert one["steps"] == other["steps"] == 4  # 40 images, two processes, batches of 8, two epochs
     assert len(one["ids"]) == len(set(one["ids"])) == 7
     assert one["numbers"] == other["numbers"]
@@ -601,5 +601,5 @@ def test_the_model_is_the_captioner_and_training_holds_nothing_else_that_learns(
     assert isinstance(training, LightningModule)
     assert {name.partition(".")[0] for name, _ in training.named_parameters()} == {"captioner"}
     assert {name for name in training.state_dict() if not name.startswith("captioner.")} == {
-        "objective.baseline"
+        "objective.baseline.value"
     }

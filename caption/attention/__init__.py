@@ -2,7 +2,7 @@
 
 from caption.attention.additive import AdditiveScore
 from caption.attention.base import Attention, Look, Memory
-from caption.attention.hard import Multinoulli
+from caption.attention.hard import GumbelSoftmax, Multinoulli, at_test
 from caption.attention.scored import Aligned, Alignment, Score, ScoredAttention
 from caption.attention.soft import Softmax
 
@@ -11,10 +11,12 @@ __all__ = [
     "Aligned",
     "Alignment",
     "Attention",
+    "GumbelSoftmax",
     "Look",
     "Memory",
     "Multinoulli",
     "Score",
     "ScoredAttention",
     "Softmax",
+    "at_test",
 ]

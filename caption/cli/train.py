@@ -92,12 +92,15 @@ class CaptionCLI(LightningCLI):
         """What the verb's command line or configuration says."""
         return self.config[self.config["subcommand"]].get(name)
 
-    def _stored(self) -> dict[str, Any] | None:
-        """What the checkpoint given with --ckpt_path says of its model, if one is given."""
+    def _checkpoint(self) -> dict[str, Any] | None:
+        """The contents of the checkpoint given with --ckpt_path, if one is given."""
         path = self._option("ckpt_path")
-        if path in (None, "best", "last", "hpc", "registry"):
-            return None
-        return checkpoint.read(path)["captioner"]
+        return None if path in (None, "best", "last", "hpc", "registry") else checkpoint.read(path)
+
+    def _stored(self) -> dict[str, Any] | None:
+        """What that checkpoint says of its model."""
+        contents = self._checkpoint()
+        return None if contents is None else contents["captioner"]
 
     def _vocabulary(self, data: CaptionData) -> Vocabulary:
         """A checkpoint's words are its own, whatever data it meets."""
@@ -117,9 +120,11 @@ class CaptionCLI(LightningCLI):
             raise UserError(
                 f"caption {self.config['subcommand']} needs a trained model: name it with --ckpt_path FILE"
             )
-        # Lightning would load the file first, with an error message for programmers.
-        self._stored()
-        super()._parse_ckpt_path()
+        # As Lightning does it, but of any format that we read, and with an error message for users.
+        contents = self._checkpoint()
+        if contents is not None and contents.get("hyper_parameters"):
+            stored = {self.config["subcommand"]: {"model": contents["hyper_parameters"]}}
+            self.config = self.parser.parse_object(stored, self.config)
 
     def instantiate_classes(self) -> None:
         try:

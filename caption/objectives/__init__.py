@@ -1,15 +1,32 @@
 """Objectives: what training minimises."""
 
-from caption.objectives.base import Loss, Objective, word_log_likelihoods
+from caption.objectives.base import Captions, Loss, Objective, word_log_likelihoods
+from caption.objectives.baselines import (
+    Baseline,
+    Critic,
+    LeaveOneOut,
+    MovingAverage,
+    NoBaseline,
+    Returns,
+    SelfCritical,
+)
 from caption.objectives.regularizers import doubly_stochastic, entropy
 from caption.objectives.reinforce import Reinforce
 from caption.objectives.soft import CrossEntropy
 
 __all__ = [
+    "Baseline",
+    "Captions",
+    "Critic",
     "CrossEntropy",
+    "LeaveOneOut",
     "Loss",
+    "MovingAverage",
+    "NoBaseline",
     "Objective",
     "Reinforce",
+    "Returns",
+    "SelfCritical",
     "doubly_stochastic",
     "entropy",
     "word_log_likelihoods",

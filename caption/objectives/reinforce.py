@@ -8,103 +8,163 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
-from caption.decoders.base import Unrolled
-from caption.objectives.base import Loss, Objective, word_log_likelihoods
-from caption.objectives.regularizers import doubly_stochastic, entropy
+from caption.attention.hard import at_test
+from caption.decoders.base import Decoder, Unrolled
+from caption.errors import UserError
+from caption.objectives.base import Captions, Loss, Objective, word_log_likelihoods
+from caption.objectives.baselines import Baseline, MovingAverage, Returns
+from caption.objectives.regularizers import Reduction, doubly_stochastic, entropy
 from caption.parts import check_choice
+from caption.records import Record
 
 
 class Reinforce(Objective):
-    """Minimises minus the bound L_s (eq. 10) with a moving-average baseline and an entropy bonus.
+    """Minimises minus the bound L_s (eq. 10), by sampling, with a baseline and an entropy bonus.
 
     The gradient of `value` is the estimator above; its number is not a loss to watch: watch the NLL. All terms are
-    summed over a caption's words and averaged over captions. Steps that used the expectation sampled nothing and
-    give no score-function term.
+    summed over a caption's words and averaged over captions and their samples. Steps that used the expectation sampled
+    nothing and give no score-function term.
 
     The reward is log p(y|s̃,a). With credit "caption", every sampled location of a caption is credited with all of
-    it, as in the paper; with "future" only with the words it could influence, from its own on, and with the same
-    share of the baseline, which lowers the variance and leaves the expectation as it is.
+    it, as in the paper; with "future" only with the words it could influence, from its own on, which lowers the
+    variance and leaves the expectation as it is. Credit and baseline carry no gradient.
 
     Args:
-        reward_weight: λ_r; the authors' code has 0.1.
+        baseline: b; None = the paper's `MovingAverage()`.
+        samples: how often each caption is sampled.
+        reward_weight: λ_r; 1 makes the estimator unbiased, the authors' code has 0.1.
         entropy_weight: λ_e; the authors' code has 0.002.
-        baseline_decay: b ← decay · b + (1 − decay) · mean reward of the batch, after the batch has used b.
         reward: log p(y|s̃,a) divided by the caption's number of words, as in the authors' code ("mean"), or not
             ("sum"), as in the paper's equation.
         credit: "caption" or "future".
         doubly_stochastic: λ of eq. 14's second term, which the authors' code also offers for hard attention.
+        regions: that term is the "sum" over regions as in eq. 14, or their "mean".
+        captions: the terms beside log p(y|s̃,a) are the "mean" over captions as above, or their "sum" as in the authors'
+            code, where their weight grows with the batch.
     """
-
-    baseline: Tensor
 
     def __init__(
         self,
+        baseline: Baseline | None = None,
+        samples: int = 1,
         reward_weight: float = 0.1,
         entropy_weight: float = 0.002,
-        baseline_decay: float = 0.9,
         reward: Literal["mean", "sum"] = "mean",
         credit: Literal["caption", "future"] = "caption",
         doubly_stochastic: float = 0.0,
+        regions: Reduction = "sum",
+        captions: Reduction = "mean",
     ) -> None:
         super().__init__()
         check_choice("reward", reward, ("mean", "sum"))
         check_choice("credit", credit, ("caption", "future"))
+        check_choice("regions", regions, ("sum", "mean"))
+        check_choice("captions", captions, ("sum", "mean"))
+        self.baseline = MovingAverage() if baseline is None else baseline
+        if samples < self.baseline.least_samples:
+            raise ValueError(
+                f"{type(self.baseline).__name__} needs {self.baseline.least_samples} samples or more, not {samples}"
+            )
+        self.samples = samples
         self.reward_weight = reward_weight
         self.entropy_weight = entropy_weight
-        self.baseline_decay = baseline_decay
         self.reward = reward
         self.credit = credit
         self.doubly_stochastic = doubly_stochastic
-        self.register_buffer("baseline", torch.zeros(()))
+        self.regions = regions
+        self.captions = captions
 
-    def forward(self, unrolled: Unrolled, targets: Tensor) -> Loss:
+    def build(self, query_size: int) -> None:
+        self.baseline.build(query_size)
+
+    def forward(self, decoder: Decoder, memory: Record, captions: Captions) -> Loss:
+        samples = captions.repeated(self.samples)
+        unrolled = decoder(memory, samples.words, samples.lengths)
         trace = unrolled.trace
         if trace.log_prob is None:
-            raise ValueError(
-                "this objective trains attention that samples; soft attention takes CrossEntropy"
+            raise UserError(
+                "the score-function estimator trains attention that samples, such as caption.attention.Multinoulli: "
+                "soft attention and GumbelSoftmax take the objective caption.objectives.CrossEntropy"
             )
         there = unrolled.there()
-        captions = there.sum()
-        log_likelihoods = word_log_likelihoods(unrolled, targets)
-        advantage, reward = self._advantage(unrolled, log_likelihoods.detach())
-        score_function = (unrolled.pack(advantage) * trace.log_prob.float()).sum()
-        bonus = entropy(trace.weights).sum()
-        gain = log_likelihoods.sum() + self.reward_weight * score_function + self.entropy_weight * bonus
-        value = -gain / captions
-        sampled = trace.location.ge(0) if trace.location is not None else torch.zeros_like(trace.log_prob)
+        log_likelihoods = word_log_likelihoods(unrolled, samples.targets)
+        returns = self._returns(unrolled, log_likelihoods.detach(), decoder, memory, captions)
+        baseline = self.baseline(returns)
+        advantage = unrolled.pack((returns.credited - baseline).flatten(1, 2))
+        score_function = (advantage * trace.log_prob).sum()
+        terms = self.reward_weight * score_function + self.entropy_weight * entropy(trace.weights).sum()
         logged = {
             "NLL": -log_likelihoods.mean().detach(),
-            "baseline": self.baseline.clone(),
-            "advantage": (unrolled.pack(advantage)).mean(),
-            "sampled": sampled.float().mean(),
+            "baseline": unrolled.pack(baseline.expand_as(returns.credited).flatten(1, 2)).mean(),
+            "advantage": advantage.mean(),
+            "advantage_variance": advantage.var(correction=0),
         }
+        if trace.location is not None:
+            logged["sampled"] = trace.location.ge(0).float().mean()
         if self.doubly_stochastic:
-            penalty = (doubly_stochastic(unrolled) * there).sum() / captions
-            logged["doubly_stochastic"] = penalty.detach()
-            value = value + self.doubly_stochastic * penalty
-        if self.training:
-            self._update_baseline(reward[there].mean())
-        return Loss(value, logged)
+            penalty = (doubly_stochastic(unrolled, self.regions) * there).sum()
+            logged["doubly_stochastic"] = (penalty / there.sum()).detach()
+            terms = terms - self.doubly_stochastic * penalty
+        # `there` counts samples, so a sum over captions is still a mean over the samples of each.
+        of_terms = there.sum() if self.captions == "mean" else self.samples
+        value = -log_likelihoods.sum() / there.sum() - terms / of_terms
+        own_loss = self.baseline.learn(returns) if self.training else None
+        if own_loss is not None:
+            logged["baseline_loss"] = own_loss.detach()
+            value = value + own_loss
+        return Loss(value, logged, unrolled)
 
-    def _advantage(self, unrolled: Unrolled, log_likelihoods: Tensor) -> tuple[Tensor, Tensor]:
-        """Reward minus baseline for each step (B, K, T), and the reward of each caption (B, K). No gradient."""
-        words = unrolled.unpack(log_likelihoods)
-        lengths = unrolled.unpack(torch.ones_like(log_likelihoods)).sum(-1, keepdim=True)
-        if self.reward == "mean":
-            words = words / lengths.clamp_min(1)
-        total = words.sum(-1, keepdim=True)
+    def _returns(
+        self,
+        unrolled: Unrolled,
+        log_likelihoods: Tensor,
+        decoder: Decoder,
+        memory: Record,
+        captions: Captions,
+    ) -> Returns:
+        def greedy() -> Tensor:
+            was_training = decoder.training
+            decoder.eval()
+            try:
+                with torch.no_grad(), at_test(decoder, "argmax"):
+                    best = decoder(memory, captions.words, captions.lengths)
+            finally:
+                decoder.train(was_training)
+            return self._credited(best.unpack(word_log_likelihoods(best, captions.targets)), captions.lengths)
+
+        words = unrolled.unpack(log_likelihoods)  # (B, K·S, T)
+        lengths = unrolled.unpack(torch.ones_like(log_likelihoods)).sum(-1)
+        apart = (captions.words.shape[1], self.samples)
+        credited = self._credited(words, lengths)
+        whole = Returns(
+            credited,
+            self._rewards(words, lengths).sum(-1),
+            self._share(words, lengths),
+            unrolled,
+            greedy,
+        )
+        return whole._replace(
+            credited=credited.unflatten(1, apart),
+            totals=whole.totals.unflatten(1, apart),
+            share=whole.share.unflatten(1, apart),
+        )
+
+    def _rewards(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """Log-likelihoods (B, K, T), 0 where there is no step -> each word's part of the reward."""
+        return words if self.reward == "sum" else words / lengths.clamp_min(1)[..., None]
+
+    def _credited(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """(B, K, T): what the location of each step is credited with."""
+        rewards = self._rewards(words, lengths)
         if self.credit == "caption":
-            return (total - self.baseline).expand_as(words), total.squeeze(-1)
-        to_come = words.flip(-1).cumsum(-1).flip(-1)
-        steps = torch.arange(words.shape[-1], device=words.device)
-        share = (lengths - steps).clamp_min(0) / lengths.clamp_min(1)
-        return to_come - share * self.baseline, total.squeeze(-1)
+            return rewards.sum(-1, keepdim=True).expand_as(rewards)
+        return rewards.flip(-1).cumsum(-1).flip(-1)
 
-    def _update_baseline(self, reward: Tensor) -> None:
-        """After use, so that no reward is compared with itself; the same on all processes."""
-        if distributed.is_available() and distributed.is_initialized():
-            distributed.all_reduce(reward)
-            reward = reward / distributed.get_world_size()
-        self.baseline.mul_(self.baseline_decay).add_((1 - self.baseline_decay) * reward)
+    def _share(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """(B, K, T): the part of a caption's words that the credit of each step covers."""
+        if self.credit == "caption":
+            return torch.ones_like(words)
+        steps = torch.arange(words.shape[-1], device=words.device)
+        return (lengths[..., None] - steps).clamp_min(0) / lengths.clamp_min(1)[..., None]

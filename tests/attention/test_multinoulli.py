@@ -10,7 +10,8 @@ import torch
 from given_scores import GivenScores
 from torch import Tensor
 
-from caption.attention import Look, Memory, Multinoulli, ScoredAttention
+from caption.attention import Look, Memory, Multinoulli, ScoredAttention, at_test
+from caption.objectives.exact import Following
 
 PROBABILITIES = torch.tensor([0.5, 0.3, 0.15, 0.05])
 REGIONS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0], [-1.0, 2.0]])
@@ -169,6 +170,19 @@ def test_what_is_certain_takes_no_random_numbers(at_test: str):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_another_choice_for_a_while():
+    attention = hard(training=False)
+    with pytest.raises(RuntimeError), at_test(attention, "argmax"):
+        assert look(attention, many(3)).location.tolist() == [[0, 0, 0]]
+        raise RuntimeError
+    assert (look(attention, many(3)).location == -1).all()
+    with (
+        pytest.raises(ValueError, match="'expectation', 'argmax', 'sample', not 'guess'"),
+        at_test(attention, "guess"),
+    ):
+        pass
+
+
 # -- gradients ---------------------------------------------------------------------------------------------
 
 
@@ -209,7 +223,7 @@ def test_masks_and_underflow_leave_no_nan(expectation: float):
 def test_a_region_of_vanishing_weight_has_a_finite_log_prob():
     # exp(−200) is 0 in single precision, its logarithm would be −inf.
     attention = hard(expectation=0)
-    attention.alignment._choose = lambda weights: torch.ones(weights.shape[:-1], dtype=torch.long)
+    attention.alignment = Following(torch.tensor([[1]]))
     scores = torch.tensor([[[0.0, -200.0, -1.0, -1.0]]], requires_grad=True)
     found = look(attention, scores)
     assert found.weights[0, 0, 1] == 0

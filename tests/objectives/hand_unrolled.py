@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from caption.decoders import Trace, Unrolled
+from caption.objectives import Captions, Loss, Objective
 
 
 def unrolled(
@@ -42,3 +43,13 @@ def logits_of(probabilities: Sequence[Sequence[Sequence[float]]], words: int = 3
 def uniform(lengths: Tensor, steps: int, regions: int = 2) -> Tensor:
     """Weights (B, K, T, L), all equal."""
     return torch.full((*lengths.shape, steps, regions), 1 / regions)
+
+
+def loss_of(objective: Objective, given: Unrolled, targets: Tensor) -> Loss:
+    """What the objective makes of an unroll, however the decoder came to it."""
+    lengths = given.unpack(torch.ones_like(given.positions)).sum(-1)
+
+    def decoder(memory: None, words: Tensor, lengths: Tensor) -> Unrolled:
+        return given
+
+    return objective(decoder, None, Captions(targets, targets, lengths))

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from hand_unrolled import logits_of, uniform, unrolled
+from hand_unrolled import logits_of, loss_of, uniform, unrolled
 from torch import Tensor
 
-from caption.objectives import CrossEntropy, Loss, Reinforce
+from caption.errors import UserError
+from caption.objectives import CrossEntropy, Loss, MovingAverage, Reinforce
 
 LN2 = math.log(2)
 # Two captions of one image and one of another: log p of their words in units of −ln 2.
@@ -26,14 +27,16 @@ REAL = torch.arange(3) < LENGTHS[..., None]
 SAMPLED = torch.zeros(2, 2, 3, dtype=torch.long)
 
 
-def objective(baseline: float = 0.0, **options: Any) -> Reinforce:
-    made = Reinforce(**{"reward_weight": 1.0, "entropy_weight": 0.0, **options})
-    made.baseline.fill_(baseline)
+def objective(baseline: float = 0.0, decay: float = 0.9, **options: Any) -> Reinforce:
+    options = {"reward_weight": 1.0, "entropy_weight": 0.0, **options}
+    made = Reinforce(MovingAverage(decay), **options)
+    made.baseline.value.fill_(baseline)
     return made
 
 
 def apply(made: Reinforce, log_prob: Tensor | None = None, weights: Tensor | None = None) -> Loss:
-    return made(
+    return loss_of(
+        made,
         unrolled(
             LOGITS,
             LENGTHS,
@@ -97,9 +100,9 @@ def test_the_reward_is_detached(how: str, reward: str):
     weights = uniform(LENGTHS, 3)
     log_prob = torch.full((2, 2, 3), -LN2)
     made = objective(-1.3, credit=how, reward=reward)
-    made(unrolled(logits, LENGTHS, weights, SAMPLED, log_prob), TARGETS).value.backward()
+    loss_of(made, unrolled(logits, LENGTHS, weights, SAMPLED, log_prob), TARGETS).value.backward()
     found, logits.grad = logits.grad, None
-    CrossEntropy(doubly_stochastic=0.0)(unrolled(logits, LENGTHS, weights), TARGETS).value.backward()
+    loss_of(CrossEntropy(doubly_stochastic=0.0), unrolled(logits, LENGTHS, weights), TARGETS).value.backward()
     torch.testing.assert_close(found, logits.grad)
 
 
@@ -143,8 +146,8 @@ def test_the_authors_rule_on_the_scores():
     log_prob = torch.where(location >= 0, drawn, 0.0)
     mean_nll_so_far = 1.3
     made = Reinforce()  # the defaults
-    made.baseline.fill_(-mean_nll_so_far)
-    made(unrolled(LOGITS, LENGTHS, log_weights.exp(), location, log_prob), TARGETS).value.backward()
+    made.baseline.value.fill_(-mean_nll_so_far)
+    loss_of(made, unrolled(LOGITS, LENGTHS, log_weights.exp(), location, log_prob), TARGETS).value.backward()
 
     a = log_weights.detach().exp()
     s = torch.nn.functional.one_hot(location.clamp_min(0), 4)
@@ -163,26 +166,26 @@ def test_the_baseline_is_used_before_it_is_updated():
     first = credit(made)
     torch.testing.assert_close(first, (MEANS[..., None] + 2.0) * REAL)
     mean_reward = (1.5 + 3 + 2) / 3 * -LN2  # over the captions that are there
-    assert made.baseline.item() == pytest.approx(0.9 * -2.0 + 0.1 * mean_reward, rel=1e-5)
-    updated = made.baseline.item()
+    assert made.baseline.value.item() == pytest.approx(0.9 * -2.0 + 0.1 * mean_reward, rel=1e-5)
+    updated = made.baseline.value.item()
     torch.testing.assert_close(credit(made), (MEANS[..., None] - updated) * REAL)
 
 
 @pytest.mark.parametrize(("reward", "mean"), [("sum", -4 * LN2), ("mean", -6.5 / 3 * LN2)])
 @pytest.mark.parametrize("how", ["caption", "future"])
 def test_the_baseline_is_a_moving_average_of_the_captions_rewards(how: str, reward: str, mean: float):
-    made = objective(reward=reward, credit=how, baseline_decay=0.6)
-    assert made.baseline.item() == 0
+    made = objective(reward=reward, credit=how, decay=0.6)
+    assert made.baseline.value.item() == 0
     apply(made)
-    assert made.baseline.item() == pytest.approx(0.4 * mean, rel=1e-5)
+    assert made.baseline.value.item() == pytest.approx(0.4 * mean, rel=1e-5)
     apply(made)
-    assert made.baseline.item() == pytest.approx(0.6 * 0.4 * mean + 0.4 * mean, rel=1e-5)
+    assert made.baseline.value.item() == pytest.approx(0.6 * 0.4 * mean + 0.4 * mean, rel=1e-5)
 
 
 def test_the_baseline_stands_still_outside_training():
     made = objective(baseline=-2.0).eval()
     apply(made)
-    assert made.baseline.item() == -2.0
+    assert made.baseline.value.item() == -2.0
 
 
 def test_the_baseline_carries_no_graph():
@@ -190,9 +193,9 @@ def test_the_baseline_carries_no_graph():
     logits = LOGITS.clone().requires_grad_()
     log_prob = torch.full((2, 2, 3), -LN2, requires_grad=True)
     for _ in range(2):  # a second backward pass would fail on a graph kept in the baseline
-        loss = made(unrolled(logits, LENGTHS, uniform(LENGTHS, 3), SAMPLED, log_prob), TARGETS)
+        loss = loss_of(made, unrolled(logits, LENGTHS, uniform(LENGTHS, 3), SAMPLED, log_prob), TARGETS)
         loss.value.backward()
-        assert not made.baseline.requires_grad
+        assert not made.baseline.value.requires_grad
         assert not any(value.requires_grad for value in loss.logged.values())
 
 
@@ -200,7 +203,7 @@ def test_the_baseline_is_saved_with_the_objective():
     made = objective(baseline=-2.0)
     again = objective()
     again.load_state_dict(made.state_dict())
-    assert again.baseline.item() == -2.0
+    assert again.baseline.value.item() == -2.0
 
 
 def test_the_baseline_is_the_same_on_all_processes(monkeypatch: pytest.MonkeyPatch):
@@ -214,7 +217,7 @@ def test_the_baseline_is_the_same_on_all_processes(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(distributed, "all_reduce", all_reduce)
     made = objective(reward="sum")
     apply(made)
-    assert made.baseline.item() == pytest.approx(0.1 * (-4 * LN2 - 10.0) / 2, rel=1e-5)
+    assert made.baseline.value.item() == pytest.approx(0.1 * (-4 * LN2 - 10.0) / 2, rel=1e-5)
 
 
 # -- what is not there -------------------------------------------------------------------------------------
@@ -227,23 +230,23 @@ def test_an_absent_caption_and_padding_do_not_count():
     loss = apply(given, log_prob, weights)
     there = LENGTHS > 0
     one_each = [padded[there][:, None] for padded in (LOGITS, LENGTHS, weights, SAMPLED, log_prob, TARGETS)]
-    same = tight(unrolled(*one_each[:-1]), one_each[-1])
+    same = loss_of(tight, unrolled(*one_each[:-1]), one_each[-1])
     torch.testing.assert_close(loss.value, same.value)
-    torch.testing.assert_close(given.baseline, tight.baseline)
+    torch.testing.assert_close(given.baseline.value, tight.baseline.value)
     for name, value in loss.logged.items():
         torch.testing.assert_close(value, same.logged[name])
 
 
 def test_soft_attention_is_refused():
-    with pytest.raises(ValueError, match="CrossEntropy"):
-        Reinforce()(unrolled(LOGITS, LENGTHS, uniform(LENGTHS, 3)), TARGETS)
+    with pytest.raises(UserError, match="CrossEntropy"):
+        loss_of(Reinforce(), unrolled(LOGITS, LENGTHS, uniform(LENGTHS, 3)), TARGETS)
 
 
 def test_the_doubly_stochastic_term_is_that_of_eq_14():
     weights = torch.randn(2, 2, 3, 5).softmax(-1)
     with_term, without = (apply(objective(doubly_stochastic=d), weights=weights).value for d in (0.5, 0.0))
     soft = [
-        CrossEntropy(doubly_stochastic=d)(unrolled(LOGITS, LENGTHS, weights), TARGETS).value
+        loss_of(CrossEntropy(doubly_stochastic=d), unrolled(LOGITS, LENGTHS, weights), TARGETS).value
         for d in (0.5, 0.0)
     ]
     torch.testing.assert_close(with_term - without, soft[0] - soft[1])
@@ -252,7 +255,7 @@ def test_the_doubly_stochastic_term_is_that_of_eq_14():
 def test_the_share_of_sampled_steps_is_logged():
     location = SAMPLED.clone()
     location[1, 0] = -1
-    loss = Reinforce()(
-        unrolled(LOGITS, LENGTHS, uniform(LENGTHS, 3), location, torch.zeros(2, 2, 3)), TARGETS
+    loss = loss_of(
+        Reinforce(), unrolled(LOGITS, LENGTHS, uniform(LENGTHS, 3), location, torch.zeros(2, 2, 3)), TARGETS
     )
     assert loss.logged["sampled"].item() == pytest.approx(3 / 6)

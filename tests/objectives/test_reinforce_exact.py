@@ -1,123 +1,177 @@
-"""The estimator's expectation is the gradient of the bound L_s, by enumerating every path of locations."""
+"""Every estimator that is called unbiased has the gradient of the bound L_s as its expectation over all paths."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from toy import REGIONS, gradient, problem, toy
 
-from caption.attention import AdditiveScore, Multinoulli, ScoredAttention
-from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder, Unrolled
-from caption.objectives import Reinforce
+from caption.decoders import Unrolled
+from caption.objectives import (
+    Baseline,
+    Captions,
+    Critic,
+    LeaveOneOut,
+    MovingAverage,
+    NoBaseline,
+    Reinforce,
+    Returns,
+    SelfCritical,
+    word_log_likelihoods,
+)
+from caption.objectives.exact import every_path, following
 
-REGIONS, WORDS = 3, 5
+
+def moving_average() -> MovingAverage:
+    made = MovingAverage()
+    made.value.fill_(-7.5)
+    return made
 
 
-class Replayed(Multinoulli):
-    """Looks where it is told: `path` holds the locations (B, K) of each step, B and K as large as they come."""
-
-    path: list[Tensor]
-
-    def _choose(self, weights: Tensor) -> Tensor:
-        images, captions, _ = weights.shape
-        return self.path.pop(0)[:images, :captions]
-
-
-def toy() -> LSTMDecoder:
-    alignment = Replayed(expectation=0.0)
-    attention = ScoredAttention(AdditiveScore(4), alignment)
-    made = LSTMDecoder(
-        attention, 3, 4, InitialState(dropout=0), gate=Gate(), readout=DeepOutput(dropout=0), dropout=0
-    )
-    made.build(region_size=2, vocabulary_size=WORDS, padding=0, start=1)
-    generator = torch.Generator().manual_seed(5)
+def critic() -> Critic:
+    made = Critic(3)
+    made.build(4)
     with torch.no_grad():
         for parameter in made.parameters():
-            parameter.copy_(1.5 * torch.randn(parameter.shape, generator=generator))
-    return made.double().train()
+            parameter.copy_(2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    return made.double()
 
 
-def paths(lengths: Tensor) -> Iterator[list[Tensor]]:
-    """Every combination of locations at the real steps of captions in order of falling length."""
-    images, captions = lengths.shape
-    steps = int(lengths.max())
-    cells = [
-        (t, b, k) for t in range(steps) for b in range(images) for k in range(captions) if t < lengths[b, k]
-    ]
-    for locations in itertools.product(range(REGIONS), repeat=len(cells)):
-        path = torch.zeros(steps, images, captions, dtype=torch.long)
-        for cell, location in zip(cells, locations, strict=True):
-            path[cell] = location
-        yield list(path)
+BASELINES: list[Callable[[], Baseline]] = [NoBaseline, moving_average, LeaveOneOut, critic, SelfCritical]
 
 
-def gradient(value: Tensor, made: LSTMDecoder) -> Tensor:
-    """Of all parameters, as one vector; 0 where there is none."""
-    parameters = list(made.parameters())
-    found = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True)
-    return torch.cat([part.flatten() for part in found])
+def unbiased(baseline: Baseline, kind: type[Reinforce] = Reinforce, **options: Any) -> Reinforce:
+    """With the weights that make it so; its baseline stands still."""
+    return kind(baseline, **{"reward_weight": 1.0, "entropy_weight": 0.0, "reward": "sum", **options}).eval()
 
 
-def walk(made: LSTMDecoder, lengths: Tensor) -> Iterator[tuple[Tensor, Unrolled, Tensor]]:
-    """Each path: its log-probability, what the decoder made of it, and the target words (B, K, T)."""
-    generator = torch.Generator().manual_seed(6)
-    regions = torch.randn(len(lengths), REGIONS, 2, generator=generator, dtype=torch.float64)
-    words, targets = torch.randint(1, WORDS, (2, *lengths.shape, int(lengths.max())), generator=generator)
-    for path in paths(lengths):
-        made.attention.alignment.path = path
-        unrolled = made(made.project(regions), words, lengths)
-        assert unrolled.trace.log_prob is not None
-        yield unrolled.trace.log_prob.sum(), unrolled, targets
-
-
-def exact_and_expected(lengths: Tensor, objectives: list[Reinforce]) -> tuple[Tensor, list[Tensor]]:
-    """The gradient of −L_s, and the expectation of each objective's gradient over all paths."""
+def exact(lengths: list[list[int]]) -> Tensor:
+    """∂(−L_s), averaged over captions."""
     made = toy()
-    captions = int((lengths > 0).sum())
-    bound, total = torch.zeros((), dtype=torch.float64), 0.0
-    expected = [torch.zeros((), dtype=torch.float64) for _ in objectives]
-    for log_prob, unrolled, targets in walk(made, lengths):
-        chosen = unrolled.logits.log_softmax(-1).gather(1, unrolled.pack(targets)[:, None])
-        bound = bound + log_prob.exp() * chosen.sum() / captions
-        weight = log_prob.exp().item()
-        total += weight
-        # The gradient of the weighted sum is the weighted sum of the gradients.
-        expected = [
-            e + weight * o(unrolled, targets).value for e, o in zip(expected, objectives, strict=True)
-        ]
-    assert total == pytest.approx(1.0)  # really all paths
-    return gradient(-bound, made), [gradient(value, made) for value in expected]
+    total = torch.tensor(0.0)
+    captions = [(b, k) for b, row in enumerate(lengths) for k, length in enumerate(row) if length]
+    memory, all_captions = problem(made, lengths)
+    for b, k in captions:
+        one_image = type(memory)(*(None if part is None else part[b : b + 1] for part in memory))
+        one = Captions(*(part[b : b + 1, k : k + 1] for part in all_captions))
+        total = total - every_path(made, one_image, one).bound / len(captions)
+    return gradient(total, made)
 
 
-def make(baseline: float, **options: Any) -> Reinforce:
-    objective = Reinforce(reward_weight=1.0, entropy_weight=0.0, reward="sum", **options).eval()
-    objective.baseline.fill_(baseline)
-    return objective
+def expected(objective: Reinforce, lengths: list[list[int]]) -> Tensor:
+    """The expectation of the objective's gradient over the paths of all samples of all captions."""
+    made = toy()
+    memory, captions = problem(made, lengths)
+    shape = (len(lengths), len(lengths[0]) * objective.samples)
+    longest = int(captions.lengths.max())
+    total, mean = 0.0, torch.zeros((), dtype=torch.float64)
+    for numbers in itertools.product(range(REGIONS**longest), repeat=shape[0] * shape[1]):
+        with following(made, torch.tensor(numbers).view(shape)):
+            loss = objective(made, memory, captions)
+        assert loss.unrolled.trace.log_prob is not None
+        probability = loss.unrolled.trace.log_prob.sum().exp().item()
+        total += probability
+        mean = mean + probability * loss.value  # the gradient of the mean is the mean of the gradients
+    # The paths of a caption that is shorter than the longest are met several times.
+    shorter = sum(longest - length for row in lengths for length in row) * objective.samples
+    assert total == pytest.approx(REGIONS**shorter)  # really all paths
+    return gradient(mean / total, made)
+
+
+def is_unbiased(objective: Reinforce, lengths: list[list[int]]) -> bool:
+    return torch.allclose(expected(objective, lengths), exact(lengths), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("credit", ["caption", "future"])
+@pytest.mark.parametrize("baseline", BASELINES, ids=lambda make: make.__name__)
+def test_with_two_samples_the_expectation_is_the_gradient_of_the_bound(
+    baseline: Callable[[], Baseline], credit: str
+):
+    assert is_unbiased(unbiased(baseline(), samples=2, credit=credit), [[2]])
 
 
 @pytest.mark.parametrize("lengths", [[[3]], [[2], [1]]], ids=str)
-def test_the_expectation_over_all_paths_is_the_gradient_of_the_bound(lengths: list[list[int]]):
-    objectives = [
-        make(baseline, credit=credit) for baseline in (0.0, -7.5) for credit in ("caption", "future")
-    ]
-    words_alone = make(0.0)
-    words_alone.reward_weight = 0.0
-    exact, (*estimates, biased) = exact_and_expected(torch.tensor(lengths), [*objectives, words_alone])
-    for estimate in estimates:
-        torch.testing.assert_close(estimate, exact, rtol=1e-4, atol=1e-5)
-    # Without the score-function term it is another gradient: what the comparison must be able to tell apart.
-    assert (biased - exact).norm() > 0.05 * exact.norm() > 0.005
+@pytest.mark.parametrize("credit", ["caption", "future"])
+@pytest.mark.parametrize(
+    "baseline", [NoBaseline, moving_average, critic, SelfCritical], ids=lambda make: make.__name__
+)
+def test_with_one_sample_too(baseline: Callable[[], Baseline], credit: str, lengths: list[list[int]]):
+    assert is_unbiased(unbiased(baseline(), credit=credit), lengths)
+
+
+# -- mistakes that the comparison must be able to see --------------------------------------------------------------
+
+
+class NotDetached(Reinforce):
+    def _returns(self, unrolled: Unrolled, log_likelihoods: Tensor, *others: Any) -> Returns:
+        captions: Captions = others[-1]
+        with_graph = word_log_likelihoods(unrolled, captions.repeated(self.samples).targets)
+        return super()._returns(unrolled, with_graph, *others)
+
+
+class OneTooLate(Reinforce):
+    """The word that a location was chosen for is not among those it is credited with."""
+
+    def _credited(self, words: Tensor, lengths: Tensor) -> Tensor:
+        return super()._credited(words, lengths) - self._rewards(words, lengths)
+
+
+class NotLeftOut(LeaveOneOut):
+    """The sample itself is in its baseline."""
+
+    def forward(self, returns: Returns) -> Tensor:
+        return returns.credited.mean(2, keepdim=True)
+
+
+class OfTheSameSample(Baseline):
+    """Knows the reward that it is compared with."""
+
+    def forward(self, returns: Returns) -> Tensor:
+        return 0.5 * returns.credited
+
+
+MISTAKES = {
+    "no score function": unbiased(NoBaseline(), reward_weight=0.0),
+    "wrong sign": unbiased(NoBaseline(), reward_weight=-1.0),
+    "missing detach": unbiased(NoBaseline(), NotDetached),
+    "one too late": unbiased(NoBaseline(), OneTooLate, credit="future"),
+    "divided by the length": unbiased(NoBaseline(), reward="mean"),
+    "not left out": unbiased(NotLeftOut(), samples=2),
+    "depends on the sample": unbiased(OfTheSameSample()),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_noticed(mistake: Reinforce):
+    assert not is_unbiased(mistake, [[2]])
+
+
+# -- variance ------------------------------------------------------------------------------------------------------
+
+
+def second_moment(objective: Reinforce) -> float:
+    """E|gradient|² over all paths of a caption: means being equal, it orders the variances."""
+    made = toy()
+    memory, captions = problem(made, [[2]])
+    moment = 0.0
+    for numbers in itertools.product(range(REGIONS**2), repeat=objective.samples):
+        with following(made, torch.tensor([numbers])):
+            loss = objective(made, memory, captions)
+        probability = loss.unrolled.trace.log_prob.sum().exp().item()  # type: ignore[union-attr]
+        moment += probability * gradient(loss.value, made).square().sum().item()
+    return moment
 
 
 def test_credit_for_the_future_lowers_the_variance():
-    made, objectives = toy(), [make(0.0, credit=credit) for credit in ("caption", "future")]
-    moments = [0.0, 0.0]  # the means are equal, so the second moments order the variances
-    for log_prob, unrolled, targets in walk(made, torch.tensor([[2]])):
-        for i, objective in enumerate(objectives):
-            found = gradient(objective(unrolled, targets).value, made)
-            moments[i] += log_prob.exp().item() * found.square().sum().item()
+    moments = [second_moment(unbiased(NoBaseline(), credit=credit)) for credit in ("caption", "future")]
+    assert moments[1] < moments[0]
+
+
+def test_leave_one_out_lowers_the_variance():
+    moments = [second_moment(unbiased(baseline, samples=2)) for baseline in (NoBaseline(), LeaveOneOut())]
     assert moments[1] < moments[0]

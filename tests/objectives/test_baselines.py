@@ -1,0 +1,236 @@
+"""Baselines by hand: what each subtracts, what it learns, and that it sees no more than it may."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from toy import REGIONS, gradient, problem, toy
+
+from caption.attention import Softmax
+from caption.decoders import Trace, Unrolled
+from caption.objectives import (
+    Captions,
+    Critic,
+    LeaveOneOut,
+    MovingAverage,
+    NoBaseline,
+    Reinforce,
+    Returns,
+    SelfCritical,
+    word_log_likelihoods,
+)
+from caption.objectives.exact import following
+
+# One image, one caption of two words, three samples; credit for the future.
+WORDS = torch.tensor([[[[-1.0, -2.0], [-3.0, -4.0], [-5.0, -9.0]]]])
+CREDITED = torch.tensor([[[[-3.0, -2.0], [-7.0, -4.0], [-14.0, -9.0]]]])
+
+
+def returns(queries: Tensor | None = None) -> Returns:
+    queries = torch.zeros(6, 2) if queries is None else queries
+    unrolled = Unrolled(torch.zeros(6, 1), Trace(torch.ones(6, 1)), queries, torch.arange(6), (1, 3, 2))
+
+    def never() -> Tensor:
+        raise AssertionError("nobody asked for the greedy path")
+
+    share = torch.tensor([1.0, 0.5]).expand(1, 1, 3, 2)
+    return Returns(CREDITED, CREDITED[..., 0], share, unrolled, never)
+
+
+def test_no_baseline():
+    assert NoBaseline()(returns()).item() == 0
+
+
+def test_the_moving_average_is_shared_out():
+    made = MovingAverage(0.75)
+    made.value.fill_(-4.0)
+    torch.testing.assert_close(made(returns()), torch.tensor([-4.0, -2.0]).expand(1, 1, 3, 2))
+    assert made.learn(returns()) is None
+    assert made.value.item() == pytest.approx(0.75 * -4 + 0.25 * -8)
+    with pytest.raises(ValueError, match=r"decay .* 1\.5"):
+        MovingAverage(1.5)
+
+
+def test_leave_one_out_is_the_mean_of_the_others_at_the_same_step():
+    expected = torch.tensor([[[[-10.5, -6.5], [-8.5, -5.5], [-5.0, -3.0]]]])
+    torch.testing.assert_close(LeaveOneOut()(returns()), expected)
+
+
+def test_leave_one_out_needs_two_samples():
+    with pytest.raises(ValueError, match="LeaveOneOut needs 2 samples or more, not 1"):
+        Reinforce(LeaveOneOut())
+
+
+def test_the_samples_of_one_caption_are_compared_with_each_other_and_no_others():
+    """Two captions whose rewards lie far apart: each one's advantages sum to 0."""
+    made = toy()
+    memory, captions = problem(made, [[2, 1]])
+    found: list[Tensor] = []
+
+    class Seen(LeaveOneOut):
+        def forward(self, returns: Returns) -> Tensor:
+            baseline = super().forward(returns)
+            found.append(returns.credited - baseline)
+            return baseline
+
+    torch.manual_seed(0)
+    Reinforce(Seen(), samples=4, reward="sum")(made, memory, captions)
+    assert found[0].shape == (1, 2, 4, 2)
+    torch.testing.assert_close(found[0].sum(2), torch.zeros(1, 2, 2, dtype=torch.float64))
+    assert (found[0].abs().amax(2)[0, :, 0] > 1e-3).all()
+
+
+def critic() -> Critic:
+    torch.manual_seed(0)
+    made = Critic(8)
+    made.build(2)
+    return made
+
+
+def test_the_critic_reads_the_query_of_its_step():
+    made, queries = critic(), torch.randn(6, 2)
+    found = made(returns(queries)).flatten()
+    first, last = made.network[0], made.network[2]
+    for place in range(6):
+        hidden = (first.weight @ queries[place] + first.bias).tanh()
+        assert found[place].item() == pytest.approx((last.weight @ hidden + last.bias).item(), rel=1e-5)
+    assert not found.requires_grad
+
+
+def test_the_critic_learns_the_credit():
+    made, queries = critic(), torch.randn(6, 2)
+    given = returns(queries)
+    optimizer = torch.optim.Adam(made.parameters(), 0.03)
+    for _ in range(1500):
+        optimizer.zero_grad()
+        loss = made.learn(given)
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.05
+    torch.testing.assert_close(made(given), CREDITED, atol=0.5, rtol=0)
+
+
+def test_what_the_critic_learns_does_not_reach_the_decoder():
+    def decoders_gradient(weight: float) -> Tensor:
+        made = toy()
+        baseline = Critic(3)
+        baseline.build(4)
+        with torch.no_grad():
+            for parameter in baseline.parameters():
+                parameter.fill_(weight)
+        objective = Reinforce(baseline.double(), reward_weight=0.0)
+        with following(made, torch.tensor([[4]])):
+            return gradient(objective(made, *problem(made, [[2]])).value, made)
+
+    torch.testing.assert_close(decoders_gradient(0.0), decoders_gradient(2.0))
+
+
+def test_a_baseline_learns_in_training_only():
+    made = toy()
+    for training in (True, False):
+        baseline = Critic(3)
+        baseline.build(4)
+        objective = Reinforce(baseline.double()).train(training)
+        loss = objective(made, *problem(made, [[2]]))
+        assert ("baseline_loss" in loss.logged) is training
+        loss.value.backward()
+        assert (baseline.network[0].weight.grad is not None) is training
+
+
+def test_the_critics_loss_is_added():
+    made = toy()
+    objective = Reinforce(baseline := Critic(3), reward_weight=0.0, entropy_weight=0.0)
+    objective.build(4)
+    baseline.double()
+    with following(made, torch.tensor([[4]])):
+        loss = objective.train()(made, *problem(made, [[2]]))
+        alone = objective.eval()(made, *problem(made, [[2]]))
+    torch.testing.assert_close(loss.value, alone.value + loss.logged["baseline_loss"])
+
+
+@pytest.mark.parametrize("credit", ["caption", "future"])
+def test_self_critical_compares_with_the_most_probable_path(credit: str):
+    made = toy()
+    memory, captions = problem(made, [[2], [1]])
+    found: list[Tensor] = []
+
+    class Seen(SelfCritical):
+        def forward(self, returns: Returns) -> Tensor:
+            baseline = super().forward(returns)
+            found.append(baseline.expand_as(returns.credited))
+            return baseline
+
+    Reinforce(Seen(), samples=2, reward="sum", credit=credit)(made, memory, captions)
+    assert made.training
+    assert made.attention.alignment.at_test == "expectation"
+    log_likelihoods = greedy_walk(memory, captions)
+    to_come = log_likelihoods.flip(-1).cumsum(-1).flip(-1)
+    expected = to_come if credit == "future" else to_come[..., :1].expand_as(to_come)
+    for sample in range(2):
+        torch.testing.assert_close(found[0][:, :, sample], expected)
+    assert not found[0].requires_grad
+
+
+def greedy_walk(memory: tuple[Tensor, ...], captions: Captions) -> Tensor:
+    """(B, 1, T) log-likelihoods when each step looks at its most probable region, word by word."""
+    made = toy().eval()
+    made.attention.alignment = Softmax()
+    images, _, steps = captions.words.shape
+    found = torch.zeros(images, 1, steps, dtype=torch.float64)
+    for b in range(images):
+        one = type(memory)(*(None if part is None else part[b : b + 1] for part in memory))
+        state = made.start(one)
+        for t in range(int(captions.lengths[b, 0])):
+            # Look once to learn the best region, then again at an image that shows it everywhere.
+            best = made.step(state, captions.words[b : b + 1, :, t])[1].trace.weights[0, 0].argmax()
+            single = one._replace(values=one.values[:, best : best + 1].expand(-1, REGIONS, -1))
+            scores, after = made.step(state._replace(shared=single), captions.words[b : b + 1, :, t])
+            found[b, 0, t] = scores[0, 0, captions.targets[b, 0, t]]
+            state = after._replace(shared=one)
+    return found
+
+
+def test_more_samples_are_a_mean_over_samples():
+    made = toy()
+    memory, captions = problem(made, [[2], [1]])
+    objective = Reinforce(NoBaseline(), samples=3, reward="sum", doubly_stochastic=0.5)
+    one = Reinforce(NoBaseline(), reward="sum", doubly_stochastic=0.5)
+    paths = torch.tensor([[0, 4, 7], [1, 2, 2]])
+    with following(made, paths):
+        found = objective(made, memory, captions).value
+    values = []
+    for sample in range(3):
+        with following(made, paths[:, sample : sample + 1]):
+            values.append(one(made, memory, captions).value)
+    torch.testing.assert_close(found, sum(values) / 3)
+    torch.testing.assert_close(gradient(found, made), gradient(sum(values) / 3, made))
+
+
+def test_other_terms_may_be_summed_over_captions():
+    """As in the authors' code: only the words' log-likelihood is averaged; samples still are."""
+    made = toy()
+    memory, captions = problem(made, [[2], [1]])
+    options = {"samples": 2, "reward_weight": 0.7, "entropy_weight": 0.3, "doubly_stochastic": 0.5}
+    with following(made, torch.tensor([[0, 4], [1, 2]])):
+        mean, total, bare = (
+            Reinforce(NoBaseline(), **given)(made, memory, captions)
+            for given in (
+                options,
+                {**options, "captions": "sum"},
+                {"samples": 2, "reward_weight": 0.0, "entropy_weight": 0.0},
+            )
+        )
+    log_likelihoods = bare.unrolled.unpack(word_log_likelihoods(bare.unrolled, captions.repeated(2).targets))
+    torch.testing.assert_close(bare.value, -log_likelihoods.sum() / 4)
+    torch.testing.assert_close(total.value - bare.value, 2 * (mean.value - bare.value))
+
+
+def test_the_doubly_stochastic_term_may_be_a_mean_over_regions():
+    made = toy()
+    with following(made, torch.tensor([[4]])):
+        total, mean, without = (
+            Reinforce(NoBaseline(), **given)(made, *problem(made, [[2]])).value
+            for given in ({"doubly_stochastic": 1.0}, {"doubly_stochastic": 1.0, "regions": "mean"}, {})
+        )
+    torch.testing.assert_close(total - without, REGIONS * (mean - without))

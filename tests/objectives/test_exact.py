@@ -1,0 +1,94 @@
+"""All paths, against a walk through every one of them, step by step."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+from toy import REGIONS, gradient, problem, toy
+
+from caption.attention import Softmax
+from caption.attention.scored import Aligned, Alignment
+from caption.objectives.exact import every_path, following
+
+
+class LooksAt(Alignment):
+    """A fixed region."""
+
+    region = 0
+
+    def forward(self, scores: Tensor, state: None = None) -> Aligned:
+        weights = scores.softmax(-1)
+        read = torch.zeros_like(weights)
+        read[..., self.region] = 1
+        return Aligned(weights, read)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_all_paths_are_those_of_a_walk_with_single_steps(steps: int):
+    made = toy()
+    memory, captions = problem(made, [[steps]])
+    found = every_path(made, memory, captions)
+    assert len(found.log_prob) == REGIONS**steps
+    by_path = {
+        tuple(path): (p.item(), y.item())
+        for path, p, y in zip(found.locations.tolist(), found.log_prob, found.log_likelihood, strict=True)
+    }
+    made.attention.alignment = alignment = LooksAt()
+    for path in itertools.product(range(REGIONS), repeat=steps):
+        state, log_prob, log_likelihood = made.start(memory), 0.0, 0.0
+        for t, alignment.region in enumerate(path):
+            scores, state = made.step(state, captions.words[:, :, t])
+            log_prob += state.trace.weights[0, 0, alignment.region].log().item()
+            log_likelihood += scores[0, 0, captions.targets[0, 0, t]].item()
+        assert by_path.pop(path) == pytest.approx((log_prob, log_likelihood), rel=1e-5)
+    assert not by_path
+
+
+def test_the_bound_and_the_marginal_by_hand():
+    made = toy()
+    paths = every_path(made, *problem(made, [[2]]))
+    likely = [
+        (p.exp().item(), y.exp().item()) for p, y in zip(paths.log_prob, paths.log_likelihood, strict=True)
+    ]
+    assert sum(p for p, _ in likely) == pytest.approx(1)
+    bound = sum(p * torch.tensor(y).log().item() for p, y in likely)
+    assert paths.bound.item() == pytest.approx(bound, rel=1e-5)
+    assert paths.marginal.exp().item() == pytest.approx(sum(p * y for p, y in likely), rel=1e-5)
+    assert paths.bound < paths.marginal - 0.01  # eq. 10, and not by equality
+
+
+def test_the_gradient_of_the_bound_is_that_of_finite_differences():
+    made = toy()
+    memory, captions = problem(made, [[2]])
+    exact = gradient(every_path(made, memory, captions).bound, made)
+    weight = made.attention.score.query.weight
+    place = sum(p.numel() for p in itertools.takewhile(lambda p: p is not weight, made.parameters())) + 3
+    values = []
+    for change in (1e-6, -2e-6):
+        with torch.no_grad():
+            weight.view(-1)[3] += change
+        values.append(every_path(made, memory, captions).bound.item())
+    assert (values[0] - values[1]) / 2e-6 == pytest.approx(exact[place].item(), rel=1e-4)
+    assert abs(exact[place].item()) > 1e-4
+
+
+def test_the_decoder_is_as_before_afterwards():
+    made = toy()
+    own = made.attention.alignment
+    with pytest.raises(RuntimeError), following(made, torch.zeros(1, 1)):
+        raise RuntimeError
+    assert made.attention.alignment is own
+
+
+def test_what_cannot_be_enumerated_is_refused():
+    made = toy()
+    with pytest.raises(ValueError, match="one caption at a time, not for 2"):
+        every_path(made, *problem(made, [[2, 1]]))
+    with pytest.raises(ValueError, match="too many"):
+        every_path(made, *problem(made, [[13]]))
+    made.attention.alignment = Softmax()
+    with pytest.raises(ValueError, match="Multinoulli"):
+        every_path(made, *problem(made, [[2]]))

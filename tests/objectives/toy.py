@@ -1,0 +1,42 @@
+"""A decoder with hard attention so small that all its paths can be followed, with weights large enough to matter."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from caption.attention import AdditiveScore, Memory, Multinoulli, ScoredAttention
+from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
+from caption.objectives import Captions
+
+REGIONS, WORDS = 3, 5
+
+
+def toy() -> LSTMDecoder:
+    """In double precision, in training mode, without dropout."""
+    attention = ScoredAttention(AdditiveScore(4), Multinoulli(expectation=0.0))
+    made = LSTMDecoder(
+        attention, 3, 4, InitialState(dropout=0), gate=Gate(), readout=DeepOutput(dropout=0), dropout=0
+    )
+    made.build(region_size=2, vocabulary_size=WORDS, padding=0, start=1)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.copy_(1.5 * torch.randn(parameter.shape, generator=generator))
+    return made.double().train()
+
+
+def problem(made: LSTMDecoder, lengths: list[list[int]]) -> tuple[Memory, Captions]:
+    """Images and captions of the given lengths (B, K)."""
+    generator = torch.Generator().manual_seed(6)
+    given = torch.tensor(lengths)
+    regions = torch.randn(len(lengths), REGIONS, 2, generator=generator, dtype=torch.float64)
+    words, targets = torch.randint(1, WORDS, (2, *given.shape, int(given.max())), generator=generator)
+    return made.project(regions), Captions(words, targets, given)
+
+
+def gradient(value: Tensor, made: LSTMDecoder) -> Tensor:
+    """Of all the decoder's parameters, as one vector; 0 where there is none."""
+    parameters = list(made.parameters())
+    found = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True)
+    return torch.cat([part.flatten() for part in found])
