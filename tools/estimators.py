@@ -1,0 +1,415 @@
+"""Bias, variance and cost of every estimator for hard attention, against the exact gradient; and how samples help.
+
+    python tools/estimators.py                 # about ten minutes on one core; writes docs/hard-attention.md and .png
+    python tools/estimators.py --draws 200     # a quick look
+    python tools/estimators.py --out -         # only print
+
+On a toy (two images of 4 regions with two captions each, of one to three words, so up to 64 paths) the gradient of the
+bound L_s and of log p(y|a) is known exactly (caption/objectives/exact.py). Each estimator draws its gradient many times
+through the same decoder and objective that training uses. Cost is that of a training step at Flickr8k's size, timed in
+turn with the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from documents import write_between
+from torch import Tensor
+
+from caption.attention import AdditiveScore, Alignment, GumbelSoftmax, Multinoulli, ScoredAttention, Softmax
+from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
+from caption.objectives import (
+    Captions,
+    Critic,
+    CrossEntropy,
+    LeaveOneOut,
+    MovingAverage,
+    NoBaseline,
+    Objective,
+    Reinforce,
+    SelfCritical,
+)
+from caption.objectives.exact import every_path
+from caption.records import Record
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "hard-attention.md"
+REGIONS, REGION_SIZE, WORDS = 4, 6, 12
+LENGTHS = ((3, 2), (3, 1))
+"""Words of the captions of each image: of differing difficulty, as real captions are."""
+SAMPLES = (1, 2, 4, 8, 16)
+WARM_UP = 500
+"""Draws in which baselines that learn do so, before they stand still for the measurement."""
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """One way to a gradient."""
+
+    name: str
+    unbiased: bool
+    make: Callable[[int], tuple[Alignment, Objective]]
+    """From the number of samples."""
+    least_samples: int = 1
+    most_samples: int = SAMPLES[-1]
+
+
+def score_function(baseline: Callable[[], Any], credit: str) -> Callable[[int], tuple[Alignment, Objective]]:
+    def make(samples: int) -> tuple[Alignment, Objective]:
+        objective = Reinforce(
+            baseline(),
+            samples,
+            reward_weight=1.0,
+            entropy_weight=0.0,
+            reward="sum",
+            credit=credit,  # type: ignore[arg-type]
+        )
+        return Multinoulli(expectation=0.0), objective
+
+    return make
+
+
+class Repeated(CrossEntropy):
+    """Several samples of each caption where the objective itself has no such argument."""
+
+    def __init__(self, samples: int) -> None:
+        super().__init__(doubly_stochastic=0.0)
+        self.samples = samples
+
+    def forward(self, decoder: LSTMDecoder, memory: Record, captions: Captions) -> Any:  # type: ignore[override]
+        return super().forward(decoder, memory, captions.repeated(self.samples))
+
+
+def authors(samples: int) -> tuple[Alignment, Objective]:
+    return Multinoulli(expectation=0.5), Reinforce(MovingAverage(), samples, entropy_weight=0.0)
+
+
+ESTIMATORS = (
+    Estimator("no baseline, whole caption", True, score_function(NoBaseline, "caption")),
+    Estimator("no baseline, words to come", True, score_function(NoBaseline, "future")),
+    Estimator("moving average, whole caption (paper)", True, score_function(MovingAverage, "caption")),
+    Estimator("moving average, words to come", True, score_function(MovingAverage, "future")),
+    Estimator("critic, words to come", True, score_function(lambda: Critic(16), "future")),
+    Estimator("self-critical, words to come", True, score_function(SelfCritical, "future")),
+    Estimator("leave-one-out, whole caption", True, score_function(LeaveOneOut, "caption"), 2),
+    Estimator("leave-one-out, words to come", True, score_function(LeaveOneOut, "future"), 2),
+    Estimator("straight-through Gumbel, temperature 1", False, lambda s: (GumbelSoftmax(1.0), Repeated(s))),
+    Estimator("straight-through Gumbel, temperature 0.3", False, lambda s: (GumbelSoftmax(0.3), Repeated(s))),
+    Estimator("authors' code: λ_r 0.1, mean reward, half expected", False, authors),
+    Estimator(
+        "words only (λ_r 0)", False, lambda s: (Multinoulli(0.0), Reinforce(NoBaseline(), s, 0.0, 0.0))
+    ),
+    Estimator("soft attention, nothing sampled", False, lambda s: (Softmax(), Repeated(1)), most_samples=1),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An estimator with a number of samples. Everything is relative to the length of the exact gradient g of L_s."""
+
+    estimator: Estimator
+    samples: int
+    bias: float
+    """‖E ĝ − g‖ / ‖g‖, with the part removed that chance alone would give."""
+    low: float
+    high: float
+    """95 % bootstrap interval of `bias`."""
+    own_bias: float
+    """As `bias`, of the attention's own weights alone."""
+    own_low: float
+    own_high: float
+    own_variance: float
+    """tr Cov ĝ / ‖g‖², of the attention's own weights."""
+    to_marginal: float
+    """As `bias`, but against the gradient of log p(y|a), relative to that."""
+
+
+def main(args: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--draws", type=int, default=2000, help="gradients per estimator and number of samples"
+    )
+    parser.add_argument("--repeats", type=int, default=5, help="timed steps of each estimator; 0 = no timing")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", default=str(DOCUMENT), help="document to write the table to, or - for none")
+    options = parser.parse_args(args)
+    if options.draws < 20:
+        parser.error(f"--draws {options.draws} is too few for a confidence interval: 20 or more")
+    decoder, regions, captions = toy(options.seed)
+    truth = Truth.of(decoder, regions, captions)
+    measured = []
+    for estimator in ESTIMATORS:
+        for samples in SAMPLES:
+            if estimator.least_samples <= samples <= estimator.most_samples:
+                draws = draw(estimator, samples, options.draws, options.seed)
+                measured.append(measure(estimator, samples, draws, truth))
+                print(line(measured[-1]), file=sys.stderr, flush=True)
+    costs = cost(options.repeats) if options.repeats else {}
+    text = report(measured, costs, truth, options)
+    print(text)
+    if options.out != "-":
+        document = Path(options.out)
+        write_between(document, "estimators", text)
+        draw_figure(measured, document.with_name("estimators.png"))
+    return 0
+
+
+def toy(seed: int, alignment: Alignment | None = None) -> tuple[LSTMDecoder, Tensor, Captions]:
+    """A decoder in double precision without dropout, images and captions; the same for all estimators."""
+    made = LSTMDecoder(
+        ScoredAttention(AdditiveScore(8), alignment or Multinoulli(expectation=0.0)),
+        embedding_size=6,
+        hidden_size=8,
+        initial=InitialState(dropout=0),
+        gate=Gate(),
+        readout=DeepOutput(dropout=0),
+    )
+    made.build(REGION_SIZE, WORDS, padding=0, start=1)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():  # large enough that paths differ, in probability and in what they say
+        for parameter in made.parameters():
+            parameter.copy_(0.8 * torch.randn(parameter.shape, generator=generator))
+    lengths = torch.tensor(LENGTHS)
+    regions = torch.randn(len(LENGTHS), REGIONS, REGION_SIZE, generator=generator, dtype=torch.float64)
+    words, targets = torch.randint(2, WORDS, (2, *lengths.shape, int(lengths.max())), generator=generator)
+    return made.double().train(), regions, Captions(words, targets, lengths)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What enumerating all paths gives, as means over the captions."""
+
+    bound: float
+    marginal: float
+    of_bound: np.ndarray
+    """The gradient of −L_s."""
+    of_marginal: np.ndarray
+    """The gradient of −log p(y|a)."""
+    own: np.ndarray
+    """Which of the parameters are the attention's own (bool)."""
+
+    @classmethod
+    def of(cls, decoder: LSTMDecoder, regions: Tensor, captions: Captions) -> Truth:
+        bounds, marginals = [], []
+        for image, row in enumerate(LENGTHS):
+            for place in range(len(row)):
+                one = Captions(*(part[image : image + 1, place : place + 1] for part in captions))
+                paths = every_path(decoder, decoder.project(regions[image : image + 1]), one)
+                bounds.append(paths.bound)
+                marginals.append(paths.marginal)
+        bound, marginal = torch.stack(bounds).mean(), torch.stack(marginals).mean()
+        own = [
+            torch.full((parameter.numel(),), name.startswith("attention."))
+            for name, parameter in decoder.named_parameters()
+        ]
+        return cls(
+            bound.item(),
+            marginal.item(),
+            gradient(-bound, decoder).numpy(),
+            gradient(-marginal, decoder).numpy(),
+            torch.cat(own).numpy(),
+        )
+
+
+def gradient(value: Tensor, decoder: LSTMDecoder) -> Tensor:
+    """Of all the decoder's parameters, as one vector."""
+    found = torch.autograd.grad(value, list(decoder.parameters()), retain_graph=True, materialize_grads=True)
+    return torch.cat([part.flatten() for part in found])
+
+
+def draw(estimator: Estimator, samples: int, draws: int, seed: int) -> np.ndarray:
+    """(draws, parameters) gradients, with the estimator's baseline learnt beforehand and then standing still."""
+    alignment, objective = estimator.make(samples)
+    decoder, regions, captions = toy(seed, alignment)
+    objective.build(decoder.query_size)
+    objective.double().train()
+    torch.manual_seed(seed + 1)
+    learning = list(objective.parameters())
+    optimizer = torch.optim.Adam(learning, 1e-2) if learning else None
+    for _ in range(WARM_UP if any(True for _ in objective.state_dict()) else 0):
+        loss = objective(decoder, decoder.project(regions), captions)
+        if optimizer is not None:
+            optimizer.zero_grad()
+            loss.value.backward()
+            optimizer.step()
+    objective.eval()
+    found = [
+        gradient(objective(decoder, decoder.project(regions), captions).value, decoder) for _ in range(draws)
+    ]
+    return torch.stack(found).numpy()
+
+
+def measure(estimator: Estimator, samples: int, draws: np.ndarray, truth: Truth) -> Measured:
+    """Bias and variance from draws of the gradient."""
+    generator = np.random.default_rng(0)
+    counts = generator.multinomial(len(draws), np.full(len(draws), 1 / len(draws)), size=400)
+    own = truth.own
+    return Measured(
+        estimator,
+        samples,
+        *bias(draws, truth.of_bound, counts),
+        *bias(draws[:, own], truth.of_bound[own], counts),
+        own_variance=float(draws[:, own].var(0, ddof=1).sum() / np.square(truth.of_bound[own]).sum()),
+        to_marginal=bias(draws, truth.of_marginal, counts)[0],
+    )
+
+
+def bias(draws: np.ndarray, exact: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
+    """‖E ĝ − g‖ / ‖g‖ with its 95 % bootstrap interval; `counts` says how often each resampling takes each draw."""
+    length = np.linalg.norm(exact)
+    scaled, truth = draws / length, exact / length
+    chance = scaled.var(0, ddof=1).sum() / len(scaled)
+    squared = np.square(scaled.mean(0) - truth).sum() - chance
+    # A resampled mean is off by chance twice: once as the mean is, once by resampling.
+    resampled = np.square(counts @ scaled / len(scaled) - truth).sum(1) - 2 * chance
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    return tuple(float(max(0.0, value)) ** 0.5 for value in (squared, low, high))  # type: ignore[return-value]
+
+
+def cost(repeats: int) -> dict[tuple[str, int], float]:
+    """Seconds of a training step relative to soft attention's, with 1 and with 4 samples where possible."""
+    steps: dict[tuple[str, int], Callable[[], None]] = {}
+    for estimator in ESTIMATORS:
+        for samples in (1, 4):
+            if estimator.least_samples <= samples <= estimator.most_samples:
+                steps[estimator.name, samples] = training_step(*estimator.make(samples))
+    times: dict[tuple[str, int], list[float]] = {key: [] for key in steps}
+    for _ in range(repeats + 1):  # the first is for warming up; the steps take turns, so that load hits all
+        for key, step in steps.items():
+            clock = time.perf_counter()
+            step()
+            times[key].append(time.perf_counter() - clock)
+        print(".", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    soft = statistics.median(times[ESTIMATORS[-1].name, 1][1:])
+    return {key: statistics.median(found[1:]) / soft for key, found in times.items()}
+
+
+def training_step(alignment: Alignment, objective: Objective) -> Callable[[], None]:
+    """16 images with a caption of about 12 words each, 49 regions of 512 numbers, LSTM 512, 3,000 words."""
+    torch.manual_seed(0)
+    decoder = LSTMDecoder(
+        ScoredAttention(AdditiveScore(256), alignment), embedding_size=256, hidden_size=512, gate=Gate()
+    )
+    decoder.build(512, 3000, padding=0, start=1)
+    objective.build(decoder.query_size)
+    parameters = [*decoder.parameters(), *objective.parameters()]
+    regions = torch.randn(16, 49, 512)
+    lengths = torch.randint(8, 17, (16, 1))
+    words, targets = torch.randint(4, 3000, (2, 16, 1, 16))
+
+    def step() -> None:
+        for parameter in parameters:
+            parameter.grad = None
+        objective(decoder, decoder.project(regions), Captions(words, targets, lengths)).value.backward()
+
+    return step
+
+
+def line(found: Measured) -> str:
+    return (
+        f"{found.estimator.name:52} S={found.samples:<3} bias {interval(found.bias, found.low, found.high)}, of the "
+        f"attention {interval(found.own_bias, found.own_low, found.own_high)}, its variance {found.own_variance:.3g}"
+    )
+
+
+def interval(value: float, low: float, high: float) -> str:
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def report(
+    measured: list[Measured], costs: dict[tuple[str, int], float], truth: Truth, options: argparse.Namespace
+) -> str:
+    """The tables, as Markdown."""
+    command = f"python tools/estimators.py --draws {options.draws} --seed {options.seed}"
+    threads = torch.get_num_threads()
+    apart = np.linalg.norm(truth.of_marginal - truth.of_bound) / np.linalg.norm(truth.of_bound)
+    own = np.linalg.norm(truth.of_bound[truth.own]) / np.linalg.norm(truth.of_bound)
+    rows = [
+        f"Written by `{command}` (torch {torch.__version__.partition('+')[0]}, {platform.machine()}, "
+        f"{threads} thread{'s' if threads > 1 else ''}).",
+        "",
+        f"L_s = {truth.bound:.3f} and log p(y|a) = {truth.marginal:.3f} nats, means over the captions. Their exact "
+        f"gradients differ by {apart:.2f} of the length of the former. The attention's own weights have {own:.2f}.",
+        "",
+        "| estimator | called unbiased | samples | bias [95 %] | bias in the attention's weights [95 %] "
+        "| their variance | away from ∂log p(y\\|a) | cost, 1 / 4 samples |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    by_samples = []
+    for estimator in ESTIMATORS:
+        of_it = {found.samples: found for found in measured if found.estimator is estimator}
+        found = of_it[min(max(4, min(of_it)), max(of_it))]
+        priced = (f"{costs[estimator.name, s]:.2f}" if (estimator.name, s) in costs else "–" for s in (1, 4))
+        rows.append(
+            f"| {estimator.name} | {'yes' if estimator.unbiased else 'no'} | {found.samples} | "
+            f"{interval(found.bias, found.low, found.high)} | "
+            f"{interval(found.own_bias, found.own_low, found.own_high)} | {found.own_variance:.3g} | "
+            f"{found.to_marginal:.2f} | {' / '.join(priced)} |"
+        )
+        cells = (f"{of_it[s].own_variance:.3g}" if s in of_it else "–" for s in SAMPLES)
+        by_samples.append(f"| {estimator.name} | {' | '.join(cells)} |")
+    rows += ["", "Variance of the gradient of the attention's own weights by number of samples:", ""]
+    rows += ["| estimator | " + " | ".join(map(str, SAMPLES)) + " |", "|---|" + "---|" * len(SAMPLES)]
+    return "\n".join(rows + by_samples)
+
+
+def draw_figure(measured: list[Measured], file: Path) -> None:
+    """Bias with its interval, and variance against samples."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    marks = "osD^v<>*XPph+"
+    for place, estimator in enumerate(ESTIMATORS):
+        of_it = [found for found in measured if found.estimator is estimator]
+        shown = min(of_it, key=lambda found: abs(found.samples - 4))
+        style = {"color": f"C{place % 10}", "marker": marks[place]}
+        left.errorbar(
+            shown.own_bias,
+            -place,
+            xerr=[[max(0.0, shown.own_bias - shown.own_low)], [max(0.0, shown.own_high - shown.own_bias)]],
+            capsize=3,
+            **style,
+        )
+        if len(of_it) > 1 and of_it[0].own_variance > 0:
+            right.plot(
+                [f.samples for f in of_it],
+                [f.own_variance for f in of_it],
+                label=estimator.name,
+                linestyle="-" if estimator.unbiased else ":",
+                **style,
+            )
+    left.set_yticks([-place for place in range(len(ESTIMATORS))], [e.name for e in ESTIMATORS], fontsize=8)
+    left.set_xlabel(
+        "bias in the attention's weights, as a share of the exact gradient's length\n(4 samples, 95 %)"
+    )
+    left.axvline(0, color="black", linewidth=0.8)
+    left.set_xlim(left=-0.02)
+    right.set_xscale("log", base=2)
+    right.set_yscale("log")
+    right.set_xticks(SAMPLES, [str(s) for s in SAMPLES])
+    right.set_xlabel("samples of each caption")
+    right.set_ylabel(
+        "variance in the attention's weights, as a share of\nthe exact gradient's squared length"
+    )
+    right.legend(fontsize=7)
+    figure.savefig(file, dpi=110)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
