@@ -508,3 +508,25 @@ def test_as_a_process_stdout_carries_data_only(command, model, photos, bad, tmp_
     assert len(ran.err.splitlines()) == 1
     assert (tmp_path / "page.html").stat().st_size > 1000
     assert len(list((tmp_path / "maps").iterdir())) == 2
+
+
+# -- hard attention --------------------------------------------------------------------------------------------
+
+
+def test_what_hard_attention_reads_can_be_chosen(cli: Cli, tmp_path: Path, photos):
+    checkpoint.save(captioner(alignment=Multinoulli()), tmp_path / "hard.ckpt")
+    found = {}
+    for how in ("expectation", "argmax"):
+        ran = cli(
+            "describe", photos[0], "--model", tmp_path / "hard.ckpt", "--at-test", how, "--format", "json"
+        )
+        found[how] = json.loads(ran.out)[0]["log_prob"]
+        made_so = captioner(alignment=Multinoulli(at_test=how)).describe(str(photos[0]))
+        assert found[how] == pytest.approx(made_so.log_prob, abs=1e-5)
+    assert found["expectation"] != found["argmax"]
+
+
+def test_soft_attention_has_no_such_choice(cli: Cli, model, photos):
+    ran = cli("describe", photos[0], "--model", model, "--at-test", "argmax")
+    assert ran.code == 2
+    assert "--at-test is for hard attention" in ran.err

@@ -23,15 +23,23 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
 
 import caption
 from caption import checkpoint
-from caption.attention import AdditiveScore, Alignment, Multinoulli, ScoredAttention, Softmax
+from caption.attention import (
+    AdditiveScore,
+    Alignment,
+    GumbelSoftmax,
+    Multinoulli,
+    ScoredAttention,
+    Softmax,
+)
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.data.shapes_reader import Shapes
 from caption.data.vocabulary import Vocabulary
 from caption.decoders import DeepOutput, Gate, LSTMDecoder
+from caption.diagnostics import StillMaps
 from caption.encoders import SmallCNN
 from caption.errors import CheckpointError, UserError
-from caption.objectives import CrossEntropy, Reinforce
+from caption.objectives import Critic, CrossEntropy, LeaveOneOut, NoBaseline, Reinforce, SelfCritical
 from caption.search import BeamSearch, Greedy
 from caption.training import CaptionTraining
 
@@ -242,6 +250,82 @@ def test_a_plateau_is_one_of_cider(reader: Shapes):
     assert schedule["monitor"] == "val/CIDEr"
 
 
+# -- diagnostics -----------------------------------------------------------------------------------------------
+
+HARD_NUMBERS = ("NLL", "baseline", "advantage", "advantage_variance", "sampled")
+MAP_NUMBERS = ("attention_entropy", "attention_change", "coverage_min", "coverage_max")
+
+
+def test_training_logs_how_the_attention_is_doing(tmp_path: Path, reader: Shapes):
+    data = make_data(reader)
+    training = make_training(data, alignment=Multinoulli(), objective=Reinforce())
+    trainer = make_trainer(tmp_path, max_steps=1)
+    trainer.fit(training, data)
+    logged = {name.removeprefix("train/") for name in trainer.logged_metrics if name.startswith("train/")}
+    assert logged == {"loss", *HARD_NUMBERS, *MAP_NUMBERS}
+    assert 0 < float(trainer.logged_metrics["train/attention_entropy"]) <= math.log(144) + 1e-4
+
+
+def test_maps_that_stand_still_are_warned_of(tmp_path: Path, reader: Shapes):
+    data = make_data(reader)
+    training = make_training(data)
+    training.still_maps = StillMaps(threshold=1.1, window=2, patience=2)  # maps cannot move by more than 1
+    with pytest.warns(UserWarning, match=r"attention maps have stopped moving.*model\.warm_start"):
+        make_trainer(tmp_path, max_steps=5).fit(training, data)
+
+
+def test_what_an_objective_learns_is_in_the_optimizer_and_resumes(tmp_path: Path, reader: Shapes):
+    data = make_data(reader)
+    options: dict[str, Any] = {"alignment": Multinoulli(expectation=0)}
+    training = make_training(data, objective=Reinforce(Critic(4)), **options)
+    before = weights(training.objective)
+    trainer = make_trainer(tmp_path)
+    trainer.fit(training, data)
+    assert differing(before, weights(training.objective)) == set(before)
+    trainer.save_checkpoint(tmp_path / "critic.ckpt")
+    start = Watch(lambda module: weights(module.objective), "on_train_start")
+    again = make_training(data, objective=Reinforce(Critic(4)), **options)
+    make_trainer(tmp_path, start, max_epochs=2).fit(again, data, ckpt_path=tmp_path / "critic.ckpt")
+    assert differing(start.seen[0], weights(training.objective)) == set()
+
+
+@pytest.mark.parametrize(
+    ("alignment", "objective", "remedy"),
+    [(Multinoulli(), CrossEntropy(), "Reinforce"), (Softmax(), Reinforce(), "CrossEntropy")],
+    ids=["sampled attention", "soft attention"],
+)
+def test_an_objective_for_other_attention_is_refused(
+    tmp_path: Path, reader: Shapes, alignment, objective, remedy
+):
+    data = make_data(reader)
+    training = make_training(data, alignment=alignment, objective=objective)
+    with pytest.raises(UserError, match=remedy):
+        make_trainer(tmp_path, max_steps=1).fit(training, data)
+
+
+@pytest.mark.parametrize(
+    ("alignment", "objective"),
+    [
+        (Multinoulli(expectation=0), Reinforce(NoBaseline(), credit="future")),
+        (Multinoulli(expectation=0), Reinforce(LeaveOneOut(), samples=2, reward="sum")),
+        (Multinoulli(share="caption"), Reinforce(SelfCritical())),
+        (GumbelSoftmax(0.5), CrossEntropy(0.0)),
+    ],
+    ids=["none", "leave-one-out", "self-critical", "gumbel"],
+)
+def test_every_estimator_trains(tmp_path: Path, reader: Shapes, alignment, objective):
+    seed_everything(0, verbose=False)
+    data = make_data(reader)
+    training = make_training(data, alignment=alignment, objective=objective)
+    trainer = make_trainer(tmp_path, max_epochs=4)
+    before = weights(training.captioner.decoder.attention)
+    nll = Watch(lambda module: float(trainer.callback_metrics["val/NLL"]), "on_validation_end")
+    trainer.callbacks.append(nll)
+    trainer.fit(training, data)
+    assert nll.seen[-1] < nll.seen[0]
+    assert differing(before, weights(training.captioner.decoder.attention)) == set(before)
+
+
 # -- starting from another model -------------------------------------------------------------------------------
 
 
@@ -391,6 +475,36 @@ def test_the_signature_tells_split_search_and_how_hard_attention_chose(reader: S
     assert "BeamSearch(beam_size=4" in str(protocol["search"])
     assert "length_normalization=0.5" in str(protocol["search"])
     assert protocol.get("hard") == entry
+
+
+@pytest.mark.parametrize("how", ["expectation", "argmax", "sample"])
+def test_how_hard_attention_looks_at_test_can_be_chosen_anew(tmp_path: Path, reader: Shapes, how):
+    """The answers are those of a model made so; the signature says so; what is saved is as it was."""
+    data = make_data(reader)
+    seed_everything(0, verbose=False)
+    chosen = make_training(data, alignment=Multinoulli(), at_test=how)
+    made_so = make_training(data, alignment=Multinoulli(at_test=how))
+    made_so.captioner.load_state_dict(chosen.captioner.state_dict())
+    for training in (chosen, made_so):
+        torch.manual_seed(1)
+        make_trainer(tmp_path).test(training, data, verbose=False)
+    assert chosen.evaluation.numbers == made_so.evaluation.numbers
+    assert f"hard:{how}" in chosen.evaluation.signature == made_so.evaluation.signature
+    assert (
+        chosen.captioner.decoder.spec["init_args"]["attention"]["init_args"]["alignment"]
+        == Multinoulli().spec
+    )
+    assert chosen.captioner.decoder.attention.alignment.at_test == "expectation"
+
+
+def test_the_ways_to_look_at_test_differ(tmp_path: Path, reader: Shapes):
+    data, found = make_data(reader), set()
+    for how in ("expectation", "argmax", "sample"):
+        seed_everything(0, verbose=False)
+        training = make_training(data, alignment=Multinoulli(), at_test=how)
+        make_trainer(tmp_path).test(training, data, verbose=False)
+        found.add(training.evaluation.numbers["NLL"])
+    assert len(found) == 3
 
 
 def test_test_and_predict_search_as_the_model_does_and_write_results(

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from caption.cli.outputs import output_file, output_paths
-from caption.errors import ImageError
+from caption.errors import ImageError, UserError
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
+    from caption.attention.hard import AtTest
     from caption.captioner import Captioner
     from caption.result import Caption
     from caption.search import Search
@@ -40,6 +41,8 @@ def main(args: list[str]) -> int:
     from caption.cli.models import load_model
 
     captioner = load_model(options.model, options.device)
+    if options.at_test:
+        _choose_at_test(captioner, options.at_test)
     search = _search(captioner, options)
     printer = Printer(options.format, options.model, several=len(photos) > 1)
     described = []
@@ -84,6 +87,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="A",
         help="exponent of the length that divides log p; 0 = none",
     )
+    add(
+        "--at-test",
+        choices=("expectation", "argmax", "sample"),
+        help="what hard attention reads at each word; default: the model's",
+    )
     add("--candidates", type=int, metavar="N", help="captions for each photo, best first; default 1")
     add("--device", default="cpu", metavar="D", help="cpu, cuda, cuda:1, mps; default cpu")
     add(
@@ -113,6 +121,16 @@ def _search(captioner: Captioner, options: argparse.Namespace) -> Search:
         return captioner.search
     base = captioner.search if isinstance(captioner.search, BeamSearch) else BeamSearch()
     return dataclasses.replace(base, **given)
+
+
+def _choose_at_test(captioner: Captioner, how: AtTest) -> None:
+    from caption.attention import Multinoulli
+
+    hard = [part for part in captioner.modules() if isinstance(part, Multinoulli)]
+    if not hard:
+        raise UserError("--at-test is for hard attention, and this model's is soft: leave it out")
+    for part in hard:
+        part.at_test = how
 
 
 def _describe(captioner: Captioner, photos: list[str], search: Search) -> Iterator[tuple[int, Caption]]:
