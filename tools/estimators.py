@@ -1,6 +1,6 @@
 """Bias, variance and cost of every estimator for hard attention, against the exact gradient; and how samples help.
 
-    python tools/estimators.py                 # about ten minutes on one core; writes docs/hard-attention.md and .png
+    python tools/estimators.py                 # a quarter of an hour on one core; writes docs/hard-attention.md
     python tools/estimators.py --draws 200     # a quick look
     python tools/estimators.py --out -         # only print
 
@@ -47,7 +47,7 @@ DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "hard-attention.md"
 REGIONS, REGION_SIZE, WORDS = 4, 6, 12
 LENGTHS = ((3, 2), (3, 1))
 """Words of the captions of each image: of differing difficulty, as real captions are."""
-SAMPLES = (1, 2, 4, 8, 16)
+SAMPLES = (1, 2, 4, 8)
 WARM_UP = 500
 """Draws in which baselines that learn do so, before they stand still for the measurement."""
 
@@ -139,7 +139,7 @@ def main(args: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--draws", type=int, default=2000, help="gradients per estimator and number of samples"
+        "--draws", type=int, default=1000, help="gradients per estimator and number of samples"
     )
     parser.add_argument("--repeats", type=int, default=5, help="timed steps of each estimator; 0 = no timing")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,0 +1,105 @@
+"""The tool that measures estimators: its statistics on draws of known bias, its truth, and a short run of the whole."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+TOOLS = Path(__file__).parents[2] / "tools"
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(TOOLS))
+    sys.modules.pop("estimators", None)
+    return importlib.import_module("estimators")
+
+
+def draws(offset: float, seed: int = 1, number: int = 2000, size: int = 20) -> tuple[np.ndarray, np.ndarray]:
+    """Noisy gradients whose mean is off the truth, of length 2, by `offset` times that length."""
+    generator = np.random.default_rng(seed)
+    truth = np.zeros(size)
+    truth[0] = 2.0
+    away = np.zeros(size)
+    away[3] = 2.0 * offset
+    return truth + away + generator.normal(0, 1.5, (number, size)), truth
+
+
+def counts(number: int) -> np.ndarray:
+    return np.random.default_rng(0).multinomial(number, np.full(number, 1 / number), size=400)
+
+
+def test_what_chance_adds_is_taken_off_the_bias(tool: ModuleType):
+    values, naive, zeros = [], [], 0
+    for seed in range(20):
+        found, truth = draws(0.0, seed)
+        naive.append(np.linalg.norm(found.mean(0) - truth) / 2)
+        value, low, high = tool.bias(found, truth, counts(2000))
+        values.append(value)
+        zeros += low == 0
+        assert high < 0.15
+    assert zeros >= 18  # of 95 % intervals
+    assert np.mean(values) < 0.5 * np.mean(naive)
+
+
+def test_a_bias_is_found_with_its_interval(tool: ModuleType):
+    value, low, high = tool.bias(*draws(0.3), counts(2000))
+    assert low < 0.3 < high
+    assert value == pytest.approx(0.3, abs=0.03)
+    assert 0.01 < high - low < 0.2
+
+
+def test_the_truth_is_a_mean_over_captions_and_knows_the_attentions_weights(tool: ModuleType):
+    decoder, regions, captions = tool.toy(0)
+    truth = tool.Truth.of(decoder, regions, captions)
+    assert truth.bound < truth.marginal < 0
+    assert truth.own.sum() == sum(p.numel() for p in decoder.attention.parameters())
+    assert len(truth.own) == len(truth.of_bound) == sum(p.numel() for p in decoder.parameters())
+    assert np.linalg.norm(truth.of_bound[truth.own]) > 0.05 * np.linalg.norm(truth.of_bound)
+
+
+def test_a_short_run_writes_table_and_figure(
+    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(tool, "SAMPLES", (1, 2))
+    monkeypatch.setattr(tool, "WARM_UP", 3)
+    monkeypatch.setattr(tool, "cost", lambda repeats: {(tool.ESTIMATORS[0].name, 1): 1.25})
+    document = tmp_path / "page.md"
+    document.write_text(
+        "# Mine\n\n<!-- tools/estimators.py writes from here -->\nold\n"
+        "<!-- tools/estimators.py writes to here -->\n\nmore\n"
+    )
+    assert tool.main(["--draws", "20", "--out", str(document)]) == 0
+    text = document.read_text()
+    assert text.startswith("# Mine\n")
+    assert text.endswith("\n\nmore\n")
+    assert "old" not in text
+    for estimator in tool.ESTIMATORS:
+        assert text.count(f"| {estimator.name} |") == 2  # bias, and variance by samples
+    assert "1.25 / –" in text
+    words_only = next(line for line in text.splitlines() if line.startswith("| words only"))
+    assert (
+        "| 1.000 [1.000, 1.000] | 0 |" in words_only
+    )  # without a score function the attention learns nothing
+    assert (tmp_path / "estimators.png").stat().st_size > 10_000
+    assert capsys.readouterr().out.count("| words only") == 2
+
+
+def test_a_document_without_marks_is_left_alone(tool: ModuleType, tmp_path: Path):
+    document = tmp_path / "page.md"
+    document.write_text("nothing here")
+    with pytest.raises(SystemExit, match="lacks the lines"):
+        tool.write_between(document, "estimators", "text")
+    assert document.read_text() == "nothing here"
+
+
+def test_too_few_draws_are_refused(tool: ModuleType, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as leaving:
+        tool.main(["--draws", "5"])
+    assert leaving.value.code == 2
+    assert "--draws 5 is too few" in capsys.readouterr().err
