@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor, nn
 
 from caption.attention.scored import Score
+from caption.parts import check_choice
 
 
 class AdditiveScore(Score):
@@ -15,20 +18,41 @@ class AdditiveScore(Score):
 
     Args:
         size: width A of the comparison.
+        activation: the nonlinearity; "tanh" as in the paper, or "relu".
+        layers: affine layers on the regions. Behind each one after the first stands the activation, as in the authors'
+            code: with two, U a_i + b becomes tanh(U_1 (U a_i + b) + b_1).
+
+    Raises:
+        ValueError: another activation, no layer.
     """
 
-    def __init__(self, size: int = 512) -> None:
+    def __init__(
+        self, size: int = 512, activation: Literal["tanh", "relu"] = "tanh", layers: int = 1
+    ) -> None:
         super().__init__()
+        check_choice("activation", activation, ("tanh", "relu"))
+        if layers < 1:
+            raise ValueError(f"the additive score needs at least one layer on the regions, not {layers}")
         self.size = size
+        self.activation = activation
+        self.layers = layers
 
     def build(self, region_size: int, query_size: int) -> None:
         self.region = nn.Linear(region_size, self.size)
+        self.deeper = nn.ModuleList(nn.Linear(self.size, self.size) for _ in range(self.layers - 1))
         self.query = nn.Linear(query_size, self.size, bias=False)  # the bias b is in `region`
         self.energy = nn.Linear(self.size, 1, bias=False)  # a bias here would cancel in the softmax
 
     def keys(self, regions: Tensor) -> Tensor:
-        return self.region(regions)
+        keys = self.region(regions)
+        for layer in self.deeper:
+            keys = self._activate(layer(keys))
+        return keys
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         joined = keys[:, None] + self.query(query)[:, :, None]  # (B, K, L, A)
-        return self.energy(joined.tanh_()).squeeze(-1)
+        return self.energy(self._activate(joined)).squeeze(-1)
+
+    def _activate(self, sums: Tensor) -> Tensor:
+        """In place: a sum of all regions with all queries is the largest tensor of a step."""
+        return sums.tanh_() if self.activation == "tanh" else sums.relu_()

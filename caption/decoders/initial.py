@@ -45,10 +45,18 @@ class InitialState(Initial):
         layers: affine layers of each MLP; ReLU and dropout stand between them.
         activation: of the last layer; "tanh" as in the authors' code, or "linear".
         dropout: between the layers.
+        shared: whether h[0] and c[0] have all layers but the last in common, as in the authors' code.
+
+    Raises:
+        ValueError: another activation, no layer.
     """
 
     def __init__(
-        self, layers: int = 1, activation: Literal["tanh", "linear"] = "tanh", dropout: float = 0.5
+        self,
+        layers: int = 1,
+        activation: Literal["tanh", "linear"] = "tanh",
+        dropout: float = 0.5,
+        shared: bool = False,
     ) -> None:
         super().__init__()
         if layers < 1:
@@ -57,15 +65,22 @@ class InitialState(Initial):
         self.layers = layers
         self.activation = activation
         self.dropout = dropout
+        self.shared = shared
 
     def build(self, region_size: int, hidden_size: int) -> None:
+        self.trunk = nn.Sequential(*(self._inner(region_size) if self.shared else []))
         self.hidden = self._mlp(region_size, hidden_size)
         self.cell = self._mlp(region_size, hidden_size)
 
-    def _mlp(self, region_size: int, hidden_size: int) -> nn.Sequential:
+    def _inner(self, region_size: int) -> list[nn.Module]:
+        """All layers but the last."""
         modules: list[nn.Module] = []
         for _ in range(self.layers - 1):
             modules += [nn.Linear(region_size, region_size), nn.ReLU(), nn.Dropout(self.dropout)]
+        return modules
+
+    def _mlp(self, region_size: int, hidden_size: int) -> nn.Sequential:
+        modules = [] if self.shared else self._inner(region_size)
         modules.append(nn.Linear(region_size, hidden_size))
         if self.activation == "tanh":
             modules.append(nn.Tanh())
@@ -77,4 +92,5 @@ class InitialState(Initial):
         else:
             real = mask[..., None].to(regions.dtype)
             mean = (regions * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
+        mean = self.trunk(mean)
         return self.hidden(mean), self.cell(mean)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from caption.decoders.base import Decoder, Trace, Unrolled
 from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
 from caption.decoders.readout import DeepOutput, Readout
+from caption.parts import check_choice
 from caption.records import Record, State, map_record
 
 
@@ -39,6 +40,11 @@ class LSTMDecoder(Decoder):
         readout: from state to words; None = the paper's `DeepOutput()`.
         dropout: on the word vectors entering the LSTM.
         forget_bias: what is added to the forget gate's bias at initialisation.
+        first_input: Ey[0]; "start", the learned vector of the start token, or "zero", a vector of zeros that never
+            learns, as in the authors' code.
+
+    Raises:
+        ValueError: another first input.
     """
 
     def __init__(
@@ -51,8 +57,10 @@ class LSTMDecoder(Decoder):
         readout: Readout | None = None,
         dropout: float = 0.0,
         forget_bias: float = 0.0,
+        first_input: Literal["start", "zero"] = "start",
     ) -> None:
         super().__init__()
+        check_choice("first_input", first_input, ("start", "zero"))
         self.attention = attention
         self.embedding_size = embedding_size
         self.hidden_size = self.query_size = hidden_size
@@ -61,6 +69,7 @@ class LSTMDecoder(Decoder):
         self.readout = readout or DeepOutput()
         self.dropout = nn.Dropout(dropout)
         self.forget_bias = forget_bias
+        self.first_input = first_input
 
     def build(self, region_size: int, vocabulary_size: int, padding: int, start: int) -> None:
         hidden_size = self.hidden_size
@@ -70,6 +79,7 @@ class LSTMDecoder(Decoder):
             self.gate.build(hidden_size, context_size)
         self.initial.build(region_size, hidden_size)
         self.readout.build(self.embedding_size, hidden_size, context_size, vocabulary_size)
+        self.start_id = start
         self.embed = nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=padding)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         # T of eq. 1 in two parts: the word's, which training computes for all steps at once, and the rest.
@@ -91,10 +101,17 @@ class LSTMDecoder(Decoder):
         return State(memory, Carried(hidden.expand(shape), cell.expand(shape), attending), trace=None)
 
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
-        embedded = self.embed(words)
+        embedded = self._embedded(words)
         state, context = self._advance(state, self.gates_from_word(self.dropout(embedded)))
         logits = self.readout(embedded, state.carried.hidden, context)
         return logits.float().log_softmax(-1), state
+
+    def _embedded(self, words: Tensor) -> Tensor:
+        """(B, K, ...) words fed in -> their vectors Ey (B, K, ..., E)."""
+        embedded = self.embed(words)
+        if self.first_input == "zero":  # the start token is never fed again
+            embedded = embedded.masked_fill((words == self.start_id)[..., None], 0.0)
+        return embedded
 
     def _advance(self, state: State, word_gates: Tensor) -> tuple[State, Tensor]:
         """Attend and update the LSTM: eqs. 1 to 6.
@@ -135,7 +152,7 @@ class LSTMDecoder(Decoder):
         longest = max(1, sum(b > 0 for b in rows))  # an empty step gives the shapes where no caption is there
         origins = ((order[:, None] * hypotheses + ranks) * words.shape[-1])[..., None] + steps
 
-        embedded = self.embed(words)
+        embedded = self._embedded(words)
         # unbind, because the gradient of a slice [..., t] is as large as the whole, at every step.
         word_gates = self.gates_from_word(self.dropout(embedded)).unbind(2)
         inputs = embedded.unbind(2)

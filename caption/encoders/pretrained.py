@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from caption.encoders.base import Encoder
 from caption.errors import CheckpointError, UserError
@@ -32,9 +33,13 @@ class TorchvisionEncoder(Encoder):
         finetune_from: where fine-tuning starts: modules before this one (dotted name, in the order in which they
             run) stay as they are, their BatchNorm statistics too; None = all learn. Only matters once the encoder
             is thawed.
+        grid: (rows, cols) that the layer's map is averaged to, each new cell over the old cells it touches (adaptive
+            average pooling); None = as the layer gives it. More cells than the layer has are no more resolution: they
+            share old ones.
 
     Raises:
-        UserError: torchvision has no such model, the model no such layer or module, or the layer gives no grid.
+        UserError: torchvision has no such model, the model no such layer or module, the layer gives no grid, or the
+            grid is none.
     """
 
     def __init__(
@@ -45,8 +50,12 @@ class TorchvisionEncoder(Encoder):
         mean: tuple[float, float, float] = IMAGENET_MEAN,
         std: tuple[float, float, float] = IMAGENET_STD,
         finetune_from: str | None = None,
+        grid: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
+        if grid is not None and (len(grid) != 2 or min(grid) < 1):
+            raise UserError(f"grid {list(grid)} is no grid: give rows and columns, from 1 up")
+        self.grid = grid
         self.weights = weights
         self.model_name = name
         self.finetune_from = finetune_from
@@ -85,7 +94,8 @@ class TorchvisionEncoder(Encoder):
         return (images / 255 - self.mean) / self.std
 
     def features(self, images: Tensor) -> Tensor:
-        return self.trunk(images)["grid"]
+        maps = self.trunk(images)["grid"]
+        return maps if self.grid is None else functional.adaptive_avg_pool2d(maps, self.grid)
 
     def freeze(self, frozen: bool = True) -> None:
         super().freeze(frozen)
@@ -115,27 +125,39 @@ class TorchvisionEncoder(Encoder):
         if self.weights is None:
             return
         if Path(self.weights).expanduser().exists() or "/" in self.weights:
-            state = _read_state(Path(self.weights).expanduser())
+            state = read_state(Path(self.weights).expanduser())
         else:
             state = _model(self.model_name, self.weights).state_dict()
+        self.load_weights(state, self.weights)
+
+    def load_weights(self, state: dict[str, Tensor], source: str) -> None:
+        """Load a state dict of the whole model, or of its beginning.
+
+        Args:
+            state: tensors by torchvision's names.
+            source: where they come from, for messages.
+
+        Raises:
+            CheckpointError: they are another model's; nothing has been loaded then.
+        """
         unknown = state.keys() - self.names_of_whole
         if unknown:
             raise CheckpointError(
-                f"{self.weights} is not for {self.model_name}: it has {len(unknown)} tensors too many, {min(unknown)} "
+                f"{source} is not for {self.model_name}: it has {len(unknown)} tensors too many, {min(unknown)} "
                 "among them"
             )
         missing = [name for name in self.trunk.state_dict() if name not in state]
         missing = [name for name in missing if not name.endswith("num_batches_tracked")]
         if missing:
             raise CheckpointError(
-                f"{self.weights} is not for {self.model_name}: it lacks {len(missing)} tensors, {missing[0]} first"
+                f"{source} is not for {self.model_name}: it lacks {len(missing)} tensors, {missing[0]} first"
             )
         try:
             self.trunk.load_state_dict(
                 {n: state[n] for n in self.trunk.state_dict() if n in state}, strict=False
             )
         except RuntimeError as error:
-            raise CheckpointError(f"{self.weights} is not for {self.model_name}: {error}") from error
+            raise CheckpointError(f"{source} is not for {self.model_name}: {error}") from error
 
 
 def _model(name: str, weights: str | None) -> nn.Module:
@@ -168,7 +190,12 @@ def _cut(model: nn.Module, name: str, layer: str) -> Any:
         raise UserError(f"{name} has no layer {layer}; its top-level layers are {some}") from error
 
 
-def _read_state(path: Path) -> dict[str, Tensor]:
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of a state dict saved with torch.save.
+
+    Raises:
+        CheckpointError: missing, damaged, or something else.
+    """
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:

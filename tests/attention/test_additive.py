@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -46,6 +48,50 @@ def test_the_bias_stands_inside_the_tanh():
     expected = torch.tensor([[[75 / 17 + 8, 3 + 400 / 41]]], dtype=torch.float64)
     query = torch.zeros(1, 1, 1, dtype=torch.float64)
     torch.testing.assert_close(score(query, score.keys(REGIONS)), expected)
+
+
+def test_relu_by_hand():
+    score = by_hand()
+    score.activation = "relu"
+    regions = torch.tensor([[[1.0, -4.0], [-1.0, 2.0]]], dtype=torch.float64)
+    # h = 2: e = (5·(1 + 2) + 10·0, 5·(-1 + 2) + 10·2)
+    queries = torch.tensor([[[2.0]]], dtype=torch.float64)
+    assert score(queries, score.keys(regions)).tolist() == [[[15.0, 25.0]]]
+
+
+@pytest.mark.parametrize(("activation", "bent"), [("tanh", math.tanh), ("relu", lambda x: max(x, 0.0))])
+def test_a_second_layer_by_hand(activation: str, bent: Callable[[float], float]):
+    """U = 1, b = (0.1, 0); U_1 exchanges the two and doubles, b_1 = (0, -1); W = (1, 0)ᵀ, v = (5, 10)."""
+    score = AdditiveScore(2, activation, layers=2)
+    score.build(region_size=2, query_size=1)
+    with torch.no_grad():
+        score.region.weight.copy_(torch.eye(2))
+        score.region.bias.copy_(torch.tensor([0.1, 0.0]))
+        score.deeper[0].weight.copy_(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
+        score.deeper[0].bias.copy_(torch.tensor([0.0, -1.0]))
+        score.query.weight.copy_(torch.tensor([[1.0], [0.0]]))
+        score.energy.weight.copy_(torch.tensor([[5.0, 10.0]]))
+    keys = score.keys(torch.tensor([[[0.4, -0.3]]]))
+    expected = [bent(2 * -0.3), bent(2 * (0.4 + 0.1) - 1)]  # no activation behind the first layer
+    torch.testing.assert_close(keys, torch.tensor([[expected]]))
+    energy = 5 * bent(expected[0] + 0.7) + 10 * bent(expected[1])
+    torch.testing.assert_close(score(torch.tensor([[[0.7]]]), keys), torch.tensor([[[energy]]]))
+
+
+def test_one_layer_keeps_the_names_that_checkpoints_have():
+    assert sorted(by_hand().state_dict()) == ["energy.weight", "query.weight", "region.bias", "region.weight"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"activation": "gelu"}, "activation is one of 'tanh', 'relu', not 'gelu'"),
+        ({"layers": 0}, "one layer .* not 0"),
+    ],
+)
+def test_what_is_no_score_is_refused(options: dict[str, Any], said: str):
+    with pytest.raises(ValueError, match=said):
+        AdditiveScore(2, **options)
 
 
 def attention(region_size: int = 3, query_size: int = 4, width: int = 5) -> ScoredAttention:
@@ -110,9 +156,14 @@ def test_calling_leaves_the_memory_as_it_was():
     assert torch.equal(memory.values, before[1])
 
 
-def test_the_gradient_is_the_one_of_the_equation():
-    """The tanh is taken in place, which must not disturb the backward pass."""
-    score = by_hand()
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_gradient_is_the_one_of_the_equation(activation: str, layers: int):
+    """The activation is taken in place, which must not disturb the backward pass."""
+    torch.manual_seed(0)
+    score = AdditiveScore(2, activation, layers)
+    score.build(region_size=2, query_size=1)
+    score.double()
     query = torch.randn(2, 3, 1, dtype=torch.float64, requires_grad=True)
     regions = torch.randn(2, 4, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda q, r: score(q, score.keys(r)), (query, regions))

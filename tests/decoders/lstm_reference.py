@@ -9,6 +9,7 @@ import numpy as np
 from caption.decoders import ConstantState, DeepOutput, LSTMDecoder
 
 Array = np.ndarray
+START = 1
 
 
 class Step(NamedTuple):
@@ -40,7 +41,9 @@ def unroll(decoder: LSTMDecoder, regions: Array, words: list[int]) -> list[Step]
     steps = []
     for word in words:
         embedded = weights["embed.weight"][word]
-        alphas = attend(weights, regions, hidden)  # eqs. 4 and 5: with h[t-1]
+        if decoder.first_input == "zero" and word == START:
+            embedded = np.zeros_like(embedded)
+        alphas = attend(decoder, weights, regions, hidden)  # eqs. 4 and 5: with h[t-1]
         context = sum(alpha * region for alpha, region in zip(alphas, regions, strict=True))  # eq. 6
         beta = None
         if decoder.gate is not None:
@@ -56,6 +59,8 @@ def initial(decoder: LSTMDecoder, weights: dict[str, Array], name: str, regions:
     if isinstance(decoder.initial, ConstantState):
         return weights[name]
     x = regions.mean(axis=0)
+    for layer in sorted({key.rpartition(".")[0] for key in weights if key.startswith("initial.trunk")}):
+        x = np.maximum(affine(weights, layer, x), 0)
     layers = sorted({key.rpartition(".")[0] for key in weights if key.startswith(name)})
     for layer in layers[:-1]:
         x = np.maximum(affine(weights, layer, x), 0)
@@ -63,12 +68,16 @@ def initial(decoder: LSTMDecoder, weights: dict[str, Array], name: str, regions:
     return np.tanh(x) if decoder.initial.activation == "tanh" else x
 
 
-def attend(weights: dict[str, Array], regions: Array, hidden: Array) -> Array:
+def attend(decoder: LSTMDecoder, weights: dict[str, Array], regions: Array, hidden: Array) -> Array:
     prefix = "attention.score"
+    bend = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}[decoder.attention.score.activation]
     energies = []
     for region in regions:
-        inside = affine(weights, f"{prefix}.region", region) + affine(weights, f"{prefix}.query", hidden)
-        energies.append((weights[f"{prefix}.energy.weight"] @ np.tanh(inside)).item())
+        key = affine(weights, f"{prefix}.region", region)
+        for layer in range(decoder.attention.score.layers - 1):
+            key = bend(affine(weights, f"{prefix}.deeper.{layer}", key))
+        inside = key + affine(weights, f"{prefix}.query", hidden)
+        energies.append((weights[f"{prefix}.energy.weight"] @ bend(inside)).item())
     powers = np.exp(energies)
     return powers / powers.sum()
 

@@ -51,6 +51,60 @@ def test_layers_are_counted(layers: int):
     assert sum(isinstance(module, torch.nn.Dropout) for module in initial.hidden) == layers - 1
 
 
+def test_shared_layers_by_hand():
+    """mean (2, -4, 1) -> ReLU of it, plus 1 in the first place -> one row for h, another for c."""
+    initial = made(layers=2, shared=True, activation="linear", dropout=0.0)
+    with torch.no_grad():
+        initial.trunk[0].weight.copy_(torch.eye(3))
+        initial.trunk[0].bias.copy_(torch.tensor([1.0, 0.0, 0.0]))
+        for last, weight in (
+            (initial.hidden[0], [[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+            (initial.cell[0], [[0.0, 0.0, 5.0]] * 2),
+        ):
+            last.weight.copy_(torch.tensor(weight))
+            last.bias.copy_(torch.tensor([0.0, 0.5]))
+    hidden, cell = initial(torch.tensor([[[2.0, -4.0, 1.0]]]))
+    assert hidden.tolist() == [[[3.0, 1.5]]]
+    assert cell.tolist() == [[[5.0, 5.5]]]
+
+
+def linears(modules: torch.nn.Module) -> int:
+    return sum(isinstance(module, torch.nn.Linear) for module in modules)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_only_the_last_layer_is_not_shared(layers: int):
+    initial = made(layers=layers, shared=True)
+    assert linears(initial.trunk) == layers - 1
+    assert linears(initial.hidden) == linears(initial.cell) == 1
+    assert sum(isinstance(module, torch.nn.Dropout) for module in initial.modules()) == layers - 1
+
+
+def test_shared_layers_drop_the_same_units_for_both():
+    torch.manual_seed(0)
+    initial = InitialState(layers=2, activation="linear", shared=True).train()
+    initial.build(region_size=40, hidden_size=2)
+    with torch.no_grad():
+        initial.cell[0].weight.copy_(initial.hidden[0].weight)
+        initial.cell[0].bias.copy_(initial.hidden[0].bias)
+    hidden, cell = initial(torch.randn(1, 3, 40))
+    torch.testing.assert_close(hidden, cell)
+
+
+def test_layers_that_are_not_shared_keep_the_names_that_checkpoints_have():
+    assert sorted(made(layers=2).state_dict()) == [
+        f"{state}.{layer}.{kind}"
+        for state in ("cell", "hidden")
+        for layer in (0, 3)
+        for kind in ("bias", "weight")
+    ]
+
+
+def test_no_layers_are_refused():
+    with pytest.raises(ValueError, match="at least one layer, not 0"):
+        InitialState(layers=0)
+
+
 def test_a_constant_state_knows_no_image_and_is_learned():
     initial = ConstantState()
     initial.build(region_size=3, hidden_size=2)

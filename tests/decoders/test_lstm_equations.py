@@ -11,6 +11,7 @@ import torch
 from tiny_decoder import HIDDEN, WORDS, decoder, images, sentences, unroll
 from torch import Tensor, nn
 
+from caption.attention import AdditiveScore
 from caption.decoders import ConstantState, DeepOutput, Gate, InitialState, LinearOutput, LSTMDecoder
 
 LENGTHS = torch.tensor([[3, 5], [4, 1]])
@@ -25,8 +26,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "linear output": {"readout": LinearOutput(dropout=0), "gate": Gate("vector")},
     "linear initial state": {"initial": InitialState(activation="linear", dropout=0)},
     "three initial layers": {"initial": InitialState(layers=3, dropout=0)},
+    "shared initial layers": {"initial": InitialState(layers=3, dropout=0, shared=True)},
+    "ReLU in the score": {"score": AdditiveScore(6, "relu")},
+    "three layers in the score": {"score": AdditiveScore(6, layers=3)},
+    "ReLU in two layers of the score": {"score": AdditiveScore(6, "relu", layers=2)},
+    "first input zero": {"first_input": "zero", "gate": Gate()},
     "constant initial state": {"initial": ConstantState()},
 }
+
+
+def beginning_with_start(words: Tensor) -> Tensor:
+    words[..., 0] = reference.START
+    return words
 
 
 @pytest.fixture(params=VARIANTS, ids=str)
@@ -39,7 +50,7 @@ def near(tensor: Tensor, array: np.ndarray, tolerance: float = 1e-10) -> None:
 
 
 def test_the_unroll_is_the_equations(made: LSTMDecoder):
-    regions, words = images(2), sentences(LENGTHS)
+    regions, words = images(2), beginning_with_start(sentences(LENGTHS))
     unrolled = unroll(made, regions, words, LENGTHS)
     logits = unrolled.unpack(unrolled.logits)
     weights = unrolled.unpack(unrolled.trace.weights)
@@ -55,7 +66,7 @@ def test_the_unroll_is_the_equations(made: LSTMDecoder):
 
 
 def test_stepping_is_the_equations(made: LSTMDecoder):
-    regions, words = images(2), sentences(torch.full((2, 3), 4))
+    regions, words = images(2), beginning_with_start(sentences(torch.full((2, 3), 4)))
     state = made.start(made.project(regions), hypotheses=3)
     expected = {
         (b, k): reference.unroll(made, regions[b].numpy(), words[b, k].tolist())
@@ -162,6 +173,44 @@ def test_the_weights_of_a_step_do_not_know_the_word_it_is_fed():
     torch.testing.assert_close(state.trace.weights[0, 0], state.trace.weights[0, 1])
     _, state = made.step(state, torch.tensor([[2, 2]]))
     assert not torch.allclose(state.trace.weights[0, 0], state.trace.weights[0, 1])
+
+
+# -- the first input ---------------------------------------------------------------------------------------
+
+
+def test_a_zero_first_input_is_the_same_whatever_the_embedding_says_and_never_learns():
+    made = decoder(first_input="zero", gate=Gate())
+    words, lengths = torch.tensor([[[reference.START, 3, 4]]]), torch.tensor([[3]])
+    before = unroll(made, images(1), words, lengths).logits
+    before.square().sum().backward()
+    assert not made.embed.weight.grad[reference.START].any()
+    assert made.embed.weight.grad[3].any()
+    with torch.no_grad():
+        made.embed.weight[reference.START] += 1
+        assert torch.equal(unroll(made, images(1), words, lengths).logits, before)
+        made.embed.weight[3] += 1
+        assert not torch.allclose(unroll(made, images(1), words, lengths).logits, before)
+
+
+def test_the_start_token_has_a_vector_that_learns_unless_told():
+    made = decoder()
+    unroll(made, images(1), torch.tensor([[[reference.START]]]), torch.tensor([[1]])).logits.sum().backward()
+    assert made.embed.weight.grad[reference.START].any()
+
+
+@pytest.mark.parametrize("start", [1, 4])
+def test_the_zero_first_input_is_that_of_the_id_it_was_built_with(start: int):
+    made = LSTMDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, first_input="zero")
+    made.build(3, WORDS, padding=0, start=start)
+    read = Inputs(made.eval().double().readout)
+    made.step(made.start(made.project(images(1)), hypotheses=2), torch.tensor([[1, 4]]))
+    embedded = read.calls[0][0][0]
+    assert [bool(vector.any()) for vector in embedded] == [start != 1, start != 4]
+
+
+def test_another_first_input_is_refused():
+    with pytest.raises(ValueError, match="first_input is one of 'start', 'zero', not 'none'"):
+        LSTMDecoder(decoder().attention, first_input="none")
 
 
 # -- initial weights ---------------------------------------------------------------------------------------

@@ -14,13 +14,17 @@ REGION_SIZE, HIDDEN, WORDS, PAD = 3, 4, 7, 0
 
 
 def decoder(
-    alignment: Alignment | None = None, seed: int = 0, dropout: float = 0.0, **options: Any
+    alignment: Alignment | None = None,
+    seed: int = 0,
+    dropout: float = 0.0,
+    score: AdditiveScore | None = None,
+    **options: Any,
 ) -> LSTMDecoder:
     """In double precision, without dropout unless told."""
     options.setdefault("initial", InitialState(dropout=dropout))
     options.setdefault("readout", DeepOutput(dropout=dropout))
     made = LSTMDecoder(
-        ScoredAttention(AdditiveScore(6), alignment or Softmax()),
+        ScoredAttention(score or AdditiveScore(6), alignment or Softmax()),
         embedding_size=5,
         hidden_size=HIDDEN,
         **options,

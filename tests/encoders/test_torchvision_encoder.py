@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from caption.encoders import TorchvisionEncoder
 from caption.encoders.pretrained import IMAGENET_MEAN, IMAGENET_STD
 from caption.errors import CheckpointError, UserError
+from caption.parts import make
 from caption.torchvision_compat import import_torchvision
 
 models = import_torchvision().models
@@ -98,6 +99,31 @@ def test_a_bright_spot_moves_the_region_it_lies_in(cell: tuple[int, int]):
     shares = moved.view(16, 24) / moved.sum()
     middle = [(shares.sum(1) * torch.arange(16)).sum() + 0.5, (shares.sum(0) * torch.arange(24)).sum() + 0.5]
     assert tuple(int(coordinate / 2) for coordinate in middle) == cell
+
+
+def test_a_grid_that_is_asked_for_is_averaged_from_the_layers(small: TorchvisionEncoder):
+    """As the tutorial's 14x14 from 8x8, in small: 5 rows from 4, of which the second touches old rows 0 and 1."""
+    resized = TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool", grid=(5, 2)).eval()
+    resized.load_state_dict(small.state_dict())
+    with torch.no_grad():
+        old, new = small(noise(16, 16)), resized(noise(16, 16))
+    assert (old.grid, new.grid) == ((4, 4), (5, 2))
+    rows, cells = old.vectors.view(4, 4, -1), new.vectors.view(5, 2, -1)
+    torch.testing.assert_close(cells[0, 0], rows[0, :2].mean(0))
+    torch.testing.assert_close(cells[1, 1], rows[:2, 2:].mean((0, 1)))
+    torch.testing.assert_close(cells[4, 0], rows[3, :2].mean(0))
+
+
+def test_a_model_with_a_grid_is_made_again_from_its_spec():
+    spec = TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool", grid=(5, 2)).spec
+    again = make(spec, TorchvisionEncoder).eval()
+    assert again(noise(16, 16)).grid == (5, 2)
+
+
+@pytest.mark.parametrize("grid", [(0, 3), (3,), (1, 2, 3)])
+def test_a_grid_that_is_none_is_refused(grid: tuple[int, ...]):
+    with pytest.raises(UserError, match="is no grid: give rows and columns"):
+        TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool", grid=grid)
 
 
 # -- normalisation -----------------------------------------------------------------------------------------

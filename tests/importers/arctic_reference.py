@@ -1,0 +1,127 @@
+"""The authors' model in NumPy, by their names and their (in, out) matrices: slow and obvious, and analytic, so that a
+complex step gives exact derivatives (no absolute values, no maxima but ReLU's).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray
+Params = dict[str, Array]
+
+
+class Result(NamedTuple):
+    log_probs: Array
+    """(B, T, V) by their ids: 0 = end, 1 = unknown."""
+    alphas: Array
+    """(B, T, L)"""
+    betas: Array
+    """(B, T), 1 without the selector."""
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(x: Array) -> Array:
+    powers = np.exp(x)
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def relu(x: Array) -> Array:
+    return np.where(x.real > 0, x, 0)
+
+
+def affine(p: Params, name: str, x: Array) -> Array:
+    return x @ p[f"{name}_W"] + p[f"{name}_b"]
+
+
+def run(
+    p: Params, options: dict[str, Any], regions: Array, words: Array, noise: float | None = None
+) -> Result:
+    """Teacher forcing.
+
+    Args:
+        p: their arrays.
+        options: their options.
+        regions: (B, L, D).
+        words: (B, T) ids to predict; fed is nothing first, then these one later.
+        noise: what dropout multiplies by; None = as at test, 0.5 with `use_dropout`.
+    """
+    noise = (0.5 if options["use_dropout"] else 1.0) if noise is None else noise
+    temperature = options.get("temperature", 1.0) if options["attn_type"] == "stochastic" else 1.0
+    mean = regions.mean(1)
+    for layer in range(1, options["n_layers_init"]):
+        mean = relu(affine(p, f"ff_init_{layer}", mean)) * noise
+    h = np.tanh(affine(p, "ff_state", mean))
+    c = np.tanh(affine(p, "ff_memory", mean))
+    projected = regions @ p["decoder_Wc_att"] + p["decoder_b_att"]
+    for layer in range(1, options["n_layers_att"]):
+        projected = np.tanh(projected @ p[f"decoder_W_att_{layer}"] + p[f"decoder_b_att_{layer}"])
+    steps = []
+    for t in range(words.shape[1]):
+        embedded = np.zeros((len(words), options["dim_word"])) if t == 0 else p["Wemb"][words[:, t - 1]]
+        joined = np.tanh(projected + (h @ p["decoder_Wd_att"])[:, None])
+        scores = (joined @ p["decoder_U_att"])[..., 0] + p["decoder_c_tt"]
+        alpha = softmax(temperature * scores)
+        z = (alpha[..., None] * regions).sum(1)
+        beta = np.ones(len(words))
+        if options["selector"]:
+            beta = sigmoid((h @ p["decoder_W_sel"])[:, 0] + p["decoder_b_sel"])
+            z = beta[:, None] * z
+        gates = embedded @ p["decoder_W"] + h @ p["decoder_U"] + z @ p["decoder_Wc"] + p["decoder_b"]
+        i, f, o, g = np.split(gates, 4, axis=1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        logit = affine(p, "ff_logit_lstm", h * noise)
+        if options["prev2out"]:
+            logit = logit + embedded
+        if options["ctx2out"]:
+            logit = logit + affine(p, "ff_logit_ctx", z)
+        log_prob = np.log(softmax(affine(p, "ff_logit", np.tanh(logit) * noise)))
+        steps.append((log_prob, alpha, beta))
+    return Result(*(np.stack(field, 1) for field in zip(*steps, strict=True)))
+
+
+def loss(p: Params, options: dict[str, Any], regions: Array, words: Array) -> Any:
+    """Summed over a caption, mean over captions; the doubly stochastic term summed over captions, mean over regions."""
+    result = run(p, options, regions, words)
+    nll = -np.take_along_axis(result.log_probs, words[..., None], 2).sum((1, 2)).mean()
+    return nll + ((1 - result.alphas.sum(1)) ** 2).sum(0).mean()
+
+
+def parameters(options: dict[str, Any], seed: int = 0) -> Params:
+    """Random ones, large enough to matter."""
+    region, hidden, word, words = (options[name] for name in ("ctx_dim", "dim", "dim_word", "n_words"))
+    shapes: dict[str, tuple[int, ...]] = {
+        "Wemb": (words, word),
+        "ff_state_W": (region, hidden),
+        "ff_state_b": (hidden,),
+        "ff_memory_W": (region, hidden),
+        "ff_memory_b": (hidden,),
+        "decoder_W": (word, 4 * hidden),
+        "decoder_U": (hidden, 4 * hidden),
+        "decoder_b": (4 * hidden,),
+        "decoder_Wc": (region, 4 * hidden),
+        "decoder_Wc_att": (region, region),
+        "decoder_b_att": (region,),
+        "decoder_Wd_att": (hidden, region),
+        "decoder_U_att": (region, 1),
+        "decoder_c_tt": (1,),
+        "ff_logit_lstm_W": (hidden, word),
+        "ff_logit_lstm_b": (word,),
+        "ff_logit_W": (word, words),
+        "ff_logit_b": (words,),
+    }
+    for layer in range(1, options["n_layers_init"]):
+        shapes |= {f"ff_init_{layer}_W": (region, region), f"ff_init_{layer}_b": (region,)}
+    for layer in range(1, options["n_layers_att"]):
+        shapes |= {f"decoder_W_att_{layer}": (region, region), f"decoder_b_att_{layer}": (region,)}
+    if options["selector"]:
+        shapes |= {"decoder_W_sel": (hidden, 1), "decoder_b_sel": ()}
+    if options["ctx2out"]:
+        shapes |= {"ff_logit_ctx_W": (region, word), "ff_logit_ctx_b": (word,)}
+    random = np.random.default_rng(seed)
+    return {name: np.asarray(random.normal(size=shape)) for name, shape in shapes.items()}

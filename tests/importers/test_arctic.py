@@ -1,0 +1,341 @@
+"""Models of the authors' code: every combination of options gives the log-probabilities, α, β and gradients of a NumPy
+transcription; and what does not fit is named.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import arctic_reference as reference
+import gradients
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from caption.data.vocabulary import PAD, START
+from caption.decoders import LSTMDecoder, Unrolled
+from caption.errors import UserError
+from caption.importers import arctic
+from caption.importers.arctic_options import Options, read_options
+
+SIZES = {"ctx_dim": 5, "dim": 4, "dim_word": 3, "n_words": 7}
+SWITCHES = {
+    "selector": (True, False),
+    "prev2out": (True, False),
+    "ctx2out": (True, False),
+    "use_dropout": (True, False),
+    "n_layers_att": (2, 1),
+    "n_layers_init": (2, 1),
+}
+COMBINATIONS = [dict(zip(SWITCHES, values, strict=True)) for values in itertools.product(*SWITCHES.values())]
+ALL_ON = {**SIZES, **COMBINATIONS[0], "attn_type": "deterministic"}
+WORDS = ["a", "dog", "runs", "away", "now"]
+REGIONS = np.random.default_rng(1).normal(size=(2, 6, SIZES["ctx_dim"]))
+CAPTIONS = np.array([[2, 6, 1, 0], [3, 3, 4, 0]])  # their ids
+SHIFT = 2  # ours are so much larger
+
+
+def named(options: dict[str, Any]) -> str:
+    return " ".join(f"{name}={int(value)}" for name, value in options.items())
+
+
+def write(
+    folder: Path, options: dict[str, Any], arrays: dict[str, Any], words: list[str] = WORDS
+) -> tuple[str, str, str]:
+    model, settings, vocabulary = folder / "model.npz", folder / "options.json", folder / "words.txt"
+    np.savez(model, **arrays)
+    settings.write_text(json.dumps(options))
+    vocabulary.write_text("".join(f"{word}\n" for word in words))
+    return str(model), str(settings), str(vocabulary)
+
+
+def built(imported: LSTMDecoder) -> LSTMDecoder:
+    imported.build(SIZES["ctx_dim"], SIZES["n_words"] + SHIFT, padding=PAD, start=START)
+    return imported.eval()
+
+
+def unroll(decoder: LSTMDecoder, regions: Tensor) -> Unrolled:
+    captions = gradients.packed((CAPTIONS + SHIFT).tolist())
+    return decoder(decoder.project(regions), captions.words, captions.lengths)
+
+
+def check(decoder: LSTMDecoder, expected: reference.Result, tolerance: float = 1e-5) -> None:
+    """In the precision of the decoder."""
+    regions = torch.tensor(REGIONS).to(next(decoder.parameters()).dtype)
+    with torch.no_grad():
+        unrolled = unroll(decoder, regions)
+    log_probs = unrolled.unpack(unrolled.logits).log_softmax(-1)[:, 0]
+    np.testing.assert_allclose(log_probs[..., SHIFT:], expected.log_probs, atol=tolerance)
+    assert (log_probs[..., :SHIFT].float().exp() == 0).all()
+    assert log_probs.isfinite().all()
+    np.testing.assert_allclose(unrolled.unpack(unrolled.trace.weights)[:, 0], expected.alphas, atol=tolerance)
+    if decoder.gate is not None:
+        np.testing.assert_allclose(unrolled.unpack(unrolled.trace.gate)[:, 0], expected.betas, atol=tolerance)
+
+
+@pytest.mark.parametrize("switches", COMBINATIONS, ids=named)
+def test_log_probabilities_and_maps_are_theirs(switches: dict[str, Any], tmp_path: Path):
+    options = {**SIZES, **switches, "attn_type": "deterministic"}
+    arrays = reference.parameters(options)
+    imported = arctic.read(*write(tmp_path, options, arrays))
+    decoder = built(imported.decoder)
+    decoder.load_state_dict(imported.weights)
+    check(decoder, reference.run(arrays, options, REGIONS, CAPTIONS))
+
+
+def gradient(options: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    settings = Options(**options)
+    decoder = built(arctic.decoder(settings)).double()
+    captions = (CAPTIONS + SHIFT).tolist()
+    return gradients.ours(
+        decoder, "arctic_soft", lambda given: arctic.convert(given, settings), arrays, REGIONS, captions
+    )
+
+
+@pytest.mark.parametrize("switches", COMBINATIONS, ids=named)
+def test_the_gradient_of_each_array_is_theirs_along_a_random_direction(switches: dict[str, Any]):
+    options = {**SIZES, **switches, "attn_type": "deterministic"}
+    arrays = reference.parameters(options)
+    random = np.random.default_rng(2)
+    for name, given in gradient(options, arrays).items():
+        direction = random.normal(size=given.shape)
+        expected = gradients.along(
+            lambda p: reference.loss(p, options, REGIONS, CAPTIONS), arrays, name, direction
+        )
+        assert (given * direction).sum() == pytest.approx(expected, abs=1e-4), name
+
+
+def test_every_number_of_the_gradient_is_theirs():
+    arrays = reference.parameters(ALL_ON)
+    for name, given in gradient(ALL_ON, arrays).items():
+        for place in np.ndindex(given.shape):
+            direction = np.zeros(given.shape)
+            direction[place] = 1
+            expected = gradients.along(
+                lambda p: reference.loss(p, ALL_ON, REGIONS, CAPTIONS), arrays, name, direction
+            )
+            assert given[place] == pytest.approx(expected, abs=1e-4), (name, place)
+
+
+@pytest.mark.parametrize(("layers", "option"), [(3, "n_layers_att"), (3, "n_layers_init")])
+def test_more_layers_too(layers: int, option: str, tmp_path: Path):
+    options = {**ALL_ON, option: layers}
+    arrays = reference.parameters(options)
+    imported = arctic.read(*write(tmp_path, options, arrays))
+    decoder = built(imported.decoder)
+    decoder.load_state_dict(imported.weights)
+    check(decoder, reference.run(arrays, options, REGIONS, CAPTIONS))
+
+
+def imported_from(folder: Path, options: dict[str, Any], arrays: dict[str, np.ndarray]) -> LSTMDecoder:
+    imported = arctic.read(*write(folder, options, arrays))
+    decoder = built(imported.decoder)
+    decoder.load_state_dict(imported.weights)
+    return decoder
+
+
+def test_units_that_dropout_keeps_count_in_training_as_theirs_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Theirs leaves kept units alone in training, ours scales them up: with all of them kept, both must agree."""
+    options = {**ALL_ON, "n_layers_init": 3}
+    arrays = reference.parameters(options)
+    decoder = imported_from(tmp_path, options, arrays).train()
+    monkeypatch.setattr(
+        torch.nn.functional, "dropout", lambda x, p, training, inplace: x / (1 - p) if training else x
+    )
+    check(decoder, reference.run(arrays, options, REGIONS, CAPTIONS, noise=1.0))
+
+
+def test_training_on_the_first_input_stays_zero(tmp_path: Path):
+    arrays = reference.parameters(ALL_ON)
+    decoder = imported_from(tmp_path, ALL_ON, arrays)
+    with torch.no_grad():
+        decoder.embed.weight[START] += 1
+    check(decoder, reference.run(arrays, ALL_ON, REGIONS, CAPTIONS))
+
+
+def test_without_their_dropout_there_is_none(tmp_path: Path):
+    options = {**ALL_ON, "use_dropout": False}
+    arrays = reference.parameters(options)
+    check(imported_from(tmp_path, options, arrays).train(), reference.run(arrays, options, REGIONS, CAPTIONS))
+
+
+# -- hard attention ----------------------------------------------------------------------------------------------
+
+
+def test_a_stochastic_model_reads_the_expectation_at_its_temperature(tmp_path: Path):
+    options = {**ALL_ON, "attn_type": "stochastic", "temperature": 2.5}
+    arrays = reference.parameters(options)
+    decoder = imported_from(tmp_path, options, arrays)
+    check(decoder, reference.run(arrays, options, REGIONS, CAPTIONS))
+    assert not np.allclose(
+        reference.run(arrays, {**options, "temperature": 1.0}, REGIONS, CAPTIONS).alphas,
+        reference.run(arrays, options, REGIONS, CAPTIONS).alphas,
+    )
+
+
+def test_in_training_it_samples_as_often_as_theirs(tmp_path: Path):
+    options = {**ALL_ON, "attn_type": "stochastic", "semi_sampling_p": 0.25}
+    alignment = imported_from(tmp_path, options, reference.parameters(options)).attention.alignment
+    assert alignment.spec["class_path"] == "caption.attention.Multinoulli"
+    assert (alignment.expectation, alignment.share, alignment.at_test) == (0.75, "batch", "expectation")
+
+
+def test_the_temperature_is_not_read_for_deterministic_attention(tmp_path: Path):
+    options = {**ALL_ON, "temperature": 2.5}
+    arrays = reference.parameters(options)
+    check(imported_from(tmp_path, options, arrays), reference.run(arrays, ALL_ON, REGIONS, CAPTIONS))
+
+
+# -- words -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_words_beyond_n_words_are_unknown_to_the_model(ending: str, tmp_path: Path):
+    files = write(tmp_path, ALL_ON, reference.parameters(ALL_ON))
+    Path(files[2]).write_bytes(ending.join([*WORDS, "rare", "rarer"]).encode())
+    assert arctic.read(*files).words == WORDS
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (WORDS[:4], r"words\.txt' has 4 words, and the model knows 5 \(option n_words"),
+        ([*WORDS[:2], "", *WORDS[2:]], r"line 3 of '.*words\.txt' is ''"),
+        (["a dog", *WORDS], r"line 1 of '.*words\.txt' is 'a dog'"),
+        (["<eos>", "UNK", *WORDS], "begins with '<eos>': leave out ids 0 and 1"),
+    ],
+)
+def test_words_that_do_not_fit_are_named(words: list[str], said: str, tmp_path: Path):
+    with pytest.raises(UserError, match=said):
+        arctic.read(*write(tmp_path, ALL_ON, reference.parameters(ALL_ON), words))
+
+
+# -- options -----------------------------------------------------------------------------------------------------
+
+
+def test_options_may_be_yaml_and_may_have_those_that_only_training_needs(tmp_path: Path):
+    file = tmp_path / "options.yaml"
+    text = "".join(f"{name}: {json.dumps(value)}\n" for name, value in ALL_ON.items())
+    file.write_text(text + "lrate: 0.01\nlstm_encoder: false\nn_layers_out: 1\nuse_dropout_lstm: 0\n")
+    assert read_options(str(file)) == Options(**ALL_ON)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lstm_encoder", True),
+        ("n_layers_lstm", 2),
+        ("n_layers_out", 2),
+        ("use_dropout_lstm", True),
+        ("attn_type", "local"),
+        ("n_layers_att", 0),
+        ("n_layers_init", "2"),
+        ("dim", -4),
+        ("ctx_dim", 5.5),
+        ("selector", "yes"),
+        ("use_dropout", 0.5),
+        ("temperature", "hot"),
+        ("n_words", True),
+    ],
+)
+def test_an_option_that_has_no_place_here_is_refused_by_name(name: str, value: Any, tmp_path: Path):
+    options = {**ALL_ON, name: value}
+    with pytest.raises(UserError, match=rf"option {name} in '.*options\.json' is {value!r}: ") as caught:
+        arctic.read(*write(tmp_path, options, reference.parameters(ALL_ON)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ALL_ON)
+def test_a_missing_option_is_named(name: str, tmp_path: Path):
+    options = {key: value for key, value in ALL_ON.items() if key != name}
+    with pytest.raises(UserError, match=rf"options\.json' lacks the option {name}"):
+        arctic.read(*write(tmp_path, options, reference.parameters(ALL_ON)))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "neither as JSON nor YAML"), ("[1]", "holds no options, but a list")]
+)
+def test_what_are_no_options_is_said(text: str, said: str, tmp_path: Path):
+    files = write(tmp_path, ALL_ON, reference.parameters(ALL_ON))
+    Path(files[1]).write_text(text)
+    with pytest.raises(UserError, match=said):
+        arctic.read(*files)
+
+
+# -- arrays ------------------------------------------------------------------------------------------------------
+
+
+def test_the_log_of_training_beside_the_arrays_does_no_harm(tmp_path: Path):
+    arrays = reference.parameters(ALL_ON)
+    log = {
+        "history_errs": np.zeros((3, 2)),
+        "zipped_params": np.array({"W": 1}, dtype=object),
+        "train_err": 0.0,
+    }
+    imported = arctic.read(*write(tmp_path, ALL_ON, {**arrays, **log}))
+    assert imported.region_size == SIZES["ctx_dim"]
+
+
+@pytest.mark.parametrize("scalar", [(), (1,), (1, 1)])
+def test_single_numbers_may_have_dimensions(scalar: tuple[int, ...], tmp_path: Path):
+    arrays = reference.parameters(ALL_ON)
+    reshaped = {name: arrays[name].reshape(scalar) for name in ("decoder_b_sel", "decoder_c_tt")}
+    decoder = imported_from(tmp_path, ALL_ON, {**arrays, **reshaped})
+    check(decoder, reference.run(arrays, ALL_ON, REGIONS, CAPTIONS))
+
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda a: {k: v for k, v in a.items() if k != "decoder_Wd_att"}, "lacks decoder_Wd_att"),
+        (lambda a: {**a, "encoder_W": np.ones(3)}, "has encoder_W, which the model .* does not have"),
+        (
+            lambda a: {**a, "decoder_U": a["decoder_U"].T},
+            r"decoder_U in .* has the shape \(16, 4\), .* \(4, 16\)",
+        ),
+        (lambda a: {**a, "decoder_b_sel": np.ones(2)}, "decoder_b_sel in .* has the shape"),
+        (lambda a: {**a, "Wemb": a["Wemb"] * np.nan}, "Wemb in .* not finite"),
+        (lambda a: {**a, "Wemb": a["Wemb"].astype(int)}, "Wemb in .* no floating-point numbers"),
+        (lambda a: {**a, "Wemb": np.array([{}], dtype=object)}, "no .npz of arrays.*Wemb"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(change: Change, said: str, tmp_path: Path):
+    with pytest.raises(UserError, match=said):
+        arctic.read(*write(tmp_path, ALL_ON, change(reference.parameters(ALL_ON))))
+
+
+@pytest.mark.parametrize("option", ["selector", "ctx2out", "n_layers_att", "n_layers_init"])
+def test_arrays_of_other_options_are_named(option: str, tmp_path: Path):
+    small = {**ALL_ON, option: 1 if option.startswith("n_") else False}
+    with pytest.raises(UserError, match="which the model that is imported here does not have"):
+        arctic.read(*write(tmp_path, small, reference.parameters(ALL_ON)))
+    with pytest.raises(UserError, match="lacks "):
+        arctic.read(*write(tmp_path, ALL_ON, reference.parameters(small)))
+
+
+@pytest.mark.parametrize("kind", ["missing", "pickle", "text", "array", "truncated", "folder"])
+def test_what_is_no_npz_is_said(kind: str, tmp_path: Path):
+    files = write(tmp_path, ALL_ON, reference.parameters(ALL_ON))
+    path = Path(files[0])
+    content = path.read_bytes()
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "array":
+        with path.open("wb") as file:
+            np.save(file, np.zeros(3))
+    elif kind != "missing":
+        path.write_bytes({"pickle": b"\x80\x02}.", "text": b"words", "truncated": content[:2000]}[kind])
+    said = "there is no file" if kind == "missing" else "no .npz of arrays"
+    with pytest.raises(UserError, match=said):
+        arctic.read(*files)

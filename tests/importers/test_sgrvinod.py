@@ -1,0 +1,180 @@
+"""Decoders of the tutorial: log-probabilities, α, β and gradients of a NumPy transcription; what does not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gradients
+import numpy as np
+import pytest
+import sgrvinod_reference as reference
+import torch
+from torch import Tensor, nn
+
+from caption.data.vocabulary import PAD, SPECIAL_TOKENS, START
+from caption.decoders import LSTMDecoder
+from caption.encoders import TorchvisionEncoder
+from caption.errors import UserError
+from caption.importers import sgrvinod
+from caption.torchvision_compat import import_torchvision
+
+SIZES = {"region": 5, "hidden": 4, "attention": 6, "embedding": 3}
+# As the tutorial writes it: words by frequency from 1, then the special ones; padding 0. Not in the order of ids here.
+WORD_MAP = {"<end>": 7, "dog": 2, "a": 1, "<pad>": 0, "runs": 3, "away": 4, "<unk>": 5, "<start>": 6}
+WORDS = ["a", "dog", "runs", "away"]
+REGIONS = np.random.default_rng(1).normal(size=(2, 6, SIZES["region"]))
+CAPTIONS = [[6, 1, 2, 5, 7], [6, 3, 7]]  # its ids
+OURS = {WORD_MAP[word]: number for number, word in enumerate((*SPECIAL_TOKENS, *WORDS))}
+pytestmark = pytest.mark.filterwarnings("ignore:The default weight initialization:FutureWarning")
+
+
+def parameters() -> dict[str, np.ndarray]:
+    return reference.parameters(**SIZES, words=len(WORD_MAP))
+
+
+def state() -> dict[str, Tensor]:
+    return {name: torch.tensor(value).float() for name, value in parameters().items()}
+
+
+def write(folder: Path, tensors: Any, word_map: Any = WORD_MAP) -> tuple[str, str]:
+    torch.save(tensors, folder / "decoder.pth")
+    (folder / "map.json").write_text(json.dumps(word_map))
+    return str(folder / "decoder.pth"), str(folder / "map.json")
+
+
+def built(decoder: LSTMDecoder) -> LSTMDecoder:
+    decoder.build(SIZES["region"], len(WORD_MAP), padding=PAD, start=START)
+    return decoder.eval()
+
+
+def test_the_reference_has_the_gates_of_torch():
+    cell = nn.LSTMCell(3, 4).double()
+    names = {f"decode_step.{name}": tensor.detach().numpy() for name, tensor in cell.named_parameters()}
+    x, h, c = (torch.randn(size, dtype=torch.float64) for size in (3, 4, 4))
+    expected = cell(x[None], (h[None], c[None]))
+    given = reference.cell(names, x.numpy(), h.numpy(), c.numpy())
+    for ours, theirs in zip(given, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs[0].detach())
+
+
+def test_log_probabilities_and_maps_are_theirs(tmp_path: Path):
+    imported = sgrvinod.read(*write(tmp_path, state()))
+    assert imported.words == WORDS
+    decoder = built(imported.decoder)
+    decoder.load_state_dict(imported.weights)
+    captions = gradients.packed([[OURS[word] for word in caption[1:]] for caption in CAPTIONS])
+    with torch.no_grad():
+        unrolled = decoder(decoder.project(torch.tensor(REGIONS).float()), captions.words, captions.lengths)
+    log_probs = unrolled.unpack(unrolled.logits.log_softmax(-1))[:, 0]
+    alphas, betas = (unrolled.unpack(field)[:, 0] for field in (unrolled.trace.weights, unrolled.trace.gate))
+    for b, caption in enumerate(CAPTIONS):
+        expected = reference.run(parameters(), REGIONS[b], caption[:-1])
+        steps = len(caption) - 1
+        for theirs, ours in OURS.items():
+            np.testing.assert_allclose(log_probs[b, :steps, ours], expected.log_probs[:, theirs], atol=1e-5)
+        np.testing.assert_allclose(alphas[b, :steps], expected.alphas, atol=1e-5)
+        np.testing.assert_allclose(betas[b, :steps], expected.betas.mean(1), atol=1e-5)
+
+
+def test_every_number_of_the_gradient_is_theirs():
+    order = [WORD_MAP[word] for word in (*SPECIAL_TOKENS, *WORDS)]
+    captions = [[OURS[word] for word in caption[1:]] for caption in CAPTIONS]
+    decoder = built(sgrvinod.decoder(SIZES)).double()
+    arrays = parameters()
+    found = gradients.ours(
+        decoder, "sgrvinod", lambda given: sgrvinod.convert(given, order), arrays, REGIONS, captions
+    )
+    for name, given in found.items():
+        for place in np.ndindex(given.shape):
+            direction = np.zeros(given.shape)
+            direction[place] = 1
+            expected = gradients.along(
+                lambda p: reference.loss(p, REGIONS, CAPTIONS), arrays, name, direction
+            )
+            assert given[place] == pytest.approx(expected, abs=1e-4), (name, place)
+
+
+def test_dropout_goes_on_in_training():
+    assert sgrvinod.decoder(SIZES).readout.dropout.p == 0.5
+
+
+# -- what does not fit -------------------------------------------------------------------------------------------
+
+Change = Callable[[dict[str, Tensor]], Any]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s: {k: v for k, v in s.items() if k != "f_beta.bias"}, "lacks f_beta.bias"),
+        (lambda s: {k: v for k, v in s.items() if k != "embedding.weight"}, "no matrix embedding.weight"),
+        (lambda s: {**s, "attention.tanh.weight": torch.ones(1)}, "has attention.tanh.weight, which"),
+        (
+            lambda s: {**s, "fc.weight": s["fc.weight"].T},
+            r"fc.weight in .* has the shape \(4, 8\), .* \(8, 4\)",
+        ),
+        (lambda s: {**s, "init_h.bias": s["init_h.bias"] * torch.nan}, "not finite, in init_h.bias"),
+        (lambda s: {f"module.{k}": v for k, v in s.items()}, "no matrix attention.encoder_att.weight"),
+        (lambda s: nn.Linear(1, 1), r"no state dict .*\['decoder'\]\.state_dict\(\)"),
+        (lambda s: {"decoder": s, "epoch": 3}, r"no state dict .*\['decoder'\]\.state_dict\(\)"),
+    ],
+)
+def test_a_state_dict_that_does_not_fit_is_named(change: Change, said: str, tmp_path: Path):
+    with pytest.raises(UserError, match=said) as caught:
+        sgrvinod.read(*write(tmp_path, change(state())))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    _, word_map = write(tmp_path, state())
+    with pytest.raises(UserError, match=r"there is no file .*nowhere\.pth") as caught:
+        sgrvinod.read(str(tmp_path / "nowhere.pth"), word_map)
+    assert "tutorial" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word_map", "said"),
+    [
+        ({word: n for word, n in WORD_MAP.items() if word != "<unk>"}, "lacks <unk>"),
+        ({**WORD_MAP, "cat": 8}, "has 9 words, and the decoder in .* knows 8"),
+        ({**WORD_MAP, "dog": 3}, "are not 0 to 7, each once"),
+        ({**WORD_MAP, "dog": "2"}, "are not 0 to 7, each once"),
+        ({**WORD_MAP, "dog": 2.0}, "are not 0 to 7, each once"),
+        ({**WORD_MAP, "dog": None}, "are not 0 to 7, each once"),
+        ({**WORD_MAP, "dog": 12}, "are not 0 to 7, each once"),
+        (["a"], "holds a JSON list"),
+    ],
+)
+def test_a_word_map_that_does_not_fit_is_named(word_map: Any, said: str, tmp_path: Path):
+    with pytest.raises(UserError, match=said):
+        sgrvinod.read(*write(tmp_path, state(), word_map))
+
+
+# -- its encoder -------------------------------------------------------------------------------------------------
+
+
+def test_weights_of_its_encoder_go_to_the_layers_they_came_from(tmp_path: Path):
+    torch.manual_seed(0)
+    model = import_torchvision().models.resnet18()
+    theirs = nn.Sequential(*list(model.children())[:-2])
+    torch.save(
+        {f"resnet.{name}": value for name, value in theirs.state_dict().items()}, tmp_path / "theirs.pth"
+    )
+    torch.save(model.state_dict(), tmp_path / "whole.pth")
+    pixels = torch.randint(0, 256, (1, 3, 64, 64), dtype=torch.uint8)
+    for file in ("theirs.pth", "whole.pth"):
+        encoder = TorchvisionEncoder("resnet18", "layer4", grid=(3, 3)).eval()
+        sgrvinod.load_encoder_weights(encoder, str(tmp_path / file))
+        with torch.no_grad():
+            maps = theirs.eval()(encoder.normalise(pixels))
+            expected = nn.AdaptiveAvgPool2d((3, 3))(maps).permute(0, 2, 3, 1).flatten(1, 2)
+            torch.testing.assert_close(encoder(pixels).vectors, expected)
+
+
+def test_weights_of_another_encoder_are_refused(tmp_path: Path):
+    torch.save({"resnet.9.weight": torch.ones(1)}, tmp_path / "other.pth")
+    with pytest.raises(UserError, match=r"other\.pth is not for resnet18: .*resnet\.9\.weight"):
+        sgrvinod.load_encoder_weights(TorchvisionEncoder("resnet18", "layer1"), str(tmp_path / "other.pth"))
