@@ -172,15 +172,21 @@ def test_what_is_certain_takes_no_random_numbers(at_test: str):
 
 def test_another_choice_for_a_while():
     attention = hard(training=False)
-    with pytest.raises(RuntimeError), at_test(attention, "argmax"):
+    with at_test(attention, "argmax"):
         assert look(attention, many(3)).location.tolist() == [[0, 0, 0]]
+    assert (look(attention, many(3)).location == -1).all()
+
+
+def test_the_own_choice_comes_back_after_an_error():
+    attention = hard(training=False)
+    with pytest.raises(RuntimeError), at_test(attention, "argmax"):
         raise RuntimeError
     assert (look(attention, many(3)).location == -1).all()
-    with (
-        pytest.raises(ValueError, match="'expectation', 'argmax', 'sample', not 'guess'"),
-        at_test(attention, "guess"),
-    ):
-        pass
+
+
+def test_an_unknown_choice_is_refused():
+    with pytest.raises(ValueError, match="'expectation', 'argmax', 'sample', not 'guess'"):
+        at_test(hard(), "guess").__enter__()
 
 
 # -- gradients ---------------------------------------------------------------------------------------------

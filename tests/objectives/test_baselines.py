@@ -191,6 +191,15 @@ def greedy_walk(memory: tuple[Tensor, ...], captions: Captions) -> Tensor:
     return found
 
 
+def test_the_copies_of_a_caption_stand_side_by_side():
+    captions = problem(toy(), [[2, 1]])[1]
+    twice = captions.repeated(2)
+    assert twice.lengths.tolist() == [[2, 2, 1, 1]]
+    for copies, single in zip(twice[:2], captions[:2], strict=True):
+        assert torch.equal(copies[:, 0], copies[:, 1])
+        assert torch.equal(copies[:, ::2], single)
+
+
 def test_more_samples_are_a_mean_over_samples():
     made = toy()
     memory, captions = problem(made, [[2], [1]])

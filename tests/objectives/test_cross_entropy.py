@@ -126,3 +126,19 @@ def test_half_precision_logits_are_summed_in_single():
     torch.testing.assert_close(
         loss.value, loss_of(CrossEntropy(), example(), TARGETS).value, rtol=0.02, atol=0
     )
+
+
+def test_other_reductions():
+    """Log-likelihoods averaged over words; the second term averaged over regions, or summed over captions."""
+    nll = 6 * LN2
+    found = {
+        name: loss_of(CrossEntropy(doubly_stochastic=2.0, **{name: choice}), example(), TARGETS).value.item()
+        for name, choice in (("words", "mean"), ("regions", "mean"), ("captions", "sum"))
+    }
+    assert found["words"] == pytest.approx(nll / 3 + 2.0 * 0.75, rel=1e-5)
+    assert found["regions"] == pytest.approx(nll / 2 + 2.0 * 0.75 / 2, rel=1e-5)
+    assert found["captions"] == pytest.approx(nll / 2 + 2.0 * 1.5, rel=1e-5)
+    summed = loss_of(CrossEntropy(0.0, entropy=0.5, captions="sum"), example(), TARGETS).value.item()
+    assert summed == pytest.approx(nll / 2 + 0.5 * LN2, rel=1e-5)
+    with pytest.raises(ValueError, match="regions is one of 'sum', 'mean', not 'max'"):
+        CrossEntropy(regions="max")
