@@ -329,6 +329,10 @@ def interval(value: float, low: float, high: float) -> str:
     return f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
+def tidy(variance: float) -> str:
+    return "0" if variance < 1e-12 else f"{variance:.3g}"  # what rounding leaves of nothing
+
+
 def report(
     measured: list[Measured], costs: dict[tuple[str, int], float], truth: Truth, options: argparse.Namespace
 ) -> str:
@@ -356,10 +360,10 @@ def report(
         rows.append(
             f"| {estimator.name} | {'yes' if estimator.unbiased else 'no'} | {found.samples} | "
             f"{interval(found.bias, found.low, found.high)} | "
-            f"{interval(found.own_bias, found.own_low, found.own_high)} | {found.own_variance:.3g} | "
+            f"{interval(found.own_bias, found.own_low, found.own_high)} | {tidy(found.own_variance)} | "
             f"{found.to_marginal:.2f} | {' / '.join(priced)} |"
         )
-        cells = (f"{of_it[s].own_variance:.3g}" if s in of_it else "–" for s in SAMPLES)
+        cells = (tidy(of_it[s].own_variance) if s in of_it else "–" for s in SAMPLES)
         by_samples.append(f"| {estimator.name} | {' | '.join(cells)} |")
     rows += ["", "Variance of the gradient of the attention's own weights by number of samples:", ""]
     rows += ["| estimator | " + " | ".join(map(str, SAMPLES)) + " |", "|---|" + "---|" * len(SAMPLES)]
@@ -371,7 +375,7 @@ def draw_figure(measured: list[Measured], file: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 5), layout="constrained")
+    figure = Figure(figsize=(11, 6.5), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     marks = "osD^v<>*XPph+"
@@ -407,7 +411,7 @@ def draw_figure(measured: list[Measured], file: Path) -> None:
     right.set_ylabel(
         "variance in the attention's weights, as a share of\nthe exact gradient's squared length"
     )
-    right.legend(fontsize=7)
+    figure.legend(fontsize=8, loc="outside lower right", ncols=3)
     figure.savefig(file, dpi=110)
 
 
