@@ -183,6 +183,33 @@ def test_damage_is_repaired_on_request(
     FeatureStore(out).verify()
 
 
+def test_photos_that_changed_are_refused_and_extracted_anew_on_request(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    described = configuration(data)
+    images = tmp_path / "images"
+    images.mkdir()
+    for photo in data.glob("*.jpg"):
+        (images / photo.name).write_bytes(photo.read_bytes())
+    described["data"]["reader"]["init_args"]["images"] = str(images)
+    out = tmp_path / "store"
+    arguments = ["features", "--config", write(described, tmp_path), "--out", str(out), "--device", "cpu"]
+    assert caption_main(arguments) == 0
+    before = FeatureStore(out).read("photo2.jpg")
+    Image.new("RGB", (30, 60), "red").save(images / "photo2.jpg")
+    capsys.readouterr()
+    assert caption_main(arguments) == 2
+    assert (
+        f"1 images are no longer those whose regions are in the feature store '{out}'"
+        in capsys.readouterr().err
+    )
+    assert torch.equal(FeatureStore(out).read("photo2.jpg"), before)
+    assert caption_main([*arguments, "--verify"]) == 0
+    assert "1 stored, 5 stored before, 1 had changed" in capsys.readouterr().err
+    assert not torch.equal(FeatureStore(out).read("photo2.jpg"), before)
+    assert caption_main(arguments) == 0
+
+
 WRONG_CONFIGURATIONS = [
     ({}, "no data.reader with a class_path"),
     ([1, 2], "is no configuration"),

@@ -99,9 +99,10 @@ def test_defaults_are_recorded_with_what_was_given():
 
 
 def test_parts_in_arguments_are_described_too():
-    spec = ScoredAttention(AdditiveScore(3), Softmax()).spec
+    spec = ScoredAttention(AdditiveScore(3, layers=2), Softmax()).spec
+    arguments = {"size": 3, "activation": "tanh", "layers": 2}
     assert spec["init_args"] == {
-        "score": {"class_path": "caption.attention.AdditiveScore", "init_args": {"size": 3}},
+        "score": {"class_path": "caption.attention.AdditiveScore", "init_args": arguments},
         "alignment": {"class_path": "caption.attention.Softmax", "init_args": {}},
     }
 

@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", metavar="D", help="cpu, cuda, cuda:1, mps (default: a GPU if there is one)")
     add("--batch-size", metavar="N", type=_count, default=32, help="images encoded at once (default 32)")
     add("--workers", metavar="N", type=_count, help="threads that decode (default: the processors, up to 16)")
-    add("--verify", action="store_true", help="check what is stored first, and extract damaged images anew")
+    add("--verify", action="store_true", help="extract anew what is damaged in the store, and changed images")
     return parser
 
 

@@ -19,6 +19,7 @@ Image captioning with visual attention: train it, score it, see where it looks f
   describe   caption photos, with a heatmap for every word
   score      BLEU, CIDEr, ROUGE-L of captions, whoever made them
   features   encode a dataset's images once, for faster training
+  check      what is wrong with a dataset, before training on it
 
   fit        train with a YAML file from configs/
   validate   evaluate a checkpoint on the validation split
@@ -35,6 +36,7 @@ VERBS = {
     "describe": "caption.cli.describe",
     "score": "caption.cli.score",
     "features": "caption.cli.features",
+    "check": "caption.cli.check",
     "fit": "caption.cli.train",
     "validate": "caption.cli.train",
     "test": "caption.cli.train",

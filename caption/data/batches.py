@@ -42,7 +42,6 @@ class Example(NamedTuple):
 
     image: CaptionedImage
     pixels: Tensor | None
-    regions: Tensor | None
     captions: list[list[int]]
     box: Box | None
 
@@ -57,7 +56,8 @@ class CaptionedImages(Dataset[Example]):
         per_image: captions drawn at random for an image each time; None = all, in order.
         max_words: captions are cut after so many words; None = never.
         store: precomputed regions; None = decode the images.
-        with_boxes: whether to say which part of the image the grid covers, which takes opening it.
+        with_boxes: whether to say which part of the image the grid covers. A store knows the image's size; one of an
+            older format does not, and the image is opened.
     """
 
     def __init__(
@@ -90,17 +90,19 @@ class CaptionedImages(Dataset[Example]):
     def example(self, index: int, captions: list[list[int]]) -> Example:
         """The image with the given captions."""
         image = self.images[index]
-        pixels, regions, box = None, None, None
-        if self.store is not None:
-            regions = self.store.read(image.id)
-        if self.store is None or self.with_boxes:
+        if self.store is None:
             photo = open_image(image.path)
-            box = self.transform.box(*photo.size)
-            pixels = self.transform(photo) if self.store is None else None
-        return Example(image, pixels, regions, captions, box)
+            return Example(image, self.transform(photo), captions, self.transform.box(*photo.size))
+        return Example(image, None, captions, self._stored_box(image) if self.with_boxes else None)
+
+    def _stored_box(self, image: CaptionedImage) -> Box:
+        """What the grid of stored regions covers of the image."""
+        stored = self.store.photo(image.id) if self.store else None
+        width, height = open_image(image.path).size if stored is None else (stored.width, stored.height)
+        return self.transform.box(width, height)
 
     def collate(self, examples: Sequence[Example]) -> Batch:
-        """Examples -> batch, captions padded to the longest and the most."""
+        """Examples -> batch, captions padded to the longest and the most; stored regions are read now, at once."""
         steps = max(len(ids) for example in examples for ids in example.captions)
         most = max(len(example.captions) for example in examples)
         inputs = torch.full((len(examples), most, steps), PAD)
@@ -111,15 +113,15 @@ class CaptionedImages(Dataset[Example]):
                 targets[b, k, : len(ids)] = torch.tensor(ids)
                 inputs[b, k, : len(ids)] = torch.tensor([START, *ids[:-1]])
                 lengths[b, k] = len(ids)
+        image_ids = [example.image.id for example in examples]
         pixels = [example.pixels for example in examples if example.pixels is not None]
-        regions = [example.regions for example in examples if example.regions is not None]
         return Batch(
             images=torch.stack(pixels) if pixels else None,
-            regions=Regions(torch.stack(regions), self.store.grid) if regions and self.store else None,
+            regions=Regions(self.store.read_many(image_ids), self.store.grid) if self.store else None,
             inputs=inputs,
             targets=targets,
             lengths=lengths,
-            ids=[example.image.id for example in examples],
+            ids=image_ids,
             references=[example.image.captions for example in examples],
             boxes=[example.box for example in examples if example.box is not None],
         )

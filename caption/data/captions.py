@@ -1,11 +1,10 @@
-"""Images with their captions, by split: the record every reader returns and the checks every reader makes."""
+"""Images with their captions, by split: the record every reader returns, and what readers of files share."""
 
 from __future__ import annotations
 
 import json
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from caption.errors import DataError
 
 if TYPE_CHECKING:
     from caption.analysis.grounding import Boxes
+    from caption.data.findings import Findings
 
 SPLIT_NAMES = ("train", "val", "test")
 NAMED = 3  # culprits an error message names before it counts the rest
@@ -46,119 +46,19 @@ class CaptionReader(ABC):
             DataError: a file is missing or malformed, images are missing, splits overlap or are empty.
         """
 
+    def survey(self, findings: Findings) -> Splits:
+        """Read what can be read, with its faults reported to `findings`; for `caption check`.
+
+        A reader that cannot go on behind a fault raises it, as `read` does. `CheckedReader` goes on.
+
+        Raises:
+            DataError: nothing can be read.
+        """
+        return self.read()
+
     def boxes(self, split: str) -> Mapping[int | str, Boxes] | None:
         """Where the objects of each image are, by name, in its pixels; None where the data does not say."""
         return None
-
-
-def checked(splits: Splits, source: str) -> Splits:
-    """`splits`, once nothing is wrong with them.
-
-    Args:
-        splits: what a reader read.
-        source: the caption file or files, for the message.
-
-    Raises:
-        DataError: no split or an empty one, an image without captions or with a blank one, an image in two
-            splits or twice in one, two images with one id, an image file that does not exist.
-    """
-    if not splits:
-        where = f" in {source}" if source else ""
-        raise DataError(f"there is no split to read{where}: give at least one of {', '.join(SPLIT_NAMES)}.")
-    check_split_names(splits)
-    for split, images in splits.items():
-        if not images:
-            raise DataError(f"split '{split}' of {source} is empty: give it images or leave it out.")
-        _check_captions(split, images, source)
-        _check_ids(split, images, source)
-    _check_overlap(splits, source)
-    _check_files([image.path for images in splits.values() for image in images], source)
-    return splits
-
-
-def check_split_names(names: Iterable[str]) -> None:
-    """Raise a DataError for a split other than train, val and test."""
-    for name in names:
-        if name not in SPLIT_NAMES:
-            raise DataError(f"'{name}' is no split: the splits are called {', '.join(SPLIT_NAMES)}.")
-
-
-def _check_captions(split: str, images: list[CaptionedImage], source: str) -> None:
-    bare = [str(image.id) for image in images if not image.captions]
-    if bare:
-        raise DataError(
-            f"{len(bare)} of the {len(images)} images of split '{split}' have no caption in {source}: "
-            f"{enumerated(bare)}. Add captions or take the images out of the split."
-        )
-    blank = [str(image.id) for image in images if not all(image.captions)]
-    if blank:
-        raise DataError(
-            f"{len(blank)} images of split '{split}' have a blank caption in {source}: {enumerated(blank)}. "
-            f"Write the captions or delete the blank ones."
-        )
-
-
-def _check_ids(split: str, images: list[CaptionedImage], source: str) -> None:
-    seen: set[int | str] = set()
-    for image in images:
-        if image.id in seen:
-            raise DataError(
-                f"image {image.id!r} stands twice in split '{split}' of {source}: keep one entry."
-            )
-        seen.add(image.id)
-
-
-def _check_overlap(splits: Splits, source: str) -> None:
-    """An image is its file: ids may well start from 0 in every split."""
-    real: dict[str, str] = {}
-    owner: dict[tuple[str, str], str] = {}
-    for split, images in splits.items():
-        for image in images:
-            folder, name = os.path.split(image.path)
-            if folder not in real:
-                real[folder] = os.path.realpath(folder)
-            other = owner.get((real[folder], name))
-            if other == split:
-                raise DataError(
-                    f"'{image.path}' stands twice in split '{split}' of {source}: keep one entry."
-                )
-            if other is not None:
-                raise DataError(
-                    f"'{image.path}' is in the splits '{other}' and '{split}' of {source}: "
-                    f"keep it in one of them, or the scores are worth nothing."
-                )
-            owner[real[folder], name] = split
-
-
-def _check_files(paths: Iterable[Path], source: str) -> None:
-    """Every image exists. One listing per folder: a look at each file takes minutes on a network disk."""
-    by_folder: dict[str, list[str]] = {}
-    for path in paths:
-        folder, name = os.path.split(path)
-        by_folder.setdefault(folder, []).append(name)
-    missing = [
-        os.path.join(folder, name)
-        for folder, names in by_folder.items()
-        for name in _absent(names, folder, source)
-    ]
-    if missing:
-        total = sum(len(names) for names in by_folder.values())
-        raise DataError(
-            f"{len(missing)} of the {total} images named in {source} do not exist: {enumerated(missing)}. "
-            f"Get them, or take them out of the captions."
-        )
-
-
-def _absent(names: list[str], folder: str, source: str) -> Iterator[str]:
-    try:
-        with os.scandir(folder or ".") as entries:
-            present = {entry.name for entry in entries if entry.is_file()}
-    except OSError as error:
-        raise DataError(
-            f"image folder '{folder or '.'}' cannot be read ({error.strerror}), but {source} names "
-            f"{len(names)} images in it. Check the path."
-        ) from None
-    return (name for name in names if name not in present)
 
 
 def enumerated(culprits: list[str]) -> str:
@@ -188,6 +88,18 @@ def read_text(path: Path) -> str:
         raise DataError(f"'{path}' cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise DataError(f"'{path}' is no UTF-8 text (byte {error.start}). Save it as UTF-8.") from None
+
+
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a UTF-8 file that are not blank, with their numbers from 1, without line ends.
+
+    Raises:
+        DataError: see `read_text`.
+    """
+    # Not splitlines(): it also cuts at characters such as U+2028, which may stand inside a caption.
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if line.strip():
+            yield number, line.rstrip("\r")
 
 
 def read_json(path: Path) -> dict[str, Any]:

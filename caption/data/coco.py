@@ -9,22 +9,16 @@ from typing import Any
 
 from pycocotools.coco import COCO
 
-from caption.data.captions import (
-    CaptionedImage,
-    CaptionReader,
-    Splits,
-    check_split_names,
-    checked,
-    entries,
-    field,
-    located,
-    read_json,
-)
+from caption.data.captions import CaptionedImage, Splits, entries, field, located, read_json
+from caption.data.captions_checks import CheckedReader, check_split_names
+from caption.data.findings import EMPTY, SAME_ID, Finding, Findings
 from caption.errors import DataError
 
 
-class Coco(CaptionReader):
+class Coco(CheckedReader):
     """Captions in the format of MS COCO (`captions_train2014.json`), read through pycocotools.
+
+    An image's id is its COCO id.
 
     Args:
         captions: the captions JSON of each split: keys among train, val, test.
@@ -35,27 +29,26 @@ class Coco(CaptionReader):
         self.captions = captions
         self.images = images
 
-    def read(self) -> Splits:
-        """Read and check all splits; an image's id is its COCO id.
+    @property
+    def source(self) -> str:
+        return ", ".join(f"'{file}'" for file in self.captions.values())
 
-        Raises:
-            DataError: see `CaptionReader.read`.
-        """
+    def collect(self, findings: Findings) -> Splits:
         check_split_names(self.captions)
         if set(self.captions) != set(self.images):
             raise DataError(
                 f"captions are given for the splits {sorted(self.captions)}, but image folders for "
                 f"{sorted(self.images)}: give both for each split."
             )
-        splits = {
-            split: _read_split(located(file), located(self.images[split]))
-            for split, file in self.captions.items()
-        }
-        return checked(splits, ", ".join(f"'{file}'" for file in self.captions.values()))
+        splits: Splits = {}
+        for split, file in self.captions.items():
+            with findings.skipping():
+                splits[split] = _read_split(located(file), located(self.images[split]), findings)
+        return splits
 
 
-def _read_split(file: Path, folder: Path) -> list[CaptionedImage]:
-    coco = _indexed(file)
+def _read_split(file: Path, folder: Path, findings: Findings) -> list[CaptionedImage]:
+    coco = _indexed(file, folder, findings)
     return [
         CaptionedImage(
             id=image_id,
@@ -66,32 +59,56 @@ def _read_split(file: Path, folder: Path) -> list[CaptionedImage]:
     ]
 
 
-def _indexed(file: Path) -> COCO:
+def _indexed(file: Path, folder: Path, findings: Findings) -> COCO:
     """pycocotools' index of `file`, checked first: pycocotools itself would stop with a KeyError."""
     data = read_json(file)
-    _check(data, file)
+    images, known = _images(data, file, folder, findings)
+    annotations = _annotations(data, file, known, findings)
     coco = COCO()
-    coco.dataset = data
+    coco.dataset = {**data, "images": images, "annotations": annotations}
     with contextlib.redirect_stdout(io.StringIO()):  # it reports its progress on stdout, which is for results
         coco.createIndex()
     return coco
 
 
-def _check(data: dict[str, Any], file: Path) -> None:
-    known: set[int] = set()
+def _images(
+    data: dict[str, Any], file: Path, folder: Path, findings: Findings
+) -> tuple[list[dict[str, Any]], set[int]]:
+    """The sound entries, and the ids of all: captions of an image whose entry is wrong are not wrong for that."""
+    sound: dict[int, dict[str, Any]] = {}
+    known = set()
     for number, image in enumerate(entries(data, "images", f"'{file}'")):
         where = f"entry {number} of 'images' in '{file}'"
-        image_id = field(image, "id", int, where)
-        if not field(image, "file_name", str, where).strip():
-            raise DataError(f"{where} names no file. Write its 'file_name'.")
-        if image_id in known:
-            raise DataError(f"'{file}' has two images with the id {image_id}: keep one entry.")
-        known.add(image_id)
+        with findings.skipping():
+            image_id = field(image, "id", int, where)
+            known.add(image_id)
+            name = field(image, "file_name", str, where)
+            if not name.strip():
+                raise DataError(f"{where} names no file. Write its 'file_name'.")
+            if image_id in sound:
+                both = [folder / sound[image_id]["file_name"], folder / name]
+                text = f"image {image_id} is both '{both[0]}' and, by {where}, '{both[1]}'"
+                findings.report([Finding(SAME_ID, text, tuple(map(str, both)))])
+            else:
+                sound[image_id] = image
+    return list(sound.values()), known
+
+
+def _annotations(
+    data: dict[str, Any], file: Path, known: set[int], findings: Findings
+) -> list[dict[str, Any]]:
+    sound = []
     for number, annotation in enumerate(entries(data, "annotations", f"'{file}'")):
         where = f"entry {number} of 'annotations' in '{file}'"
         if "caption" not in annotation and "bbox" in annotation:
             raise DataError(f"'{file}' holds boxes, not captions. Give the captions JSON, captions_*.json.")
-        field(annotation, "id", int, where)
-        field(annotation, "caption", str, where)
-        if field(annotation, "image_id", int, where) not in known:
-            raise DataError(f"{where} belongs to image {annotation['image_id']}, which is not in 'images'.")
+        with findings.skipping():
+            field(annotation, "id", int, where)
+            image_id = field(annotation, "image_id", int, where)
+            if image_id not in known:
+                raise DataError(f"{where} belongs to image {image_id}, which is not in 'images'.")
+            if field(annotation, "caption", str, where).strip():
+                sound.append(annotation)
+            else:
+                findings.report([Finding(EMPTY, f"{where} (image {image_id})")])
+    return sound

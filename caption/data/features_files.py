@@ -1,7 +1,7 @@
 """The files of a feature store: what stands where, and how a damaged one is told from a good one.
 
     store.json         format, key, grid, region size, images per shard
-    index.bin          one entry of 32 bytes per stored image, in the order of storing
+    index.bin          one entry of 48 bytes per stored image, in the order of storing
     ids.txt            their ids, one JSON value a line
     shard-00000.f16    regions (L, D), image after image, as little-endian half-precision numbers
     shard-00001.f16    ...
@@ -9,15 +9,14 @@
 Entry n of the index belongs to slot n of the shards. An entry is written only after all it speaks of has
 reached the disk, so whatever stands behind the last whole entry is of no account and is overwritten. An entry
 of zeros is void: nothing may be read from its slot.
+
+Format 1 had entries of 32 bytes, which say nothing of the photo. Such stores are read and continued as they are.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import operator
 import os
-import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,22 +24,12 @@ from typing import Any
 import numpy as np
 
 from caption.data.captions import enumerated
+from caption.data.features_index import ENTRY_OF_FORMAT, FORMAT, digest, is_void, unpacked
 from caption.errors import DataError
 
-FORMAT = 1
 SHARD_BYTES = 256 * 2**20
 
 HEADER_FILE, INDEX_FILE, IDS_FILE = "store.json", "index.bin", "ids.txt"
-
-ENTRY = np.dtype(
-    [
-        ("name", "<u8", 2),  # digest of the id
-        ("id_end", "<u8"),  # where the id's line ends in ids.txt
-        ("crc", "<u4"),  # CRC-32 of the regions as stored
-        ("check", "<u4"),  # of the fields above
-    ]
-)
-VOID = np.zeros((), ENTRY)
 
 ANEW = "Delete the folder and make the store anew with `caption features`."
 VERIFY = (
@@ -60,6 +49,8 @@ class Header:
     """Length D of a region vector."""
     shard_images: int
     """Slots in each shard."""
+    format: int = FORMAT
+    """Of the files, which stays what it was when the store was begun."""
 
     @classmethod
     def new(cls, key: dict[str, Any], grid: tuple[int, int], region_size: int) -> Header:
@@ -77,10 +68,20 @@ class Header:
         """Bytes of an image's regions."""
         return self.shape[0] * self.shape[1] * 2
 
+    @property
+    def entry(self) -> np.dtype:
+        """Type of an index entry, as it lies in the file."""
+        return ENTRY_OF_FORMAT[self.format]
+
+    @property
+    def knows_photos(self) -> bool:
+        """Whether the index holds size and digest of the image files."""
+        return self.format > 1
+
     def save(self, folder: Path) -> None:
         """Write the file; it appears whole or not at all."""
         partial = folder / f"{HEADER_FILE}.partial"
-        partial.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n")
+        partial.write_text(json.dumps(asdict(self), indent=2) + "\n")
         synchronise(partial)
         partial.replace(folder / HEADER_FILE)
         synchronise(folder)
@@ -104,11 +105,11 @@ class Header:
             raise DataError(f"'{path}' cannot be read: {error.strerror}.") from None
         except ValueError:
             raise DataError(f"'{path}' is damaged: it is no JSON. {ANEW}") from None
-        found = data.pop("format", None) if isinstance(data, dict) else None
-        if found != FORMAT:
-            raise DataError(f"'{folder}' is a feature store of format {found!r}, not {FORMAT}. {ANEW}")
+        found = data.get("format") if isinstance(data, dict) else None
+        if found not in tuple(ENTRY_OF_FORMAT):
+            raise DataError(f"'{folder}' is a feature store of format {found!r}, not 1 to {FORMAT}. {ANEW}")
         try:
-            header = cls(data["key"], tuple(data["grid"]), data["region_size"], data["shard_images"])
+            header = cls(data["key"], tuple(data["grid"]), data["region_size"], data["shard_images"], found)
             sound = header.image_bytes > 0 and header.shard_images > 0 and len(header.grid) == 2
         except (KeyError, TypeError, IndexError):
             sound = False
@@ -122,35 +123,7 @@ def shard_path(folder: Path, number: int) -> Path:
     return folder / f"shard-{number:05d}.f16"
 
 
-def digest(image_id: int | str) -> bytes:
-    """What an id is filed under: 16 bytes, different for 7 and "7"."""
-    return hashlib.blake2b(json.dumps(plain_id(image_id)).encode(), digest_size=16).digest()
-
-
-def plain_id(image_id: Any) -> int | str:
-    """The id as a built-in type: integers of NumPy and torch count as integers."""
-    return str(image_id) if isinstance(image_id, str) else int(operator.index(image_id))
-
-
-def halves(image_id: int | str) -> tuple[int, int]:
-    """The digest as the two numbers that an index entry holds."""
-    first, second = struct.unpack("<QQ", digest(image_id))
-    return first, second
-
-
-def checks(entries: np.ndarray) -> np.ndarray:
-    """Check values (n,) uint32 of index entries (n,): what their field `check` must be.
-
-    A multiplicative hash, because it is fast for a million entries at once; it guards against accidents only.
-    """
-    mixed = np.full(entries.shape, 0x9E3779B97F4A7C15, np.uint64)  # not zero: a void entry is no valid one
-    for field in (entries["name"][..., 0], entries["name"][..., 1], entries["id_end"], entries["crc"]):
-        mixed = (mixed ^ field.astype(np.uint64)) * np.uint64(0xD6E8FEB86659FD93)
-        mixed ^= mixed >> np.uint64(32)
-    return mixed.astype(np.uint32)
-
-
-def read_index(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+def read_index(folder: Path, header: Header) -> tuple[np.ndarray, np.ndarray]:
     """The index, up to its last valid entry.
 
     Returns:
@@ -166,17 +139,7 @@ def read_index(folder: Path) -> tuple[np.ndarray, np.ndarray]:
         raise DataError(f"the feature store '{folder}' is damaged: it has no {INDEX_FILE}. {ANEW}") from None
     except OSError as error:
         raise DataError(f"'{path}' cannot be read: {error.strerror}.") from None
-    entries = np.frombuffer(data, ENTRY, count=len(data) // ENTRY.itemsize)
-    valid = (entries["check"] == checks(entries)) & ~is_void(entries)
-    # Behind the last valid entry stands, at most, what a power cut left of an unfinished write.
-    count = int(np.flatnonzero(valid)[-1]) + 1 if valid.any() else 0
-    entries, valid = entries[:count], valid[:count]
-    return entries, ~valid & ~is_void(entries)
-
-
-def is_void(entries: np.ndarray) -> np.ndarray:
-    """Which entries (n,) are void: bool (n,)."""
-    return (entries["check"] == 0) & (entries["name"] == 0).all(-1) & (entries["id_end"] == 0)
+    return unpacked(data, header.entry)
 
 
 def short_shards(folder: Path, header: Header, entries: np.ndarray) -> dict[int, int]:

@@ -15,19 +15,16 @@ from types import TracebackType
 import numpy as np
 
 from caption.data.features_files import (
-    ENTRY,
     HEADER_FILE,
     IDS_FILE,
     INDEX_FILE,
     Header,
     check_files,
-    checks,
-    halves,
-    plain_id,
     read_index,
     shard_path,
     synchronise,
 )
+from caption.data.features_index import ENTRY, Photo, halves, packed, plain_id
 from caption.errors import DataError
 
 COMMIT_SECONDS = 5.0
@@ -50,7 +47,7 @@ class FeatureJournal:
     def __init__(self, folder: Path, header: Header) -> None:
         self.folder = folder
         self.header = header
-        self._entries: list[tuple[tuple[int, int], int, int, int]] = []  # not committed yet
+        self._entries: list[tuple[tuple[int, int], int, int, tuple[int, int], int, int]] = []  # not committed
         self._ids: list[bytes] = []  # likewise
         self._committed_at = time.monotonic()
         self._shard: FileIO | None = None
@@ -63,14 +60,14 @@ class FeatureJournal:
         if not (self.folder / HEADER_FILE).exists():
             (self.folder / INDEX_FILE).touch()  # before the header: a store without an index is damaged
             self.header.save(self.folder)
-        entries, damaged = read_index(self.folder)
+        entries, damaged = read_index(self.folder, self.header)
         check_files(self.folder, self.header, entries, damaged)
         self._slot = len(entries)
         self._id_end = int(entries["id_end"].max()) if len(entries) else 0
         self._cut_tails()
 
     def _cut_tails(self) -> None:
-        _cut(self.folder / INDEX_FILE, self._slot * ENTRY.itemsize)
+        _cut(self.folder / INDEX_FILE, self._slot * self.header.entry.itemsize)
         _cut(self.folder / IDS_FILE, self._id_end)
         number, place = divmod(self._slot, self.header.shard_images)
         if place:
@@ -80,26 +77,28 @@ class FeatureJournal:
             path.unlink()
             number += 1
 
-    def add(self, image_ids: Sequence[int | str], regions: np.ndarray) -> None:
+    def add(self, image_ids: Sequence[int | str], photos: Sequence[Photo], regions: np.ndarray) -> None:
         """Append images, none of which is in the store.
 
         Args:
             image_ids: of B images.
+            photos: the B files that the regions were computed from.
             regions: (B, L, D) float16.
 
         Raises:
             DataError: the disk is full or fails; what was committed before stays valid.
         """
         try:
-            for image_id, vectors in zip(image_ids, regions.astype("<f2", copy=False), strict=True):
-                self._append(plain_id(image_id), np.ascontiguousarray(vectors))
+            stored = regions.astype("<f2", copy=False)
+            for image_id, photo, vectors in zip(image_ids, photos, stored, strict=True):
+                self._append(plain_id(image_id), photo, np.ascontiguousarray(vectors))
             overdue = time.monotonic() - self._committed_at > COMMIT_SECONDS
             if overdue or len(self._entries) >= self.header.shard_images:
                 self.commit()
         except OSError as error:
             raise self._failure(error) from error
 
-    def _append(self, image_id: int | str, vectors: np.ndarray) -> None:
+    def _append(self, image_id: int | str, photo: Photo, vectors: np.ndarray) -> None:
         number, place = divmod(self._slot, self.header.shard_images)
         if place == 0 or self._shard is None:
             self._open_shard(number)
@@ -109,7 +108,8 @@ class FeatureJournal:
         self._slot += 1
         self._id_end += len(line)
         self._ids.append(line)
-        self._entries.append((halves(image_id), self._id_end, zlib.crc32(vectors.data), 0))
+        size, crc = (photo.width, photo.height), zlib.crc32(vectors.data)
+        self._entries.append((halves(image_id), self._id_end, photo.digest, size, crc, 0))
 
     def _open_shard(self, number: int) -> None:
         if self._shard is not None:
@@ -126,10 +126,9 @@ class FeatureJournal:
             synchronise(self.folder)
             ids = b"".join(self._ids)
             _store(self.folder / IDS_FILE, self._id_end - len(ids), ids)
-            entries = np.array(self._entries, ENTRY)
-            entries["check"] = checks(entries)
-            start = (self._slot - len(entries)) * ENTRY.itemsize
-            _store(self.folder / INDEX_FILE, start, entries.tobytes())
+            entries = packed(np.array(self._entries, ENTRY), self.header.entry)
+            start = self._slot * self.header.entry.itemsize - len(entries)
+            _store(self.folder / INDEX_FILE, start, entries)
             self._entries, self._ids = [], []
         self._committed_at = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""The progress bar of an extraction: on stderr, with rate and time left."""
+"""The progress bars of an extraction: on stderr, with rate and time left."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress_bar(images: int, present: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(doing: str, images: int, present: int = 0) -> Iterator[Callable[[int], None]]:
     """Show a bar while in the context.
 
     Args:
+        doing: what is going on, in a word or two.
         images: how many are to be done.
         present: how many were done before; they count as done, not into the rate.
 
@@ -21,7 +22,7 @@ def progress_bar(images: int, present: int) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     bar = Progress(
-        TextColumn("extracting"),
+        TextColumn(doing),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]} images/s, time left"),

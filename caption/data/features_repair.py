@@ -1,7 +1,8 @@
-"""Taking damaged images out of a feature store, so that they can be extracted again."""
+"""Taking images out of a feature store, so that they can be extracted again."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +10,13 @@ import numpy as np
 from caption.data.features import FeatureStore
 from caption.data.features_files import (
     INDEX_FILE,
-    VOID,
     Header,
-    is_void,
     read_ids,
     read_index,
     short_shards,
     synchronise,
 )
+from caption.data.features_index import VOID, halves, is_void, packed
 
 
 def drop_damaged(folder: Path) -> int:
@@ -29,15 +29,24 @@ def drop_damaged(folder: Path) -> int:
         DataError: there is no store, or `store.json` or the whole index is lost: nothing can be saved.
     """
     header = Header.load(folder)
-    found, damaged = read_index(folder)
+    found, damaged = read_index(folder, header)
     entries = found.copy()
     entries[damaged | _beyond_the_files(folder, header, found)] = VOID
     unnamed = [image_id is None for image_id in read_ids(folder, entries)]
     entries[unnamed] = VOID
-    _replace_index(folder, entries)
+    _replace_index(folder, header, entries)
     entries[FeatureStore(folder).damaged()] = VOID
-    _replace_index(folder, entries)
+    _replace_index(folder, header, entries)
     return int((~is_void(found)).sum() - (~is_void(entries)).sum())
+
+
+def drop(folder: Path, image_ids: Iterable[int | str]) -> None:
+    """Make the entries of these images void, in a store without damage."""
+    header = Header.load(folder)
+    entries = read_index(folder, header)[0].copy()
+    names = {halves(image_id) for image_id in image_ids}
+    entries[[tuple(name) in names for name in entries["name"].tolist()]] = VOID
+    _replace_index(folder, header, entries)
 
 
 def _beyond_the_files(folder: Path, header: Header, entries: np.ndarray) -> np.ndarray:
@@ -50,9 +59,9 @@ def _beyond_the_files(folder: Path, header: Header, entries: np.ndarray) -> np.n
     return beyond
 
 
-def _replace_index(folder: Path, entries: np.ndarray) -> None:
+def _replace_index(folder: Path, header: Header, entries: np.ndarray) -> None:
     partial = folder / f"{INDEX_FILE}.partial"
-    partial.write_bytes(entries.tobytes())
+    partial.write_bytes(packed(entries, header.entry))
     synchronise(partial)
     partial.replace(folder / INDEX_FILE)
     synchronise(folder)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from caption.data.captions import (
-    CaptionedImage,
-    CaptionReader,
-    Splits,
-    check_split_names,
-    checked,
-    located,
-    read_text,
-)
+from caption.data.captions import CaptionedImage, Splits, located, text_lines
+from caption.data.captions_checks import CheckedReader, check_split_names
+from caption.data.findings import EMPTY, Finding, Findings
 from caption.errors import DataError
 
 
-class Flickr(CaptionReader):
+class Flickr(CheckedReader):
     """Captions in the format of `Flickr8k.token.txt`: lines `NAME.jpg#0<TAB>caption`.
 
-    Images and captions that are in no split are left out.
+    Images and captions that are in no split are left out. An image's id is its file name.
 
     Args:
         captions: the token file.
@@ -33,47 +26,47 @@ class Flickr(CaptionReader):
         self.splits = splits
         self.images = images
 
-    def read(self) -> Splits:
-        """Read and check all splits; an image's id is its file name.
+    @property
+    def source(self) -> str:
+        return f"'{self.captions}'"
 
-        Raises:
-            DataError: see `CaptionReader.read`.
-        """
+    def collect(self, findings: Findings) -> Splits:
         check_split_names(self.splits)
         folder = located(self.images)
-        captions = _read_tokens(located(self.captions))
-        splits = {
-            split: [
-                CaptionedImage(id=name, path=folder / name, captions=tuple(captions.get(name, ())))
-                for name in _read_names(located(file))
-            ]
-            for split, file in self.splits.items()
-        }
-        return checked(splits, f"'{self.captions}'")
+        captions = _read_tokens(located(self.captions), findings)
+        splits: Splits = {}
+        for split, file in self.splits.items():
+            with findings.skipping():
+                splits[split] = [
+                    CaptionedImage(id=name, path=folder / name, captions=tuple(captions.get(name, ())))
+                    for name in read_names(located(file))
+                ]
+        return splits
 
 
-def _read_tokens(file: Path) -> dict[str, list[str]]:
+def _read_tokens(file: Path, findings: Findings) -> dict[str, list[str]]:
     """Captions by file name, in the order of the file."""
     captions: dict[str, list[str]] = {}
-    for number, line in _lines(file):
+    for number, line in text_lines(file):
         key, tab, caption = line.partition("\t")
         name, mark, index = key.strip().rpartition("#")
-        if not (tab and mark and name and index.isdigit() and caption.strip()):
-            raise DataError(
-                f"line {number} of '{file}' is {line[:60]!r}, but should be like 'NAME.jpg#0<TAB>a caption'. "
-                f"Correct or delete it."
-            )
-        captions.setdefault(name, []).append(caption.strip())
+        where = f"line {number} of '{file}'"
+        with findings.skipping():
+            if not (tab and mark and name and index.isdigit()):
+                raise DataError(
+                    f"{where} is {line[:60]!r}, but should be like 'NAME.jpg#0<TAB>a caption'. Correct or delete it."
+                )
+            if caption.strip():
+                captions.setdefault(name, []).append(caption.strip())
+            else:
+                findings.report([Finding(EMPTY, f"{where} ({name})")])
     return captions
 
 
-def _read_names(file: Path) -> list[str]:
-    return [line.strip() for _, line in _lines(file)]
+def read_names(file: Path) -> list[str]:
+    """The image names of a split list.
 
-
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, with their numbers from 1."""
-    # Not splitlines(): it also cuts at characters such as U+2028, which may stand inside a caption.
-    for number, line in enumerate(read_text(file).split("\n"), start=1):
-        if line.strip():
-            yield number, line.rstrip("\r")
+    Raises:
+        DataError: the file cannot be read.
+    """
+    return [line.strip() for _, line in text_lines(file)]

@@ -5,22 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from caption.data.captions import (
-    SPLIT_NAMES,
-    CaptionedImage,
-    CaptionReader,
-    Splits,
-    checked,
-    entries,
-    field,
-    located,
-    read_json,
-)
+from caption.data.captions import SPLIT_NAMES, CaptionedImage, Splits, entries, field, located, read_json
+from caption.data.captions_checks import CheckedReader
+from caption.data.findings import EMPTY, Finding, Findings
 from caption.errors import DataError
 
 
-class Karpathy(CaptionReader):
+class Karpathy(CheckedReader):
     """The files `dataset_{coco,flickr8k,flickr30k}.json` of Karpathy and Fei-Fei (2015).
+
+    An image's id is its COCO id, or its file name where it has none.
 
     Args:
         file: one of those files.
@@ -34,24 +28,23 @@ class Karpathy(CaptionReader):
         self.images = images
         self.restval = restval
 
-    def read(self) -> Splits:
-        """Read and check all splits; an image's id is its COCO id, or its file name where it has none.
+    @property
+    def source(self) -> str:
+        return f"'{self.file}'"
 
-        Raises:
-            DataError: see `CaptionReader.read`.
-        """
+    def collect(self, findings: Findings) -> Splits:
         file, folder = located(self.file), located(self.images)
         splits: Splits = {}
         for number, entry in enumerate(entries(read_json(file), "images", f"'{file}'")):
             where = f"entry {number} of 'images' in '{file}'"
-            split = _split(entry, where)
-            if split == "restval":
-                if not self.restval:
-                    continue
-                split = "train"
-            splits.setdefault(split, []).append(_captioned(entry, folder, where))
-        ordered = {split: splits[split] for split in SPLIT_NAMES if split in splits}
-        return checked(ordered, f"'{self.file}'")
+            with findings.skipping():
+                split = _split(entry, where)
+                if split == "restval":
+                    if not self.restval:
+                        continue
+                    split = "train"
+                splits.setdefault(split, []).append(_captioned(entry, folder, where, findings))
+        return {split: splits[split] for split in SPLIT_NAMES if split in splits}
 
 
 def _split(entry: dict[str, Any], where: str) -> str:
@@ -63,12 +56,19 @@ def _split(entry: dict[str, Any], where: str) -> str:
     return split
 
 
-def _captioned(entry: dict[str, Any], folder: Path, where: str) -> CaptionedImage:
+def _captioned(entry: dict[str, Any], folder: Path, where: str, findings: Findings) -> CaptionedImage:
     name = field(entry, "filename", str, where)
     subfolder = field(entry, "filepath", str, where) if "filepath" in entry else ""
-    sentences = entries(entry, "sentences", where)
+    captions = []
+    for place, sentence in enumerate(entries(entry, "sentences", where), start=1):
+        with findings.skipping():
+            caption = field(sentence, "raw", str, f"sentence {place} of {where}").strip()
+            if caption:
+                captions.append(caption)
+            else:
+                findings.report([Finding(EMPTY, f"sentence {place} of {where} ({name})")])
     return CaptionedImage(
         id=field(entry, "cocoid", int, where) if "cocoid" in entry else name,
         path=folder / subfolder / name,
-        captions=tuple(field(sentence, "raw", str, where).strip() for sentence in sentences),
+        captions=tuple(captions),
     )

@@ -39,7 +39,7 @@ ENCODER: dict[str, Any] = {
 """VGG19's conv5_4, 14x14 regions of 512 numbers. The authors' came from Caffe's weights, torchvision has its own."""
 SEARCH = BeamSearch(beam_size=5, max_length=30)
 DROPOUT = 0.5
-# Logit of the padding and start words, which theirs has not: e to the power of it is 0, and it is finite in any precision.
+# Logit of the padding and start words, which theirs has not: finite, and so low that their probability is 0.
 NEVER = -1e4
 BOOKKEEPING = ("history_errs", "zipped_params", "train_err", "valid_err", "test_err")
 END_AND_UNKNOWN = ("<eos>", "<end>", "eos", "UNK", "<unk>")

@@ -138,7 +138,7 @@ def test_long_captions_are_cut_and_still_end(images):
 def test_what_stands_in_the_padding_changes_nothing(batch: Batch):
     from caption.attention import AdditiveScore, ScoredAttention, Softmax
     from caption.encoders import SmallCNN
-    from caption.objectives import CrossEntropy
+    from caption.objectives import Captions, CrossEntropy
 
     torch.manual_seed(0)
     decoder = LSTMDecoder(ScoredAttention(AdditiveScore(4), Softmax()), embedding_size=4, hidden_size=5)
@@ -148,8 +148,13 @@ def test_what_stands_in_the_padding_changes_nothing(batch: Batch):
     padding = torch.arange(8) >= batch.lengths[..., None]
     losses = [
         CrossEntropy()(
-            model(regions, batch.inputs.masked_fill(padding, word), batch.lengths),
-            batch.targets.masked_fill(padding, word),
+            model.decoder,
+            model.project(regions),
+            Captions(
+                batch.inputs.masked_fill(padding, word),
+                batch.targets.masked_fill(padding, word),
+                batch.lengths,
+            ),
         ).value
         for word in (PAD, WORDS["circle"])
     ]

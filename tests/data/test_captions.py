@@ -1,149 +1,37 @@
-"""What every reader checks before anything is trained."""
+"""The record of an image with captions, and what readers of files share."""
 
 import json
-import os
 from pathlib import Path
 
 import jsonargparse
 import pytest
 
-from caption.data import captions as module
 from caption.data.captions import (
-    CaptionedImage,
     CaptionReader,
     Splits,
-    check_split_names,
-    checked,
     entries,
     enumerated,
     field,
     located,
     read_json,
     read_text,
+    text_lines,
 )
+from caption.data.findings import Findings
 from caption.errors import DataError
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for name in ("a.jpg", "b.jpg", "c.jpg"):
-        (tmp_path / name).touch()
-    return tmp_path
+class Strict(CaptionReader):
+    """A reader that knows only how to refuse."""
+
+    def read(self) -> Splits:
+        raise DataError("there is a fault")
 
 
-def image(path: Path, *captions: str) -> CaptionedImage:
-    return CaptionedImage(id=path.name, path=path, captions=captions or ("a dog",))
-
-
-def refused(splits: Splits) -> str:
-    with pytest.raises(DataError) as caught:
-        checked(splits, "'captions.json'")
-    return str(caught.value)
-
-
-def test_good_splits_come_back_as_they_are(folder: Path) -> None:
-    splits = {"train": [image(folder / "a.jpg", "a dog", "a cat")], "test": [image(folder / "b.jpg")]}
-    assert checked(splits, "x") is splits
-
-
-def test_no_split_an_unknown_one_and_an_empty_one(folder: Path) -> None:
-    assert "train, val, test" in refused({})
-    assert "'dev' is no split" in refused({"dev": [image(folder / "a.jpg")]})
-    message = refused({"train": [image(folder / "a.jpg")], "val": []})
-    assert "'val'" in message
-    assert "empty" in message
-    with pytest.raises(DataError, match="'restval'"):
-        check_split_names(["train", "restval"])
-
-
-def test_missing_images_are_named_and_counted(folder: Path) -> None:
-    """They are an error: features of nothing would train a model on noise."""
-    images = [image(folder / f"{name}.jpg") for name in "abvwxyz"]
-    message = refused({"train": images})
-    assert "5 of the 7 images" in message
-    assert all(str(folder / f"{name}.jpg") in message for name in "vwx")
-    assert "and 2 more" in message
-    assert "captions.json" in message
-
-
-def test_a_folder_in_the_place_of_an_image_and_a_dangling_link(folder: Path) -> None:
-    (folder / "d.jpg").mkdir()
-    (folder / "e.jpg").symlink_to(folder / "gone.jpg")
-    (folder / "f.jpg").symlink_to(folder / "a.jpg")
-    message = refused({"train": [image(folder / f"{name}.jpg") for name in "def"]})
-    assert "2 of the 3 images" in message
-    assert "f.jpg" not in message
-
-
-def test_a_missing_folder(folder: Path) -> None:
-    message = refused({"train": [image(folder / "none" / "a.jpg")]})
-    assert str(folder / "none") in message
-    assert "1 images" in message
-
-
-def test_one_listing_per_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look at each of 123,000 files takes minutes on a network disk."""
-    listed: list[str] = []
-    scandir = os.scandir
-
-    def counted(path: str) -> object:
-        listed.append(path)
-        return scandir(path)
-
-    monkeypatch.setattr(module.os, "scandir", counted)
-    monkeypatch.setattr(Path, "stat", None)
-    monkeypatch.setattr(Path, "exists", None)
-    monkeypatch.setattr(Path, "is_file", None)
-    checked(
-        {"train": [image(folder / "a.jpg"), image(folder / "b.jpg")], "val": [image(folder / "c.jpg")]}, "x"
-    )
-    assert listed == [str(folder)]
-
-
-def test_images_in_the_current_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    checked({"train": [image(Path("a.jpg"))]}, "x")
-    assert "z.jpg" in refused({"train": [image(Path("z.jpg"))]})
-
-
-def test_an_image_in_two_splits(folder: Path) -> None:
-    message = refused(
-        {"train": [image(folder / "a.jpg")], "test": [image(folder / "b.jpg"), image(folder / "a.jpg")]}
-    )
-    assert str(folder / "a.jpg") in message
-    assert "'train' and 'test'" in message
-
-
-def test_an_image_in_two_splits_by_two_ways_to_its_folder(folder: Path) -> None:
-    (folder / "link").symlink_to(folder)
-    message = refused({"train": [image(folder / "a.jpg")], "val": [image(folder / "link" / "a.jpg")]})
-    assert "'train' and 'val'" in message
-
-
-def test_ids_may_start_anew_in_every_split_but_not_within_one(folder: Path) -> None:
-    first, second = (CaptionedImage(0, folder / name, ("a dog",)) for name in ("a.jpg", "b.jpg"))
-    checked({"train": [first], "val": [second]}, "x")
-    assert "image 0 stands twice in split 'train'" in refused({"train": [first, second]})
-
-
-def test_one_file_under_two_ids_of_one_split(folder: Path) -> None:
-    twice = [CaptionedImage(number, folder / "a.jpg", ("a dog",)) for number in (1, 2)]
-    message = refused({"train": twice})
-    assert "a.jpg" in message
-    assert "twice in split 'train'" in message
-
-
-def test_images_without_captions_are_named(folder: Path) -> None:
-    bare = CaptionedImage("b.jpg", folder / "b.jpg", ())
-    message = refused({"train": [image(folder / "a.jpg"), bare]})
-    assert "1 of the 2 images of split 'train' have no caption" in message
-    assert "b.jpg" in message
-
-
-def test_blank_captions_are_named(folder: Path) -> None:
-    message = refused({"train": [image(folder / "a.jpg", "a dog", "")]})
-    assert "blank" in message
-    assert "a.jpg" in message
+def test_a_reader_that_cannot_go_on_says_so_when_surveyed() -> None:
+    with pytest.raises(DataError, match="there is a fault"):
+        Strict().survey(Findings())
+    assert Strict().boxes("train") is None
 
 
 def test_enumeration() -> None:
@@ -171,6 +59,12 @@ def test_text_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "windows.txt").write_bytes(b"\xef\xbb\xbfcaf\xc3\xa9\r\n")
     assert read_text(tmp_path / "windows.txt") == "café\r\n"
+
+
+def test_lines_are_numbered_and_blank_ones_left_out(tmp_path: Path) -> None:
+    """A separator of Unicode ends no line."""
+    (tmp_path / "lines.txt").write_bytes("a\u2028b\r\n \r\n\nc ".encode())
+    assert list(text_lines(tmp_path / "lines.txt")) == [(1, "a\u2028b"), (4, "c ")]
 
 
 def test_json_that_cannot_be_read(tmp_path: Path) -> None:
@@ -202,6 +96,29 @@ def test_fields_of_the_wrong_type() -> None:
         ("coco.Coco", {"captions": {"train": "t.json"}, "images": {"train": "images"}}),
         ("karpathy.Karpathy", {"file": "dataset.json", "images": "images", "restval": False}),
         ("flickr.Flickr", {"captions": "token.txt", "splits": {"train": "t.txt"}, "images": "images"}),
+        (
+            "tables_csv.Csv",
+            {
+                "file": "own.csv",
+                "images": "photos",
+                "image_column": "file",
+                "caption_column": "text",
+                "split_column": "part",
+                "delimiter": ";",
+                "fractions": {"train": 0.9, "val": 0.1},
+            },
+        ),
+        (
+            "tables_jsonl.JsonLines",
+            {
+                "file": "own.jsonl",
+                "images": None,
+                "image_key": "file",
+                "caption_key": "text",
+                "split_key": "part",
+                "fractions": None,
+            },
+        ),
     ],
 )
 def test_a_configuration_file_can_name_a_reader(reader: str, arguments: dict[str, object]) -> None:

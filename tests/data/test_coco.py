@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from caption.data.coco import Coco
+from caption.data.findings import Findings
 from caption.errors import DataError
 
 
@@ -92,7 +93,7 @@ def test_one_image_in_two_splits(tmp_path: Path, images: Path) -> None:
 def test_a_missing_image(images: Path) -> None:
     (images / "b.jpg").unlink()
     message = refused(images, content())
-    assert "1 of the 2 images" in message
+    assert "1 missing image in" in message
     assert str(images / "b.jpg") in message
 
 
@@ -114,7 +115,10 @@ def test_two_images_with_one_id(images: Path) -> None:
     """pycocotools would keep the last one and say nothing."""
     data = content()
     data["images"][1]["id"] = 42
-    assert "two images with the id 42" in refused(images, data)
+    message = refused(images, data)
+    assert "1 id of two images" in message
+    assert "entry 1 of 'images'" in message
+    assert "42" in message
 
 
 def test_files_of_another_kind(images: Path) -> None:
@@ -144,3 +148,38 @@ def test_malformed_entries(images: Path, where: str, key: str, value: object) ->
 
 def test_empty_split(images: Path) -> None:
     assert "empty" in refused(images, {"images": [], "annotations": []})
+
+
+def test_all_faults_are_found_and_the_rest_is_read(images: Path) -> None:
+    """The captions of an image whose entry is wrong are not wrong for that."""
+    data = content()
+    data["images"] += [{"id": 8, "file_name": " "}, {"id": 42, "file_name": "c.jpg"}, {"file_name": "c.jpg"}]
+    data["annotations"] += [
+        {"id": 4, "image_id": 8, "caption": "a cat"},
+        {"id": 5, "image_id": 9, "caption": "a cat"},
+        {"id": 6, "image_id": 42, "caption": " "},
+        {"id": 7, "image_id": 42},
+    ]
+    findings = Findings()
+    splits = Coco({"train": written(images.parent, data)}, {"train": str(images)}).survey(findings)
+    assert [(image.id, image.path.name, len(image.captions)) for image in splits["train"]] == [
+        (42, "a.jpg", 2),
+        (7, "b.jpg", 1),
+    ]
+    found = [(finding.kind.name, finding.text) for finding in findings.found]
+    assert [(kind, text.partition(" in ")[0]) for kind, text in found] == [
+        ("malformed entry", "entry 2 of 'images'"),
+        ("id of two images", f"image 42 is both '{images / 'a.jpg'}' and, by entry 3 of 'images'"),
+        ("malformed entry", "entry 4 of 'images'"),
+        ("malformed entry", "entry 4 of 'annotations'"),
+        ("empty caption", "entry 5 of 'annotations'"),
+        ("malformed entry", "entry 6 of 'annotations'"),
+    ]
+    assert "(image 42)" in found[4][1]
+
+
+def test_a_split_that_cannot_be_read_does_not_hide_the_others(images: Path) -> None:
+    files = {"train": written(images.parent, content()), "val": str(images.parent / "gone.json")}
+    findings = Findings()
+    assert list(Coco(files, dict.fromkeys(files, str(images))).survey(findings)) == ["train"]
+    assert ["gone.json' does not exist" in finding.text for finding in findings.found] == [True]

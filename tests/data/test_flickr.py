@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from caption.data.findings import MALFORMED, Findings
 from caption.data.flickr import Flickr
 from caption.errors import DataError
 
@@ -86,10 +87,28 @@ def test_a_malformed_line_is_named_by_its_number(folder: Path, line: str) -> Non
     assert "tokens.txt" in message
 
 
+def test_all_faults_are_found_and_the_rest_is_read(folder: Path) -> None:
+    tokens = TOKENS + "d.jpg no tab\na.jpg#2\t \nb.jpg#x\tno number\n"
+    findings = Findings()
+    splits = reader(folder, tokens, train="a.jpg\nc.jpg", val="b.jpg").survey(findings)
+    assert {image.id: len(image.captions) for image in splits["train"]} == {"a.jpg": 2, "c.jpg": 1}
+    found = [(finding.kind.name, finding.text) for finding in findings.found]
+    assert [kind for kind, _ in found] == ["malformed entry", "empty caption", "malformed entry"]
+    assert [text.partition(" of ")[0] for _, text in found] == ["line 6", "line 7", "line 8"]
+
+
+def test_a_list_that_is_not_there_does_not_hide_the_others(folder: Path) -> None:
+    flickr = reader(folder, train="a.jpg", val="b.jpg")
+    (folder / "val.txt").unlink()
+    findings = Findings()
+    assert list(flickr.survey(findings)) == ["train"]
+    assert [finding.kind for finding in findings.found] == [MALFORMED]
+    assert "val.txt' does not exist" in findings.found[0].text
+
+
 def test_an_image_of_a_split_without_captions(folder: Path) -> None:
     message = refused(folder, "a.jpg#0\tA dog\n", train="a.jpg\nb.jpg\n")
-    assert "b.jpg" in message
-    assert "'train'" in message
+    assert "image 'b.jpg' (train)" in message
 
 
 def test_a_missing_image(folder: Path) -> None:
@@ -103,7 +122,7 @@ def test_an_image_in_two_splits_or_twice_in_one(folder: Path) -> None:
 
 
 def test_empty_and_missing_files(folder: Path) -> None:
-    assert "'val' of" in refused(folder, train="a.jpg", val="\n")
+    assert "1 empty split in" in refused(folder, train="a.jpg", val="\n")
     assert "no split" in refused(folder)
     (folder / "train.txt").unlink(missing_ok=True)
     with pytest.raises(DataError, match=r"train\.txt' does not exist"):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from caption.data.findings import Findings
 from caption.data.karpathy import Karpathy
 from caption.errors import DataError
 
@@ -100,3 +101,22 @@ def test_nothing_in_it(images: Path) -> None:
 )
 def test_malformed_entries(images: Path, fault: dict[str, object]) -> None:
     refused(images, entry("b.jpg", "val"), entry("a.jpg", "train") | fault)
+
+
+def test_all_faults_are_found_and_the_rest_is_read(images: Path) -> None:
+    entries = [
+        entry("a.jpg", "train", "A dog.", " "),
+        entry("b.jpg", "dev"),
+        entry("c.jpg", "train") | {"filename": None},
+        entry("d.jpg", "val") | {"sentences": [{"tokens": []}, {"raw": "A cat."}]},
+    ]
+    findings = Findings()
+    splits = reader(images, entries).survey(findings)
+    assert {split: [i.captions for i in found] for split, found in splits.items()} == {
+        "train": [("A dog.",)],
+        "val": [("A cat.",)],
+    }
+    found = [(finding.kind.name, finding.text) for finding in findings.found]
+    assert [kind for kind, _ in found] == ["empty caption", *["malformed entry"] * 3]
+    places = ["sentence 2 of entry 0", "entry 1", "entry 2", "sentence 1 of entry 3"]
+    assert all(text.startswith(place) for (_, text), place in zip(found, places, strict=True))

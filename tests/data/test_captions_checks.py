@@ -1,0 +1,191 @@
+"""What every reader of files checks before anything is trained."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from caption.data import captions_checks as module
+from caption.data.captions import CaptionedImage, Splits
+from caption.data.captions_checks import CheckedReader, check, check_split_names, real_files
+from caption.data.findings import MALFORMED, MISSING, Finding, Findings, Refusal
+from caption.errors import DataError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("a.jpg", "b.jpg", "c.jpg"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def image(path: Path, *captions: str) -> CaptionedImage:
+    return CaptionedImage(id=path.name, path=path, captions=captions or ("a dog",))
+
+
+def refused(splits: Splits) -> str:
+    with pytest.raises(DataError) as caught:
+        check(splits, Refusal("'captions.json'"))
+    return str(caught.value)
+
+
+def found(splits: Splits) -> list[tuple[str, str]]:
+    findings = Findings()
+    check(splits, findings)
+    return [(finding.kind.name, finding.text) for finding in findings.found]
+
+
+def test_nothing_is_found_in_good_splits(folder: Path) -> None:
+    splits = {"train": [image(folder / "a.jpg", "a dog", "a cat")], "test": [image(folder / "b.jpg")]}
+    check(splits, Refusal("x"))
+    assert found(splits) == []
+
+
+def test_no_split_an_unknown_one_and_an_empty_one(folder: Path) -> None:
+    assert "train, val, test" in refused({})
+    assert "'dev' is no split" in refused({"dev": [image(folder / "a.jpg")]})
+    message = refused({"train": [image(folder / "a.jpg")], "val": []})
+    assert "'val'" in message
+    assert "empty" in message
+    with pytest.raises(DataError, match="'restval'"):
+        check_split_names(["train", "restval"])
+
+
+def test_no_split_is_no_news_where_the_file_could_not_be_read() -> None:
+    findings = Findings()
+    findings.report([Finding(MALFORMED, "no JSON")])
+    check({}, findings)
+    assert len(findings.found) == 1
+
+
+def test_missing_images_are_named_and_counted(folder: Path) -> None:
+    """They are an error: features of nothing would train a model on noise."""
+    splits = {"train": [image(folder / f"{name}.jpg") for name in "abvwxyz"]}
+    message = refused(splits)
+    assert "5 missing images in 'captions.json'" in message
+    assert all(str(folder / f"{name}.jpg") in message for name in "vwx")
+    assert "and 2 more" in message
+    assert [text for _, text in found(splits)] == [f"'{folder / name}.jpg'" for name in "vwxyz"]
+
+
+def test_a_missing_image_is_said_once(folder: Path) -> None:
+    kinds = [kind for kind, _ in found({split: [image(folder / "z.jpg")] for split in ("train", "val")})]
+    assert kinds == ["image in two splits", "missing image"]
+
+
+def test_a_folder_in_the_place_of_an_image_and_a_dangling_link(folder: Path) -> None:
+    (folder / "d.jpg").mkdir()
+    (folder / "e.jpg").symlink_to(folder / "gone.jpg")
+    (folder / "f.jpg").symlink_to(folder / "a.jpg")
+    message = refused({"train": [image(folder / f"{name}.jpg") for name in "def"]})
+    assert "2 missing images" in message
+    assert "f.jpg" not in message
+
+
+def test_a_missing_folder(folder: Path) -> None:
+    splits = {"train": [image(folder / "none" / "a.jpg"), image(folder / "none" / "b.jpg")]}
+    message = refused(splits)
+    assert f"folder '{folder / 'none'}': No such file or directory" in message
+    assert [kind for kind, _ in found(splits)] == ["missing image", "missing image"]
+
+
+def test_one_listing_per_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at each of 123,000 files takes minutes on a network disk."""
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def counted(path: str) -> object:
+        listed.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(module.os, "scandir", counted)
+    monkeypatch.setattr(Path, "stat", None)
+    monkeypatch.setattr(Path, "exists", None)
+    monkeypatch.setattr(Path, "is_file", None)
+    splits = {
+        "train": [image(folder / "a.jpg"), image(folder / "b.jpg")],
+        "val": [image(folder / "c.jpg")],
+    }
+    check(splits, Refusal("x"))
+    assert listed == [str(folder)]
+
+
+def test_images_in_the_current_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert found({"train": [image(Path("a.jpg"))]}) == []
+    assert "z.jpg" in refused({"train": [image(Path("z.jpg"))]})
+
+
+def test_an_image_in_two_splits(folder: Path) -> None:
+    splits = {"train": [image(folder / "a.jpg")], "test": [image(folder / "b.jpg"), image(folder / "a.jpg")]}
+    message = refused(splits)
+    assert str(folder / "a.jpg") in message
+    assert "'train' and 'test'" in message
+    assert [kind for kind, _ in found(splits)] == ["image in two splits"]
+
+
+def test_an_image_in_two_splits_by_two_ways_to_its_folder(folder: Path) -> None:
+    (folder / "link").symlink_to(folder)
+    message = refused({"train": [image(folder / "a.jpg")], "val": [image(folder / "link" / "a.jpg")]})
+    assert "'train' and 'val'" in message
+
+
+def test_two_ways_to_one_file_are_one(folder: Path) -> None:
+    (folder / "link").symlink_to(folder)
+    paths = [folder / "a.jpg", folder / "link" / "a.jpg", folder / "link" / ".." / folder.name / "a.jpg"]
+    assert len(set(real_files(paths))) == 1
+    assert len(set(real_files([folder / "a.jpg", folder / "b.jpg"]))) == 2
+
+
+def test_ids_may_start_anew_in_every_split_but_not_within_one(folder: Path) -> None:
+    first, second = (CaptionedImage(0, folder / name, ("a dog",)) for name in ("a.jpg", "b.jpg"))
+    assert found({"train": [first], "val": [second]}) == []
+    message = refused({"train": [first, second]})
+    assert "1 id of two images" in message
+    assert "image 0 (train) is both" in message
+
+
+def test_one_file_under_two_ids_of_one_split(folder: Path) -> None:
+    splits = {"train": [CaptionedImage(number, folder / "a.jpg", ("a dog",)) for number in (1, 2)]}
+    assert "a.jpg' stands twice in split 'train'" in refused(splits)
+    assert [kind for kind, _ in found(splits)] == ["image listed twice"]
+
+
+def test_one_entry_twice_is_said_once(folder: Path) -> None:
+    assert [kind for kind, _ in found({"val": [image(folder / "a.jpg")] * 2})] == ["image listed twice"]
+
+
+def test_images_without_captions_are_named(folder: Path) -> None:
+    bare = CaptionedImage("b.jpg", folder / "b.jpg", ())
+    splits = {"train": [image(folder / "a.jpg"), bare]}
+    assert "1 image without captions in 'captions.json': image 'b.jpg' (train)" in refused(splits)
+    assert found(splits) == [("image without captions", "image 'b.jpg' (train)")]
+
+
+def test_blank_captions_are_named(folder: Path) -> None:
+    message = refused({"train": [image(folder / "a.jpg", "a dog", "")]})
+    assert "empty caption" in message
+    assert "a.jpg" in message
+
+
+class Given(CheckedReader):
+    """A reader of what it is given, whose second entry is malformed."""
+
+    source = "'given'"
+
+    def __init__(self, splits: Splits) -> None:
+        self.splits = splits
+
+    def collect(self, findings: Findings) -> Splits:
+        with findings.skipping():
+            raise DataError("entry 2 is malformed")
+        return self.splits
+
+
+def test_one_way_of_reading_refuses_or_goes_on(folder: Path) -> None:
+    reader = Given({"train": [image(folder / "a.jpg"), image(folder / "z.jpg")]})
+    with pytest.raises(DataError, match=r"^entry 2 is malformed$"):
+        reader.read()
+    findings = Findings()
+    assert reader.survey(findings) is reader.splits
+    assert [finding.kind for finding in findings.found] == [MALFORMED, MISSING]

@@ -1,0 +1,150 @@
+"""Laying out: whole or not at all, nothing overwritten, nothing done twice."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from caption.data import prepare_layout
+from caption.data.prepare import Plan
+from caption.data.prepare_layout import lay_out, run
+from caption.data.prepare_sources import open_source
+from caption.errors import DataError
+
+
+def photo(number: int) -> bytes:
+    data = io.BytesIO()
+    Image.new("RGB", (20 + number, 16), (10 * number, 90, 200)).save(data, "JPEG")
+    return data.getvalue()
+
+
+PHOTOS = {f"{number}.jpg": photo(number) for number in range(5)}
+
+
+def planned(where: Path) -> Plan:
+    members = {f"images/{member.name}": member for member in open_source(str(where)).members}
+    return Plan(members, {"list.txt": b"0.jpg\n"})
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as file:
+        for name, data in PHOTOS.items():
+            file.writestr(f"in/{name}", data)
+    return tmp_path / "photos.zip"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "photos").mkdir()
+    for name, data in PHOTOS.items():
+        (tmp_path / "photos" / name).write_bytes(data)
+    return tmp_path / "photos"
+
+
+def written(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (out / "images").iterdir()}
+
+
+def test_files_of_a_folder_take_no_room_twice(folder: Path, tmp_path: Path) -> None:
+    assert lay_out(planned(folder), tmp_path / "out") == []
+    assert written(tmp_path / "out") == PHOTOS
+    assert os.path.samefile(folder / "1.jpg", tmp_path / "out" / "images" / "1.jpg")
+
+
+def test_where_there_are_no_links_they_are_copied(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*paths: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refused)
+    assert lay_out(planned(folder), tmp_path / "out") == []
+    assert written(tmp_path / "out") == PHOTOS
+
+
+def test_a_link_is_not_followed_by_a_link(folder: Path, tmp_path: Path) -> None:
+    (folder / "1.jpg").rename(tmp_path / "elsewhere.jpg")
+    (folder / "1.jpg").symlink_to(tmp_path / "elsewhere.jpg")
+    lay_out(planned(folder), tmp_path / "out")
+    assert not (tmp_path / "out" / "images" / "1.jpg").is_symlink()
+    assert written(tmp_path / "out") == PHOTOS
+
+
+@pytest.mark.parametrize(("name", "data"), [("images/2.jpg", b"mine"), ("list.txt", b"mine")])
+def test_what_is_there_is_not_overwritten(archive: Path, tmp_path: Path, name: str, data: bytes) -> None:
+    out = tmp_path / "out"
+    (out / "images").mkdir(parents=True)
+    (out / name).write_bytes(data)
+    with pytest.raises(DataError, match=r"exists and is not .*Move it away, or choose another --out"):
+        lay_out(planned(archive), out)
+    assert [path for path in out.rglob("*") if path.is_file()] == [out / name]
+    assert (out / name).read_bytes() == data
+
+
+def test_other_bytes_of_the_same_size_are_named_and_stay(archive: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    lay_out(planned(archive), out)
+    spoiled = bytearray(PHOTOS["3.jpg"])
+    spoiled[-30] ^= 1
+    (out / "images" / "3.jpg").write_bytes(spoiled)
+    (out / "images" / "4.jpg").write_bytes(bytes(len(PHOTOS["4.jpg"])))
+    failed = sorted(lay_out(planned(archive), out))
+    assert len(failed) == 2
+    assert "3.jpg': it differs from the download. Delete it" in failed[0]
+    assert "4.jpg': its header cannot be decoded" in failed[1]
+    assert (out / "images" / "3.jpg").read_bytes() == spoiled
+    (out / "images" / "3.jpg").unlink()
+    (out / "images" / "4.jpg").unlink()
+    assert lay_out(planned(archive), out) == []
+    assert written(out) == PHOTOS
+
+
+def test_stopped_anywhere_it_goes_on(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    write_bytes = Path.write_bytes
+    left = 3  # the list and two photos, and half of the third
+
+    def interrupted(path: Path, data: bytes) -> int:
+        nonlocal left
+        if left == 0:
+            write_bytes(path, data[:50])
+            raise KeyboardInterrupt
+        left -= 1
+        return write_bytes(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", interrupted)
+    assert run([str(archive), "--out", str(out)], "", "x", lambda sources: planned(archive)) == 130
+    monkeypatch.undo()
+    whole = {name: data for name, data in written(out).items() if name.endswith(".jpg")}
+    assert whole == {name: PHOTOS[name] for name in ("0.jpg", "1.jpg")}
+    assert run([str(archive), "--out", str(out)], "", "x", lambda sources: planned(archive)) == 0
+    assert written(out) == PHOTOS
+
+
+def test_a_disk_without_room(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 100))
+    with pytest.raises(DataError, match=r"GB, but the disk of .* 0\.0 GB left"):
+        lay_out(planned(archive), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_disk_that_fails(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(source: object, target: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(prepare_layout.os, "replace", failing)
+    with pytest.raises(DataError, match=r"cannot be written \(No space left on device\).*goes on from here"):
+        lay_out(planned(archive), tmp_path / "out")
+
+
+def test_help_tells_where_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        run(["--help"], "Where to get it: from the authors.", "data/x", lambda sources: Plan())
+    assert "Where to get it: from the authors." in capsys.readouterr().out

@@ -1,0 +1,320 @@
+"""Small data sets in each of the five formats, with faults planted in them.
+
+Run as a program, it prints the table of docs/data.md: faults planted and found, by format.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from caption.cli.check import main as check
+
+FORMATS = ("COCO", "Karpathy", "Flickr", "CSV", "JSON lines")
+CAPTIONS = ["A dog runs.", "One brown dog, running."]
+LONG = "a " * 60 + "dog"
+
+
+@dataclass
+class Entry:
+    """An image as a caption file names it."""
+
+    name: str
+    split: str
+    captions: list[str]
+    id: int
+
+
+@dataclass
+class Data:
+    """Captions and images; every image has other pixels than the others."""
+
+    folder: Path
+    entries: list[Entry] = field(default_factory=list)
+    malformed: int = 0
+    """Malformed entries to be written."""
+
+    @property
+    def images(self) -> Path:
+        return self.folder / "images"
+
+    def add(self, split: str, captions: list[str] | None = None, suffix: str = ".png") -> Entry:
+        """A new sound image with its captions."""
+        number = 1000 + len(self.entries)
+        entry = Entry(f"photo{number}{suffix}", split, captions or list(CAPTIONS), number)
+        self.entries.append(entry)
+        self.images.mkdir(exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (6, 7, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(self.images / entry.name)
+        return entry
+
+    def again(self, entry: Entry, split: str, **change: Any) -> None:
+        """The same entry once more, in some split."""
+        number = 1000 + len(self.entries)
+        self.entries.append(Entry(**{**vars(entry), "split": split, "id": number, **change}))
+
+
+def clean(folder: Path) -> Data:
+    """A data set without faults: six training images and three for each of validation and test."""
+    data = Data(folder)
+    for split, count in (("train", 6), ("val", 3), ("test", 3)):
+        for _ in range(count):
+            data.add(split)
+    return data
+
+
+# -- formats: each writes the captions and returns what `caption check` is told ----------------------------------
+
+
+def write(data: Data, format: str) -> list[str]:
+    """Write the captions; the arguments of `caption check`."""
+    writers = {
+        "COCO": _coco,
+        "Karpathy": _karpathy,
+        "Flickr": _flickr,
+        "CSV": _csv,
+        "JSON lines": _json_lines,
+    }
+    writers[format](data)
+    return [str(data.folder), "--min-count", "2"]
+
+
+def _coco(data: Data) -> None:
+    splits = {entry.split: [e for e in data.entries if e.split == entry.split] for entry in data.entries}
+    for split, entries in splits.items():
+        images = [{"id": entry.id, "file_name": entry.name} for entry in entries]
+        written = [(entry.id, caption) for entry in entries for caption in entry.captions]
+        annotations: list[dict[str, Any]] = [
+            {"id": number, "image_id": image, "caption": caption}
+            for number, (image, caption) in enumerate(written)
+        ]
+        if split == "train":
+            annotations += [{"id": -1, "image_id": images[0]["id"], "text": "?"}] * data.malformed
+        text = json.dumps({"images": images, "annotations": annotations})
+        (data.folder / f"captions_{split}.json").write_text(text)
+
+
+def _karpathy(data: Data) -> None:
+    images: list[dict[str, Any]] = [
+        {
+            "filename": entry.name,
+            "cocoid": entry.id,
+            "split": entry.split,
+            "sentences": [{"raw": c} for c in entry.captions],
+        }
+        for entry in data.entries
+    ]
+    images += [{"filename": 7, "split": "train", "sentences": []}] * data.malformed
+    (data.folder / "dataset_own.json").write_text(json.dumps({"images": images}))
+
+
+def _flickr(data: Data) -> None:
+    by_name: dict[str, list[str]] = {}
+    for entry in data.entries:  # the token file names an image once, whatever the lists do
+        by_name.setdefault(entry.name, entry.captions)
+    lines = [
+        f"{name}#{k}\t{caption}" for name, captions in by_name.items() for k, caption in enumerate(captions)
+    ]
+    lines += ["no tab here"] * data.malformed
+    (data.folder / "own.token.txt").write_text("\n".join(lines))
+    for split in {entry.split for entry in data.entries}:
+        names = [entry.name for entry in data.entries if entry.split == split]
+        (data.folder / f"{split}Images.txt").write_text("\n".join(names))
+
+
+def _csv(data: Data) -> None:
+    with (data.folder / "own.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["image", "caption", "split"])
+        for entry in data.entries:
+            table.writerows([entry.name, caption, entry.split] for caption in entry.captions)
+        table.writerows([["photo1000.png", "A dog", "and a cat", "train"]] * data.malformed)
+
+
+def _json_lines(data: Data) -> None:
+    lines = [
+        json.dumps({"image": entry.name, "captions": entry.captions, "split": entry.split})
+        for entry in data.entries
+    ]
+    lines += ['{"image": "photo1000.png", "cap'] * data.malformed
+    (data.folder / "own.jsonl").write_text("\n".join(lines))
+
+
+# -- faults: each is planted in a data set, and returns what names it ---------------------------------------------
+
+Plant = Callable[[Data], "Entry | None"]
+
+
+def missing(data: Data) -> Entry:
+    entry = data.add("train")
+    (data.images / entry.name).unlink()
+    return entry
+
+
+def truncated(data: Data) -> Entry:
+    entry = data.add("val")
+    file = data.images / entry.name
+    file.write_bytes(file.read_bytes()[:-40])
+    return entry
+
+
+def blank(data: Data) -> Entry:
+    return data.add("train", ["A dog.", "  "])
+
+
+def wordless(data: Data) -> Entry:
+    return data.add("test", ["A dog.", "..."])
+
+
+def bare(data: Data) -> Entry:
+    entry = data.add("train")
+    entry.captions = []
+    return entry
+
+
+def in_two_splits(data: Data) -> Entry:
+    entry = data.add("train")
+    data.again(entry, "test")
+    return entry
+
+
+def listed_twice(data: Data) -> Entry:
+    entry = data.add("val")
+    data.again(entry, "val")
+    return entry
+
+
+def one_id(data: Data) -> Entry:
+    entry, other = data.add("train"), data.add("train")
+    other.id = entry.id
+    return entry
+
+
+def malformed(data: Data) -> None:
+    data.malformed += 1
+
+
+def copied(data: Data) -> Entry:
+    entry, other = data.add("train"), data.add("test")
+    (data.images / other.name).write_bytes((data.images / entry.name).read_bytes())
+    return entry
+
+
+def recoded(data: Data) -> Entry:
+    entry, other = data.add("train"), data.add("val", suffix=".bmp")
+    with Image.open(data.images / entry.name) as image:
+        image.save(data.images / other.name)
+    return entry
+
+
+def copied_within(data: Data) -> Entry:
+    entry, other = data.add("test"), data.add("test")
+    (data.images / other.name).write_bytes((data.images / entry.name).read_bytes())
+    return entry
+
+
+def long(data: Data) -> Entry:
+    return data.add("train", ["A dog.", LONG])
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that can be planted."""
+
+    kind: str
+    """What `caption check` calls it."""
+    what: str
+    plant: Plant
+    impossible: tuple[str, ...] = ()
+    """The formats that cannot express it."""
+
+
+TABLES = ("CSV", "JSON lines")
+FAULTS = (
+    Fault("missing image", "image file missing", missing),
+    Fault("undecodable image", "image file truncated", truncated),
+    Fault("empty caption", "caption of spaces", blank),
+    Fault("empty caption", "caption of punctuation alone", wordless),
+    Fault("image without captions", "image without captions", bare, ("CSV",)),
+    Fault("image in two splits", "image in two splits", in_two_splits),
+    Fault("image listed twice", "image listed twice in a split", listed_twice, TABLES),
+    Fault("id of two images", "two images with one id", one_id, ("Flickr", *TABLES)),
+    Fault("malformed entry", "malformed entry", malformed),
+    Fault("duplicate across splits", "copy of a file in another split", copied),
+    Fault("duplicate across splits", "same pixels, PNG and BMP, in two splits", recoded),
+    Fault("duplicate within a split", "copy of a file in the same split (note)", copied_within),
+    Fault("over-long caption", "caption of 61 words (note)", long),
+)
+
+
+# -- what is found ---------------------------------------------------------------------------------------------
+
+
+def checked(arguments: list[str]) -> tuple[int, dict[str, Any]]:
+    """Exit code and report of `caption check`."""
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(io.StringIO()):
+        code = check([*arguments, "--format", "json", "--workers", "2"])
+    return code, json.loads(out.getvalue())
+
+
+def names(finding: dict[str, Any], entry: Entry | None) -> bool:
+    """Whether a finding names the image that was spoiled."""
+    if entry is None:
+        return "line" in finding["text"] or "entry" in finding["text"]
+    spelled = finding["text"] + "".join(finding["images"])
+    return entry.name in spelled or f"image {entry.id}" in spelled
+
+
+def found_by_format(folder: Path, copies: int = 2) -> Iterator[tuple[str, dict[str, tuple[int, int]], int]]:
+    """For each format, with `copies` of every fault in one data set: (planted, found) by fault, and how many findings
+    nothing was planted for."""
+    for format in FORMATS:
+        data = clean(folder / format)
+        planted = {
+            fault.what: [(fault, fault.plant(data)) for _ in range(copies)]
+            for fault in FAULTS
+            if format not in fault.impossible
+        }
+        _, report = checked(write(data, format))
+        left = list(report["findings"])
+        counts = {}
+        for what, faults in planted.items():
+            hits = 0
+            for fault, entry in faults:
+                hit = next((f for f in left if f["kind"] == fault.kind and names(f, entry)), None)
+                if hit is not None:
+                    left.remove(hit)
+                    hits += 1
+            counts[what] = (len(faults), hits)
+        yield format, counts, len(left)
+
+
+def table(folder: Path) -> str:
+    """Planted and found, as a Markdown table."""
+    for format in FORMATS:
+        (folder / format).mkdir()
+    results = list(found_by_format(folder))
+    rows = [["planted", *FORMATS], ["---"] * (1 + len(FORMATS))]
+    for fault in FAULTS:
+        cells = [counts.get(fault.what) for _, counts, _ in results]
+        rows.append([fault.what, *("–" if cell is None else f"{cell[1]} of {cell[0]}" for cell in cells)])
+    rows.append(["found though not planted", *(str(invented) for _, _, invented in results)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as temporary:
+        print(table(Path(temporary)))
+    sys.exit(0)
