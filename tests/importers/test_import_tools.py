@@ -108,16 +108,20 @@ def test_what_is_written_and_how_to_go_on_is_said_on_stderr(
     assert f"caption describe PHOTO --model {model}" in said.err
 
 
+@pytest.mark.parametrize("by_option", [True, False])
 def test_weights_of_the_encoder_come_from_a_file(
-    tool: tuple[Run, list[str]], encoder: list[str], tmp_path: Path
+    by_option: bool, tool: tuple[Run, list[str]], encoder: list[str], tmp_path: Path
 ):
     main, arguments = tool
     torch.manual_seed(3)
     weights = TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool").trunk.state_dict()
-    torch.save(dict(weights), tmp_path / "weights.pth")
+    file = tmp_path / "weights.pth"
+    torch.save(dict(weights), file)
     model = tmp_path / "model.ckpt"
-    given = ["--encoder-weights", str(tmp_path / "weights.pth"), "--out", str(model)]
-    assert main([*arguments, *encoder, *given]) == 0
+    if not by_option:
+        Path(encoder[1]).write_text(ENCODER.replace("{name:", f"{{weights: {file}, name:"))
+    option = ["--encoder-weights", str(file)] if by_option else []
+    assert main([*arguments, *encoder, *option, "--out", str(model)]) == 0
     loaded = caption.load(model).encoder.trunk.state_dict()
     assert all(torch.equal(loaded[name], weights[name]) for name in weights)
 
