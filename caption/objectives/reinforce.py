@@ -39,7 +39,7 @@ class Reinforce(Objective):
         reward: log p(y|s̃,a) divided by the caption's number of words, as in the authors' code ("mean"), or not
             ("sum"), as in the paper's equation.
         credit: "caption" or "future".
-        doubly_stochastic: λ of eq. 14's second term, which the authors' code prints for hard attention and does not train.
+        doubly_stochastic: λ of eq. 14's second term; the authors' code prints it for hard attention and ignores it.
         regions: that term is the "sum" over regions as in eq. 14, or their "mean".
         captions: the terms beside log p(y|s̃,a) are the "mean" over captions as above, or their "sum" as in the authors'
             code, where their weight grows with the batch.
