@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from caption.cli.arguments import count
+
 DESCRIPTION = """\
 Encode every image of a data set once and store its regions, so that training need not decode and encode
 images again. The configuration is the one for training; of it, model.encoder, data.transform and data.reader
@@ -75,20 +77,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", metavar="DIR", required=True, help="folder of the store; made, or continued")
     add("--model", metavar="CKPT", help="take encoder and transform from this checkpoint")
     add("--device", metavar="D", help="cpu, cuda, cuda:1, mps (default: a GPU if there is one)")
-    add("--batch-size", metavar="N", type=_count, default=32, help="images encoded at once (default 32)")
-    add("--workers", metavar="N", type=_count, help="threads that decode (default: the processors, up to 16)")
+    add("--batch-size", metavar="N", type=count, default=32, help="images encoded at once (default 32)")
+    add("--workers", metavar="N", type=count, help="threads that decode (default: the processors, up to 16)")
     add("--verify", action="store_true", help="extract anew what is damaged in the store, and changed images")
     return parser
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no whole number from 1 up")
-    return number
 
 
 def _overrides(parser: argparse.ArgumentParser, rest: list[str]) -> dict[str, str]:
