@@ -28,6 +28,7 @@ from caption.parts import public_path
 from caption.records import Record, map_record
 from caption.result import Caption
 from caption.search import BeamSearch, Hypotheses, Search
+from caption.search.prefix import begin_with
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -87,11 +88,20 @@ class Captioner(nn.Module):
         return self.decoder(self.project(regions), words, lengths)
 
     @torch.no_grad()
-    def generate(self, regions: Regions, search: Search | None = None) -> Hypotheses:
-        """Captions of encoded images, as word ids; `trace` holds α, β and what else the decoder recorded."""
+    def generate(
+        self, regions: Regions, search: Search | None = None, begin: Sequence[int] = ()
+    ) -> Hypotheses:
+        """Captions of encoded images, as word ids; `trace` holds α, β and what else the decoder recorded.
+
+        Args:
+            regions: of B images.
+            search: None = the search the model was saved with.
+            begin: ids of the words that every caption begins with.
+        """
         state = self.decoder.start(self.project(regions))
         search = search or self.search
-        return search(self.decoder.step, state, len(regions.vectors), START, END, FORBIDDEN)
+        step = begin_with(self.decoder.step, begin)
+        return search(step, state, len(regions.vectors), START, END, FORBIDDEN)
 
     @overload
     def describe(

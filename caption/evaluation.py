@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import distributed
 
+from caption.analysis.blind import other_word
 from caption.analysis.grounding import Boxes, measure_grounding
+from caption.analysis.maps import measure_maps
 from caption.metrics.scores import Scores, evaluate
-from caption.objectives import entropy
 from caption.result import Caption
 
 
@@ -67,7 +67,10 @@ def summarise(
 
     Returns:
         numbers by name. "NLL" is in nats per word; "attention_entropy" the mean H[α] over all words, in nats, to be
-        compared with "attention_entropy_max", log L.
+        compared with "attention_entropy_max", log L; "attention_change" the share of α that moves from word to word;
+        "attention_unseen" the share of regions that a whole caption hardly looks at. "pointing_accuracy" is compared
+        with "pointing_chance", that of uniform maps, and with "pointing_other_word": each word's map exchanged for
+        another's of its caption, which is as sharp and knows the image, but not the word.
     """
     scores = evaluate(
         {answer.id: answer.caption.text for answer in answers},
@@ -76,26 +79,14 @@ def summarise(
     )
     numbers = {name: value for name, value in scores.to_dict()["scores"].items() if value is not None}
     numbers["NLL"] = sum(answer.nll for answer in answers) / sum(answer.steps for answer in answers)
-    numbers |= _attention(answer.caption for answer in answers)
+    numbers |= measure_maps(answer.caption for answer in answers)
     if boxes is not None:
-        grounding = measure_grounding((answer.caption, boxes.get(answer.id, {})) for answer in answers)
-        numbers |= grounding
+        objects = [boxes.get(answer.id, {}) for answer in answers]
+        captions = [answer.caption for answer in answers]
+        numbers |= measure_grounding(zip(captions, objects, strict=True))
+        shuffled = measure_grounding(zip(other_word(captions), objects, strict=True))
+        numbers["pointing_other_word"] = shuffled["pointing_accuracy"]
     return Evaluation(numbers, scores)
-
-
-def _attention(captions: Iterable[Caption]) -> dict[str, float]:
-    """How concentrated the maps are, and how much they move from word to word (total variation, 0 to 1)."""
-    entropies, moves, regions = [], [], 1
-    for caption in captions:
-        weights = torch.from_numpy(caption.weights).flatten(1)
-        regions = max(regions, weights.shape[1])
-        entropies += entropy(weights).tolist()
-        moves += (weights[1:] - weights[:-1]).abs().sum(-1).div(2).tolist()
-    return {
-        "attention_entropy": sum(entropies) / max(len(entropies), 1),
-        "attention_entropy_max": float(torch.tensor(float(regions)).log()),
-        "attention_change": sum(moves) / max(len(moves), 1),
-    }
 
 
 def write_results(answers: Sequence[Answer], path: Path) -> None:

@@ -110,6 +110,18 @@ def test_pointing_needs_boxes_and_looks_at_the_word_that_names_the_object():
     assert right["pointing_chance"] == left["pointing_chance"] == 0.25
 
 
+def test_pointing_is_compared_with_maps_of_other_words():
+    """Twice the map that is right for "cat" alone: the other word's is as good. Then each has its own."""
+    left, right = [[1, 0], [0, 0]], [[0, 1], [0, 0]]
+    boxes = {1: {"cat": [(4, 0, 8, 4)]}}
+    still = summarise([answer(1, "a cat", weights=[right, right])], PROTOCOL, boxes).numbers
+    moving = summarise([answer(1, "a cat", weights=[left, right])], PROTOCOL, boxes).numbers
+    assert still["pointing_accuracy"] == moving["pointing_accuracy"] == 1
+    assert still["pointing_other_word"] == 1
+    assert moving["pointing_other_word"] == 0
+    assert "pointing_other_word" not in summarise([answer(1, "a cat")], PROTOCOL).numbers
+
+
 def test_images_without_boxes_are_left_alone():
     answers = [answer(1, "a cat"), answer(2, "a cat")]
     numbers = summarise(answers, PROTOCOL, {1: {"cat": [(0, 0, 8, 8)]}}).numbers

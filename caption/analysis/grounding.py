@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from caption.analysis.means import estimate
 from caption.errors import DataError
 
 Box = Sequence[float]
@@ -129,16 +130,18 @@ class Grounding:
             raise ValueError(f"the confidence level lies between 0 and 1, not at {level}")
         if not self.pointings:
             return 0.0, 1.0
-        _, which = np.unique([pointing.caption for pointing in self.pointings], return_inverse=True)
-        hits = np.bincount(which, weights=[pointing.hit for pointing in self.pointings])
-        mentions = np.bincount(which)
-        generator = np.random.default_rng(seed)
-        accuracies = []
-        for _ in range(resamples):
-            drawn = generator.integers(len(hits), size=len(hits))
-            accuracies.append(hits[drawn].sum() / mentions[drawn].sum())
-        low, high = np.quantile(accuracies, [(1 - level) / 2, (1 + level) / 2])
-        return float(low), float(high)
+        hits = estimate(self.values("hit"), self.captions, level, resamples, seed)
+        return hits.low, hits.high
+
+    def values(self, field: str) -> np.ndarray:
+        """(N,) one of the numbers of every `Pointing`, e.g. "hit" or "mass": for intervals and differences in
+        `caption.analysis.means`, with `captions` as the images."""
+        return np.array([getattr(pointing, field) for pointing in self.pointings], dtype=np.float64)
+
+    @property
+    def captions(self) -> np.ndarray:
+        """(N,) the caption of every mention."""
+        return np.array([pointing.caption for pointing in self.pointings], dtype=np.int64)
 
     def to_dict(self) -> dict[str, float]:
         """The numbers by the names they are reported under."""

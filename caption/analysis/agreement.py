@@ -1,0 +1,153 @@
+"""Do two models look at the same places when they say the same words?
+
+Both are fed the same caption; their maps are compared word by word. How much two maps agree by themselves, because both
+lie on objects rather than on background, is told by the same comparison with maps of other words and other images.
+
+    agreed = agree(soft, hard, photos)
+    agreed.measures["same cell"].mean(), agreed.other_word["same cell"].mean()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from caption.analysis.replay import Replay, listed, sentences
+from caption.analysis.words import PerWord
+from caption.errors import UserError
+from caption.result import Caption
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner, Photo
+
+
+@dataclass(frozen=True)
+class Agreement(PerWord):
+    """N words, each with the maps of two models compared: see `compare_maps` for the measures."""
+
+    measures: Mapping[str, np.ndarray]
+    """(N,) by name."""
+    other_word: Mapping[str, np.ndarray]
+    """(N,) the same with the second model's map of another word of the caption; NaN where there is no other."""
+    other_image: Mapping[str, np.ndarray]
+    """(N,) with the second model's map of the next photo's caption, same step or its last; NaN for a single photo."""
+
+
+def agree(
+    first: Captioner,
+    second: Captioner,
+    photos: Photo | Iterable[Photo],
+    captions: Iterable[Caption] | None = None,
+    seed: int = 0,
+    batch_size: int = 32,
+) -> Agreement:
+    """Compare where two models look while both are made to say the same captions.
+
+    Args:
+        first, second: the models; any measure is the same for the two exchanged.
+        photos: one or many.
+        captions: what both say about each; None = what `first` says.
+        seed: for which other word is taken.
+        batch_size: photos at once.
+
+    Raises:
+        UserError: the models' grids differ, so that their maps cannot be laid one on the other.
+        ValueError: photos and captions differ in number.
+    """
+    photos = list(listed(photos))
+    told, ours = _maps(first, photos, captions, batch_size)
+    _, theirs = _maps(second, photos, told, batch_size)
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if len(a)]
+    if any(a.shape != b.shape for a, b in pairs):
+        raise UserError("the two models look at different grids, so their maps cannot be compared")
+    images = [number for number, caption in enumerate(told) for _ in caption.words]
+    words = tuple(word for caption in told for word in caption.words)
+    generator = np.random.default_rng(seed)
+    if not pairs:
+        empty = compare_maps(np.zeros((0, 1)), np.zeros((0, 1)))
+        return Agreement((), np.zeros(0, dtype=np.int64), empty, empty, empty)
+    mine = np.concatenate([a for a, _ in pairs])
+    same = np.concatenate([b for _, b in pairs])
+    shuffled = np.concatenate([_other_words(b, generator) for _, b in pairs])
+    turned = [pairs[(number + 1) % len(pairs)][1] for number in range(len(pairs))]
+    displaced = np.concatenate(
+        [b[np.minimum(np.arange(len(a)), len(b) - 1)] for (a, _), b in zip(pairs, turned, strict=True)]
+    )
+    if len(pairs) == 1:
+        displaced = np.full_like(displaced, np.nan)
+    compared = [compare_maps(mine, others) for others in (same, shuffled, displaced)]
+    return Agreement(words, np.array(images, dtype=np.int64), *compared)
+
+
+def compare_maps(first: Any, second: Any) -> dict[str, np.ndarray]:
+    """How alike two maps are, N times.
+
+    Args:
+        first, second: (N, ...) weights; each map is taken as a distribution.
+
+    Returns:
+        (N,) by name, NaN where a map is: "divergence", the Jensen-Shannon divergence in bits, 0 for equal maps to 1
+        for maps that share no region; "overlap" Σ_i min(α_i, α'_i), 1 to 0; "rank correlation", Spearman's, over the
+        regions, 0 where a map is constant; "same cell", whether both have their maximum in one region.
+    """
+    p, q = _distributions(first), _distributions(second)
+    unknown = np.isnan(p).any(-1) | np.isnan(q).any(-1)
+    middle = (p + q) / 2
+    measures = {
+        "divergence": (_relative(p, middle) + _relative(q, middle)) / 2,
+        "overlap": np.minimum(p, q).sum(-1),
+        "rank correlation": _correlation(_ranks(p), _ranks(q)),
+        "same cell": (p.argmax(-1) == q.argmax(-1)).astype(np.float64),
+    }
+    return {name: np.where(unknown, np.nan, values) for name, values in measures.items()}
+
+
+def _maps(
+    captioner: Captioner, photos: list[Any], captions: Iterable[Caption] | None, batch_size: int
+) -> tuple[list[Caption], list[np.ndarray]]:
+    """The captions, and the model's maps (T, L) while it says them."""
+    replay = Replay(captioner.decoder)
+    told: list[Caption] = []
+    maps: list[np.ndarray] = []
+    for batch in sentences(captioner, photos, captions, batch_size):
+        weights = replay.weights(batch).double().cpu().numpy()
+        maps += [weights[row, :length] for row, length in enumerate(batch.lengths.tolist())]
+        told += batch.captions
+    return told, maps
+
+
+def _other_words(maps: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    words = len(maps)
+    if words == 1:
+        return np.full_like(maps, np.nan)
+    return maps[(np.arange(words) + generator.integers(1, words, size=words)) % words]
+
+
+def _distributions(maps: Any) -> np.ndarray:
+    flat = np.asarray(maps, dtype=np.float64)
+    flat = flat.reshape(len(flat), int(np.prod(flat.shape[1:])))
+    return flat / flat.sum(-1, keepdims=True)
+
+
+def _relative(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Σ p log2(p / q), where q covers p."""
+    ratio = np.divide(p, q, out=np.ones_like(p), where=p > 0)
+    return (p * np.log2(ratio)).sum(-1)
+
+
+def _ranks(maps: np.ndarray) -> np.ndarray:
+    """(N, L): the rank of each region in its map, equal ones sharing the mean of theirs."""
+    ranks = np.empty_like(maps)
+    for row, values in enumerate(maps):
+        _, which, count = np.unique(values, return_inverse=True, return_counts=True)
+        ranks[row] = (np.cumsum(count) - (count - 1) / 2)[which]
+    return ranks
+
+
+def _correlation(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    x, y = x - x.mean(-1, keepdims=True), y - y.mean(-1, keepdims=True)
+    spread = np.sqrt((x**2).sum(-1) * (y**2).sum(-1))
+    return np.divide((x * y).sum(-1), spread, out=np.zeros(len(x)), where=spread > 0)

@@ -1,0 +1,120 @@
+"""Maps that know nothing of where the named object is: what grounding by chance, by habit and by accident would reach.
+
+Each takes captions and gives them back with other weights, ready for `caption.analysis.grounding.ground`:
+
+    ground(zip(uniform(captions), boxes))       every region alike
+    ground(zip(centred(captions), boxes))       a Gaussian around the middle: people put objects there
+    ground(zip(other_word(captions), boxes))    the model's own maps, but of other words of the caption
+    ground(zip(other_image(captions), boxes))   the model's own maps, but made for another image
+
+What attention reaches beyond the third is due to its looking at the right thing at the right time, beyond the fourth
+to its looking at this image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from caption.analysis.grounding import Box, Boxes, GroundableCaption, cell_centres
+
+
+@dataclass(frozen=True)
+class Redrawn:
+    """A caption with other weights; see `grounding.GroundableCaption`."""
+
+    words: Sequence[str]
+    weights: np.ndarray
+    """(T, rows, cols)."""
+    box: Box
+
+
+def uniform(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
+    """α[t,i] = 1 / L."""
+    return [_redrawn(caption, np.ones_like(caption.weights)) for caption in captions]
+
+
+def centred(captions: Iterable[GroundableCaption], sigma: float = 0.25) -> list[Redrawn]:
+    """A Gaussian around the grid's middle, the same for every word.
+
+    Args:
+        captions: to be redrawn.
+        sigma: as a fraction of the grid's width and height; `fit_sigma` takes it from training boxes.
+    """
+    if not sigma > 0:
+        raise ValueError(f"sigma is a positive fraction of the grid, not {sigma}")
+    redrawn = []
+    for caption in captions:
+        _, rows, cols = caption.weights.shape
+        x, y = cell_centres(rows, cols, (0.0, 0.0, 1.0, 1.0))
+        bump = np.exp(-((x[None, :] - 0.5) ** 2 + (y[:, None] - 0.5) ** 2) / (2 * sigma**2))
+        redrawn.append(_redrawn(caption, np.broadcast_to(bump, caption.weights.shape)))
+    return redrawn
+
+
+def fit_sigma(boxes: Iterable[tuple[Boxes, Box]]) -> float:
+    """The Gaussian around the middle that makes the centres of the objects likeliest, for `centred`.
+
+    Args:
+        boxes: for each image, its objects and the part of the image that the grid covers, in the same pixels. Take
+            them from training images: fitted on the images measured it would be no baseline but a peek.
+
+    Returns:
+        the root mean square distance from the middle, along x and y alike, as a fraction of width and height.
+
+    Raises:
+        ValueError: there are no objects.
+    """
+    offsets = [
+        offset
+        for objects, (left, top, right, bottom) in boxes
+        for several in objects.values()
+        for x0, y0, x1, y1 in several
+        for offset in (
+            ((x0 + x1) / 2 - left) / (right - left) - 0.5,
+            ((y0 + y1) / 2 - top) / (bottom - top) - 0.5,
+        )
+    ]
+    if not offsets:
+        raise ValueError("there are no objects to fit the width of the centre prior to")
+    return float(np.sqrt(np.mean(np.square(offsets))))
+
+
+def other_word(captions: Iterable[GroundableCaption], seed: int = 0) -> list[Redrawn]:
+    """Each word gets the map of another word of its caption, drawn at random; a single word keeps its own."""
+    generator = np.random.default_rng(seed)
+    redrawn = []
+    for caption in captions:
+        words = len(caption.words)
+        shift = generator.integers(1, words, size=words) if words > 1 else np.zeros(words, dtype=np.int64)
+        redrawn.append(_redrawn(caption, caption.weights[(np.arange(words) + shift) % max(words, 1)]))
+    return redrawn
+
+
+def other_image(captions: Iterable[GroundableCaption], seed: int = 0) -> list[Redrawn]:
+    """Each caption gets the maps of another one, word by word; where that has fewer words, its last map stays.
+
+    Raises:
+        ValueError: there are fewer than two captions with words, or their grids differ.
+    """
+    captions = list(captions)
+    told = [caption for caption in captions if len(caption.words)]
+    if len(told) < 2 or len({caption.weights.shape[1:] for caption in told}) > 1:
+        raise ValueError("maps are exchanged between two or more captions with words, of one grid")
+    # A ring in random order: everybody gets another's maps, and each is used once.
+    order = np.random.default_rng(seed).permutation(len(told))
+    donors = {int(taker): told[int(giver)] for taker, giver in zip(order, np.roll(order, 1), strict=True)}
+    given = iter(donors[number] for number in range(len(told)))
+    return [_borrowed(caption, next(given) if len(caption.words) else caption) for caption in captions]
+
+
+def _borrowed(caption: GroundableCaption, donor: GroundableCaption) -> Redrawn:
+    steps = np.minimum(np.arange(len(caption.words)), max(len(donor.words) - 1, 0))
+    return _redrawn(caption, donor.weights[steps])
+
+
+def _redrawn(caption: GroundableCaption, weights: np.ndarray) -> Redrawn:
+    totals = weights.sum((1, 2), keepdims=True)
+    return Redrawn(caption.words, weights / np.where(totals > 0, totals, 1), caption.box)

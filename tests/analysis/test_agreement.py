@@ -1,0 +1,96 @@
+"""Two maps, two models."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import planted
+import pytest
+from planted import photo, told
+from tiny_captioner import captioner
+from tiny_captioner import photo as noise
+
+from caption.analysis.agreement import agree, compare_maps
+from caption.encoders import SmallCNN
+from caption.errors import UserError
+
+P, Q = [0.5, 0.5, 0.0, 0.0], [0.0, 0.5, 0.25, 0.25]
+
+
+def measured(p, q) -> dict[str, float]:
+    return {name: float(value[0]) for name, value in compare_maps([p], [q]).items()}
+
+
+def test_measures_by_hand():
+    found = measured(P, Q)
+    # The mean is (1/4, 1/2, 1/8, 1/8): KL is 1/2 bit from either side.
+    assert found["divergence"] == pytest.approx(0.5)
+    assert found["overlap"] == pytest.approx(0.5)
+    # Ranks 3.5 3.5 1.5 1.5 and 1 4 2.5 2.5: deviations 1 1 −1 −1 and −1.5 1.5 0 0, which are orthogonal.
+    assert found["rank correlation"] == pytest.approx(0)
+    assert found["same cell"] == 0
+
+
+def test_ranks_correlate_as_spearman_has_it():
+    """1 − 6 Σ d² / (n (n² − 1)) where nothing ties: ranks 4 3 2 1 and 4 2 3 1."""
+    assert measured([0.4, 0.3, 0.2, 0.1], [0.9, 0.03, 0.06, 0.01])["rank correlation"] == pytest.approx(0.8)
+    assert measured([0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4])["rank correlation"] == pytest.approx(-1)
+
+
+def test_the_ends_of_the_scales():
+    for p in (P, Q, [0.25] * 4):
+        same = measured(p, p)
+        assert (same["divergence"], same["overlap"], same["same cell"]) == pytest.approx((0, 1, 1))
+    assert measured(P, P)["rank correlation"] == pytest.approx(1)
+    assert measured([0.25] * 4, P)["rank correlation"] == 0  # a constant map ranks nothing
+    apart = measured([0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5])
+    assert (apart["divergence"], apart["overlap"]) == pytest.approx((1, 0))
+
+
+def test_maps_are_taken_as_distributions_and_either_way_round():
+    forth, scaled, back = measured(P, Q), measured([5, 5, 0, 0], Q), measured(Q, P)
+    assert forth == pytest.approx(scaled)
+    assert forth == pytest.approx(back)
+    assert all(math.isnan(value) for value in measured([math.nan] * 4, Q).values())
+
+
+def test_a_model_agrees_with_itself():
+    photos = [noise(seed=seed) for seed in range(3)]
+    agreement = agree(captioner(), captioner(), photos)
+    captions = captioner().describe(photos)
+    assert agreement.words == tuple(word for caption in captions for word in caption.words)
+    assert agreement.images.tolist() == [k for k, caption in enumerate(captions) for _ in caption.words]
+    assert agreement.measures["divergence"] == pytest.approx(np.zeros(len(agreement)), abs=1e-6)
+    assert agreement.measures["same cell"].all()
+
+
+def test_both_say_the_words_of_the_first_and_are_compared_at_the_same_step():
+    first = planted.captioner([1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [0, 0, 0.5, 0.5, 0, 0])
+    second = planted.captioner([1, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0.5, 0.5, 0, 0])
+    agreement = agree(first, second, [photo(), photo(1)], [told("zero one two"), told("five")])
+    assert agreement.words == ("zero", "one", "two", "five")
+    assert agreement.images.tolist() == [0, 0, 0, 1]
+    assert agreement.measures["overlap"].tolist() == pytest.approx([1, 0, 1, 1])
+    # With the next photo's only map, which is turned by one; then the first map of the next, which is the first.
+    assert agreement.other_image["overlap"].tolist() == pytest.approx([0, 1, 0, 0])
+    others = agreement.other_word["overlap"]
+    assert others[0] == 0
+    assert others[2] in (0, pytest.approx(0.5))
+    assert np.isnan(others[3])
+    assert agreement.only(["two"]).measures["overlap"].tolist() == pytest.approx([1])
+
+
+def test_one_photo_has_no_other_and_no_words_have_no_maps():
+    model = planted.captioner([1, 0, 0, 0, 0, 0])
+    agreement = agree(model, model, photo(), [told("one two")])
+    assert np.isnan(agreement.other_image["overlap"]).all()
+    nothing = agree(model, model, photo(), [told("", np.zeros((0, 2, 3)))])
+    assert len(nothing) == 0
+    assert nothing.measures["same cell"].shape == (0,)
+
+
+def test_grids_must_be_the_same():
+    coarse = captioner(encoder=SmallCNN((4, 4, 6, 6)))
+    with pytest.raises(UserError, match="different grids"):
+        agree(captioner(), coarse, [noise()])

@@ -1,0 +1,94 @@
+"""Maps that know nothing: what they are, and what grounding makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from planted import told
+
+from caption.analysis.blind import centred, fit_sigma, other_image, other_word, uniform
+from caption.analysis.grounding import ground
+
+
+def looking(*cells: int) -> np.ndarray:
+    """(T, 2, 3) maps that lie on one cell each."""
+    return np.eye(6)[list(cells)].reshape(len(cells), 2, 3)
+
+
+def cells(redrawn: object) -> list[int]:
+    return redrawn.weights.reshape(len(redrawn.words), 6).argmax(1).tolist()
+
+
+def test_uniform_maps_are_at_chance():
+    captions = [told("one two", looking(0, 5)), told("two", looking(3))]
+    boxes = [{"one": [(0, 0, 5, 4)], "two": [(4, 2, 8, 8)]}] * 2
+    drawn = uniform(captions)
+    assert all(redrawn.weights == pytest.approx(np.full(redrawn.weights.shape, 1 / 6)) for redrawn in drawn)
+    grounding = ground(zip(drawn, boxes, strict=True))
+    assert len(grounding) == 3
+    assert grounding.accuracy == pytest.approx(grounding.chance)
+    assert grounding.mass == pytest.approx(grounding.mass_chance)
+
+
+def test_the_centre_prior_is_a_gaussian_over_the_grid():
+    """Centres of 2 x 3 cells lie at 1/4, 3/4 down and 1/6, 1/2, 5/6 across."""
+    (drawn,) = centred([told("one two", looking(0, 5))], sigma=0.2)
+    expected = np.exp(-(np.array([[1 / 3, 0, 1 / 3]]) ** 2 + np.array([[0.25], [0.25]]) ** 2) / (2 * 0.2**2))
+    assert drawn.weights == pytest.approx(np.stack([expected / expected.sum()] * 2))
+    assert drawn.words == ["one", "two"]
+    with pytest.raises(ValueError, match="positive"):
+        centred([], sigma=0)
+
+
+def test_sigma_is_the_root_mean_square_distance_from_the_middle():
+    whole = (10.0, 0.0, 30.0, 10.0)  # 20 wide, 10 high, middle (20, 5)
+    boxes = {"one": [(24, 4, 26, 6)], "two": [(19, 6, 21, 8)], "three": []}  # +0.25, 0 and 0, +0.2
+    assert fit_sigma([(boxes, whole)]) == pytest.approx(np.sqrt((0.25**2 + 0.2**2) / 4))
+    with pytest.raises(ValueError, match="no objects"):
+        fit_sigma([({"one": []}, whole)])
+
+
+def test_another_word_is_never_the_word_itself():
+    captions = [told("one two three four", looking(0, 1, 2, 3))] * 20
+    drawn = [cells(redrawn) for redrawn in other_word(captions)]
+    assert all(cell != word for cells_ in drawn for word, cell in enumerate(cells_))
+    assert {cell for cells_ in drawn for cell in cells_} == {0, 1, 2, 3}
+    assert [cells(redrawn) for redrawn in other_word(captions, seed=1)] != drawn
+    (alone,) = other_word([told("one", looking(4))])
+    assert cells(alone) == [4]
+
+
+def test_another_image_gives_its_maps_in_their_order():
+    captions = [
+        told("one two", looking(0, 0)),
+        told("", np.zeros((0, 2, 3))),
+        told("one two three", looking(1, 2, 3)),
+        told("one", looking(5)),
+    ]
+    own = [[0, 0], [], [1, 2, 3], [5]]
+    for seed in range(8):
+        drawn = [cells(redrawn) for redrawn in other_image(captions, seed)]
+        assert [len(of) for of in drawn] == [2, 0, 3, 1]
+        assert all(now != before for now, before in zip(drawn, own, strict=True) if before)
+        assert drawn[0] in ([1, 2], [5, 5])
+        assert drawn[2] in ([0, 0, 0], [5, 5, 5])
+        assert drawn[3] in ([0], [1])
+        # A ring: each one's maps are used once.
+        assert (drawn[0] == [1, 2]) == (drawn[3] == [0])
+
+
+def test_maps_are_exchanged_among_two_or_more_of_one_grid():
+    with pytest.raises(ValueError, match="two or more"):
+        other_image([told("one", looking(0)), told("", np.zeros((0, 2, 3)))])
+    with pytest.raises(ValueError, match="of one grid"):
+        other_image([told("one", looking(0)), told("one", np.ones((1, 3, 3)) / 9)])
+
+
+def test_no_baseline_changes_the_captions():
+    caption = told("one two", looking(0, 5))
+    before = caption.weights.copy()
+    for drawn in (uniform([caption]), centred([caption]), other_word([caption]), other_image([caption] * 2)):
+        assert drawn[0].words == caption.words
+        assert drawn[0].box == caption.box
+        assert drawn[0].weights.sum((1, 2)) == pytest.approx([1, 1])
+    assert np.array_equal(caption.weights, before)

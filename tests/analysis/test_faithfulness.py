@@ -1,0 +1,183 @@
+"""Deletion and insertion where it is known which region each word depends on."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import planted
+import pytest
+import torch
+from planted import REGIONS, VOCABULARY, log_p, photo, told
+
+from caption.analysis.faithfulness import _points, erase
+from caption.analysis.hiding import Removed, Replaced
+from caption.analysis.orders import AtRandom, by_attention, by_gradient, by_occlusion
+from caption.attention import Look
+from caption.errors import UserError
+
+NOTHING = torch.zeros(REGIONS + 1)
+ALL = range(1, REGIONS)
+ON_TWO = [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+DECOY = [
+    0.9,
+    0.0,
+    0.1,
+    0.0,
+    0.0,
+    0.0,
+]  # looks at region 0, and says word two by what little it sees of region 2
+
+
+def test_a_word_read_from_where_it_looks_falls_at_once_and_rises_at_once():
+    erasure = erase(planted.captioner(ON_TWO), photo(), [told("two")], hide=Replaced(NOTHING), counts=ALL)
+    high, low = log_p(2, ON_TWO), math.log(1 / VOCABULARY)
+    assert erasure.counts == tuple(range(REGIONS + 1))
+    for order in ("attention", "gradient x input", "occlusion"):
+        deletion = erasure.log_probs["deletion", order]
+        assert deletion.shape == (1, 1, REGIONS + 1)
+        assert deletion[0, 0] == pytest.approx([high] + [low] * REGIONS, abs=1e-6)
+        assert erasure.log_probs["insertion", order][0, 0] == pytest.approx(
+            [low] + [high] * REGIONS, abs=1e-6
+        )
+
+
+def test_in_random_order_it_falls_half_way_on_average():
+    random = {"random": AtRandom(draws=2000)}
+    erasure = erase(planted.captioner(ON_TWO), photo(), [told("two")], random, Replaced(NOTHING), ALL)
+    high, low = math.exp(log_p(2, ON_TWO)), 1 / VOCABULARY
+    # Region 2 is still there after n of 6 with probability 1 − n/6.
+    expected = [low + (high - low) * (1 - n / REGIONS) for n in range(REGIONS + 1)]
+    assert erasure.curve("deletion", "random")[0] == pytest.approx(expected, abs=0.04)
+    assert erasure.area("deletion", "random")[0] == pytest.approx((high + low) / 2, abs=0.03)
+    assert erasure.area("insertion", "random")[0] == pytest.approx((high + low) / 2, abs=0.03)
+
+
+def test_attention_on_a_decoy_is_found_out():
+    """Hiding what it looks at most helps the word; hiding what it depends on ends it."""
+    erasure = erase(planted.captioner(DECOY), photo(), [told("two")], counts=ALL)
+    before, alone = log_p(2, DECOY), log_p(2, ON_TWO)
+    attention = erasure.curve("deletion", "attention", logarithm=True)[0]
+    assert attention[:3] == pytest.approx([before, alone, math.log(1 / VOCABULARY)], abs=1e-6)
+    assert erasure.fall("attention", 1)[0] == pytest.approx(before - alone)
+    for order in ("gradient x input", "occlusion"):
+        assert erasure.fall(order, 1)[0] == pytest.approx(before - log_p(2, [1, 0, 0, 0, 0, 0]))
+        assert erasure.area("deletion", order)[0] < erasure.area("deletion", "random")[0]
+        assert erasure.area("insertion", order)[0] > erasure.area("insertion", "attention")[0]
+    assert erasure.area("deletion", "attention")[0] > erasure.area("deletion", "random")[0]
+
+
+def test_areas_are_mean_heights_of_probability_or_its_logarithm():
+    erasure = erase(planted.captioner(ON_TWO), photo(), [told("two")], hide=Replaced(NOTHING), counts=[1, 3])
+    high, low = log_p(2, ON_TWO), math.log(1 / VOCABULARY)
+    assert erasure.counts == (0, 1, 3, REGIONS)
+    assert erasure.shares == pytest.approx([0, 1 / 6, 3 / 6, 1])
+    # One trapezoid from high to low over a sixth, then low to the end.
+    assert erasure.area("deletion", "attention", logarithm=True)[0] == pytest.approx(low + (high - low) / 12)
+    assert erasure.area("deletion", "attention")[0] == pytest.approx(
+        math.exp(low) + (math.exp(high) - math.exp(low)) / 12
+    )
+
+
+def test_each_word_is_asked_at_its_own_step_and_of_its_own_photo():
+    maps = ([0.4, 0.6, 0, 0, 0, 0], [0, 0, 0.7, 0.3, 0, 0])
+    captions = [told("one three"), told("two"), told("five four zero")]
+    model = planted.captioner(*maps)
+    erasure = erase(model, [photo(), photo(1), photo(2)], captions, {"attention": by_attention}, batch_size=2)
+    said = {
+        (image, word): float(curve[0])
+        for image, word, curve in zip(
+            erasure.images, erasure.words, erasure.curve("deletion", "attention", True), strict=True
+        )
+    }
+    assert said == pytest.approx(
+        {
+            (0, "one"): log_p(1, maps[0]),
+            (0, "three"): log_p(3, maps[1]),
+            (1, "two"): log_p(2, np.roll(maps[0], 1)),
+            (2, "five"): log_p(5, np.roll(maps[0], 2)),
+            (2, "four"): log_p(4, np.roll(maps[1], 2)),
+            (2, "zero"): log_p(0, np.roll(maps[1], 2)),
+        },
+        abs=1e-6,
+    )
+
+
+def test_both_curves_end_where_the_other_begins_whatever_the_order():
+    model = planted.captioner([0.3, 0.1, 0.2, 0.25, 0.05, 0.1])
+    for hide in (Removed(), Replaced(), Replaced(NOTHING)):
+        erasure = erase(model, photo(), [told("two five")], hide=hide)
+        for order in erasure.orders:
+            deletion, insertion = (erasure.log_probs[kind, order] for kind in ("deletion", "insertion"))
+            assert deletion[..., 0] == pytest.approx(insertion[..., -1])
+            assert deletion[..., -1] == pytest.approx(insertion[..., 0])
+    assert erasure.orders == (
+        "attention", "random", "gradient", "gradient x input", "gradient of hiding", "occlusion",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("regions", "expected"),
+    [
+        (1, [0, 1]),
+        (6, [0, 1, 2, 3, 4, 5, 6]),
+        (64, [0, 1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 48, 56, 60, 62, 63, 64]),
+    ],
+)
+def test_points_lie_closer_at_both_ends(regions, expected):
+    assert _points(None, regions).tolist() == expected
+
+
+def test_the_seed_decides_random_orders():
+    model, random = planted.captioner([0.3, 0.1, 0.2, 0.25, 0.05, 0.1]), {"random": AtRandom(3)}
+    curves = [
+        erase(model, photo(), [told("two one")], random, seed=seed).log_probs["deletion", "random"]
+        for seed in (0, 0, 1)
+    ]
+    assert curves[0].shape == (2, 3, 7)
+    assert np.array_equal(curves[0], curves[1])
+    assert not np.array_equal(curves[0], curves[2])
+    assert not np.array_equal(curves[0][:, 0], curves[0][:, 1])
+
+
+def test_some_words_alone():
+    erasure = erase(
+        planted.captioner([0.3, 0.1, 0.2, 0.25, 0.05, 0.1]),
+        [photo(), photo(1)],
+        [told("one two"), told("two three")],
+        {"attention": by_attention, "gradient": by_gradient},
+    )
+    twos = erasure.only({"two", "nine"})
+    chosen = [k for k, word in enumerate(erasure.words) if word == "two"]
+    assert twos.words == ("two", "two")
+    assert twos.images.tolist() == erasure.images[chosen].tolist()
+    assert twos.counts == erasure.counts
+    assert np.array_equal(twos.area("deletion", "gradient"), erasure.area("deletion", "gradient")[chosen])
+    assert len(erasure.only([])) == 0
+
+
+@pytest.mark.parametrize("counts", [[-1], [REGIONS + 1]])
+def test_no_more_regions_are_hidden_than_there_are(counts):
+    with pytest.raises(ValueError, match="0 to 6 can be hidden"):
+        erase(planted.captioner(ON_TWO), photo(), [told("two")], counts=counts)
+
+
+def test_a_point_that_is_not_there_is_refused():
+    erasure = erase(
+        planted.captioner(ON_TWO), photo(), [told("two")], {"occlusion": by_occlusion}, counts=[4]
+    )
+    with pytest.raises(ValueError, match="no point at 5"):
+        erasure.fall("occlusion", 5)
+
+
+def test_attention_that_does_not_say_what_it_reads_is_refused():
+    class Sentinel(planted.GivenMaps):
+        def forward(self, query: torch.Tensor, memory: object, state: object = None) -> Look:
+            look = super().forward(query, memory, state)
+            return look._replace(context=look.context + 0.5)
+
+    decoder = planted.OneRegionPerWord(Sentinel([ON_TWO]))
+    model = planted.captioner(ON_TWO)
+    model.decoder = decoder
+    with pytest.raises(UserError, match="Sentinel cannot be edited"):
+        erase(model, photo(), [told("two")])

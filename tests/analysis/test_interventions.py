@@ -1,0 +1,361 @@
+"""Both captions, with their log-probabilities: where the answer is known, and through searches of a real decoder."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import planted
+import pytest
+import tiny_captioner
+import torch
+from PIL import Image
+from planted import COLS, ROWS, log_p
+
+from caption.analysis.interventions import Erase, Force, Intervention, Mask, Move, intervene
+from caption.analysis.replay import encode
+from caption.attention import Alignment, Multinoulli, Softmax, at_test
+from caption.captioner import Captioner
+from caption.decoders import ConstantState
+from caption.errors import ImageError, UserError
+from caption.search import BeamSearch, Greedy, Sampling, Search
+
+ON_ONE = [0.1, 0.6, 0.1, 0.1, 0.1, 0.0]
+ON_TWO = [0.0, 0.1, 0.8, 0.1, 0.0, 0.0]
+ON_FIVE = [0.0, 0.2, 0.1, 0.0, 0.1, 0.6]
+
+
+def known(*changes: Any, **options: Any) -> Intervention:
+    """A model that says "one two five", each word depending on its region."""
+    model = planted.captioner(ON_ONE, ON_TWO, ON_FIVE)
+    return intervene(model, planted.photo(), *changes, search=options.pop("search", Greedy(3)), **options)
+
+
+def grid(read: list[float]) -> np.ndarray:
+    return np.array(read).reshape(ROWS, COLS)
+
+
+def tiny(alignment: Alignment | None = None, **parts: Any) -> Captioner:
+    return tiny_captioner.captioner(search=BeamSearch(3, max_length=8), alignment=alignment, **parts)
+
+
+PHOTO = tiny_captioner.photo()
+
+
+# -- where the answer is known ---------------------------------------------------------------------------------
+
+
+def test_a_word_that_is_made_to_look_elsewhere_is_another():
+    result = known(Force((1, 0), at="two"))
+    assert result.original.words == ["one", "two", "five"]
+    assert result.changed.words == ["one", "three", "five"]
+    assert result.changed.weights[1].tolist() == [[0, 0, 0], [1, 0, 0]]
+    assert result.parting == 1
+    assert result.steps == (1,)
+    three = [0, 0, 0, 1.0, 0, 0]
+    said = [log_p(1, ON_ONE), log_p(2, ON_TWO), log_p(5, ON_FIVE)]
+    now = [log_p(1, ON_ONE), log_p(3, three), log_p(5, ON_FIVE)]
+    assert result.original_log_probs.tokens == ("one", "two", "five")
+    assert result.original_log_probs.without == pytest.approx(said, abs=1e-5)
+    assert result.original_log_probs.under == pytest.approx([said[0], log_p(2, three), said[2]], abs=1e-5)
+    assert result.original_log_probs.falls == pytest.approx([0, said[1] - log_p(2, three), 0], abs=1e-5)
+    assert result.changed_log_probs.tokens == ("one", "three", "five")
+    assert result.changed_log_probs.under == pytest.approx(now, abs=1e-5)
+    assert result.changed_log_probs.without == pytest.approx([said[0], log_p(3, ON_TWO), said[2]], abs=1e-5)
+    assert result.original.log_prob == pytest.approx(sum(said), abs=1e-5)
+    assert result.changed.log_prob == pytest.approx(sum(now), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (Move(down=1, at="one"), "four two five"),
+        (Move(right=-1, at=["two", "one"]), "zero one five"),
+        (Mask((1, 1), at=2), "one two five"),
+        (Mask((1, 2), at=2), "one two one"),
+        (Force(grid(ON_FIVE)), "five five five"),
+        (Force("five", at="one"), "five two five"),
+        (Force((0, 0, 2.5, 4), at=[1, 2]), "one zero zero"),
+    ],
+)
+def test_each_change_has_the_words_that_follow_from_it(change: Any, words: str):
+    assert known(change).changed.text == words
+
+
+def test_what_is_masked_is_shared_among_the_rest():
+    told = known(Mask((1, 2), at="five")).original_log_probs
+    left = [0, 0.2 / 0.4, 0.1 / 0.4, 0, 0.1 / 0.4, 0]
+    assert told.under[2] == pytest.approx(log_p(5, left), abs=1e-5)
+
+
+def test_several_changes_hold_together_and_in_order():
+    swapped = known(Force("five", at="one"), Force("one", at="five"))
+    assert swapped.changed.text == "five two one"
+    assert swapped.steps == (0, 2)
+    assert known(Force((0, 0), at=1), Move(right=1, at=1)).changed.text == "one one five"
+    assert known(Move(right=1, at=1), Force((0, 0), at=1)).changed.text == "one zero five"
+
+
+def test_all_steps():
+    result = known(Force((1, 1)))
+    assert result.changed.text == "four four four"
+    assert result.steps == (0, 1, 2)
+
+
+def test_a_box_is_meant_in_the_pixels_of_the_photo():
+    photo = Image.new("RGB", (30, 20))
+    model = planted.captioner(ON_ONE)
+    result = intervene(model, photo, Force((10, 10, 20, 20)), search=Greedy(1))
+    assert result.changed.text == "four"
+
+
+def test_what_it_says_of_itself():
+    text = str(known(Force((1, 0), at="two")))
+    assert "original  one two five" in text
+    assert "changed   one three five" in text
+    assert repr(known(Force((1, 0), at="two"))) == (
+        "Intervention('one two five' -> 'one three five', they part at step 1: 'two' becomes 'three')"
+    )
+    assert text.endswith("they part at step 1: 'two' becomes 'three'")
+    same = known(Force("two", at="two"))
+    assert same.parting is None
+    assert str(same).endswith("the same caption")
+    said = sum(log_p(word, read) for word, read in ((1, ON_ONE), (2, ON_TWO), (5, ON_FIVE)))
+    assert f"log p {said:.2f}, under the changes {said:.2f}" in str(same)
+
+
+# -- of a real decoder, through every search -------------------------------------------------------------------
+
+SEARCHES = [
+    Greedy(8),
+    BeamSearch(3, max_length=8),
+    BeamSearch(5, max_length=8, length_normalization=0.7, candidates=3),
+    Sampling(max_length=8, samples=3, seed=1),
+    Sampling(max_length=8),
+]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("how", ["soft", "expectation", "argmax"])
+def test_both_captions_are_what_the_model_says_and_their_log_probs_those_of_the_search(
+    search: Search, how: Any
+):
+    model = tiny(Softmax() if how == "soft" else Multinoulli(at_test=how))
+    result = intervene(model, PHOTO, Force((3, 4), at=1), search=search)
+    for caption, said in (
+        (result.original, result.original_log_probs.without),
+        (result.changed, result.changed_log_probs.under),
+    ):
+        assert said.sum() == pytest.approx(caption.log_prob, abs=1e-4)
+        assert said[: len(caption.words)] == pytest.approx(caption.word_log_probs, abs=1e-4)
+    assert result.changed.weights[1].argmax() == 3 * 8 + 4
+    assert result.changed.weights[1].max() == 1
+    assert (result.changed.locations is not None) == (how == "argmax")
+    assert result.original.words[:1] == result.changed.words[:1]
+    before = result.original_log_probs
+    assert before.under[0] == pytest.approx(before.without[0], abs=1e-5)
+    assert before.under[1] != before.without[1]
+    if search == SEARCHES[1]:
+        own = model.describe(PHOTO, search)
+        assert result.original.words == own.words
+        assert (result.original.weights == own.weights).all()
+
+
+def test_every_hypothesis_is_changed():
+    search = BeamSearch(5, max_length=8, candidates=4)
+    result = intervene(tiny(), PHOTO, Force((3, 4), at=[1, 2]), search=search)
+    assert len(result.changed.alternatives) == 3
+    for caption in [result.changed, *result.changed.alternatives]:
+        assert (caption.weights[1:3, 3, 4] == 1).all()
+        assert caption.weights[0, 3, 4] < 1
+        assert (caption.weights[3:, 3, 4] < 1).all()
+        assert caption.words[:1] == result.original.words[:1]
+    assert all(caption.weights[1:3, 3, 4].max() < 1 for caption in result.original.alternatives)
+
+
+def ending(model: Captioner) -> Captioner:
+    """One that soon comes to an end."""
+    with torch.no_grad():
+        model.decoder.readout.to_words.bias[2] = -0.5
+    model.search = BeamSearch(3, max_length=8, length_normalization=1.0)
+    return model
+
+
+@pytest.mark.parametrize("at", ["<end>", "last"])
+def test_the_step_of_the_end_is_one_like_others(at: str):
+    model = ending(tiny())
+    own = model.describe(PHOTO)
+    assert own.finished
+    assert 1 <= len(own.words) < 7
+    last = len(own.words)
+    result = intervene(model, PHOTO, Force((3, 4), at=last if at == "last" else at))
+    told = result.original_log_probs
+    assert told.tokens == (*own.words, "<end>")
+    assert told.falls[:-1] == pytest.approx(np.zeros(last), abs=1e-6)
+    assert abs(told.falls[-1]) > 1e-4
+    assert result.changed.words[:last] == own.words
+
+
+def test_a_caption_may_end_before_a_changed_step_if_it_is_searched_anew():
+    model = ending(tiny())
+    beyond = intervene(model, PHOTO, Force((3, 4), at="<end>"), search=Greedy(8), anew=True)
+    assert beyond.original.words == beyond.changed.words == []
+    # At its first step it says a word rather than nothing; the step that was its end is one of a word then.
+    longer = intervene(model, PHOTO, Mask((0, 0), at=[0, "<end>"]), anew=True)
+    assert longer.original.finished
+    assert len(longer.steps) == sum(step <= len(longer.changed.words) for step in (0, 2))
+
+
+def test_the_words_before_are_kept_unless_it_is_searched_anew():
+    model = tiny()
+    step = 3
+    away = Mask(np.arange(64).reshape(8, 8) < 60, at=step)
+    kept_on, anew = (intervene(model, PHOTO, away, anew=choice) for choice in (False, True))
+    assert kept_on.changed.words[:step] == kept_on.original.words[:step]
+    assert kept_on.changed.log_prob <= anew.changed.log_prob + 1e-5
+    assert intervene(model, PHOTO, away, Erase((0, 0))).steps == (step,)
+
+
+def test_erasing_is_masking_at_every_step_where_the_first_state_knows_nothing_of_the_image():
+    def model(**initial: Any) -> Captioner:
+        made = tiny()
+        if initial:
+            made.decoder.initial = initial["initial"]
+            made.decoder.initial.build(6, 7)
+        return made
+
+    place = (20, 0, 45, 30)
+    erased, masked = (intervene(model(initial=ConstantState()), PHOTO, c(place)) for c in (Erase, Mask))
+    assert erased.changed.words == masked.changed.words
+    assert erased.changed.weights == pytest.approx(masked.changed.weights, abs=1e-5)
+    assert erased.original_log_probs.under == pytest.approx(masked.original_log_probs.under, abs=1e-4)
+    assert (erased.steps, masked.steps[:2]) == ((), (0, 1))
+    # With the mean region as first state, erasing takes the place out of that, too.
+    erased, masked = (intervene(model(), PHOTO, change(place)) for change in (Erase, Mask))
+    assert abs(erased.original_log_probs.under - masked.original_log_probs.under).max() > 1e-3
+
+
+def test_erased_regions_are_as_if_they_had_never_been():
+    model = tiny()
+    gone = np.zeros((8, 8), dtype=bool)
+    gone[:, :3] = gone[5] = True
+    left = gone & (np.arange(8) < 3)
+    result = intervene(model, PHOTO, Erase(left), Erase(gone & ~left))
+    _, vectors = encode(model, [PHOTO])
+    memory = model.decoder.project(vectors[:, ~gone.flatten()])
+    with torch.no_grad():
+        found = model.search(model.decoder.step, model.decoder.start(memory), 1, 1, 2, (0, 1, 3))
+    length = int(found.lengths[0, 0])
+    assert model.vocabulary.decode(found.words[0, 0, :length].tolist()) == result.changed.words
+    assert float(found.log_probs[0, 0]) == pytest.approx(result.changed.log_prob, abs=1e-4)
+    assert (result.changed.weights[:, gone] == 0).all()
+    assert result.changed.weights[:, ~gone] == pytest.approx(found.trace.weights[0, 0, :length], abs=1e-5)
+
+
+def test_what_is_erased_stays_so_whatever_else_is_changed():
+    everywhere = np.ones((8, 8))
+    result = intervene(tiny(), PHOTO, Erase((0, 0)), Force(everywhere, at=1), Move(down=-1, at=2))
+    assert (result.changed.weights[:, 0, 0] == 0).all()
+    assert result.changed.weights[1, 0, 1] == pytest.approx(1 / 63)
+    with pytest.raises(UserError, match="nothing left to read"):
+        intervene(tiny(), PHOTO, Erase((0, 0)), Force((0, 0), at=1))
+
+
+# -- chance ----------------------------------------------------------------------------------------------------
+
+
+def test_attention_that_samples_draws_alike_for_both():
+    model = tiny(Multinoulli(at_test="sample"))
+    for seed in range(3):
+        result = intervene(model, PHOTO, Force((3, 4), at=2), search=Greedy(6), seed=seed)
+        assert result.original.locations is not None
+        assert (result.original.locations[:2] == result.changed.locations[:2]).all()
+        assert result.changed.locations[2].tolist() == [3, 4]
+    again = intervene(model, PHOTO, Force((3, 4), at=2), search=Greedy(6), seed=2)
+    assert (again.changed.locations == result.changed.locations).all()
+
+
+def test_a_search_that_samples_draws_alike_for_both():
+    search = Sampling(max_length=8)
+    texts = set()
+    for seed in range(4):
+        result = intervene(tiny(), PHOTO, Move(), search=search, seed=seed)  # moves nothing
+        assert result.parting is None
+        texts.add(result.original.text)
+    assert len(texts) > 1
+
+
+def test_how_hard_attention_looks_can_be_chosen_for_it():
+    model = tiny(Multinoulli())
+    with at_test(model, "argmax"):
+        result = intervene(model, PHOTO, Move(right=1, at=1))
+    assert result.changed.locations is not None
+    row, col = result.changed.locations[1]
+    assert result.changed.weights[1, row, col] == result.changed.weights[1].max()
+
+
+# -- the captioner stays as it was -----------------------------------------------------------------------------
+
+
+def snapshot(model: Captioner) -> Any:
+    modes = {name: module.training for name, module in model.named_modules()}
+    return modes, [id(part) for part in model.modules()], [p.clone() for p in model.state_dict().values()]
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (Force((0, 0), at=1), None),
+        (Erase((0, 0)), None),
+        (Force((9, 9)), "no cell"),
+        (Mask(np.ones((8, 8))), "all 64 regions"),
+    ],
+)
+def test_the_captioner_and_the_generator_are_as_before_also_after_an_error(
+    change: Any, error: str | None, training: bool
+):
+    model = tiny(Multinoulli(at_test="sample"))
+    model.train(training)
+    before, chance = snapshot(model), torch.get_rng_state()
+    with nullcontext() if error is None else pytest.raises(ValueError, match=error):
+        intervene(model, PHOTO, change)
+    after = snapshot(model)
+    assert after[:2] == before[:2]
+    assert all(torch.equal(a, b) for a, b in zip(before[2], after[2], strict=True))
+    assert torch.equal(torch.get_rng_state(), chance)
+
+
+# -- what cannot be asked --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ((), "nothing to change"),
+        ((Force((0, 0), at=9),), "no step 9"),
+        ((Force((0, 0), at="bird"),), "'bird' is not said: the caption is"),
+        ((Force((8, 0), at=0),), r"no cell \(8, 0\) in a grid of 8 rows"),
+        ((Erase((100, 100, 120, 120)),), "what the model sees of the photo"),
+        ((Erase((0, 0, 80, 20)), Erase((0, 20, 80, 40))), "all 64 regions would be hidden"),
+    ],
+)
+def test_what_is_not_there_is_named(changes: Any, said: str):
+    with pytest.raises(ValueError, match=said):
+        intervene(tiny(), PHOTO, *changes)
+
+
+def test_a_photo_that_is_not_there():
+    with pytest.raises(ImageError, match="nowhere"):
+        intervene(tiny(), "nowhere.png", Erase((0, 0)))
+
+
+def test_the_captions_carry_the_photo_as_it_was_given(tmp_path):
+    path = tmp_path / "photo.png"
+    PHOTO.save(path)
+    result = intervene(tiny(), path, Erase((0, 0)))
+    assert result.original.image == result.changed.image == path
+    assert result.original.box == (20, 0, 60, 40)
+    assert math.isfinite(result.changed.log_prob)

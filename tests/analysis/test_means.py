@@ -1,0 +1,53 @@
+"""Means over words with whole images drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from caption.analysis.means import difference, estimate
+
+
+def test_words_count_alike_whatever_their_image():
+    assert estimate([1, 1, 1, 0], [7, 7, 7, 3]).mean == 0.75
+
+
+def test_the_interval_is_that_of_the_textbook_where_every_image_has_one_word():
+    values = np.random.default_rng(1).normal(0.5, 0.1, size=400)
+    mean, low, high = estimate(values, np.arange(400), resamples=4000)
+    error = 1.96 * values.std() / 20
+    assert (low, mean, high) == pytest.approx((mean - error, values.mean(), mean + error), abs=error / 10)
+
+
+def test_words_of_one_image_bring_no_more_certainty_than_one():
+    few = np.random.default_rng(2).uniform(size=50)
+    alone = estimate(few, np.arange(50))
+    repeated = estimate(np.repeat(few, 20), np.repeat(np.arange(50), 20))
+    assert repeated == pytest.approx(alone)
+    independent = estimate(np.repeat(few, 20), np.arange(1000))
+    assert independent.high - independent.low < (alone.high - alone.low) / 3
+
+
+def test_level_and_seed_decide():
+    values = np.random.default_rng(3).uniform(size=60)
+    images = np.arange(60) // 2
+    narrow, wide = estimate(values, images, level=0.5), estimate(values, images)
+    assert wide.low < narrow.low < narrow.high < wide.high
+    assert estimate(values, images, seed=1) == estimate(values, images, seed=1) != wide
+
+
+def test_a_difference_is_measured_on_the_same_draws():
+    generator = np.random.default_rng(4)
+    first = generator.normal(0, 10, size=200)
+    second = first + generator.normal(0.5, 0.1, size=200)
+    compared = difference(first, second, np.arange(200))
+    assert compared.difference == pytest.approx(0.5, abs=0.05)
+    assert 0.4 < compared.low < compared.difference < compared.high < 0.6
+    assert compared.p_value < 0.01
+    assert difference(second, first, np.arange(200)).difference == pytest.approx(-compared.difference)
+
+
+@pytest.mark.parametrize(("values", "images"), [([], []), ([1, 2], [0]), ([[1, 2]], [[0, 0]])])
+def test_there_is_one_number_and_one_image_per_word(values, images):
+    with pytest.raises(ValueError, match="one number and one image per word"):
+        estimate(values, images)

@@ -1,0 +1,206 @@
+"""Captions said again."""
+
+from __future__ import annotations
+
+import numpy as np
+import planted
+import pytest
+import torch
+from planted import told
+from tiny_captioner import captioner, photo
+
+from caption.analysis.replay import Replay, encode, sentences
+from caption.attention import Multinoulli
+from caption.data.vocabulary import PAD, START, UNKNOWN
+from caption.encoders.refine import LinearRefiner
+from caption.result import Caption
+
+PHOTOS = [photo(seed=seed) for seed in range(5)]
+
+
+def shortened(caption: Caption, words: int) -> Caption:
+    return Caption(
+        " ".join(caption.words[:words]), caption.words[:words], caption.weights[:words], 0.0,
+        caption.word_log_probs[:words], caption.box,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("alignment", [None, Multinoulli()])
+def test_a_models_own_captions_come_out_as_they_were_said(alignment):
+    model = captioner(alignment=alignment)
+    captions = model.describe(PHOTOS)
+    captions[1] = shortened(captions[1], 3)
+    replay = Replay(model.decoder)
+    (own,), (given,) = sentences(model, PHOTOS), sentences(model, PHOTOS, captions)
+    assert own.captions[0].words == given.captions[0].words == captions[0].words
+    for batch in (own, given):
+        captions = batch.captions
+        weights = replay.weights(batch)
+        seen = 0
+        for moment in replay.moments(batch):
+            said = moment.of_word(moment.log_probs[:, None])[:, 0]
+            for row, value in zip(moment.rows.tolist(), said.tolist(), strict=True):
+                assert value == pytest.approx(captions[row].word_log_probs[moment.step], abs=1e-4)
+                seen += 1
+        assert seen == sum(len(caption.words) for caption in captions)
+        for row, caption in enumerate(captions):
+            steps = len(caption.words)
+            assert weights[row, :steps].numpy() == pytest.approx(caption.weights.reshape(steps, -1), abs=1e-5)
+            assert not weights[row, steps:].any()
+
+
+def test_batches_hold_photos_in_order_and_anything_may_be_one():
+    model = captioner()
+    whole = [caption.words for caption in model.describe(PHOTOS)]
+    batches = list(sentences(model, iter(PHOTOS), batch_size=2))
+    assert [len(batch.captions) for batch in batches] == [2, 2, 1]
+    assert [caption.words for batch in batches for caption in batch.captions] == whole
+    (alone,) = sentences(model, PHOTOS[0])
+    assert alone.captions[0].words == whole[0]
+
+
+def test_words_are_fed_one_late_and_strangers_are_unknown():
+    model = captioner()
+    captions = [told("a cat flies", np.ones((3, 8, 8))), told("dog", np.ones((1, 8, 8)))]
+    (batch,) = sentences(model, PHOTOS[:2], captions)
+    a, cat, dog = (model.vocabulary.words.index(word) for word in ("a", "cat", "dog"))
+    assert batch.words.tolist() == [[a, cat, UNKNOWN], [dog, PAD, PAD]]
+    assert batch.fed.tolist() == [[START, a, cat], [START, dog, PAD]]
+    assert batch.lengths.tolist() == [3, 1]
+    moments = list(Replay(model.decoder).moments(batch))
+    assert [moment.rows.tolist() for moment in moments] == [[0, 1], [0], [0]]
+    assert [moment.words.tolist() for moment in moments] == [[a, dog], [cat], [UNKNOWN]]
+
+
+def test_photos_and_captions_go_together():
+    model = captioner()
+    for count, complaint in ((1, "fewer captions"), (3, "more captions")):
+        with pytest.raises(ValueError, match=complaint):
+            list(sentences(model, PHOTOS[:2], [told("dog", np.ones((1, 8, 8)))] * count))
+
+
+def test_a_caption_without_words_has_no_moments():
+    model = captioner()
+    empty = told("", np.zeros((0, 8, 8)))
+    (batch,) = sentences(model, PHOTOS[0], [empty])
+    assert list(Replay(model.decoder).moments(batch)) == []
+    (both,) = sentences(model, PHOTOS[:2], [empty, told("dog", np.ones((1, 8, 8)))])
+    assert [moment.rows.tolist() for moment in Replay(model.decoder).moments(both)] == [[1]]
+
+
+def test_the_model_is_in_evaluation_mode_only_while_a_batch_is_out():
+    model = captioner().train()
+    batches = sentences(model, PHOTOS[:2], batch_size=1)
+    next(batches)
+    assert not model.training
+    batches.close()
+    assert model.training
+
+
+def test_saying_again_under_the_same_weights_says_the_same_and_the_state_stays():
+    model = captioner()
+    (batch,) = sentences(model, PHOTOS)
+    replay = Replay(model.decoder)
+    for moment in replay.moments(batch):
+        again = replay.say(moment, moment.weights[:, None].expand(-1, 5, -1), at_once=2)
+        assert again.shape == (len(moment.rows), 5, len(model.vocabulary))
+        assert torch.allclose(again, moment.log_probs[:, None].expand_as(again), atol=1e-5)
+        corner = torch.zeros_like(moment.weights)
+        corner[:, 0] = 1
+        assert not torch.allclose(replay.say(moment, corner[:, None])[:, 0], moment.log_probs, atol=1e-2)
+    # The moments that follow know nothing of the weights tried.
+    plain = [moment.log_probs for moment in Replay(model.decoder).moments(batch)]
+    assert torch.allclose(plain[-1], moment.log_probs)
+
+
+def test_the_gradient_is_that_of_finite_differences():
+    model = captioner().double()
+    (batch,) = sentences(captioner(), PHOTOS[:2])
+    batch = batch._replace(vectors=batch.vectors.double())
+    replay = Replay(model.decoder)
+    moment = list(replay.moments(batch))[1]
+    gradient = replay.gradient(moment)
+    assert gradient.shape == moment.vectors.shape
+    generator = torch.Generator().manual_seed(0)
+    direction = torch.randn(moment.vectors.shape, generator=generator, dtype=torch.float64)
+
+    def log_p(vectors: torch.Tensor) -> torch.Tensor:
+        state = moment.state._replace(shared=model.decoder.project(vectors))
+        with torch.no_grad():
+            return moment.of_word(replay.decoder.step(state, moment.fed)[0])[:, 0]
+
+    step = 1e-2  # log-probabilities are in single precision
+    numeric = (log_p(moment.vectors + step * direction) - log_p(moment.vectors - step * direction)) / (
+        2 * step
+    )
+    assert (gradient * direction).sum((1, 2)).tolist() == pytest.approx(numeric.tolist(), rel=1e-2, abs=1e-4)
+
+
+def test_the_gradient_of_weights_is_that_of_finite_differences():
+    model = captioner().double()
+    (batch,) = sentences(captioner(), PHOTOS[:2])
+    batch = batch._replace(vectors=batch.vectors.double())
+    replay = Replay(model.decoder)
+    moment = list(replay.moments(batch))[1]
+    gradient = replay.gradient_of_weights(moment)
+    assert gradient.shape == moment.weights.shape
+    step = 1e-2
+    for region in (0, 9, 63):
+        shift = torch.zeros_like(moment.weights)
+        shift[:, region] = step
+        tried = torch.stack((moment.weights + shift, moment.weights - shift), 1)
+        up, down = moment.of_word(replay.say(moment, tried)).unbind(1)
+        numeric = (up - down) / (2 * step)
+        assert gradient[:, region].tolist() == pytest.approx(numeric.tolist(), rel=1e-2, abs=1e-4)
+
+
+@pytest.mark.parametrize("chosen", ["argmax", "sample"])
+def test_hard_attention_is_asked_in_expectation_however_it_wrote(chosen):
+    """Its own weights, given back, change nothing: else every curve would begin with a jump that nobody made."""
+    model = captioner(alignment=Multinoulli(at_test=chosen))
+    replay = Replay(model.decoder)
+    torch.manual_seed(0)
+    for batch in sentences(model, PHOTOS, batch_size=3):
+        for moment in replay.moments(batch):
+            again = replay.say(moment, moment.weights[:, None])[:, 0]
+            assert torch.allclose(again, moment.log_probs, atol=1e-5)
+            assert (replay.gradient(moment).norm(dim=-1) > 0).all()  # nothing is out of sight
+    torch.manual_seed(0)
+    (batch,) = sentences(model, PHOTOS)
+    torch.manual_seed(0)
+    assert [caption.words for caption in batch.captions] == [c.words for c in model.describe(PHOTOS)]
+    assert [part.at_test for part in model.modules() if isinstance(part, Multinoulli)] == [chosen]
+
+
+def test_some_captions_of_a_moment():
+    model = captioner()
+    (batch,) = sentences(model, PHOTOS)
+    replay = Replay(model.decoder)
+    for moment in replay.moments(batch):
+        entries = torch.tensor([len(moment.rows) - 1, 0, 0])
+        taken = moment.take(entries)
+        assert taken.rows.tolist() == moment.rows[entries].tolist()
+        again = replay.say(taken, taken.weights[:, None])[:, 0]
+        assert torch.allclose(again, moment.log_probs[entries], atol=1e-5)
+        assert torch.equal(
+            taken.of_word(taken.log_probs[:, None]), moment.of_word(moment.log_probs[:, None])[entries]
+        )
+        assert torch.allclose(replay.gradient(taken), replay.gradient(moment)[entries], atol=1e-6)
+
+
+def test_regions_are_the_refined_ones():
+    model = captioner(refiner=LinearRefiner(5)).eval()
+    regions, vectors = encode(model, PHOTOS[:2])
+    assert vectors.shape == (2, 64, 5)
+    assert torch.equal(vectors, model.refiner(regions.vectors))
+    (batch,) = sentences(model, PHOTOS[:2])
+    assert torch.equal(batch.vectors, vectors)
+
+
+def test_a_planted_model_says_what_it_was_planted_to():
+    maps = ([0.4, 0.6, 0, 0, 0, 0], [0, 0, 0.7, 0.3, 0, 0])
+    (batch,) = sentences(planted.captioner(*maps), planted.photo(), [told("one three")])
+    moments = list(Replay(planted.captioner(*maps).decoder).moments(batch))
+    for moment, word, read in zip(moments, (1, 3), maps, strict=True):
+        assert moment.weights[0].tolist() == pytest.approx(read)
+        assert float(moment.log_probs[0, 4 + word]) == pytest.approx(planted.log_p(word, read), abs=1e-5)
