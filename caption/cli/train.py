@@ -32,6 +32,7 @@ from caption.data.module import CaptionData
 from caption.data.vocabulary import Vocabulary
 from caption.errors import CheckpointError, UserError
 from caption.training import CaptionTraining
+from caption.watching import AttentionFigures
 
 DEFAULT_FOLDER = "runs/default"
 
@@ -69,6 +70,7 @@ class CaptionCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
+        parser.add_lightning_class_args(AttentionFigures, "attention_figures")
         parser.set_defaults(
             {
                 "checkpoint.monitor": "val/CIDEr",
