@@ -1,0 +1,75 @@
+"""Run the notebooks, and keep in them what they show.
+
+    python tools/notebooks.py                                 # all of notebooks/
+    python tools/notebooks.py notebooks/01_first_look.ipynb
+
+Each runs in a kernel and an empty folder of its own. What is stored is the same for the same code and machine: no
+times, paths or versions. A notebook that fails, or writes to stderr, is left as it was. Needs nbclient and ipykernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbformat import NotebookNode
+
+NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+KERNEL = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+def execute(notebook: NotebookNode) -> NotebookNode:
+    """Run a notebook in place.
+
+    Raises:
+        CellExecutionError: a cell fails.
+        RuntimeError: a cell writes to stderr, such as a warning.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"timeout": 300, "kernel_name": "python3", "record_timing": False, "coalesce_streams": True}
+        NotebookClient(notebook, resources={"metadata": {"path": folder}}, **options).execute()
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if output.get("name") == "stderr":
+                raise RuntimeError(f"a cell writes to stderr: {output.text}")
+    return notebook
+
+
+def clean(notebook: NotebookNode) -> NotebookNode:
+    """Without what differs from run to run or machine to machine."""
+    notebook.metadata = nbformat.from_dict(KERNEL)
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number:02}"
+        cell.metadata = nbformat.from_dict({})
+        for output in cell.get("outputs", []):
+            if "metadata" in output:
+                output.metadata = nbformat.from_dict({})
+    return notebook
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Run the notebooks, and keep in them what they show.")
+    parser.add_argument("notebooks", nargs="*", type=Path, help="by default all of notebooks/")
+    failed = False
+    for path in parser.parse_args().notebooks or sorted(NOTEBOOKS.glob("*.ipynb")):
+        try:
+            done = clean(execute(nbformat.read(path, as_version=4)))
+        except (CellExecutionError, RuntimeError) as error:
+            print(f"{path}: {error}", file=sys.stderr)
+            failed = True
+            continue
+        nbformat.write(done, path)
+        print(f"{path}: {path.stat().st_size / 1000:.0f} kB", file=sys.stderr)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
