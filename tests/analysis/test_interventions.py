@@ -14,10 +14,12 @@ import torch
 from PIL import Image
 from planted import COLS, ROWS, log_p
 
-from caption.analysis.interventions import Erase, Force, Intervention, Mask, Move, intervene
+from caption.analysis.interventions import Erase, Force, Intervention, LogProbs, Mask, Move, intervene
 from caption.analysis.replay import encode
 from caption.attention import Alignment, Multinoulli, Softmax, at_test
 from caption.captioner import Captioner
+from caption.cli.models import load_model
+from caption.data.shapes import random_scene, render
 from caption.decoders import ConstantState
 from caption.errors import ImageError, UserError
 from caption.search import BeamSearch, Greedy, Sampling, Search
@@ -109,6 +111,24 @@ def test_a_box_is_meant_in_the_pixels_of_the_photo():
     model = planted.captioner(ON_ONE)
     result = intervene(model, photo, Force((10, 10, 20, 20)), search=Greedy(1))
     assert result.changed.text == "four"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "others", "parting", "verdict"),
+    [
+        (("one", "two"), ("one",), 1, "'two' becomes nothing"),
+        (("one",), ("one", "two"), 1, "nothing becomes 'two'"),
+        (("one", "<end>"), ("one", "two"), 1, "'<end>' becomes 'two'"),
+        ((), ("one",), 0, "nothing becomes 'one'"),
+        (("one", "two"), ("one", "two"), None, "the same caption"),
+    ],
+)
+def test_captions_may_part_where_one_of_them_stops(tokens, others, parting, verdict):
+    told = [LogProbs(each, np.zeros(len(each)), np.zeros(len(each))) for each in (tokens, others)]
+    same = known(Move())
+    result = Intervention((Move(),), same.original, same.changed, *told, steps=())
+    assert result.parting == parting
+    assert result.verdict.endswith(verdict)
 
 
 def test_what_it_says_of_itself():
@@ -216,6 +236,28 @@ def test_the_words_before_are_kept_unless_it_is_searched_anew():
     assert kept_on.changed.words[:step] == kept_on.original.words[:step]
     assert kept_on.changed.log_prob <= anew.changed.log_prob + 1e-5
     assert intervene(model, PHOTO, away, Erase((0, 0))).steps == (step,)
+
+
+def test_a_beam_that_is_searched_anew_may_turn_to_a_caption_that_the_changes_do_not_meet():
+    scene = random_scene(seed=0, split="test", index=1, size=128)
+    red_star = next(thing.box for thing in scene.objects if thing.name == "red star")
+    look = Force(red_star, at="circle")
+    kept_on, anew = (
+        intervene(load_model("shapes"), render(scene), look, anew=choice) for choice in (False, True)
+    )
+    assert kept_on.original.words[:3] == ["a", "white", "circle"]
+    assert kept_on.changed.words[:3] == ["a", "white", "star"]
+    assert anew.changed.words[:2] != ["a", "white"]
+    assert anew.changed.log_prob > kept_on.changed.log_prob
+
+
+def test_no_words_are_kept_where_a_place_is_erased():
+    scene = random_scene(seed=0, split="test", index=1, size=128)
+    boxes = {thing.name: thing.box for thing in scene.objects}
+    changes = (Erase(boxes["white circle"]), Force(boxes["red star"], at="star"))
+    result = intervene(load_model("shapes"), render(scene), *changes)
+    assert result.parting == 0
+    assert "circle" not in result.changed.words
 
 
 def test_erasing_is_masking_at_every_step_where_the_first_state_knows_nothing_of_the_image():

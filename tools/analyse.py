@@ -1,0 +1,249 @@
+"""Where models look and whether that is why they say it, on the Shapes test split: writes docs/analysis.md and .png.
+
+    python tools/analyse.py                                     # the models that come with the package, some minutes
+    python tools/analyse.py --limit 50 --out /tmp/analysis.md   # a quick look
+    python tools/analyse.py --model soft=shapes --model mine=runs/mine/best.ckpt --out mine.md
+
+A model is given as NAME=MODEL, what it is called in the tables and a checkpoint or an installed model. It must caption
+Shapes. The page is written whole from the numbers, sentences included: what it says holds for the models given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import torch
+from analyse_report import KINDS, OBJECT_WORDS, Setting, write_report  # beside this file
+
+from caption.analysis import blind
+from caption.analysis.agreement import Agreement, agree
+from caption.analysis.exchange import Exchange, exchange
+from caption.analysis.faithfulness import Erasure, Kind, erase
+from caption.analysis.grounding import Boxes, GroundableCaption, Grounding, ground
+from caption.analysis.hiding import Removed, Replaced, mean_region
+from caption.analysis.orders import ORDERS, AtRandom, Order
+from caption.analysis.permutation import Permutation, permute
+from caption.captioner import Captioner
+from caption.cli.models import load_model
+from caption.data.shapes_reader import Shapes
+from caption.decoders.initial import ConstantState
+from caption.errors import UserError
+from caption.result import Caption
+
+DEFAULT = ("soft=shapes", "hard=shapes-hard")
+ALL = 500
+"""Scenes of the test split."""
+TRAINING_SCENES = 500
+"""From which the width of the centre prior and the mean region are taken."""
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """The test split."""
+
+    photos: list[str]
+    boxes: list[Boxes]
+    training: list[str]
+    """Photos of training scenes."""
+    sigma: float
+    """Of the centre prior, fitted to the boxes of training scenes."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All that was measured of one model."""
+
+    name: str
+    captioner: Captioner
+    captions: list[Caption]
+    groundings: Mapping[str, Grounding]
+    """By what drew the maps."""
+    erasures: Mapping[str, Erasure]
+    """By how regions were hidden."""
+    permutation: Permutation
+    exchanges: Mapping[str, Exchange]
+    """By the kind of words whose maps are exchanged."""
+    seconds: float
+    """For captions and groundings."""
+
+    @property
+    def starts_blind(self) -> bool:
+        """Whether all that the model knows of an image has passed through attention."""
+        return isinstance(getattr(self.captioner.decoder, "initial", None), ConstantState)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Measure, and write the page and its figure. Exit codes: 0 done, 2 wrong usage."""
+    options = _parser().parse_args(args)
+    try:
+        models = _models(options.model or DEFAULT)
+        if options.limit < 2:
+            raise UserError(f"--limit {options.limit}: maps are exchanged between scenes, so 2 are needed")
+        if not options.out.parent.is_dir() or options.out.suffix != ".md":
+            raise UserError(f"--out {options.out}: name a .md file in a folder that is there")
+        captioners = {name: load_model(model) for name, model in models.items()}
+        with tempfile.TemporaryDirectory() as folder:
+            scenes = _scenes(Path(folder), options.limit)
+            analyses = [analyse(name, captioner, scenes) for name, captioner in captioners.items()]
+            agreements = {
+                (a.name, b.name): agree(a.captioner, b.captioner, scenes.photos, a.captions)
+                for a, b in combinations(analyses, 2)
+            }
+    except UserError as error:
+        print(f"analyse: {error}", file=sys.stderr)
+        return 2
+    report(analyses, agreements, scenes, options.out, _arguments(options))
+    print(f"analyse: wrote {options.out} and {options.out.with_suffix('.png')}", file=sys.stderr)
+    return 0
+
+
+def analyse(name: str, captioner: Captioner, scenes: Scenes) -> Analysis:
+    """Measure one model; what takes how long goes to stderr.
+
+    Raises:
+        UserError: its captions name no object of Shapes.
+    """
+    clock = _Clock(name)
+    captions = captioner.describe(list(scenes.photos))
+    groundings = play(captions, scenes)
+    if not len(groundings["its own maps"]):
+        raise UserError(
+            f"--model {name}: its captions name no object of Shapes, such as {captions[0].text!r}"
+        )
+    seconds = clock.done("grounding, captions included")
+    permutation = permute(captioner, scenes.photos, captions)
+    exchanges = {kind: exchange(captioner, scenes.photos, words, captions) for kind, words in KINDS.items()}
+    clock.done("permuted and exchanged weights")
+    orders: dict[str, Order] = {**ORDERS, "random": AtRandom(draws=3)}
+    mean = mean_region(captioner, scenes.training)
+    erasures = {}
+    for way, hide in (("removed", Removed()), ("replaced", Replaced(mean))):
+        erasures[way] = erase(captioner, scenes.photos, captions, orders, hide)
+        clock.done(f"deletion and insertion, regions {way}")
+    return Analysis(name, captioner, captions, groundings, erasures, permutation, exchanges, seconds)
+
+
+def play(captions: list[Caption], scenes: Scenes) -> dict[str, Grounding]:
+    """The pointing game with the model's maps and with blind ones."""
+    maps: dict[str, Sequence[GroundableCaption]] = {
+        "its own maps": captions,
+        "maps of another word": blind.other_word(captions),
+        "maps of another image": blind.other_image(captions),
+        "centre prior": blind.centred(captions, scenes.sigma),
+        "uniform": blind.uniform(captions),
+    }
+    return {name: ground(zip(drawn, scenes.boxes, strict=True)) for name, drawn in maps.items()}
+
+
+def report(
+    analyses: list[Analysis],
+    agreements: Mapping[tuple[str, str], Agreement],
+    scenes: Scenes,
+    out: Path,
+    arguments: str = "",
+) -> None:
+    """Write the page and the figure beside it."""
+    picture = out.with_suffix(".png")
+    draw(analyses, picture)
+    setting = Setting(len(scenes.photos), scenes.sigma, torch.get_num_threads(), picture.name, arguments)
+    text = write_report(analyses, agreements, setting)
+    out.write_text(text, encoding="utf-8")
+
+
+def draw(analyses: Sequence[Analysis], path: Path) -> None:
+    """A row of curves per model, for words that name objects: deletion in both ways of hiding, and insertion."""
+    from matplotlib.figure import Figure
+
+    from caption.visualize.curves import curve_plot
+    from caption.visualize.figure import save_figure
+
+    fig = Figure(figsize=(10.4, 0.4 + 2.6 * len(analyses)), layout="constrained")
+    rows = fig.subplots(len(analyses), 3, squeeze=False, sharey=True)
+    panels: tuple[tuple[Kind, str], ...] = (
+        ("deletion", "removed"),
+        ("deletion", "replaced"),
+        ("insertion", "removed"),
+    )
+    for axes, analysis in zip(rows, analyses, strict=True):
+        for ax, (kind, way) in zip(axes, panels, strict=True):
+            curve_plot(ax, analysis.erasures[way].only(OBJECT_WORDS), kind)
+            ax.set_title(f"{analysis.name}: {kind}, {way}", fontsize=10)
+            ax.label_outer()
+    rows[0, 2].legend(title="order", frameon=False, fontsize=8, loc="lower right")
+    save_figure(fig, path, dpi=110)
+
+
+class _Clock:
+    """Says on stderr what is done and how long it took."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.started = time.monotonic()
+
+    def done(self, what: str) -> float:
+        """Seconds since the last."""
+        now = time.monotonic()
+        seconds, self.started = now - self.started, now
+        print(f"analyse: {self.name}: {what}: {seconds:.1f} s", file=sys.stderr)
+        return seconds
+
+
+def _scenes(folder: Path, limit: int) -> Scenes:
+    clock = _Clock("Shapes")
+    reader = Shapes(str(folder), train=TRAINING_SCENES, val=1, test=limit)
+    splits = reader.read()
+    boxes, training = reader.boxes("test"), reader.boxes("train")
+    sigma = blind.fit_sigma((objects, (0, 0, reader.size, reader.size)) for objects in training.values())
+    clock.done("scenes generated")
+    return Scenes(
+        [str(image.path) for image in splits["test"]],
+        [boxes[image.id] for image in splits["test"]],
+        [str(image.path) for image in splits["train"]],
+        sigma,
+    )
+
+
+def _models(given: Iterable[str]) -> dict[str, str]:
+    models: dict[str, str] = {}
+    for entry in given:
+        name, equals, model = entry.partition("=")
+        if not equals or not name or not model:
+            raise UserError(f"--model {entry}: say NAME=MODEL, for instance soft=shapes")
+        if name in models:
+            raise UserError(f"--model {entry}: there is a model called {name} already")
+        models[name] = model
+    return models
+
+
+def _arguments(options: argparse.Namespace) -> str:
+    """What the page says it was called with: all that decides its numbers."""
+    models = "".join(f" --model {shlex.quote(model)}" for model in options.model or ())
+    return models + ("" if options.limit == ALL else f" --limit {options.limit}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument(
+        "--model", action="append", metavar="NAME=MODEL", help=f"default {' and '.join(DEFAULT)}"
+    )
+    parser.add_argument(
+        "--limit", type=int, default=ALL, metavar="N", help=f"test scenes; default {ALL}, all"
+    )
+    parser.add_argument("--out", type=Path, default=Path("docs/analysis.md"), metavar="FILE.md")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
