@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import get_args
 
 from torch import Tensor, nn
 
+from caption.attention.additive_energies import Activation, additive_energies
 from caption.attention.scored import Score
 from caption.parts import check_choice
 
@@ -26,11 +27,9 @@ class AdditiveScore(Score):
         ValueError: another activation, no layer.
     """
 
-    def __init__(
-        self, size: int = 512, activation: Literal["tanh", "relu"] = "tanh", layers: int = 1
-    ) -> None:
+    def __init__(self, size: int = 512, activation: Activation = "tanh", layers: int = 1) -> None:
         super().__init__()
-        check_choice("activation", activation, ("tanh", "relu"))
+        check_choice("activation", activation, get_args(Activation))
         if layers < 1:
             raise ValueError(f"the additive score needs at least one layer on the regions, not {layers}")
         self.size = size
@@ -46,13 +45,10 @@ class AdditiveScore(Score):
     def keys(self, regions: Tensor) -> Tensor:
         keys = self.region(regions)
         for layer in self.deeper:
-            keys = self._activate(layer(keys))
-        return keys
+            sums = layer(keys)
+            keys = sums.tanh_() if self.activation == "tanh" else sums.relu_()
+        # The sums k + q want the full precision that autocast takes from matrix products.
+        return keys.to(regions.dtype)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        joined = keys[:, None] + self.query(query)[:, :, None]  # (B, K, L, A)
-        return self.energy(self._activate(joined)).squeeze(-1)
-
-    def _activate(self, sums: Tensor) -> Tensor:
-        """In place: a sum of all regions with all queries is the largest tensor of a step."""
-        return sums.tanh_() if self.activation == "tanh" else sums.relu_()
+        return additive_energies(self.query(query), keys, self.energy.weight[0], self.activation)

@@ -80,5 +80,7 @@ class ScoredAttention(Attention):
         if memory.mask is not None:
             scores = scores.masked_fill(~memory.mask[:, None], -torch.inf)
         aligned = self.alignment(scores, state)
-        context = aligned.read @ memory.values
+        # In the precision of the values: autocast would convert them, the largest tensor there is, at every step.
+        with torch.autocast(memory.values.device.type, enabled=False):
+            context = aligned.read.to(memory.values.dtype) @ memory.values
         return Look(context, aligned.weights, aligned.state, aligned.location, aligned.log_prob)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
@@ -12,9 +13,11 @@ from caption.attention.base import Attention, Memory
 from caption.decoders.base import Decoder, Trace, Unrolled
 from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
+from caption.decoders.late import LateLinear
 from caption.decoders.readout import DeepOutput, Readout
+from caption.decoders.shrinking import Shrinking
 from caption.parts import check_choice
-from caption.records import Record, State, map_record
+from caption.records import Record, State, map_record, select_images
 
 
 class Carried(NamedTuple):
@@ -91,18 +94,24 @@ class LSTMDecoder(Decoder):
         self.gates_from_word.bias.data[hidden_size : 2 * hidden_size] += self.forget_bias
 
     def project(self, regions: Tensor, mask: Tensor | None = None) -> Memory:
-        # Stored regions are in half precision.
-        return self.attention.project(regions.to(self.embed.weight.dtype), mask)
+        # Stored regions are in half precision. Under autocast a GPU reads them at every step in the lower precision; a
+        # CPU, which is slow at all but large matrix products in it, in single precision.
+        device, dtype = regions.device.type, self.embed.weight.dtype
+        if device != "cpu" and torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+        return self.attention.project(regions.to(dtype), mask)
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         hidden, cell = self.initial(memory.values, memory.mask)
         shape = (len(memory.values), hypotheses, self.hidden_size)
         attending = self.attention.start(memory, hypotheses)
+        cell = cell.to(self.embed.weight.dtype)  # c adds up over all steps: not in autocast's lower precision
         return State(memory, Carried(hidden.expand(shape), cell.expand(shape), attending), trace=None)
 
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
         embedded = self._embedded(words)
-        state, context = self._advance(state, self.gates_from_word(self.dropout(embedded)))
+        word_gates = self.gates_from_word(self.dropout(embedded))
+        state, context = self._advance(state, word_gates, self.gates_from_state)
         logits = self.readout(embedded, state.carried.hidden, context)
         return logits.float().log_softmax(-1), state
 
@@ -113,12 +122,15 @@ class LSTMDecoder(Decoder):
             embedded = embedded.masked_fill((words == self.start_id)[..., None], 0.0)
         return embedded
 
-    def _advance(self, state: State, word_gates: Tensor) -> tuple[State, Tensor]:
+    def _advance(
+        self, state: State, word_gates: Tensor, from_state: Callable[[Tensor], Tensor]
+    ) -> tuple[State, Tensor]:
         """Attend and update the LSTM: eqs. 1 to 6.
 
         Args:
             state: after t-1.
             word_gates: (B, K, 4H), the previous word's share of the gates' pre-activations.
+            from_state: makes theirs, (B, K, 4H), of h[t-1] and z[t], (B, K, H + D).
 
         Returns:
             the state after t, and the gated context z[t] (B, K, D).
@@ -130,7 +142,7 @@ class LSTMDecoder(Decoder):
             beta = self.gate(hidden)
             context = beta * context
             gate = beta.mean(-1)
-        gates = word_gates + self.gates_from_state(torch.cat((hidden, context), -1))
+        gates = word_gates + from_state(torch.cat((hidden, context), -1))
         i, f, o, g = gates.chunk(4, -1)
         cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
         hidden = o.sigmoid() * cell.tanh()
@@ -142,7 +154,7 @@ class LSTMDecoder(Decoder):
         # Sorted so that the captions still running at step t fill a rectangle in the corner, which shrinks: the
         # longest captions of each image in the first columns, the images with the longest caption in front.
         ranks = lengths.argsort(1, descending=True)
-        order = lengths.amax(1).argsort(descending=True)
+        order = lengths.amax(1).argsort(descending=True, stable=True)
         ranks = ranks[order]
         words = words[order].gather(1, ranks[..., None].expand_as(words))
         steps = torch.arange(longest, device=words.device)
@@ -153,17 +165,22 @@ class LSTMDecoder(Decoder):
         origins = ((order[:, None] * hypotheses + ranks) * words.shape[-1])[..., None] + steps
 
         embedded = self._embedded(words)
+        from_state = LateLinear(self.gates_from_state.weight)
         # unbind, because the gradient of a slice [..., t] is as large as the whole, at every step.
-        word_gates = self.gates_from_word(self.dropout(embedded)).unbind(2)
+        word_gates = from_state.join(self.gates_from_word(self.dropout(embedded))).unbind(2)
         inputs = embedded.unbind(2)
-        state = self.start(map_record(lambda tensor: tensor[order], memory), hypotheses)
+        if order.tolist() != list(range(images)):  # batches of equal length spare the copy
+            memory = select_images(memory, order)
+        state = self.start(memory, hypotheses)
+        shrinking = Shrinking(memory)
         taken = []
         for t in range(longest):
             b, k = rows[t], columns[t]
-            shared = map_record(itemgetter(slice(b)), state.shared)
             carried = map_record(itemgetter((slice(b), slice(k))), state.carried)
             query = carried.hidden.detach()
-            state, context = self._advance(State(shared, carried, None), word_gates[t][:b, :k])
+            state, context = self._advance(
+                State(shrinking.first(b), carried, None), word_gates[t][:b, :k], from_state
+            )
             taken.append((inputs[t][:b, :k], query, state.carried.hidden, context, state.trace))
         corners = [(slice(rows[t]), slice(columns[t]), t) for t in range(longest)]
         real = torch.cat([running[corner].flatten() for corner in corners]).nonzero().squeeze(-1)

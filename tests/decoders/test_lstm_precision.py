@@ -1,0 +1,94 @@
+"""The decoder under autocast, as Lightning's bf16-mixed runs it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from dispatched import Dispatched
+from tiny_decoder import decoder, images, sentences, unroll
+from torch import Tensor
+
+from caption.attention import Multinoulli
+from caption.decoders import Gate, LSTMDecoder
+from caption.objectives import word_log_likelihoods
+
+LENGTHS = torch.tensor([[3, 0, 5], [1, 4, 2], [2, 2, 1]])
+
+
+def loss(made: LSTMDecoder, regions: Tensor, low: bool) -> Tensor:
+    words = sentences(LENGTHS)
+    with torch.autocast("cpu", torch.bfloat16, enabled=low):
+        unrolled = unroll(made, regions, words, LENGTHS)
+        value = word_log_likelihoods(unrolled, words.roll(-1, -1)).mean()
+        return value + unrolled.unpack(unrolled.trace.weights).sum(2).square().mean()
+
+
+def small(made: LSTMDecoder) -> LSTMDecoder:
+    """Weights of a tenth, where what bf16 rounds off does not grow from step to step."""
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter *= 0.3
+    return made.float()
+
+
+def test_values_and_gradients_are_those_of_single_precision_to_its_rounding():
+    made, regions = small(decoder(gate=Gate())), images(3).float()
+    parameters = dict(made.named_parameters())
+    values, gradients = [], []
+    for low in (False, True):
+        value = loss(made, regions, low)
+        values.append(value.item())
+        gradients.append(torch.autograd.grad(value, list(parameters.values())))
+    assert values[1] == pytest.approx(values[0], rel=0.01)
+    for name, ours, theirs in zip(parameters, gradients[1], gradients[0], strict=True):
+        assert ours.dtype == torch.float32
+        assert float((ours - theirs).norm() / theirs.norm()) < 0.05, name
+
+
+def test_it_is_not_single_precision_after_all():
+    """Else the test above would compare the same with the same."""
+    made, regions = small(decoder(gate=Gate())), images(3).float()
+    assert loss(made, regions, low=True).item() != loss(made, regions, low=False).item()
+
+
+@pytest.mark.parametrize("alignment", [None, Multinoulli(at_test="argmax")])
+def test_what_adds_up_stays_in_single_precision(alignment: Multinoulli | None):
+    """The cell state over the steps; α, whose sums over the steps are penalised, and what is reported of it."""
+    made = small(decoder(alignment, gate=Gate())).eval()
+    regions, words = images(3).float(), sentences(LENGTHS)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        memory = made.project(regions)
+        state = made.start(memory, 3)
+        assert state.carried.cell.dtype == torch.float32
+        log_probs, state = made.step(state, words[..., 0])
+        assert state.carried.cell.dtype == torch.float32
+        assert state.trace.weights.dtype == torch.float32
+        assert log_probs.dtype == torch.float32
+        unrolled = unroll(made, regions, words, LENGTHS)
+        assert unrolled.trace.weights.dtype == torch.float32
+
+
+def test_no_step_converts_the_regions():
+    """Autocast would, once a step, and they are the largest tensor there is."""
+    made, regions, words = small(decoder(gate=Gate())), images(3).float(), sentences(LENGTHS)
+    with torch.autocast("cpu", torch.bfloat16):
+        memory = made.project(regions)
+        with Dispatched() as ran:
+            made(memory, words, LENGTHS)
+    of_steps = [given[0][1:] for name, given, _ in ran.calls if name == "_to_copy"]
+    assert of_steps  # of the queries, for instance
+    assert regions.shape[1:] not in of_steps
+
+
+def test_stepping_and_unrolling_agree():
+    made, regions = small(decoder(gate=Gate())), images(3).float()
+    words = sentences(LENGTHS)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        unrolled = unroll(made, regions, words, LENGTHS)
+        state, by_steps = made.start(made.project(regions), 3), []
+        for t in range(words.shape[-1]):
+            log_probs, state = made.step(state, words[..., t])
+            by_steps.append(log_probs)
+    real = torch.arange(words.shape[-1]) < LENGTHS[..., None]
+    unpacked = unrolled.unpack(unrolled.logits.float().log_softmax(-1))
+    torch.testing.assert_close(unpacked[real], torch.stack(by_steps, 2)[real], atol=0.02, rtol=0.02)
