@@ -16,7 +16,7 @@ Step = Callable[[State, Tensor], tuple[Tensor, State]]
 `words` (B, K) int64 is the previous word of each hypothesis, `log_probs` (B, K, V) the normalised natural
 log-probabilities of the next one. In the new state `trace` speaks of the word just scored. B shrinks when
 images finish, and K may differ between the first step and the next: read both from `words`. The rows of
-dead hypotheses are computed too, fed with the end word, and ignored.
+dead hypotheses, fed with the end word, are computed too and ignored; for some steps also those of finished images.
 """
 
 

@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 from caption.errors import UserError
 from caption.records import State
 from caption.search.base import Hypotheses, Search, Step
+from caption.search.blocks import largest
 from caption.search.history import Choice, Endings
 from caption.search.loop import device_of, explore, require_length
 
@@ -101,8 +102,7 @@ class Beam:
 
     def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Choice, Tensor]:
         """Take the most probable extensions. See `Frontier`."""
-        totals, parents, words = self._best_extensions(log_probs)
-        gained = log_probs.flatten(1).gather(1, parents * log_probs.shape[2] + words)
+        totals, parents, words, gained = self._best_extensions(log_probs)
         self.emitted += 1
         possible = totals > -math.inf
         ended = possible & (words == self.end)
@@ -124,14 +124,16 @@ class Beam:
         finished = both.finished & (both.scores > -math.inf)
         return both._replace(finished=finished).best(self.search.candidates)
 
-    def _best_extensions(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities, parents and words (B', K) of the K best, −inf where there are fewer than K."""
-        totals = (self.log_probs[..., None] + log_probs).flatten(1)
-        beam_size, words = self.search.beam_size, log_probs.shape[2]
+    def _best_extensions(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of the K best, (B', K): log-probability, parent, word and the word's share; −inf where there are fewer."""
+        beam_size = self.search.beam_size
+        # No other word of a hypothesis can be among the K best of its image.
+        shares, words = largest(log_probs, beam_size)
+        totals, shares = (self.log_probs[..., None] + shares).flatten(1), shares.flatten(1)
         best, index = totals.topk(min(beam_size, totals.shape[1]), dim=1)
         missing = beam_size - best.shape[1]
         best, index = pad(best, (0, missing), value=-math.inf), pad(index, (0, missing))
-        return best, index // words, index % words
+        return best, index // words.shape[2], words.flatten(1).gather(1, index), shares.gather(1, index)
 
     def _score(self, log_probs: Tensor, length: int) -> Tensor:
         return log_probs / length**self.search.length_normalization

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from caption.records import State
 from caption.search.base import Hypotheses, Search, Step
+from caption.search.blocks import largest
 from caption.search.chains import Chains
 from caption.search.loop import device_of, explore, require_length
 
@@ -34,6 +36,11 @@ class Greedy(Search):
     ) -> Hypotheses:
         """Write one caption per image (N = 1). See `Search`."""
         device = device_of(state)
-        frontier = Chains(images, 1, end, lambda log_probs, rows, time: log_probs.argmax(dim=2), device)
+        frontier = Chains(images, 1, end, _most_probable, device)
         words = torch.full((images, 1), start, device=device)
         return explore(step, state, frontier, words, end, self.max_length, forbidden)
+
+
+def _most_probable(log_probs: Tensor, rows: Tensor, time: int) -> Tensor:
+    """(B, K, V) -> (B, K) words."""
+    return largest(log_probs, 1)[1].squeeze(2)

@@ -26,7 +26,8 @@ class Frontier(Protocol):
             log_probs: (B', K, V), −inf for what may not follow.
 
         Returns:
-            The choice, and (B',) bool: which images go on.
+            The choice, and (B',) bool: which images go on. One that does not may be asked for again; what was found
+            for it is final.
         """
 
     def keep(self, staying: Tensor) -> None:
@@ -48,8 +49,10 @@ def explore(
 ) -> Hypotheses:
     """Extend hypotheses until every image is done or `max_length` steps were taken.
 
-    An image that is done leaves the batch, its `shared` tensors with it. Asking which ones go on is the only
-    time per step that the host waits for the device.
+    Images that are done leave the batch, their `shared` tensors with them. The others' tensors are copied then, so they
+    leave together, once the hypotheses computed in vain since the last time are as many as the images that go on:
+    copying an image takes about as long as a step of a hypothesis of it. Asking which images go on is the only time per
+    step that the host waits for the device.
 
     Args:
         step: scores the next word.
@@ -63,6 +66,7 @@ def explore(
     rows = torch.arange(len(words), device=words.device)
     barred = torch.tensor(list(forbidden), dtype=torch.long, device=words.device)
     history = History(len(words))
+    in_vain = 0
     for _ in range(max_length):
         log_probs, state = step(state, words)
         choice, goes_on = frontier.extend(rows, _admissible(log_probs, barred))
@@ -72,7 +76,9 @@ def explore(
         if len(staying) == 0:
             break
         state, words = State(state.shared, carried, trace), choice.words
-        if len(staying) < len(rows):
+        in_vain += (len(rows) - len(staying)) * words.shape[1]
+        if in_vain >= len(staying):
+            in_vain = 0
             state, words, rows = select_images((state, words, rows), staying)
             frontier.keep(staying)
     return history.read(frontier.endings(), end)

@@ -12,6 +12,7 @@ from torch import Tensor
 from caption.errors import UserError
 from caption.records import State, select_hypotheses
 from caption.search.base import Hypotheses, Search, Step
+from caption.search.blocks import invert, largest
 from caption.search.chains import Chains
 from caption.search.loop import device_of, explore, require_length
 
@@ -107,32 +108,19 @@ class Sampling(Search):
     def _draw(self, log_probs: Tensor, chance: Tensor) -> Tensor:
         """Words (B, K) from log_probs (B, K, V), one by each number of `chance` (B, K)."""
         if self.top_k is None and self.top_p is None:
-            return invert(self._probs(log_probs), chance)
+            return invert(self._weights(log_probs), chance)
         if self.top_k is None:
             ranked, words = log_probs.sort(dim=2, descending=True)
         else:  # no need to rank the rest
-            ranked, words = log_probs.topk(min(self.top_k, log_probs.shape[2]), dim=2)
-        probs = self._probs(ranked)
+            ranked, words = largest(log_probs, self.top_k)
+        weights = self._weights(ranked)
         if self.top_p is not None:
-            before = probs.cumsum(dim=2) - probs
-            probs = probs.where(before < self.top_p, 0.0)
-        return words.gather(2, invert(probs, chance)[..., None]).squeeze(2)
+            before = weights.cumsum(dim=2, dtype=torch.float64) - weights
+            weights = weights.where(before < self.top_p * weights.sum(dim=2, keepdim=True), 0.0)
+        return words.gather(2, invert(weights, chance)[..., None]).squeeze(2)
 
-    def _probs(self, log_probs: Tensor) -> Tensor:
-        return (log_probs.double() / self.temperature).softmax(dim=-1)
-
-
-def invert(probs: Tensor, chance: Tensor) -> Tensor:
-    """Where the cumulated probability first exceeds the given part of the whole.
-
-    Args:
-        probs: (..., V) double, non-negative, not necessarily of sum 1; a row of NaN gives an arbitrary index.
-        chance: (...) double, in [0, 1).
-
-    Returns:
-        (...) int64, never an index of probability 0 while there is another.
-    """
-    reached = probs.cumsum(dim=-1)
-    exceeded = reached > chance[..., None] * reached[..., -1:]
-    # A sum cumulated in parallel may rise by a rounding error where the probability is 0.
-    return (exceeded & (probs > 0)).to(torch.uint8).argmax(dim=-1)
+    def _weights(self, log_probs: Tensor) -> Tensor:
+        """(B, K, V) p ** (1 / temperature), as parts of the largest."""
+        # A temperature that rounds to 0 would divide 0 by it.
+        temperature = max(self.temperature, torch.finfo(log_probs.dtype).tiny)
+        return (log_probs - log_probs.amax(dim=2, keepdim=True)).div_(temperature).exp_()

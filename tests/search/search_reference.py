@@ -101,3 +101,38 @@ def truncated(
     return [
         power / sum(powers[w] for w in kept) if word in kept else 0.0 for word, power in enumerate(powers)
     ]
+
+
+def sample(
+    following: Next,
+    chance: Sequence[float],
+    end: int,
+    forbidden: Sequence[int],
+    *,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+) -> Found:
+    """Word by word, the first at which the cumulated probability exceeds the number drawn for its step."""
+    words: list[int] = []
+    total = 0.0
+    for number in chance:
+        log_probs = following(words)
+        barred = [-math.inf if word in forbidden else log_probs[word] for word in range(len(log_probs))]
+        if max(barred) == -math.inf:
+            break
+        probs = truncated(barred, temperature, top_k, top_p)
+        order = range(len(probs))
+        if top_k is not None or top_p is not None:  # in the order in which words were admitted
+            order = sorted(order, key=lambda word: -probs[word])
+        reached = itertools.accumulate(probs[word] for word in order)
+        word = next(
+            word
+            for word, sum_so_far in zip(order, reached, strict=True)
+            if sum_so_far > number * sum(probs) and probs[word] > 0
+        )
+        total += log_probs[word]
+        if word == end:
+            return Found(words, total, total, True)
+        words = [*words, word]
+    return Found(words, total, total, False)

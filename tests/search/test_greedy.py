@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from unittest.mock import patch
 
 import pytest
 import search_reference as reference
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from search_models import END, START, HashModel, captions, check
 
 from caption.errors import UserError
-from caption.search import BeamSearch, Greedy
+from caption.search import BeamSearch, Greedy, blocks
 
 
 @settings(max_examples=60, deadline=None)
@@ -23,13 +24,15 @@ from caption.search import BeamSearch, Greedy
     max_length=st.integers(1, 8),
     holes=st.sampled_from([0.0, 0.3, 0.9]),
     forbidden=st.sets(st.integers(0, 1), max_size=2),
+    block=st.sampled_from([1, 2, 3, 64]),
 )
 def test_equals_the_naive_search(
-    seed: int, words: int, images: int, max_length: int, holes: float, forbidden: set[int]
+    seed: int, words: int, images: int, max_length: int, holes: float, forbidden: set[int], block: int
 ) -> None:
     model = HashModel(words, seed, holes)
     batch = list(range(images))
-    found = Greedy(max_length)(model.step, model.start(batch), images, START, END, sorted(forbidden))
+    with patch.object(blocks, "BLOCK", block):
+        found = Greedy(max_length)(model.step, model.start(batch), images, START, END, sorted(forbidden))
     check(found, model, batch, max_length, sorted(forbidden))
     for image in batch:
         wanted = reference.greedy(
@@ -55,12 +58,21 @@ def test_is_a_beam_of_one(seed: int, normalization: float) -> None:
     assert torch.equal(greedy.trace.past, beam.trace.past)
 
 
-def test_no_step_is_taken_after_the_end_word() -> None:
-    model, batch = HashModel(5, seed=1), list(range(8))
-    found = Greedy(20)(model.step, model.start(batch), 8, START, END)
-    emitted = (found.lengths + found.finished.long()).flatten().tolist()
-    assert model.batches == [sum(count > time for count in emitted) for time in range(max(emitted))]
-    assert len(set(model.batches)) > 2
+def test_images_that_are_done_leave_together() -> None:
+    """As soon as the steps computed in vain since the last time are as many as the images that go on."""
+    model, batch = HashModel(5, seed=1), list(range(24))
+    found = Greedy(20)(model.step, model.start(batch), len(batch), START, END)
+    steps = (found.lengths + found.finished.long()).flatten().tolist()
+    expected, present, in_vain = [], len(batch), 0
+    for time in range(max(steps)):
+        expected.append(present)
+        going_on = sum(count > time + 1 for count in steps)
+        in_vain += present - going_on
+        if in_vain >= going_on:
+            present, in_vain = going_on, 0
+    assert model.batches == expected
+    assert len(set(model.batches)) > 3
+    assert sum(model.batches) > sum(steps), "some steps are computed for an image that is done"
 
 
 def test_room_for_a_word() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from functools import partial
+from unittest.mock import patch
 
 import pytest
 import search_reference as reference
@@ -16,8 +17,7 @@ from torch import Tensor
 
 from caption.errors import UserError
 from caption.records import State
-from caption.search import Hypotheses, Sampling
-from caption.search.sampling import invert
+from caption.search import Hypotheses, Sampling, blocks
 
 MANY = 20_000
 
@@ -61,6 +61,52 @@ def test_frequencies_of_one_word(temperature: float, top_k: int | None, top_p: f
     found = draw(model, Sampling(temperature, top_k, top_p, MANY, max_length=1, seed=0))
     counts = first_words(found, 7)
     assert_frequencies(counts, reference.truncated(model.next_log_probs(0, []), temperature, top_k, top_p))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    words=st.integers(2, 9),
+    images=st.integers(1, 4),
+    sampling=st.builds(
+        Sampling,
+        temperature=st.sampled_from([0.3, 1.0, 2.0]),
+        top_k=st.sampled_from([None, 1, 3, 20]),
+        top_p=st.sampled_from([None, 0.5, 0.95]),
+        samples=st.integers(1, 4),
+        max_length=st.integers(1, 8),
+    ),
+    holes=st.sampled_from([0.0, 0.3, 0.9]),
+    forbidden=st.sets(st.integers(0, 1), max_size=2),
+    block=st.sampled_from([1, 2, 3, 64]),
+)
+def test_the_same_numbers_draw_the_words_of_the_naive_one(
+    seed: int, words: int, images: int, sampling: Sampling, holes: float, forbidden: set[int], block: int
+) -> None:
+    model, batch, barred = HashModel(words, seed, holes), list(range(images)), sorted(forbidden)
+    shape = (images, sampling.samples, sampling.max_length)
+    chance = torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    with patch.object(blocks, "BLOCK", block):
+        generator = torch.Generator().manual_seed(seed)
+        found = sampling(model.step, model.start(batch), images, START, END, barred, generator)
+    check(found, model, batch, sampling.max_length, barred)
+    for image in batch:
+        wanted = [
+            reference.sample(
+                partial(model.next_log_probs, image),
+                numbers,
+                END,
+                barred,
+                temperature=sampling.temperature,
+                top_k=sampling.top_k,
+                top_p=sampling.top_p,
+            )
+            for numbers in chance[image].tolist()
+        ]
+        wanted.sort(key=lambda one: (-one.finished, -one.log_prob))
+        assert captions(found, image) == [one.words for one in wanted]
+        assert found.finished[image].tolist() == [one.finished for one in wanted]
+        assert found.log_probs[image].tolist() == pytest.approx([one.log_prob for one in wanted], rel=1e-12)
 
 
 def test_frequencies_of_whole_captions() -> None:
@@ -174,15 +220,6 @@ def test_half_precision() -> None:
     for place, words in enumerate(captions(found, 0)):
         terms = [model.next_log_probs(0, words[:time])[word] for time, word in enumerate(words)]
         assert found.word_log_probs[0, place, : len(words)].tolist() == terms
-
-
-def test_inversion_avoids_the_impossible() -> None:
-    probs = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]], dtype=torch.float64).expand(5, 5)
-    below_one = math.nextafter(1, 0)
-    chance = torch.tensor([0.0, math.nextafter(0.25, 0), 0.25, 0.5, below_one], dtype=torch.float64)
-    assert invert(probs, chance).tolist() == [1, 1, 3, 3, 3]
-    thirds = torch.tensor([1 / 3, 1 / 3, 1 / 3 + 1e-16, 0.0], dtype=torch.float64) * 3
-    assert int(invert(thirds, torch.tensor(below_one, dtype=torch.float64))) == 2
 
 
 @pytest.mark.parametrize(

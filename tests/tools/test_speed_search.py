@@ -1,0 +1,84 @@
+"""The searches find what the textbook's find that `tools/benchmark.py` measures them against."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from caption.attention import AdditiveScore, ScoredAttention, Softmax
+from caption.data.vocabulary import END, PAD, START, UNKNOWN
+from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
+from caption.search import Greedy
+
+IMAGES, REGIONS, REGION_SIZE, WORDS, STEPS = 12, 6, 7, 700, 9
+FORBIDDEN = (PAD, START, UNKNOWN)
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[Any]:
+    """The modules."""
+    folder = str(Path(__file__).parents[2] / "tools")
+    sys.path.insert(0, folder)
+    try:
+        import speed_search
+        import textbook
+
+        yield SimpleNamespace(search=speed_search, textbook=textbook)
+    finally:
+        sys.path.remove(folder)
+
+
+@pytest.fixture
+def decoder(tools: Any) -> LSTMDecoder:
+    """In double precision; a vocabulary of several blocks; captions that end at different lengths."""
+    torch.manual_seed(0)
+    made = LSTMDecoder(
+        ScoredAttention(AdditiveScore(4), Softmax()),
+        embedding_size=5,
+        hidden_size=8,
+        initial=InitialState(dropout=0.0),
+        gate=Gate(),
+        readout=DeepOutput(dropout=0.0),
+    )
+    made.build(REGION_SIZE, WORDS, padding=PAD, start=START)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter *= 6
+        made.readout.to_words.bias[END] = 4.0
+    return made.double().eval()
+
+
+@pytest.mark.parametrize("forbidden", [FORBIDDEN, (*FORBIDDEN, END)], ids=["may end", "may not end"])
+@pytest.mark.parametrize("name", ["beam 5", "greedy", "sampling"])
+def test_the_same_captions(tools: Any, decoder: LSTMDecoder, name: str, forbidden: tuple[int, ...]):
+    chance = torch.rand(
+        IMAGES, 1, tools.search.STEPS, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    search, theirs = tools.search.searches(tools.textbook.textbook_of(decoder), chance)[name]
+    regions = torch.randn(IMAGES, REGIONS, REGION_SIZE, dtype=torch.float64)
+    contest = tools.search.Contest(decoder, regions, search, theirs, forbidden)
+    found, expected = contest.ours(), contest.theirs()
+    for image, one in enumerate(expected):
+        assert found.words[image, 0, : found.lengths[image, 0]].tolist() == one.words
+        assert float(found.log_probs[image, 0]) == pytest.approx(one.log_prob, abs=1e-4)  # single precision
+    lengths = {len(one.words) for one in expected}
+    assert lengths == {tools.search.STEPS} if END in forbidden else len(lengths) > 2
+    assert tools.search.compare_found(found, expected)[0] == f"{IMAGES} of {IMAGES}"
+
+
+def test_a_wrong_caption_counts_as_one(tools: Any, decoder: LSTMDecoder):
+    regions = torch.randn(IMAGES, REGIONS, REGION_SIZE, dtype=torch.float64)
+    contest = tools.search.Contest(decoder, regions, Greedy(STEPS), lambda r, i: None, FORBIDDEN)
+    found = contest.ours()
+    expected = [
+        tools.textbook.Found(found.words[i, 0, :n].tolist(), float(found.log_probs[i, 0]) + 0.25 * (i == 1))
+        for i, n in enumerate(found.lengths[:, 0].tolist())
+    ]
+    expected[0] = expected[0]._replace(words=[*expected[0].words, 5])
+    assert tools.search.compare_found(found, expected) == [f"{IMAGES - 1} of {IMAGES}", "2e-01"]
