@@ -7,7 +7,10 @@ import io
 import json
 import os
 import pickle
-from collections.abc import Callable
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +23,7 @@ from tiny_captioner import captioner, photo
 import caption
 from caption import checkpoint
 from caption.attention import Multinoulli
-from caption.cli.describe import coco_id
+from caption.cli.describe import Printer, coco_id
 from caption.cli.outputs import output_file, output_paths
 from caption.data.images import ImageTransform
 from caption.errors import UserError
@@ -510,6 +513,28 @@ def test_as_a_process_stdout_carries_data_only(command, model, photos, bad, tmp_
     assert len(list((tmp_path / "maps").iterdir())) == 2
 
 
+UNUSED = {
+    *("pytorch_lightning", "lightning_fabric", "torchmetrics", "tensorboard", "jsonargparse", "yaml"),
+    *("matplotlib", "nltk", "pandas", "pycocotools", "scipy", "torchvision"),
+}
+LOOK = """
+import sys
+from caption.cli.main import main
+code = main(sys.argv[1:])
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+sys.exit(code)
+"""
+
+
+def test_no_time_is_spent_on_what_is_not_used(model, photos):
+    """Not even on torchvision, where the encoder is not one of its models."""
+    command = [sys.executable, "-c", LOOK, "describe", photos[0], "--model", model]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert {"caption", "torch", "PIL"} <= loaded
+    assert not loaded & UNUSED
+
+
 # -- hard attention --------------------------------------------------------------------------------------------
 
 
@@ -530,3 +555,70 @@ def test_soft_attention_has_no_such_choice(cli: Cli, model, photos):
     ran = cli("describe", photos[0], "--model", model, "--at-test", "argmax")
     assert ran.code == 2
     assert "--at-test is for hard attention" in ran.err
+
+
+# -- many photos -----------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_its_photos(cli: Cli, model, photos):
+    folder = photos[-1].parent
+    (folder / "notes.txt").write_text("no photo")
+    ran = cli("describe", folder, folder / "b", "--model", model, "--format", "csv")
+    assert (ran.code, ran.err) == (0, "")
+    found = [row["image"] for row in csv.DictReader(io.StringIO(ran.out))]
+    assert found == [str(folder / "y.jpg"), str(folder / "b" / "x.png")]
+
+
+@pytest.fixture
+def stopped_at_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the second caption is being written."""
+    whole = Printer.add
+
+    def add(self: Printer, photo: str, caption_: caption.Caption) -> None:
+        if photo.endswith("y.jpg"):
+            raise KeyboardInterrupt
+        whole(self, photo, caption_)
+
+    monkeypatch.setattr(Printer, "add", add)
+
+
+@pytest.mark.parametrize("form", ["text", "json", "jsonl", "csv", "coco"])
+def test_what_is_done_stays_when_stopped(
+    cli: Cli, model, photos, expected, stopped_at_second, tmp_path, form
+):
+    mixed = [photos[0], photos[2], photos[1]]
+    page = tmp_path / "page.html"
+    ran = cli("describe", *mixed, "--model", model, "--format", form, "--html", page)
+    assert ran.code == 130
+    assert "stopped after 1 of 3 photos" in ran.err
+    alone = cli("describe", photos[0], "--model", model, "--format", form)
+    one = ran.out.removeprefix(f"{photos[0]}\t" if form == "text" else "")
+    number = re.compile(r"-?\d+\.\d+")  # the last digits are those of another batch
+    assert number.sub("0.0", one) == number.sub("0.0", alone.out)
+    assert all(word in page.read_text(encoding="utf-8") for word in expected[0].words)
+
+
+def test_captions_go_out_before_the_last_photo_is_read(
+    cli: Cli, model, photos, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """The third photo is made only when the first has been written."""
+    written = []
+
+    def stream(captioner_: object, names: list[str], search: object) -> Iterator[caption.Caption]:
+        for name in names:
+            if name == str(photos[2]):
+                written.append(capsys.readouterr().out)
+            yield captioner().describe(name)
+
+    monkeypatch.setattr("caption.describing.describe_each", stream)
+    for form in ("text", "jsonl", "csv", "json", "coco"):
+        assert cli("describe", *photos, "--model", model, "--format", form).code == 0
+        assert written[-1].count("\n") >= 2
+
+
+def test_long_work_says_how_far_it_is(cli: Cli, model, photos, bad, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("caption.cli.progress.IN_FILE", 0.0)
+    ran = cli("describe", bad["empty"], *photos, "--model", model)
+    assert [line.split(",")[0] for line in ran.err.splitlines()[1:]] == [
+        f"captioned {done} of 4 photos" for done in (1, 2, 3)
+    ]

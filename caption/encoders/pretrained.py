@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from caption.encoders.base import Encoder
 from caption.errors import CheckpointError, UserError
-from caption.torchvision_compat import import_torchvision
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -161,6 +160,9 @@ class TorchvisionEncoder(Encoder):
 
 
 def _model(name: str, weights: str | None) -> nn.Module:
+    # Here, because torchvision takes as long to import as torch, and models with another encoder do without.
+    from caption.torchvision_compat import import_torchvision
+
     models = import_torchvision().models
     if name not in models.list_models(module=models):
         close = (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from caption.metrics import treebank_words as known
 
@@ -112,7 +113,6 @@ _RULES: list[tuple[str, str]] = [
     (r"&(?:(?i:lt|gt|quot|apos|nbsp)|HT|TL|UR|LR|QC|QL|QR|odq|cdq|\#\d+);", ""),
     (known.SYMBOL, ""),
 ]
-_PATTERNS = [re.compile(f"({token}){ahead}") for token, ahead in _RULES]
 _BEYOND = re.compile("[\U00010000-\U0010ffff]")  # the basic plane, which is all that the original knows
 _OPENING = re.compile(r"\"[A-Za-z0-9$]|'[A-Za-z]\S")
 _CROSSING = re.compile(r"\d[ \xa0]\d|\)[ \xa0]\d|\.\s\d|<|\. \.|\b\w\.\s+[A-Z]")
@@ -142,10 +142,16 @@ def cut(piece: str) -> Iterator[str]:
         place += len(token) or 1
 
 
+@cache
+def _patterns() -> list[re.Pattern[str]]:
+    """The rules, compiled when the first caption is cut: many a command imports this and cuts none."""
+    return [re.compile(f"({token}){ahead}") for token, ahead in _RULES]
+
+
 def _longest(text: str, place: int) -> str:
     """The token at `place` of the rule that reaches furthest; "" for white space and unknown characters."""
     furthest, token = place, ""
-    for pattern in _PATTERNS:
+    for pattern in _patterns():
         match = pattern.match(text, place)
         if match and match.end() > furthest:
             furthest, token = match.end(), match.group(1)
