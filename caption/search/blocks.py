@@ -42,7 +42,7 @@ def invert(weights: Tensor, chance: Tensor) -> Tensor:
 
     Args:
         weights: (..., V) non-negative, not necessarily of sum 1; a row of NaN gives an arbitrary place.
-        chance: (...) double, in [0, 1).
+        chance: (...) double, in [0, 1); 1 is taken for a little less.
 
     Returns:
         (...) int64, never a place of weight 0 while there is another.
@@ -54,15 +54,16 @@ def invert(weights: Tensor, chance: Tensor) -> Tensor:
 
 
 def _invert(weights: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
-    """The place, (...), and how much of its own weight the chance goes into it, again in [0, 1)."""
+    """The place, (...), and how far into its own weight the chance reaches, in [0, 1] again."""
     weights = weights.double()
     reached = weights.cumsum(dim=-1)
-    wanted = chance[..., None] * reached[..., -1:]
+    # Rounding may make the chance within a block 1, and nothing exceeds the whole sum.
+    wanted = chance.clamp(0.0, 1.0 - torch.finfo(torch.float64).eps)[..., None] * reached[..., -1:]
     # A sum cumulated in parallel may rise by a rounding error where the weight is 0.
     place = ((reached > wanted) & (weights > 0)).to(torch.uint8).argmax(dim=-1, keepdim=True)
     before = pad(reached, (1, 0)).gather(-1, place)
-    rest = ((wanted - before) / weights.gather(-1, place)).squeeze(-1)
-    return place.squeeze(-1), rest.clamp(0.0, 1.0 - torch.finfo(torch.float64).eps)
+    rest = (wanted - before) / weights.gather(-1, place)
+    return place.squeeze(-1), rest.squeeze(-1)
 
 
 def _of_each_block(values: Tensor, reduce: Callable[..., Tensor]) -> Tensor:

@@ -81,7 +81,7 @@ def test_inversion_avoids_the_impossible() -> None:
     assert int(invert(thirds, torch.tensor(below_one, dtype=torch.float64))) == 2
 
 
-@pytest.mark.parametrize("chance", [0.0, 0.3, math.nextafter(1, 0)])
+@pytest.mark.parametrize("chance", [0.0, 0.3, math.nextafter(1, 0), 1.0])
 @pytest.mark.parametrize("only", [0, BLOCK - 1, BLOCK, 2 * BLOCK + 6])
 def test_the_only_possible_word_is_drawn(only: int, chance: float) -> None:
     weights = torch.zeros(2 * BLOCK + 7)

@@ -165,9 +165,11 @@ def test_reports_the_models_own_log_probabilities(
     torch.testing.assert_close(found.scores, found.log_probs, rtol=0, atol=0)
 
 
-def test_a_cold_sample_is_greedy() -> None:
-    model = HashModel(6, seed=8)
-    found = draw(model, Sampling(temperature=1e-4, max_length=10, seed=0))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [1e-4, 1e-300])
+def test_a_cold_sample_is_greedy(temperature: float, dtype: torch.dtype) -> None:
+    model = HashModel(6, seed=8, dtype=dtype)
+    found = draw(model, Sampling(temperature=temperature, max_length=10, seed=0))
     wanted = reference.greedy(partial(model.next_log_probs, 0), END, 10, [])
     assert captions(found, 0) == [wanted.words]
 

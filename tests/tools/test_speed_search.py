@@ -26,10 +26,11 @@ def tools() -> Iterator[Any]:
     folder = str(Path(__file__).parents[2] / "tools")
     sys.path.insert(0, folder)
     try:
+        import speed_common
         import speed_search
         import textbook
 
-        yield SimpleNamespace(search=speed_search, textbook=textbook)
+        yield SimpleNamespace(search=speed_search, textbook=textbook, Times=speed_common.Times)
     finally:
         sys.path.remove(folder)
 
@@ -82,3 +83,24 @@ def test_a_wrong_caption_counts_as_one(tools: Any, decoder: LSTMDecoder):
     ]
     expected[0] = expected[0]._replace(words=[*expected[0].words, 5])
     assert tools.search.compare_found(found, expected) == [f"{IMAGES - 1} of {IMAGES}", "2e-01"]
+
+
+def test_the_textbooks_time_is_for_as_many_photos(
+    tools: Any, decoder: LSTMDecoder, monkeypatch: pytest.MonkeyPatch
+):
+    reference = tools.textbook.textbook_of(decoder)
+    chance = torch.zeros(IMAGES, 1, tools.search.STEPS)
+    regions = torch.randn(IMAGES, REGIONS, REGION_SIZE, dtype=torch.float64)
+    contest = tools.search.Contest(
+        decoder.float(),
+        regions.float(),
+        *tools.search.searches(reference.float(), chance)["greedy"],
+        FORBIDDEN,
+    )
+    monkeypatch.setattr(tools.search, "PHOTOS", 4)
+    monkeypatch.setattr(
+        tools.search, "take_turns", lambda forms, setting: tools.Times({name: [2.0] for name in forms})
+    )
+    theirs, ours, _ = contest.rows(None)
+    assert theirs[:2] == ["textbook, float32", "6.00 s"]
+    assert ours[1:4] == ["2.00 s", "**3.0** (3.0 to 3.0)", "4 of 4"]
