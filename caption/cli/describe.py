@@ -8,11 +8,12 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from caption.cli.outputs import output_file, output_paths
+from caption.cli.photos import photos_of
+from caption.cli.progress import Progress
 from caption.errors import ImageError, UserError
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
@@ -21,9 +22,10 @@ if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for
     from caption.result import Caption
     from caption.search import Search
 
-DESCRIPTION = "Caption photos. Captions go to stdout; a photo that cannot be read is named on stderr."
+DESCRIPTION = (
+    "Caption photos. Captions go to stdout, as they come; a photo that cannot be read is named on stderr."
+)
 EPILOG = "exit code: 0 all captioned; 1 some photos could not be, the others are; 2 wrong usage"
-BATCH = 16
 
 
 def main(args: list[str]) -> int:
@@ -33,34 +35,51 @@ def main(args: list[str]) -> int:
         UserError: wrong usage, no such model, outputs that cannot be written.
     """
     options = _parser().parse_args(args)
-    photos: list[str] = options.images
+    photos = photos_of(options.images)
     # Decided before any work, so that wrong usage is said at once.
     heatmaps = options.heatmap and output_paths(options.heatmap, photos, ".png", "--heatmap")
     attentions = options.attention and output_paths(options.attention, photos, ".npz", "--attention")
     page = options.html and output_file(options.html, "--html")
     from caption.cli.models import load_model
+    from caption.describing import describe_each
 
     captioner = load_model(options.model, options.device)
     if options.at_test:
         _choose_at_test(captioner, options.at_test)
     search = _search(captioner, options)
     printer = Printer(options.format, options.model, several=len(photos) > 1)
-    described = []
-    for index, caption in _describe(captioner, photos, search):
-        printer.add(photos[index], caption)
-        described.append(caption)
-        if attentions:
-            caption.save_attention(attentions[index])
-        if heatmaps:
-            from caption.visualize.figure import plot_caption, save_figure
+    progress = Progress("captioned", "photos", len(photos))
+    failed = 0
+    on_page: list[Caption] = []
+    try:
+        for index, caption in enumerate(describe_each(captioner, photos, search)):
+            progress.clear()
+            if isinstance(caption, ImageError):
+                failed += 1
+                print(f"caption describe: {caption}", file=sys.stderr)
+            else:
+                printer.add(photos[index], caption)
+                if attentions:
+                    caption.save_attention(attentions[index])
+                if heatmaps:
+                    from caption.visualize.figure import plot_caption, save_figure
 
-            save_figure(plot_caption(caption, photos[index], smooth=options.smooth), heatmaps[index])
-    printer.finish()
-    if page and described:
-        from caption.visualize.html import save_html, to_html
+                    save_figure(plot_caption(caption, photos[index], smooth=options.smooth), heatmaps[index])
+                if page:
+                    on_page.append(caption)
+            progress.advance()
+    except KeyboardInterrupt:
+        progress.clear()
+        so_far = f"{progress.done:,} of {len(photos):,} photos"
+        print(f"caption describe: stopped after {so_far}; what is written stays", file=sys.stderr)
+        raise
+    finally:
+        printer.finish()
+        if page and on_page:
+            from caption.visualize.html import save_html, to_html
 
-        save_html(to_html(described), page)
-    return 0 if len(described) == len(photos) else 1
+            save_html(to_html(on_page), page)
+    return 1 if failed else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,7 +87,12 @@ def _parser() -> argparse.ArgumentParser:
         "caption describe", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False
     )
     add = parser.add_argument
-    add("images", nargs="+", metavar="IMAGE", help="photos, in any format that Pillow reads")
+    add(
+        "images",
+        nargs="+",
+        metavar="IMAGE",
+        help="photos, in any format that Pillow reads, and folders of them",
+    )
     add(
         "--model",
         required=True,
@@ -133,27 +157,8 @@ def _choose_at_test(captioner: Captioner, how: AtTest) -> None:
         part.at_test = how
 
 
-def _describe(captioner: Captioner, photos: list[str], search: Search) -> Iterator[tuple[int, Caption]]:
-    """The captions of the photos that can be read, with their places in the list; the others go to stderr."""
-    from caption.data.images import open_image
-
-    for first in range(0, len(photos), BATCH):
-        opened = {}
-        for index in range(first, min(first + BATCH, len(photos))):
-            try:
-                opened[index] = open_image(photos[index])
-            except ImageError as error:
-                print(f"caption describe: {error}", file=sys.stderr)
-        captions = captioner.describe(list(opened.values()), search) if opened else []
-        for index, caption in zip(opened, captions, strict=True):
-            caption.image = photos[
-                index
-            ]  # the page and the figures open it again: a batch stays small in memory
-            yield index, caption
-
-
 class Printer:
-    """Writes captions to stdout, each as soon as it is there where the format allows.
+    """Writes captions to stdout, each as soon as it is there; none is kept.
 
     Args:
         form: text, json, jsonl, csv or coco.
@@ -165,36 +170,45 @@ class Printer:
         self.form = form
         self.model = model
         self.several = several
-        self.entries: list[dict[str, Any]] = []
+        self.begun = False
+        columns = ("image", "text", "log_prob", "finished")
+        self.table = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
 
     def add(self, photo: str, caption: Caption) -> None:
         """One caption."""
         if self.form == "text":
             for each in (caption, *caption.alternatives):
-                print(f"{photo}\t{each}" if self.several else each, flush=True)
+                print(f"{photo}\t{each}" if self.several else each)
+        elif self.form == "csv":  # a line for each candidate, as in text
+            self._begin()
+            for each in (caption, *caption.alternatives):
+                self.table.writerow({"image": photo, **each.to_dict()})
         elif self.form == "coco":
-            self.entries.append({"image_id": coco_id(photo), "caption": caption.text})
+            self._add_to_list({"image_id": coco_id(photo), "caption": caption.text})
         else:
             entry = {"image": photo, "model": self.model, **caption.to_dict()}
             if self.form == "jsonl":
-                print(json.dumps(entry), flush=True)
-            elif self.form == "csv":  # a line for each candidate, as in text
-                self.entries += [
-                    entry,
-                    *({"image": photo, **other.to_dict()} for other in caption.alternatives),
-                ]
+                print(json.dumps(entry))
             else:
-                self.entries.append(entry)
+                self._add_to_list(entry)
+        sys.stdout.flush()
 
     def finish(self) -> None:
-        """The formats that are one document are written here."""
+        """End what is one document."""
         if self.form in ("json", "coco"):
-            print(json.dumps(self.entries, indent=1))
+            print("\n]" if self.begun else "[]")
         elif self.form == "csv":
-            columns = ("image", "text", "log_prob", "finished")
-            table = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
-            table.writeheader()
-            table.writerows(self.entries)
+            self._begin()
+
+    def _begin(self) -> None:
+        if not self.begun:
+            self.table.writeheader()
+        self.begun = True
+
+    def _add_to_list(self, entry: dict[str, Any]) -> None:
+        """One more of a JSON list, laid out as `json.dumps` lays out the whole."""
+        print(",\n" if self.begun else "[\n", json.dumps([entry], indent=1)[2:-2], sep="", end="")
+        self.begun = True
 
 
 def coco_id(photo: str) -> int | str:

@@ -30,14 +30,16 @@ def output_paths(target: str, inputs: Sequence[str], suffix: str, option: str) -
     make_folder(path, option)
     # Case is folded, because on some file systems "A.png" and "a.png" are one file.
     taken = set()
+    numbers: dict[str, int] = {}  # the last of each stem: thousands of one name need not all count up from 1
     paths = []
     for name in inputs:
-        stem, number = Path(name).stem, 1
-        candidate = stem
+        stem = candidate = Path(name).stem
+        number = numbers.get(stem.casefold(), 1)
         while candidate.casefold() in taken:
             number += 1
             candidate = f"{stem}-{number}"
         taken.add(candidate.casefold())
+        numbers[stem.casefold()] = number
         paths.append(path / f"{candidate}{suffix}")
     return paths
 

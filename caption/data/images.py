@@ -225,7 +225,8 @@ class ImageTransform:
             # Pillow cuts at fractions of a pixel, so nothing is rounded and the box is exact.
             region = self.box(image.width, image.height)
             fitted = image.resize((self.width, self.height), Image.Resampling.BILINEAR, box=region)
-        return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()
+        # NumPy copies with this thread alone; torch would call on all processors, which have other images to decode.
+        return torch.from_numpy(np.asarray(fitted).transpose(2, 0, 1).copy())
 
     def box(self, width: int, height: int) -> Box:
         """The part of an image that the output covers, edge to edge.
