@@ -9,6 +9,11 @@ from torch import Tensor, nn
 
 from caption.parts import Part
 
+PIECE = 4
+"""Images that a CPU without gradients encodes at once, or as many as it has threads. For more, the layers' outputs are
+so large that the C library gives each back to the system and asks for it anew, which can take as long as the
+arithmetic."""
+
 
 class Regions(NamedTuple):
     """A batch of encoded images."""
@@ -47,7 +52,9 @@ class Encoder(Part, nn.Module):
     def forward(self, images: Tensor) -> Regions:
         """Images (B, 3, H, W) uint8, as the image transform makes them -> their regions."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            maps = self.features(self.normalise(images))
+            in_pieces = images.device.type == "cpu" and not torch.is_grad_enabled() and not self.training
+            pieces = images.split(max(PIECE, torch.get_num_threads())) if in_pieces else [images]
+            maps = torch.cat([self.features(self.normalise(piece)) for piece in pieces])
         return Regions(maps.flatten(2).transpose(1, 2), (maps.shape[2], maps.shape[3]))
 
     def freeze(self, frozen: bool = True) -> None:

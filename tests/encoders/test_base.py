@@ -1,0 +1,68 @@
+"""A CPU encodes in pieces where it may, and the regions are those of the whole."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from caption.encoders import SmallCNN
+from caption.encoders.base import PIECE
+
+
+class Counting(SmallCNN):
+    """Notes how many images it is given at once."""
+
+    def features(self, images: Tensor) -> Tensor:
+        self.seen = [*getattr(self, "seen", []), len(images)]
+        return super().features(images)
+
+
+def made() -> Counting:
+    torch.manual_seed(0)
+    return Counting((4, 4, 6)).eval()
+
+
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+
+
+def images(count: int) -> Tensor:
+    return torch.randint(0, 256, (count, 3, 32, 40), generator=torch.Generator().manual_seed(0)).byte()
+
+
+@pytest.mark.parametrize("count", [0, 1, PIECE, 3 * PIECE + 1])
+def test_pieces_are_put_together_again(count: int, one_thread: None):
+    encoder = made()
+    whole = encoder(images(count))
+    with torch.no_grad():
+        regions = encoder(images(count))
+    assert encoder.seen[0] == count
+    assert max(encoder.seen[1:]) <= PIECE
+    assert sum(encoder.seen[1:]) == count
+    assert regions.grid == whole.grid == (8, 10)
+    torch.testing.assert_close(regions.vectors, whole.vectors)
+
+
+def test_every_thread_gets_an_image(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3 * PIECE)
+    encoder = made()
+    with torch.no_grad():
+        encoder(images(4 * PIECE))
+    assert encoder.seen == [3 * PIECE, PIECE]
+
+
+def test_statistics_are_those_of_the_whole_batch():
+    encoder = made().train()
+    with torch.no_grad():
+        encoder(images(3 * PIECE))
+    assert encoder.seen == [3 * PIECE]
+
+
+def test_a_frozen_encoder_is_in_pieces_whatever_its_owner_trains(one_thread: None):
+    encoder = made()
+    encoder.freeze()
+    encoder.train()
+    encoder(images(2 * PIECE))
+    assert encoder.seen == [PIECE, PIECE]
