@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner as Captioner
-    from caption.checkpoint import load as load
+    from caption.installed import load as load
     from caption.result import Caption as Caption
 
-_HOMES = {"load": "caption.checkpoint", "Captioner": "caption.captioner", "Caption": "caption.result"}
+_HOMES = {"load": "caption.installed", "Captioner": "caption.captioner", "Caption": "caption.result"}
 __all__ = ["Caption", "Captioner", "load"]
 
 

@@ -460,7 +460,7 @@ def test_a_model_is_named_or_the_names_are_told(cli: Cli, photos):
 def test_an_installed_model_goes_by_its_name(cli: Cli, photos, model, monkeypatch, tmp_path):
     (tmp_path / "package" / "models").mkdir(parents=True)
     (tmp_path / "package" / "models" / "shapes.ckpt").write_bytes(model.read_bytes())
-    monkeypatch.setattr("caption.cli.models.files", lambda name: tmp_path / "package")
+    monkeypatch.setattr("caption.installed.files", lambda name: tmp_path / "package")
     by_name = cli("describe", photos[0], "--model", "shapes")
     assert by_name == cli("describe", photos[0], "--model", model)
     missing = cli("describe", photos[0], "--model", "other")
@@ -473,7 +473,7 @@ def test_a_file_goes_before_an_installed_model_of_its_name(cli: Cli, photos, mod
     checkpoint.save(other, tmp_path / "shapes")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "shapes.ckpt").write_bytes(model.read_bytes())
-    monkeypatch.setattr("caption.cli.models.files", lambda name: tmp_path)
+    monkeypatch.setattr("caption.installed.files", lambda name: tmp_path)
     monkeypatch.chdir(tmp_path)
     assert described(cli, photos[0], "--model", "shapes")["box"] == [0, 0, 80, 40]
 

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import torch
 from analyse_report import KINDS, OBJECT_WORDS, Setting, write_report  # beside this file
 
+import caption
 from caption.analysis import blind
 from caption.analysis.agreement import Agreement, agree
 from caption.analysis.exchange import Exchange, exchange
@@ -34,7 +35,6 @@ from caption.analysis.hiding import Removed, Replaced, mean_region
 from caption.analysis.orders import ORDERS, AtRandom, Order
 from caption.analysis.permutation import Permutation, permute
 from caption.captioner import Captioner
-from caption.cli.models import load_model
 from caption.data.shapes_reader import Shapes
 from caption.decoders.initial import ConstantState
 from caption.errors import UserError
@@ -91,7 +91,7 @@ def main(args: Sequence[str] | None = None) -> int:
             raise UserError(f"--limit {options.limit}: maps are exchanged between scenes, so 2 are needed")
         if not options.out.parent.is_dir() or options.out.suffix != ".md":
             raise UserError(f"--out {options.out}: name a .md file in a folder that is there")
-        captioners = {name: load_model(model) for name, model in models.items()}
+        captioners = {name: caption.load(model) for name, model in models.items()}
         with tempfile.TemporaryDirectory() as folder:
             scenes = _scenes(Path(folder), options.limit)
             analyses = [analyse(name, captioner, scenes) for name, captioner in captioners.items()]

@@ -50,7 +50,9 @@ class Times(NamedTuple):
         ]
 
 
-def take_turns(contestants: dict[str, Callable[[], Any]], setting: Setting, rounds: int | None = None) -> Times:
+def take_turns(
+    contestants: dict[str, Callable[[], Any]], setting: Setting, rounds: int | None = None
+) -> Times:
     """Run each once to warm up, then all in turns, so that a busy machine is busy for all of them."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for run in contestants.values():

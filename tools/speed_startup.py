@@ -26,9 +26,9 @@ LIBRARIES = "import caption.torchvision_compat"  # torch and torchvision, and no
 WORK = """
 import sys, time
 import caption.checkpoint, caption.torchvision_compat
-from caption.cli.models import load_model
+from caption.installed import load
 started = time.perf_counter()
-load_model(sys.argv[2]).describe(sys.argv[1])
+load(sys.argv[2]).describe(sys.argv[1])
 print(time.perf_counter() - started)
 """
 HEAD = ["model", "`caption describe`", "its own work", "overhead"]

@@ -40,10 +40,10 @@ def main(args: list[str]) -> int:
     heatmaps = options.heatmap and output_paths(options.heatmap, photos, ".png", "--heatmap")
     attentions = options.attention and output_paths(options.attention, photos, ".npz", "--attention")
     page = options.html and output_file(options.html, "--html")
-    from caption.cli.models import load_model
     from caption.describing import describe_each
+    from caption.installed import load
 
-    captioner = load_model(options.model, options.device)
+    captioner = load(options.model, options.device)
     if options.at_test:
         _choose_at_test(captioner, options.at_test)
     search = _search(captioner, options)

@@ -18,10 +18,10 @@ from caption.analysis.interventions import Erase, Force, Intervention, LogProbs,
 from caption.analysis.replay import encode
 from caption.attention import Alignment, Multinoulli, Softmax, at_test
 from caption.captioner import Captioner
-from caption.cli.models import load_model
 from caption.data.shapes import random_scene, render
 from caption.decoders import ConstantState
 from caption.errors import ImageError, UserError
+from caption.installed import load
 from caption.search import BeamSearch, Greedy, Sampling, Search
 
 ON_ONE = [0.1, 0.6, 0.1, 0.1, 0.1, 0.0]
@@ -243,7 +243,7 @@ def test_a_beam_that_is_searched_anew_may_turn_to_a_caption_that_the_changes_do_
     red_star = next(thing.box for thing in scene.objects if thing.name == "red star")
     look = Force(red_star, at="circle")
     kept_on, anew = (
-        intervene(load_model("shapes"), render(scene), look, anew=choice) for choice in (False, True)
+        intervene(load("shapes"), render(scene), look, anew=choice) for choice in (False, True)
     )
     assert kept_on.original.words[:3] == ["a", "white", "circle"]
     assert kept_on.changed.words[:3] == ["a", "white", "star"]
@@ -255,7 +255,7 @@ def test_no_words_are_kept_where_a_place_is_erased():
     scene = random_scene(seed=0, split="test", index=1, size=128)
     boxes = {thing.name: thing.box for thing in scene.objects}
     changes = (Erase(boxes["white circle"]), Force(boxes["red star"], at="star"))
-    result = intervene(load_model("shapes"), render(scene), *changes)
+    result = intervene(load("shapes"), render(scene), *changes)
     assert result.parting == 0
     assert "circle" not in result.changed.words
 

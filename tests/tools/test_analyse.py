@@ -16,8 +16,8 @@ from caption.analysis.exchange import WEIGHTS, Exchange
 from caption.analysis.faithfulness import Erasure
 from caption.analysis.grounding import Grounding, Mention, Pointing
 from caption.analysis.permutation import Permutation
-from caption.cli.models import load_model
 from caption.decoders.initial import ConstantState, InitialState
+from caption.installed import load
 from caption.result import Caption
 
 TOOLS = Path(__file__).parents[2] / "tools"
@@ -257,7 +257,7 @@ def test_the_whole_run_writes_page_and_figure(tool, tmp_path, capsys):
 
 def test_the_maps_played_are_those_they_are_called(tool, tmp_path):
     scenes = tool._scenes(tmp_path, 6)
-    captions = load_model("shapes").describe(list(scenes.photos))
+    captions = load("shapes").describe(list(scenes.photos))
     played = tool.play(captions, scenes)
     assert list(played) == [
         "its own maps", "maps of another word", "maps of another image", "centre prior", "uniform",

@@ -1,7 +1,8 @@
-"""Models by path or by name."""
+"""Models by the path of their checkpoint, or by name: those that come with the package."""
 
 from __future__ import annotations
 
+import os
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 from caption.errors import UserError
 
 if TYPE_CHECKING:
+    import torch
+
     from caption.captioner import Captioner
 
 
@@ -20,8 +23,12 @@ def installed_models() -> list[str]:
     return sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".ckpt"))
 
 
-def load_model(name: str, device: str = "cpu") -> Captioner:
-    """The captioner in a checkpoint, or the installed one of that name, on `device`.
+def load(model: str | os.PathLike[str], device: str | torch.device = "cpu") -> Captioner:
+    """The captioner in a checkpoint, or the installed one of that name, in evaluation mode.
+
+    Args:
+        model: path of a checkpoint, or one of `installed_models()`; a file of that name goes first.
+        device: where to put it.
 
     Raises:
         UserError: neither exists, or there is no such device.
@@ -31,6 +38,7 @@ def load_model(name: str, device: str = "cpu") -> Captioner:
 
     from caption import checkpoint
 
+    name = os.fspath(model)
     try:
         where = torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:
