@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from caption.attention.fused import fused_for
+from caption.gradient_sum import GradientSum, gradient_sum
 
 Activation = Literal["tanh", "relu"]
 
@@ -45,7 +46,7 @@ def additive_energies(query: Tensor, keys: Tensor, energy: Tensor, activation: A
     with torch.autocast(keys.device.type, enabled=False):
         if torch.compiler.is_compiling():  # a compiler fuses the plain form itself
             return plain(query, keys, energy, activation)
-        return Energies.apply(query, keys, energy, activation)
+        return Energies.apply(query, keys, energy, activation, gradient_sum(keys))
 
 
 def plain(query: Tensor, keys: Tensor, energy: Tensor, activation: Activation) -> Tensor:
@@ -58,9 +59,16 @@ class Energies(torch.autograd.Function):
     """See `additive_energies`."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, keys: Tensor, energy: Tensor, activation: Activation) -> Tensor:
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        keys: Tensor,
+        energy: Tensor,
+        activation: Activation,
+        total: GradientSum | None = None,
+    ) -> Tensor:
         ctx.save_for_backward(query, keys, energy)
-        ctx.activation = activation
+        ctx.activation, ctx.total = activation, total
         scores = keys.new_empty(*query.shape[:2], keys.shape[1])
         for images, k, activated in tiles(query, keys, activation):
             scores[images, k] = activated @ energy
@@ -70,20 +78,17 @@ class Energies(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, keys, energy = ctx.saved_tensors
-        of_query, of_energy = torch.empty_like(query), torch.zeros_like(energy)
-        of_keys = None
-        if ctx.needs_input_grad[1]:  # written by the first query, if there is one
-            of_keys = torch.empty_like(keys) if query.shape[1] else torch.zeros_like(keys)
+        of_query, of_energy, of_keys = torch.empty_like(query), torch.zeros_like(energy), None
+        if ctx.needs_input_grad[1]:
+            of_keys = torch.zeros_like(keys) if ctx.total is None else ctx.total.first(len(keys))
         for images, k, activated in tiles(query, keys, ctx.activation):
             error = grad[images, k]  # (n, L)
             of_energy.addmv_(activated.flatten(0, 1).T, error.flatten())
             sloped = through_activation_(error[..., None], activated, ctx.activation)
             torch.sum(sloped, 1, out=of_query[images, k])
-            if of_keys is not None and k == 0:
-                torch.mul(sloped, energy, out=of_keys[images])
-            elif of_keys is not None:
-                of_keys[images].add_(sloped.mul_(energy))
-        return of_query.mul_(energy), of_keys, of_energy, None
+            if of_keys is not None:
+                of_keys[images].addcmul_(sloped, energy)
+        return of_query.mul_(energy), of_keys if ctx.total is None else None, of_energy, None, None
 
 
 def tiles(query: Tensor, keys: Tensor, activation: Activation) -> Iterator[tuple[slice, int, Tensor]]:

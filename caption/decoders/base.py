@@ -90,6 +90,9 @@ class Decoder(Part, nn.Module):
         """
         raise NotImplementedError
 
+    def compile_step(self) -> None:
+        """Have what is done at every word compiled when it first runs; a decoder that cannot does nothing."""
+
     def forward(self, memory: Record, words: Tensor, lengths: Tensor) -> Unrolled:
         """Teacher forcing.
 

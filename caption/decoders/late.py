@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 
 class LateLinear:
@@ -18,9 +17,10 @@ class LateLinear:
     o[t] come from one tensor, dW is computed where that tensor's gradient arrives.
 
         late = LateLinear(weight)
-        offsets = late.join(offsets).unbind(2)
+        offsets = late.join(offsets).split(sizes)
         for t in range(steps):
-            y = offsets[t][:b, :k] + late(x)
+            y = offsets[t] + functional.linear(x, late.weight)
+            late.saw(x)
 
     The gradients are exact, but cannot be differentiated again.
 
@@ -36,13 +36,12 @@ class LateLinear:
         self.inputs: list[Tensor] = []
 
     def join(self, offsets: Tensor) -> Tensor:
-        """Offsets o (B, K, T, outputs) -> the same, but their gradient is W's too. To be called once, first."""
+        """All steps' offsets o (N, outputs) -> the same, but their gradient is W's too. To be called once, first."""
         return Join.apply(offsets, self.parameter, self.inputs)
 
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """x[t] (b, k, inputs), of the first b images and k captions -> W x[t]; the calls are the steps 0, 1, ..."""
-        self.inputs.append(inputs.detach().to(self.weight.dtype))
-        return functional.linear(inputs, self.weight)
+    def saw(self, inputs: Tensor) -> None:
+        """x[t] (..., inputs); the calls come in the order of the offsets, and bring as many rows."""
+        self.inputs.append(inputs.detach().flatten(0, -2).to(self.weight.dtype))
 
 
 class Join(torch.autograd.Function):
@@ -59,9 +58,6 @@ class Join(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         if not ctx.needs_input_grad[1] or not ctx.inputs:
             return grad, None, None
-        errors = torch.cat(
-            [grad[: x.shape[0], : x.shape[1], t].flatten(0, 1) for t, x in enumerate(ctx.inputs)]
-        )
-        inputs = torch.cat([x.flatten(0, 1) for x in ctx.inputs])
+        inputs = torch.cat(ctx.inputs)
         with torch.autocast(grad.device.type, enabled=False):
-            return grad, (errors.T.to(inputs.dtype) @ inputs).to(ctx.dtype), None
+            return grad, (grad.T.to(inputs.dtype) @ inputs).to(ctx.dtype), None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from caption.attention.base import Attention, Memory
 from caption.decoders.base import Decoder, Trace, Unrolled
@@ -73,6 +75,7 @@ class LSTMDecoder(Decoder):
         self.dropout = nn.Dropout(dropout)
         self.forget_bias = forget_bias
         self.first_input = first_input
+        self.compiled = False
 
     def build(self, region_size: int, vocabulary_size: int, padding: int, start: int) -> None:
         hidden_size = self.hidden_size
@@ -111,7 +114,7 @@ class LSTMDecoder(Decoder):
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
         embedded = self._embedded(words)
         word_gates = self.gates_from_word(self.dropout(embedded))
-        state, context = self._advance(state, word_gates, self.gates_from_state)
+        state, context, _ = self._stepper()(self, state, word_gates, self.gates_from_state.weight)
         logits = self.readout(embedded, state.carried.hidden, context)
         return logits.float().log_softmax(-1), state
 
@@ -122,18 +125,23 @@ class LSTMDecoder(Decoder):
             embedded = embedded.masked_fill((words == self.start_id)[..., None], 0.0)
         return embedded
 
-    def _advance(
-        self, state: State, word_gates: Tensor, from_state: Callable[[Tensor], Tensor]
-    ) -> tuple[State, Tensor]:
+    def compile_step(self) -> None:
+        self.compiled = True
+
+    def _stepper(self) -> Callable[..., tuple[State, Tensor, Tensor]]:
+        return compiled_advance() if self.compiled else LSTMDecoder._advance
+
+    def _advance(self, state: State, word_gates: Tensor, weight: Tensor) -> tuple[State, Tensor, Tensor]:
         """Attend and update the LSTM: eqs. 1 to 6.
 
         Args:
             state: after t-1.
             word_gates: (B, K, 4H), the previous word's share of the gates' pre-activations.
-            from_state: makes theirs, (B, K, 4H), of h[t-1] and z[t], (B, K, H + D).
+            weight: (4H, H + D), which makes the rest of them.
 
         Returns:
-            the state after t, and the gated context z[t] (B, K, D).
+            the state after t; the gated context z[t] (B, K, D); and what the weight was multiplied with, h[t-1] and
+            z[t], (B, K, H + D).
         """
         hidden, cell, attending = state.carried
         look = self.attention(hidden, state.shared, attending)
@@ -142,12 +150,13 @@ class LSTMDecoder(Decoder):
             beta = self.gate(hidden)
             context = beta * context
             gate = beta.mean(-1)
-        gates = word_gates + from_state(torch.cat((hidden, context), -1))
+        joined = torch.cat((hidden, context), -1)
+        gates = word_gates + functional.linear(joined, weight)
         i, f, o, g = gates.chunk(4, -1)
         cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
         hidden = o.sigmoid() * cell.tanh()
         trace = Trace(look.weights, gate, look.location, look.log_prob)
-        return State(state.shared, Carried(hidden, cell, look.state), trace), context
+        return State(state.shared, Carried(hidden, cell, look.state), trace), context, joined
 
     def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
         images, hypotheses, longest = words.shape
@@ -164,33 +173,59 @@ class LSTMDecoder(Decoder):
         longest = max(1, sum(b > 0 for b in rows))  # an empty step gives the shapes where no caption is there
         origins = ((order[:, None] * hypotheses + ranks) * words.shape[-1])[..., None] + steps
 
-        embedded = self._embedded(words)
+        corners = [(slice(rows[t]), slice(columns[t]), t) for t in range(longest)]
+        sizes = [rows[t] * columns[t] for t in range(longest)]
+
+        # The words' share, of all steps at once, one step after another.
+        embedded = self._embedded(torch.cat([words[corner].flatten() for corner in corners]))
         from_state = LateLinear(self.gates_from_state.weight)
-        # unbind, because the gradient of a slice [..., t] is as large as the whole, at every step.
-        word_gates = from_state.join(self.gates_from_word(self.dropout(embedded))).unbind(2)
-        inputs = embedded.unbind(2)
+        word_gates = from_state.join(self.gates_from_word(self.dropout(embedded))).split(sizes)
         if order.tolist() != list(range(images)):  # batches of equal length spare the copy
             memory = select_images(memory, order)
         state = self.start(memory, hypotheses)
-        shrinking = Shrinking(memory)
+        shrinking, advance = Shrinking(memory), self._stepper()
         taken = []
         for t in range(longest):
             b, k = rows[t], columns[t]
             carried = map_record(itemgetter((slice(b), slice(k))), state.carried)
             query = carried.hidden.detach()
-            state, context = self._advance(
-                State(shrinking.first(b), carried, None), word_gates[t][:b, :k], from_state
+            before = State(shrinking.first(b), carried, None)
+            state, context, joined = advance(
+                self, before, word_gates[t].unflatten(0, (b, k)), from_state.weight
             )
-            taken.append((inputs[t][:b, :k], query, state.carried.hidden, context, state.trace))
-        corners = [(slice(rows[t]), slice(columns[t]), t) for t in range(longest)]
-        real = torch.cat([running[corner].flatten() for corner in corners]).nonzero().squeeze(-1)
-        positions = torch.cat([origins[corner].flatten() for corner in corners])[real]
+            from_state.saw(joined)
+            taken.append((query, state.carried.hidden, context, state.trace))
+        there = torch.cat([running[corner].flatten() for corner in corners])
+        real = None if there.all() else there.nonzero().squeeze(-1)  # of one caption per image, all are
+
+        def keep(packed: Tensor) -> Tensor:
+            return packed if real is None else packed[real]
 
         def pack(*of_steps: Tensor) -> Tensor:
-            return torch.cat([tensor.flatten(0, 1) for tensor in of_steps])[real]
+            return keep(torch.cat([tensor.flatten(0, 1) for tensor in of_steps]))
 
-        fed, queries, hiddens, contexts, traces = zip(*taken, strict=True)
-        logits = self.readout(pack(*fed), pack(*hiddens), pack(*contexts))
+        queries, hiddens, contexts, traces = zip(*taken, strict=True)
+        logits = self.readout(keep(embedded), pack(*hiddens), pack(*contexts))
+        positions = keep(torch.cat([origins[corner].flatten() for corner in corners]))
         fields = [None if field[0] is None else pack(*field) for field in zip(*traces, strict=True)]
         trace = Trace(*fields)  # type: ignore[arg-type]  # the weights are never None
         return Unrolled(logits, trace, pack(*queries), positions, (images, hypotheses, words.shape[-1]))
+
+
+@cache
+def compiled_advance() -> Callable[..., tuple[State, Tensor, Tensor]]:
+    """`LSTMDecoder._advance`, compiled for any number of images and captions.
+
+    For all decoders: one that a decoder kept would work with that one's weights in its copies, too.
+    """
+    compiled = torch.compile(LSTMDecoder._advance, dynamic=True)
+    fresh = partial(torch.clone, memory_format=torch.contiguous_format)
+
+    def advance(
+        decoder: LSTMDecoder, state: State, word_gates: Tensor, weight: Tensor
+    ) -> tuple[State, Tensor, Tensor]:
+        # A part of a larger tensor would be compiled anew for every shape of the whole.
+        state = state._replace(carried=map_record(fresh, state.carried))
+        return compiled(decoder, state, fresh(word_gates), weight)
+
+    return advance

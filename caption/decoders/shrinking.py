@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from caption.gradient_sum import GradientSum, gradient_sum, mark
 from caption.records import Record, map_record
 
 
@@ -14,70 +15,51 @@ class Shrinking:
     """The memory of the images that still run at step t of an unroll.
 
     Autograd alone makes of a slice's gradient a tensor as large as the whole, filled up with zeros, and adds it to
-    those of the other steps. Here each step adds its gradient to its part of one tensor.
+    those of the other steps. Here each step adds its gradient to its part of one `GradientSum`.
 
         shrinking = Shrinking(memory)
         for t in range(steps):
             memory_of_step = shrinking.first(rows[t])
 
-    The gradients are exact, but cannot be differentiated again. Those in half precision are added up in single.
+    The gradients are exact, but cannot be differentiated again.
 
     Args:
         record: tensors (B, ...).
     """
 
     def __init__(self, record: Record) -> None:
-        self.sums: dict[int, Sum] = {}
-        self.record = map_record(self._join, record)
+        self.record = map_record(_join, record)
 
     def first(self, images: int) -> Record:
         """The record with the first `images` images."""
-        return map_record(lambda tensor: self._first(tensor, images), self.record)
-
-    def _join(self, tensor: Tensor) -> Tensor:
-        if not (torch.is_grad_enabled() and tensor.requires_grad):
-            return tensor
-        total = Sum(tensor)
-        joined = Join.apply(tensor, total)
-        self.sums[id(joined)] = total
-        return joined
-
-    def _first(self, tensor: Tensor, images: int) -> Tensor:
-        total = self.sums.get(id(tensor))
-        return tensor[:images] if total is None else First.apply(tensor, total, images)
+        return map_record(lambda tensor: _first(tensor, images), self.record)
 
 
-class Sum:
-    """The gradient of a tensor, as far as it is known."""
+def _join(tensor: Tensor) -> Tensor:
+    if not (torch.is_grad_enabled() and tensor.requires_grad):
+        return tensor
+    total = GradientSum(tensor)
+    return mark(Join.apply(tensor, total), total)
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.shape, self.dtype = tensor.shape, torch.promote_types(tensor.dtype, torch.float32)
-        self.total: Tensor | None = None
 
-    def add(self, grad: Tensor) -> None:
-        """The gradient of the first images."""
-        images = len(grad)
-        if self.total is None:
-            self.total = torch.empty(self.shape, dtype=self.dtype, device=grad.device)
-            self.total[:images] = grad
-            self.total[images:] = 0
-        else:
-            self.total[:images] += grad
+def _first(tensor: Tensor, images: int) -> Tensor:
+    total = gradient_sum(tensor)
+    return _part(tensor, images) if total is None else mark(First.apply(tensor, total, images), total)
 
-    def take(self) -> Tensor | None:
-        """What was added up, which begins anew."""
-        total, self.total = self.total, None
-        return total
+
+def _part(tensor: Tensor, images: int) -> Tensor:
+    """Without a word to autograd of what it is a part of, which a compiler would compile anew for."""
+    return tensor[:images].detach()
 
 
 class Join(torch.autograd.Function):
     """x -> x, whose gradient is the sum's. It runs when all steps have gone backward, since each of them reads x."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, total: Sum) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor, total: GradientSum) -> Tensor:
         ctx.set_materialize_grads(False)
         ctx.total = total
-        return tensor.view_as(tensor)
+        return tensor.detach()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, None]:
@@ -88,13 +70,13 @@ class Join(torch.autograd.Function):
 
 
 class First(torch.autograd.Function):
-    """x -> x[:images], which adds to the sum."""
+    """x -> x[:images], whose gradient goes to the sum, unless who read it has put it there."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, total: Sum, images: int) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor, total: GradientSum, images: int) -> Tensor:
         ctx.set_materialize_grads(False)
         ctx.total = total
-        return tensor[:images]
+        return _part(tensor, images)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[None, None, None]:
@@ -105,5 +87,6 @@ class First(torch.autograd.Function):
                 "gradients of an unroll cannot be differentiated again: leave out create_graph=True"
             )
         if grad is not None:
-            ctx.total.add(grad)
+            part = ctx.total.first(len(grad))
+            part += grad
         return None, None, None

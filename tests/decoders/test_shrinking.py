@@ -10,6 +10,7 @@ import torch
 from dispatched import Dispatched
 from torch import Tensor
 
+from caption.attention.additive_energies import additive_energies
 from caption.decoders.shrinking import Shrinking
 
 ROWS = [4, 4, 3, 1]
@@ -143,8 +144,46 @@ def test_no_step_makes_a_gradient_as_large_as_the_whole(form: Steps, wholes: int
     assert sum(name == "slice_backward" for name, _, _ in ran.calls) == wholes
 
 
+def test_a_pass_that_asks_for_another_gradient_leaves_nothing_behind():
+    """A step may add to the sum on its way to its query's gradient, and nobody takes the sum."""
+    record, query = given(), torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
+    energy = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    keys = torch.randn(4, 5, 3, dtype=torch.float64, requires_grad=True)
+    made = Shrinking(record._replace(keys=keys))
+    loss = additive_energies(query[:3], made.first(3).keys, energy, "tanh").sum()
+    expected = torch.autograd.grad(additive_energies(query[:3], keys[:3], energy, "tanh").sum(), keys)
+    torch.autograd.grad(loss, query, retain_graph=True)
+    assert_same(torch.autograd.grad(loss, keys, retain_graph=True), expected)
+    torch.autograd.grad(loss, query, retain_graph=True)
+    assert_same(torch.autograd.grad(loss, keys), expected)
+
+
+@pytest.mark.parametrize("queries", [1, 2])
+def test_the_additive_score_adds_to_the_sum_and_makes_no_tensor_of_its_own(queries: int):
+    query = torch.randn(4, queries, 3, dtype=torch.float64, requires_grad=True)
+    energy = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    keys = torch.randn(4, 5, 3, dtype=torch.float64, requires_grad=True)
+
+    def loss(steps: list[Tensor]) -> Tensor:
+        return sum(
+            (t + 1) * additive_energies(query[: len(keys)], keys, energy, "tanh").sin().sum()
+            for t, keys in enumerate(steps)
+        )
+
+    made = Shrinking(keys)
+    found = torch.autograd.grad(loss([made.first(b) for b in ROWS]), (query, keys, energy))
+    assert_same(found, torch.autograd.grad(loss([keys[:b] for b in ROWS]), (query, keys, energy)))
+    last = loss([made.first(4)])
+    with Dispatched() as ran:
+        torch.autograd.grad(last, (query, keys, energy))
+    assert sum(name in ("zeros", "zeros_like") and made == keys.shape for name, _, made in ran.calls) == 1
+
+
 def test_a_gradient_of_the_gradient_is_refused():
     """And not taken for zero, since the sum is no part of autograd's graph."""
-    record = given()
+    record, energy = given(), torch.randn(5, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="cannot be differentiated again"):
         torch.autograd.grad(total(shrinking(record)), record.keys, create_graph=True)
+    scores = additive_energies(torch.zeros_like(record.values), shrinking(record)[0].values, energy, "tanh")
+    with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+        torch.autograd.grad(scores.sum(), record.values, create_graph=True)
