@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -34,6 +36,8 @@ class Encoder(Part, nn.Module):
     region_size: int
     """Length D of a region vector."""
     frozen: bool = False
+    compiled: bool = False
+    """Whether torch.compile makes faster code of `features` when it first runs."""
 
     def features(self, images: Tensor) -> Tensor:
         """Normalised images (B, 3, H, W) float -> feature map (B, D, rows, cols)."""
@@ -54,7 +58,8 @@ class Encoder(Part, nn.Module):
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             in_pieces = images.device.type == "cpu" and not torch.is_grad_enabled() and not self.training
             pieces = images.split(max(PIECE, torch.get_num_threads())) if in_pieces else [images]
-            maps = torch.cat([self.features(self.normalise(piece)) for piece in pieces])
+            features = compiled_features(type(self).features) if self.compiled else type(self).features
+            maps = torch.cat([features(self, self.normalise(piece)) for piece in pieces])
         return Regions(maps.flatten(2).transpose(1, 2), (maps.shape[2], maps.shape[3]))
 
     def freeze(self, frozen: bool = True) -> None:
@@ -71,3 +76,9 @@ class Encoder(Part, nn.Module):
     def train(self, mode: bool = True) -> Encoder:
         """Training or evaluation mode; a frozen encoder stays in evaluation mode."""
         return super().train(mode and not self.frozen)
+
+
+@cache
+def compiled_features(features: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`features` of a class, compiled. Not that of an encoder: its copies would go on to use its weights."""
+    return torch.compile(features)
