@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from caption.errors import UserError
@@ -15,6 +15,8 @@ Counts = dict[str, int]
 none: strings, unlike tuples, cost the garbage collector nothing, and there are a million of them."""
 
 LONGEST = 4  # words in the longest n-gram, for BLEU as for CIDEr
+KEPT = 50_000
+"""Sentences whose counts are kept, which takes some 4 kB for each; those of more are counted anew by every metric."""
 NAMED = 3  # culprits an error message names before it counts the rest
 
 
@@ -29,6 +31,17 @@ def ngram_counts(words: Words) -> list[Counts]:
         counts.append(counted)
         ngrams = [f"{ngram} {word}" for ngram, word in zip(ngrams, words[length:], strict=False)]
     return counts
+
+
+class Shared:
+    """Makes equal words one object: a hundred thousand images have millions of words, but few different ones."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+
+    def __call__(self, words: Words) -> Words:
+        """The same words."""
+        return [self.known.setdefault(word, word) for word in words]
 
 
 class MissingCandidates(UserError):
@@ -51,11 +64,18 @@ class References:
         self.tokenizer = tokenizer
         self.ids = list(texts)
         self.texts = [list(texts[image]) for image in self.ids]
-        self.words: list[list[Words]] = [[tokenizer(text) for text in group] for group in self.texts]
+        words = Shared()
+        self.words: list[list[Words]] = [[words(tokenizer(text)) for text in group] for group in self.texts]
+
+    @property
+    def counts(self) -> Iterable[list[list[Counts]]]:
+        """N-gram counts: image, reference, length of the n-gram less one. To be gone through once."""
+        if sum(map(len, self.words)) <= KEPT:
+            return self._counts
+        return ([ngram_counts(words) for words in group] for group in self.words)
 
     @cached_property
-    def counts(self) -> list[list[list[Counts]]]:
-        """N-gram counts: image, reference, length of the n-gram less one."""
+    def _counts(self) -> list[list[list[Counts]]]:
         return [[ngram_counts(words) for words in group] for group in self.words]
 
     def only(self, images: Container[Id]) -> References:
@@ -98,11 +118,16 @@ class Corpus:
         self.ids = references.ids
         self.texts = [candidates[image] for image in self.ids]
         self.tokenizer = tokenizer or references.tokenizer
-        self.words: list[Words] = [self.tokenizer(text) for text in self.texts]
+        words = Shared()
+        self.words: list[Words] = [words(self.tokenizer(text)) for text in self.texts]
+
+    @property
+    def counts(self) -> Iterable[list[Counts]]:
+        """N-gram counts: image, length of the n-gram less one. To be gone through once."""
+        return self._counts if len(self.words) <= KEPT else map(ngram_counts, self.words)
 
     @cached_property
-    def counts(self) -> list[list[Counts]]:
-        """N-gram counts: image, length of the n-gram less one."""
+    def _counts(self) -> list[list[Counts]]:
         return [ngram_counts(words) for words in self.words]
 
 

@@ -1,0 +1,59 @@
+"""Counts of n-grams are the same whether they are kept or made anew, and words share their memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from caption.metrics import corpus, evaluate
+from caption.metrics.corpus import Corpus, References, ngram_counts
+from caption.metrics.tokenizer import get_tokenizer
+
+TEXTS = {1: ["a b a b", "c"], 2: ["b a", "a b c d e"], 3: ["d"]}
+FOUND = {1: "a b c", 2: "a b c d", 3: "e"}
+
+
+def made() -> Corpus:
+    return Corpus(FOUND, References(TEXTS, get_tokenizer("none")))
+
+
+@pytest.fixture(params=["kept", "made anew"])
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    if request.param == "made anew":
+        monkeypatch.setattr(corpus, "KEPT", 2)
+    return request.param == "kept"
+
+
+def test_counts(kept: bool):
+    found = made()
+    for _ in range(2):
+        assert list(found.counts) == [ngram_counts(text.split()) for text in FOUND.values()]
+        groups = [[ngram_counts(text.split()) for text in group] for group in TEXTS.values()]
+        assert list(found.references.counts) == groups
+    assert (found.counts is found.counts) == kept
+    assert (found.references.counts is found.references.counts) == kept
+
+
+def test_as_many_as_are_kept_are_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(corpus, "KEPT", 5)  # the references are five sentences, the candidates three
+    assert isinstance(made().references.counts, list)
+    monkeypatch.setattr(corpus, "KEPT", 4)
+    assert not isinstance(made().references.counts, list)
+    assert isinstance(made().counts, list)
+
+
+def test_scores_do_not_depend_on_it(monkeypatch: pytest.MonkeyPatch):
+    metrics = ["BLEU", "CIDEr", "CIDEr-plain", "ROUGE-L"]
+    expected = evaluate(FOUND, TEXTS, "none", metrics)
+    monkeypatch.setattr(corpus, "KEPT", 0)
+    found = evaluate(FOUND, TEXTS, "none", metrics)
+    assert found.to_dict() == expected.to_dict()
+    assert expected["CIDEr"] > 0
+    for name in ("BLEU-4", "CIDEr"):
+        assert found.score(name).per_image == expected.score(name).per_image
+
+
+def test_equal_words_are_one_object():
+    found = made()
+    first, second = found.references.words[0][0], found.references.words[1][0]
+    assert first[0] is second[1]
+    assert found.words[0][0] is found.words[1][0]
