@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from caption.first_order import require_first_order
+
 MARK = "caption_gradient_sum"
 
 
@@ -32,10 +34,9 @@ class GradientSum:
         Raises:
             RuntimeError: the gradients are to be differentiated again, and the sum is no part of autograd's graph.
         """
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "gradients of an unroll cannot be differentiated again: leave out create_graph=True"
-            )
+        require_first_order(
+            "an unroll"
+        )  # the sum is no part of the graph: a second derivative would lack its share
         backward = torch._C._current_graph_task_id()
         if self.total is None or backward != self.backward:
             self.total, self.backward = (

@@ -616,6 +616,25 @@ def test_captions_go_out_before_the_last_photo_is_read(
         assert written[-1].count("\n") >= 2
 
 
+@pytest.mark.parametrize("form", ["text", "jsonl", "csv", "json", "coco"])
+def test_every_caption_is_pushed_out_at_once(expected, monkeypatch: pytest.MonkeyPatch, form: str):
+    """Whoever reads the output must not wait until a buffer is full, and what is done must outlive the process."""
+
+    class Stream(io.StringIO):
+        pushed = ""
+
+        def flush(self) -> None:
+            self.pushed = self.getvalue()
+
+    stream = Stream()
+    monkeypatch.setattr("sys.stdout", stream)
+    printer = Printer(form, "model", several=False)
+    for each in expected:
+        printer.add("x.png", each)
+        assert stream.pushed == stream.getvalue()
+        assert each.text in stream.pushed
+
+
 def test_long_work_says_how_far_it_is(cli: Cli, model, photos, bad, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("caption.cli.progress.IN_FILE", 0.0)
     ran = cli("describe", bad["empty"], *photos, "--model", model)

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from caption.attention.fused import fused_for
+from caption.first_order import require_first_order
 from caption.gradient_sum import GradientSum, gradient_sum
 
 Activation = Literal["tanh", "relu"]
@@ -75,8 +75,8 @@ class Energies(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        require_first_order("the additive energies")
         query, keys, energy = ctx.saved_tensors
         of_query, of_energy, of_keys = torch.empty_like(query), torch.zeros_like(energy), None
         if ctx.needs_input_grad[1]:

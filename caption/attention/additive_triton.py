@@ -21,6 +21,8 @@ import triton  # type: ignore[import, unused-ignore]
 import triton.language as tl  # type: ignore[import, unused-ignore]
 from torch import Tensor
 
+from caption.first_order import require_first_order
+
 TILE = 1 << 13
 """Numbers of a tile of keys: 64 for each thread forward; 32 backward, where their gradient stands beside them."""
 MOST_ROWS = 32
@@ -169,9 +171,7 @@ class FusedEnergies(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        # Asked for by `create_graph`, which `once_differentiable` lets pass where `grad` itself has no graph.
-        if torch.is_grad_enabled():
-            raise RuntimeError("the gradient of the fused additive energies cannot be differentiated again")
+        require_first_order("the additive energies")
         query, keys, energy = ctx.saved_tensors
         if not grad.numel():
             return torch.zeros_like(query), torch.zeros_like(keys), torch.zeros_like(energy), None

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from caption.first_order import require_first_order
 
 
 class LateLinear:
@@ -54,8 +55,8 @@ class Join(torch.autograd.Function):
         return offsets.view_as(offsets)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        require_first_order("an unroll")
         if not ctx.needs_input_grad[1] or not ctx.inputs:
             return grad, None, None
         inputs = torch.cat(ctx.inputs)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from caption.first_order import require_first_order
 from caption.gradient_sum import GradientSum, gradient_sum, mark
 from caption.records import Record, map_record
 
@@ -80,12 +81,7 @@ class First(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[None, None, None]:
-        if (
-            torch.is_grad_enabled()
-        ):  # the sum is no part of the graph: a second derivative would lack its share
-            raise RuntimeError(
-                "gradients of an unroll cannot be differentiated again: leave out create_graph=True"
-            )
+        require_first_order("an unroll")
         if grad is not None:
             part = ctx.total.first(len(grad))
             part += grad

@@ -242,9 +242,7 @@ def test_a_beam_that_is_searched_anew_may_turn_to_a_caption_that_the_changes_do_
     scene = random_scene(seed=0, split="test", index=1, size=128)
     red_star = next(thing.box for thing in scene.objects if thing.name == "red star")
     look = Force(red_star, at="circle")
-    kept_on, anew = (
-        intervene(load("shapes"), render(scene), look, anew=choice) for choice in (False, True)
-    )
+    kept_on, anew = (intervene(load("shapes"), render(scene), look, anew=choice) for choice in (False, True))
     assert kept_on.original.words[:3] == ["a", "white", "circle"]
     assert kept_on.changed.words[:3] == ["a", "white", "star"]
     assert anew.changed.words[:2] != ["a", "white"]

@@ -117,6 +117,5 @@ def test_autocast_takes_the_products_in_the_lower_precision_and_leaves_the_gradi
 
 def test_a_gradient_of_the_gradient_is_refused():
     tensors = given()
-    (gradient,) = torch.autograd.grad(total(late(*tensors)), tensors[1], create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
+    with pytest.raises(RuntimeError, match="differentiated again"):
+        torch.autograd.grad(total(late(*tensors)), tensors[1], create_graph=True)

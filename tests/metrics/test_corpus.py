@@ -53,7 +53,10 @@ def test_scores_do_not_depend_on_it(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_equal_words_are_one_object():
-    found = made()
-    first, second = found.references.words[0][0], found.references.words[1][0]
-    assert first[0] is second[1]
-    assert found.words[0][0] is found.words[1][0]
+    # Longer than a letter: Python itself shares those.
+    texts = {1: ["blue dog", "dog"], 2: ["dog blue"]}
+    found = Corpus({1: "red dog", 2: "dog"}, References(texts, get_tokenizer("none")))
+    references, candidates = found.references.words, found.words
+    assert references[0][0][1] is references[0][1][0] is references[1][0][0]
+    assert references[0][0][0] is references[1][0][1]
+    assert candidates[0][1] is candidates[1][0]
