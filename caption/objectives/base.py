@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from caption.decoders.base import Decoder, Unrolled
+from caption.objectives.log_likelihood import log_likelihoods
 from caption.parts import Part
 from caption.records import Record
 
@@ -67,5 +67,4 @@ class Objective(Part, nn.Module):
 
 def word_log_likelihoods(unrolled: Unrolled, targets: Tensor) -> Tensor:
     """log p(y[t] | y[<t], a) at the real steps, (N,), in nats; in float32 at least, also for logits in bf16."""
-    logits = unrolled.logits if unrolled.logits.dtype.itemsize >= 4 else unrolled.logits.float()
-    return -functional.cross_entropy(logits, unrolled.pack(targets), reduction="none")
+    return log_likelihoods(unrolled.logits, unrolled.pack(targets))
