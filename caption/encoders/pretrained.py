@@ -92,6 +92,16 @@ class TorchvisionEncoder(Encoder):
     def normalise(self, images: Tensor) -> Tensor:
         return (images / 255 - self.mean) / self.std
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A graph module, copied or pickled, comes back in training mode, where BatchNorm computes something else.
+        return {**self.__dict__, "modes": {name: module.training for name, module in self.named_modules()}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        modes = state.pop("modes")
+        super().__setstate__(state)
+        for name, module in self.named_modules():
+            module.training = modes[name]
+
     def features(self, images: Tensor) -> Tensor:
         maps = self.trunk(images)["grid"]
         return maps if self.grid is None else functional.adaptive_avg_pool2d(maps, self.grid)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -468,3 +470,18 @@ def test_transformers_are_refused(model: type[nn.Module], said: str, monkeypatch
     monkeypatch.setattr("caption.encoders.pretrained._model", lambda name, weights: model())
     with pytest.raises(UserError, match=f"{said}.*: choose a convolutional"):
         TorchvisionEncoder("transformer", "out")
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda encoder: pickle.loads(pickle.dumps(encoder))])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_copy_is_in_the_same_mode(
+    copied: Callable[[TorchvisionEncoder], TorchvisionEncoder], training: bool
+) -> None:
+    encoder = TorchvisionEncoder("mobilenet_v2", "features.2", weights=None, finetune_from="features.1")
+    encoder.train(training)
+    made = copied(encoder)
+    assert [m.training for m in made.modules()] == [m.training for m in encoder.modules()]
+    assert any(m.training for m in made.trunk.modules()) == training
+    if not training:
+        images = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8)
+        torch.testing.assert_close(made(images).vectors, encoder(images).vectors, rtol=0, atol=0)
