@@ -52,7 +52,10 @@ def forms(tools: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def small(name: str, layer: str) -> SmallCNN:
         torch.manual_seed(0)
-        return SmallCNN((4, 6)).eval()
+        encoder = SmallCNN((4, 6)).eval()
+        with torch.no_grad():
+            encoder.layers[-2].weight *= 100  # so that one image's regions cannot pass for another's
+        return encoder
 
     monkeypatch.setattr(tools.images, "encoder_of", small)
     monkeypatch.setattr(tools.common, "VOCABULARY", 50)
