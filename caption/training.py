@@ -108,7 +108,6 @@ class CaptionTraining(LightningModule):
     def setup(self, stage: str) -> None:
         if self.compiles:
             compile_captioner(self.captioner, self.trainer.strategy.root_device)
-            self.compiles = False  # a trainer that fits and then tests sets up twice
 
     # -- weights to start from ------------------------------------------------------------------------------------
 

@@ -46,7 +46,10 @@ def unroll(decoder: LSTMDecoder, lengths: list[list[int]]) -> list[Tensor]:
     """Logits and weights of random captions, and a gradient of each parameter."""
     there = torch.tensor(lengths)
     generator = torch.Generator().manual_seed(0)
-    regions = torch.randn(len(lengths), 6, decoder.attention.context_size, generator=generator)
+    # As encoders give them: a view of their feature maps.
+    regions = torch.randn(len(lengths), decoder.attention.context_size, 6, generator=generator).transpose(
+        1, 2
+    )
     words = torch.randint(4, 8, (*there.shape, int(there.max())), generator=generator)
     unrolled = decoder(decoder.project(regions), words, there)
     loss = unrolled.logits.log_softmax(-1)[:, 1].sum() + unrolled.trace.weights.square().sum()

@@ -180,7 +180,9 @@ class LSTMDecoder(Decoder):
         embedded = self._embedded(torch.cat([words[corner].flatten() for corner in corners]))
         from_state = LateLinear(self.gates_from_state.weight)
         word_gates = from_state.join(self.gates_from_word(self.dropout(embedded))).split(sizes)
-        if order.tolist() != list(range(images)):  # batches of equal length spare the copy
+        if order.tolist() == list(range(images)):  # batches of equal length spare the copy
+            memory = map_record(Tensor.contiguous, memory)
+        else:
             memory = select_images(memory, order)
         state = self.start(memory, hypotheses)
         shrinking, advance = Shrinking(memory), self._stepper()

@@ -45,12 +45,7 @@ def _join(tensor: Tensor) -> Tensor:
 
 def _first(tensor: Tensor, images: int) -> Tensor:
     total = gradient_sum(tensor)
-    return _part(tensor, images) if total is None else mark(First.apply(tensor, total, images), total)
-
-
-def _part(tensor: Tensor, images: int) -> Tensor:
-    """Without a word to autograd of what it is a part of, which a compiler would compile anew for."""
-    return tensor[:images].detach()
+    return tensor[:images] if total is None else mark(First.apply(tensor, total, images), total)
 
 
 class Join(torch.autograd.Function):
@@ -60,7 +55,7 @@ class Join(torch.autograd.Function):
     def forward(ctx: Any, tensor: Tensor, total: GradientSum) -> Tensor:
         ctx.set_materialize_grads(False)
         ctx.total = total
-        return tensor.detach()
+        return tensor.detach()  # not a view, whose every origin a compiler would take for another case
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, None]:
@@ -77,7 +72,7 @@ class First(torch.autograd.Function):
     def forward(ctx: Any, tensor: Tensor, total: GradientSum, images: int) -> Tensor:
         ctx.set_materialize_grads(False)
         ctx.total = total
-        return _part(tensor, images)
+        return tensor[:images]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[None, None, None]:

@@ -101,6 +101,24 @@ def test_the_weight_gets_its_gradient_in_one_product():
     assert counts == [len(CORNERS), 1]
 
 
+def test_a_weight_that_is_frozen_costs_no_product():
+    offsets, weight, x = given()
+    loss = total(late(offsets, weight.detach(), x))
+    with Dispatched() as ran:
+        loss.backward()
+    made = [result for name, _, result in ran.calls if name == "mm"]
+    assert made  # the gradients of the inputs
+    assert not any(shape in ((OUTPUTS, INPUTS), (INPUTS, OUTPUTS)) for shape in made)
+
+
+def test_what_is_kept_does_not_keep_what_made_it():
+    """Else the graph would hold itself, and none would ever be freed."""
+    _, weight, x = given()
+    linear = LateLinear(weight)
+    linear.saw(x.sin())
+    assert not any(kept.requires_grad for kept in linear.inputs)
+
+
 def test_autocast_takes_the_products_in_the_lower_precision_and_leaves_the_gradient_in_the_weights():
     tensors = given(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):

@@ -67,6 +67,15 @@ def test_the_unroll_of_hard_attention_equals_stepping(gate: Any):
     check_against_steps(made, images(2), sentences(lengths), lengths)
 
 
+def test_dropout_of_the_words_is_the_lstms_and_not_the_readouts():
+    made, lengths = decoder(gate=Gate()), torch.tensor([[3, 2], [1, 4]])
+    regions, words = images(2), sentences(lengths)
+    without = unroll(made, regions, words, lengths).logits
+    made.dropout.p = 1.0
+    check_against_steps(made.train(), regions, words, lengths)
+    assert (unroll(made, regions, words, lengths).logits != without).any()
+
+
 def test_a_hypothesis_goes_on_where_its_parent_stood():
     made, regions = decoder(gate=Gate()), images(2)
     _, state = made.step(made.start(made.project(regions)), torch.tensor([[3], [4]]))  # K = 1

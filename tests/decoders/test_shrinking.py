@@ -126,10 +126,10 @@ def test_a_gradient_that_others_use_too_is_not_written_into():
 
 
 def test_half_precision_adds_up_in_single():
-    """256 + 1 is 256 in bf16, again and again."""
+    """256 + 1 is 256 in bf16, again and again; the last step is the first to go backward."""
     keys = torch.zeros(1, 1, dtype=torch.bfloat16, requires_grad=True)
     made = Shrinking(keys)
-    loss = sum((made.first(1) * scale).sum() for scale in [256.0] + [1.0] * 64)
+    loss = sum((made.first(1) * scale).sum() for scale in [1.0] * 64 + [256.0])
     (gradient,) = torch.autograd.grad(loss, keys)
     assert gradient.dtype == torch.bfloat16
     assert gradient.item() == 320
@@ -155,7 +155,9 @@ def test_a_pass_that_asks_for_another_gradient_leaves_nothing_behind():
     torch.autograd.grad(loss, query, retain_graph=True)
     assert_same(torch.autograd.grad(loss, keys, retain_graph=True), expected)
     torch.autograd.grad(loss, query, retain_graph=True)
-    assert_same(torch.autograd.grad(loss, keys), expected)
+    assert_same(torch.autograd.grad(loss, keys, retain_graph=True), expected)
+    torch.autograd.grad(loss, query)
+    assert (torch.autograd.grad(made.record.keys.sum(), keys)[0] == 1).all()
 
 
 @pytest.mark.parametrize("queries", [1, 2])
