@@ -51,7 +51,7 @@ sys.exit(code)
 
 def measure(setting: Setting) -> list[str]:
     """Markdown lines."""
-    count = BATCH if setting.quick else 4 * BATCH
+    count = BATCH if setting.quick else 2 * BATCH
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         images, what = photos(count, Path(folder) / "photos")
@@ -59,7 +59,7 @@ def measure(setting: Setting) -> list[str]:
         for encoder in ENCODERS[:1] if setting.quick else ENCODERS:
             captioner = made(*encoder).to(setting.device)
             # A larger encoder takes longer, and its ratio is less in doubt.
-            few = paths if encoder is ENCODERS[0] else paths[: 2 * BATCH]
+            few = paths if encoder is ENCODERS[0] else paths[:BATCH]
             searches = (
                 (BeamSearch(5, WORDS), BeamSearch(1, WORDS))
                 if encoder is ENCODERS[0]
@@ -74,8 +74,8 @@ def measure(setting: Setting) -> list[str]:
     return [
         "## From a folder of photos to captions",
         "",
-        f"{what}, by `caption.describing`, which `caption describe` uses: files are decoded, images",
-        "encoded and captions searched for at a time. Images per second, medians. *Encoder alone*: the same images,",
+        f"{what}, by `caption.describing`, which `caption describe` uses: files are decoded while images are",
+        "encoded and captions searched for, one batch after the other. Images per second, medians. *Encoder alone*: the same images,",
         "decoded and in memory. *Of it*: the ratio of the rates, round by round; *by CPU time*: of the processors'",
         "time that an image takes, the ratio of the rates where all processors are in use. *Decoding*, *searching*:",
         "each alone, in parts of the encoder's CPU time. Decoder as in configs/flickr8k_soft.yaml, but untrained:",
@@ -155,7 +155,7 @@ def memory(folder: Path, paths: list[Path], setting: Setting) -> str:
     captioner.search = BeamSearch(1, WORDS)
     checkpoint.save(captioner, folder / "model.ckpt")
     found = []
-    for count in (2 * BATCH, 4 * BATCH) if setting.quick else (4 * BATCH, 20 * BATCH):
+    for count in (BATCH, 2 * BATCH) if setting.quick else (2 * BATCH, 10 * BATCH):
         say(f"folder: memory at {count} photos")
         many = folder / f"{count}"
         many.mkdir()

@@ -9,12 +9,16 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as Outline
+from PIL import Image
 
 from caption.data.images import open_image
 from caption.visualize.light import OPACITY, light_ramp
 from caption.visualize.photo import Photo
 
 Box = Sequence[float]
+
+PRINT_DPI = 300
+"""Of a photo, in axes of the size that they have when it is drawn; a smaller photo keeps its own pixels."""
 
 
 def overlay(
@@ -80,10 +84,19 @@ def show_photo(ax: Axes, image: Photo) -> Axes:
     """The photo alone, upright, at its true aspect ratio; the axes count in its pixels."""
     photo = open_image(image)
     width, height = photo.size
-    ax.imshow(np.asarray(photo), extent=(0, width, height, 0), aspect="equal")
+    spare = _spare_pixels(photo, ax)
+    shown = np.asarray(photo.reduce(spare) if spare > 1 else photo)
+    # Where the photo cannot be divided evenly, the last pixels reach beyond its edge, and are cut off there.
+    ax.imshow(shown, extent=(0, shown.shape[1] * spare, shown.shape[0] * spare, 0), aspect="equal")
     ax.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     return ax
+
+
+def _spare_pixels(photo: Image.Image, ax: Axes) -> int:
+    """How many of the photo's pixels, along each side, may become one: Matplotlib converts them all, in every panel."""
+    inches = np.array(ax.get_window_extent().size) / ax.figure.dpi
+    return max(1, int(np.min(np.array(photo.size) / np.maximum(inches * PRINT_DPI, 1))))
 
 
 def cell_edges(shape: Sequence[int], box: Box, cell: Sequence[int]) -> tuple[float, float, float, float]:

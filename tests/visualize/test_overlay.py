@@ -8,7 +8,7 @@ from PIL import Image
 
 from caption.visualize import overlay
 from caption.visualize.light import GLOW, OPACITY, scale_of
-from caption.visualize.overlay import cell_edges
+from caption.visualize.overlay import cell_edges, show_photo
 
 WIDE, TALL = (300, 200), (180, 320)
 
@@ -153,3 +153,23 @@ def test_nonsense_is_refused(options, said):
     arguments = {"weights": np.zeros((2, 2)), "vmax": 1, **options}
     with pytest.raises(ValueError, match=said):
         overlay(fig.add_subplot(), box=(0, 0, 9, 9), image=Image.new("RGB", (9, 9)), **arguments)
+
+
+def test_a_photo_larger_than_any_print_is_shrunk_and_stays_in_place():
+    pixels = np.zeros((2003, 3001, 3), np.uint8)
+    pixels[1500:1600, 2400:2500] = 255
+    fig = Figure(figsize=(3.001, 2.003), dpi=100)
+    ax = show_photo(fig.add_axes((0, 0, 1, 1)), Image.fromarray(pixels))
+    assert (ax.get_xlim(), ax.get_ylim()) == ((0, 3001), (2003, 0))
+    assert ax.images[0].get_array().shape == (668, 1001, 3)
+    canvas = FigureCanvasAgg(fig)
+    canvas.draw()
+    rows, cols = np.nonzero(np.asarray(canvas.buffer_rgba())[..., 0] > 128)
+    assert (rows.mean(), cols.mean()) == pytest.approx((154.5, 244.5), abs=0.6)
+    assert (np.ptp(rows) + 1, np.ptp(cols) + 1) == pytest.approx((10, 10), abs=1)
+
+
+def test_a_photo_no_larger_than_its_print_keeps_its_pixels():
+    pixels = np.random.default_rng(0).integers(256, size=(40, 60, 3), dtype=np.uint8)
+    ax = show_photo(Figure(figsize=(3, 2)).add_subplot(), Image.fromarray(pixels))
+    np.testing.assert_array_equal(ax.images[0].get_array(), pixels)
