@@ -1,10 +1,10 @@
 """Many photos to captions, as a stream: files are decoded while images are encoded and captions searched for.
 
-Threads decode files ahead (Pillow lets go of the interpreter meanwhile); the caller's thread encodes a batch and searches
-for its captions. No more than a few batches are in memory, however many photos there are.
+Threads decode files ahead (Pillow lets go of the interpreter meanwhile); the caller's thread encodes a batch and
+searches for its captions. No more than a few batches are in memory, however many photos there are.
 
-A thread of its own for the search was tried: encoder and search each take all processors of a CPU, and side by side took
-a tenth longer than one after the other.
+A thread of its own for the search was tried: encoder and search each take all processors of a CPU, and side by side
+took a tenth longer than one after the other.
 """
 
 from __future__ import annotations
