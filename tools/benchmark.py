@@ -24,7 +24,18 @@ import torch
 from speed_common import Setting, say
 
 FOLDER = Path(__file__).resolve().parent
-ORDER = ("training", "search", "images", "folder", "kernel", "roofline", "startup", "pictures", "growth")
+ORDER = (
+    "training",
+    "gains",
+    "search",
+    "images",
+    "folder",
+    "kernel",
+    "roofline",
+    "startup",
+    "pictures",
+    "growth",
+)
 """Of the sections in the document; others follow."""
 HEAD = """\
 # Performance

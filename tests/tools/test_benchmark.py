@@ -74,7 +74,7 @@ def test_an_unknown_section_is_refused_with_those_there_are(
 ):
     with pytest.raises(SystemExit, match="2"):
         benchmark.main(["--only", "trainings"])
-    assert "no section is called trainings: choose from training, search" in capsys.readouterr().err
+    assert "no section is called trainings: choose from training, gains, search" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
