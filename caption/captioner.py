@@ -24,6 +24,7 @@ from caption.data.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 from caption.decoders.base import Decoder, Trace, Unrolled
 from caption.encoders.base import Encoder, Regions
 from caption.encoders.refine import Refiner
+from caption.modes import evaluating
 from caption.parts import public_path
 from caption.records import Record, map_record
 from caption.result import Caption
@@ -137,13 +138,9 @@ class Captioner(nn.Module):
     def _describe(self, photos: Sequence[Photo], search: Search | None) -> Iterator[Caption]:
         images = [open_image(photo) for photo in photos]
         pixels = torch.stack([self.transform(image) for image in images]).to(self.device)
-        was_training = self.training
-        self.eval()
-        try:
+        with evaluating(self):
             regions = self.encoder(pixels)
             found = self.generate(regions, search)
-        finally:
-            self.train(was_training)
         boxes = [self.transform.box(*image.size) for image in images]
         yield from self.captions(found, regions.grid, boxes, photos)
 

@@ -13,7 +13,6 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +22,7 @@ from torch import Tensor
 from caption.data.images import Box, ImageTransform, open_image
 from caption.encoders.base import Regions
 from caption.errors import ImageError
+from caption.modes import evaluating
 from caption.result import Caption
 from caption.search import Search
 
@@ -67,7 +67,7 @@ def describe_each(
     """
     decoders = ThreadPoolExecutor(workers or min(16, os.cpu_count() or 1))
     try:
-        with _evaluating(captioner):
+        with evaluating(captioner):
             for batch, decoded in _decode(captioner.transform, photos, batch_size, decoders):
                 good = [each for each in decoded if not isinstance(each, ImageError)]
                 regions = _encode(captioner, [each.pixels for each in good]) if good else None
@@ -122,13 +122,3 @@ def _search(
         found = captioner.generate(regions, search)
         captions = captioner.captions(found, regions.grid, boxes, [photo for photo, _ in good])
     return [next(captions) if isinstance(each, Decoded) else each for each in decoded]
-
-
-@contextmanager
-def _evaluating(captioner: Captioner) -> Iterator[None]:
-    was_training = captioner.training
-    captioner.eval()
-    try:
-        yield
-    finally:
-        captioner.train(was_training)

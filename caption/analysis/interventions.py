@@ -23,6 +23,7 @@ from caption.analysis.changing import changing, seeded
 from caption.analysis.places import steps_of, tokens_of
 from caption.data.images import open_image
 from caption.data.vocabulary import START
+from caption.modes import evaluating
 from caption.result import Caption
 
 if TYPE_CHECKING:
@@ -148,9 +149,7 @@ def intervene(
         raise ValueError("there is nothing to change: give Force, Move, Mask or Erase")
     image = open_image(photo)
     box = captioner.transform.box(*image.size)
-    was_training = captioner.training
-    captioner.eval()
-    try:
+    with evaluating(captioner):
         with torch.no_grad():
             regions = captioner.encoder(captioner.transform(image)[None].to(captioner.device))
 
@@ -170,8 +169,6 @@ def intervene(
         changed = describe(under, () if anew else _before(changes, original))
         steps = tuple(step for step in range(len(tokens_of(changed))) if _meant(changes, original, step))
         return Intervention(changes, original, changed, say(original), say(changed), steps)
-    finally:
-        captioner.train(was_training)
 
 
 @torch.no_grad()

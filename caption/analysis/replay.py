@@ -23,6 +23,7 @@ from caption.data.images import open_image
 from caption.data.vocabulary import PAD, START, UNKNOWN, Vocabulary
 from caption.decoders.base import Decoder
 from caption.encoders.base import Regions
+from caption.modes import evaluating
 from caption.records import Record, State, map_record, select_images
 from caption.result import Caption
 
@@ -105,9 +106,7 @@ def sentences(
     """
     several = listed(photos)
     given = None if captions is None else iter(captions)
-    was_training = captioner.training
-    captioner.eval()
-    try:
+    with evaluating(captioner):
         while batch := list(islice(several, batch_size)):
             told = None if given is None else list(islice(given, len(batch)))
             if told is not None and len(told) < len(batch):
@@ -115,8 +114,6 @@ def sentences(
             yield _prepared(captioner, batch, told)
         if given is not None and next(given, None) is not None:
             raise ValueError("there are more captions than photos")
-    finally:
-        captioner.train(was_training)
 
 
 def listed(photos: Photo | Iterable[Photo]) -> Iterator[Photo]:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from caption.data.captions import CaptionedImage, enumerated, located
 from caption.data.features import FeatureStore
@@ -24,6 +23,7 @@ from caption.data.features_repair import drop, drop_damaged
 from caption.data.images import ImageTransform
 from caption.encoders.base import Encoder
 from caption.errors import DataError
+from caption.modes import evaluating
 
 
 @torch.no_grad()
@@ -66,7 +66,7 @@ def write_features(
     workers = workers or min(16, os.cpu_count() or 1)
     done = Extraction()
     changed: list[CaptionedImage] = []
-    with locked(target), _evaluating(encoder.to(device)):
+    with locked(target), evaluating(encoder.to(device)):
         if (target / HEADER_FILE).exists():
             done.dropped = drop_damaged(target) if verify else 0
             store = FeatureStore(target)
@@ -148,16 +148,6 @@ def _header(encoder: Encoder, transform: ImageTransform, device: str | torch.dev
     blank = torch.zeros(1, 3, transform.height, transform.width, dtype=torch.uint8, device=device)
     vectors, grid = encoder(blank)
     return Header.new(feature_key(encoder, transform), grid, vectors.shape[2])
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    was_training = module.training
-    module.eval()
-    try:
-        yield
-    finally:
-        module.train(was_training)
 
 
 def _check_room(folder: Path, header: Header, images: int, report: bool) -> None:

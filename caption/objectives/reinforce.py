@@ -13,6 +13,7 @@ from torch import Tensor
 from caption.attention.hard import at_test
 from caption.decoders.base import Decoder, Unrolled
 from caption.errors import UserError
+from caption.modes import evaluating
 from caption.objectives.base import Captions, Loss, Objective, word_log_likelihoods
 from caption.objectives.baselines import Baseline, MovingAverage, Returns
 from caption.objectives.regularizers import Reduction, doubly_stochastic, entropy
@@ -125,13 +126,8 @@ class Reinforce(Objective):
         captions: Captions,
     ) -> Returns:
         def greedy() -> Tensor:
-            was_training = decoder.training
-            decoder.eval()
-            try:
-                with torch.no_grad(), at_test(decoder, "argmax"):
-                    best = decoder(memory, captions.words, captions.lengths)
-            finally:
-                decoder.train(was_training)
+            with evaluating(decoder), torch.no_grad(), at_test(decoder, "argmax"):
+                best = decoder(memory, captions.words, captions.lengths)
             return self._credited(best.unpack(word_log_likelihoods(best, captions.targets)), captions.lengths)
 
         words = unrolled.unpack(log_likelihoods)  # (B, K·S, T)

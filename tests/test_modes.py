@@ -1,0 +1,17 @@
+"""Evaluation mode for a while."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from caption.modes import evaluating
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_mode_comes_back_also_behind_an_error(training: bool) -> None:
+    module = nn.Sequential(nn.Dropout()).train(training)
+    with pytest.raises(KeyError), evaluating(module):
+        assert not any(part.training for part in module.modules())
+        raise KeyError
+    assert all(part.training == training for part in module.modules())
