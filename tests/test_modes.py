@@ -11,7 +11,9 @@ from caption.modes import evaluating
 @pytest.mark.parametrize("training", [True, False])
 def test_the_mode_comes_back_also_behind_an_error(training: bool) -> None:
     module = nn.Sequential(nn.Dropout()).train(training)
-    with pytest.raises(KeyError), evaluating(module):
+    with evaluating(module):
         assert not any(part.training for part in module.modules())
+    assert all(part.training == training for part in module.modules())
+    with pytest.raises(KeyError), evaluating(module):
         raise KeyError
     assert all(part.training == training for part in module.modules())

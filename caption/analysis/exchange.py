@@ -74,22 +74,20 @@ def exchange(
     others: list[str] = []
     images: list[int] = []
     found: list[Tensor] = []
-    done = 0
     for batch in sentences(captioner, photos, captions, batch_size):
         maps, pairs = replay.weights(batch), _pairs(batch, words)
         for moment in replay.moments(batch):
             rows, steps = pairs[:, pairs[1] == moment.step][[0, 2]]
             if not len(rows):
                 continue
-            own += [batch.captions[row].words[moment.step] for row in rows.tolist()]
+            own += batch.said(rows, moment.step)
             others += [
                 batch.captions[row].words[step]
                 for row, step in zip(rows.tolist(), steps.tolist(), strict=True)
             ]
-            images += (rows + done).tolist()
+            images += (rows + batch.first).tolist()
             asked = moment.take(torch.searchsorted(moment.rows, rows))
             found.append(_swap(replay, asked, maps[rows, steps], batch.words[rows, steps], draws, generator))
-        done += len(batch.captions)
     measured = torch.cat(found) if found else torch.zeros(0, 3, len(WEIGHTS))
     follows, stays, leads = (
         dict(zip(WEIGHTS, values.T, strict=True)) for values in measured.cpu().numpy().swapaxes(0, 1)

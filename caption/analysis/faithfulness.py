@@ -114,19 +114,18 @@ def erase(
     words: list[str] = []
     images: list[int] = []
     found: dict[tuple[Kind, str], list[np.ndarray]] = {}
-    points, done = torch.zeros(0, dtype=torch.int64), 0
+    points = torch.zeros(0, dtype=torch.int64)
     for batch in sentences(captioner, photos, captions, batch_size):
         regions = batch.vectors.shape[1]
         points = _points(counts, regions)
         for moment in replay.moments(hide.prepare(batch)):
             trial = Trial(replay, moment, hide, regions, generator)
-            words += [batch.captions[row].words[moment.step] for row in moment.rows.tolist()]
-            images += (moment.rows + done).tolist()
+            words += batch.said(moment.rows, moment.step)
+            images += (moment.rows + batch.first).tolist()
             for name, order in orders.items():
                 place = ranks(order(trial), generator)
                 for kind, values in _curves(trial, place, points).items():
                     found.setdefault((kind, name), []).append(values)
-        done += len(batch.captions)
     log_probs = {key: np.concatenate(values) for key, values in found.items()}
     return Erasure(tuple(words), np.array(images, dtype=np.int64), tuple(points.tolist()), log_probs)
 

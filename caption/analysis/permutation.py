@@ -71,19 +71,17 @@ def permute(
     images: list[int] = []
     said: list[np.ndarray] = []
     found: dict[tuple[str, str], list[np.ndarray]] = {}
-    done = 0
     for batch in sentences(captioner, photos, captions, batch_size):
         own = replay.weights(batch)
         for moment in replay.moments(batch):
-            words += [batch.captions[row].words[moment.step] for row in moment.rows.tolist()]
-            images += (moment.rows + done).tolist()
+            words += batch.said(moment.rows, moment.step)
+            images += (moment.rows + batch.first).tolist()
             said.append(_numpy(moment.of_word(moment.log_probs[:, None])[:, 0]))
             for name, weights in _others(moment, batch, own, draws, generator).items():
                 for measure, values in _compare(moment, replay.say(moment, weights)).items():
                     possible = weights.isfinite().all(-1).all(-1)
                     values = values.masked_fill(~possible, torch.nan)
                     found.setdefault((measure, name), []).append(_numpy(values))
-        done += len(batch.captions)
     joined = {key: np.concatenate(values) for key, values in found.items()}
     falls, distances, changed = (
         {name: values for (measure, name), values in joined.items() if measure == wanted}

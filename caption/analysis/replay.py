@@ -43,6 +43,12 @@ class Sentences(NamedTuple):
     """(B, T) int64 word ids, without the end word; PAD behind. Words the model does not know are UNKNOWN."""
     lengths: Tensor
     """(B,) int64 number of words."""
+    first: int = 0
+    """Which of all the photos is the first of these."""
+
+    def said(self, rows: Tensor, step: int) -> list[str]:
+        """The words of some sentences (N,) at a step that they have."""
+        return [self.captions[row].words[step] for row in rows.tolist()]
 
     @property
     def fed(self) -> Tensor:
@@ -106,12 +112,14 @@ def sentences(
     """
     several = listed(photos)
     given = None if captions is None else iter(captions)
+    first = 0
     with evaluating(captioner):
         while batch := list(islice(several, batch_size)):
             told = None if given is None else list(islice(given, len(batch)))
             if told is not None and len(told) < len(batch):
                 raise ValueError("there are fewer captions than photos")
-            yield _prepared(captioner, batch, told)
+            yield _prepared(captioner, batch, told)._replace(first=first)
+            first += len(batch)
         if given is not None and next(given, None) is not None:
             raise ValueError("there are more captions than photos")
 
