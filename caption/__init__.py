@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner as Captioner
-    from caption.installed import load as load
+    from caption.model_zoo import load as load
     from caption.result import Caption as Caption
 
-_HOMES = {"load": "caption.installed", "Captioner": "caption.captioner", "Caption": "caption.result"}
+_HOMES = {"load": "caption.model_zoo", "Captioner": "caption.captioner", "Caption": "caption.result"}
 __all__ = ["Caption", "Captioner", "load"]
 
 

@@ -1,7 +1,6 @@
 """The captioner: an encoder, a decoder, a vocabulary and an image transform, wired together. It owns no maths.
 
-This is all that captioning needs; training it is `caption.training`. A captioner loads from one file and captions
-photos:
+Training is in `caption.training`. A captioner loads from one file and captions photos:
 
     captioner = caption.load("model.ckpt")
     print(captioner.describe("photo.jpg"))
@@ -20,16 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from caption.data.images import Box, ImageTransform, open_image
-from caption.data.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 from caption.decoders.base import Decoder, Trace, Unrolled
 from caption.encoders.base import Encoder, Regions
 from caption.encoders.refine import Refiner
-from caption.modes import evaluating
+from caption.eval_mode import evaluating
 from caption.parts import public_path
-from caption.records import Record, map_record
 from caption.result import Caption
 from caption.search import BeamSearch, Hypotheses, Search
 from caption.search.prefix import begin_with
+from caption.tensor_tree import Record, map_record
+from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
     from PIL import Image

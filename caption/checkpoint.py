@@ -21,13 +21,13 @@ import torch
 from caption.captioner import Captioner
 from caption.checkpoint_formats import FORMAT, upgrade
 from caption.data.images import ImageTransform
-from caption.data.vocabulary import Vocabulary
 from caption.decoders.base import Decoder
 from caption.encoders.base import Encoder
 from caption.encoders.refine import Refiner
 from caption.errors import CheckpointError, UserError
 from caption.parts import make
 from caption.search import Search
+from caption.text.vocabulary import Vocabulary
 
 PREFIX = "captioner."
 

@@ -44,7 +44,7 @@ model:
     init_args: {{max_length: 10}}
 data:
   reader:
-    class_path: caption.data.shapes_reader.Shapes
+    class_path: caption.data.shapes.Shapes
     init_args: {{folder: {shapes}, train: 40, val: 8, test: 8, size: 48}}
   transform: {{size: 48, fit: squash}}
   batch_size: 8
@@ -64,7 +64,7 @@ class Ran(NamedTuple):
 @pytest.fixture(scope="session")
 def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of 40 training, 8 validation and 8 test scenes of 48 pixels."""
-    from caption.data.shapes import write_shapes
+    from caption.data.shapes.dataset import write_shapes
 
     folder = tmp_path_factory.mktemp("shapes")
     write_shapes(folder, train=40, val=8, test=8, size=48)

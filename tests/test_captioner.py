@@ -15,11 +15,11 @@ from torch import Tensor
 from caption.attention import Aligned, Alignment, Multinoulli
 from caption.captioner import Captioner
 from caption.data.images import ImageTransform
-from caption.data.vocabulary import PAD, START
 from caption.encoders import LinearRefiner, Regions
 from caption.errors import ImageError
 from caption.result import Caption
 from caption.search import BeamSearch, Greedy, Hypotheses, Sampling, Search
+from caption.text.vocabulary import PAD, START
 
 
 class LooksAt(Alignment):

@@ -49,7 +49,7 @@ def parse():
     """Parses a configuration with its own class paths and arguments checked, and reads no data."""
     from caption.cli.train import CaptionCLI, Parser
     from caption.data.module import CaptionData
-    from caption.training import CaptionTraining
+    from caption.training.module import CaptionTraining
 
     class ParseOnly(CaptionCLI):
         def instantiate_classes(self) -> None:
@@ -90,13 +90,13 @@ def test_its_parts_make_a_model(path: Path):
     """Values, too, are what the parts take. (VGG19 is left out: it takes seconds and half a gigabyte.)"""
     from caption.captioner import Captioner
     from caption.data.images import ImageTransform
-    from caption.data.vocabulary import Vocabulary
     from caption.decoders.base import Decoder
     from caption.encoders import Encoder
     from caption.encoders.refine import Refiner
     from caption.objectives import Objective
     from caption.parts import make
     from caption.search import Search
+    from caption.text.vocabulary import Vocabulary
 
     model = load(path)["model"]
     refiner = make(model["refiner"], Refiner) if "refiner" in model else None
@@ -186,5 +186,5 @@ def test_the_data_of_shapes_is_that_of_the_demo():
     """Which generates it with the reader's defaults."""
     for attention in ("soft", "hard"):
         assert load(REPOSITORY / "configs" / f"shapes_{attention}.yaml")["data"]["reader"] == {
-            "class_path": "caption.data.shapes_reader.Shapes"
+            "class_path": "caption.data.shapes.Shapes"
         }

@@ -44,7 +44,7 @@ def parse() -> Any:
     """Parses configurations one over the other, as `caption fit` does, and reads no data."""
     from caption.cli.train import CaptionCLI, Parser
     from caption.data.module import CaptionData
-    from caption.training import CaptionTraining
+    from caption.training.module import CaptionTraining
 
     class ParseOnly(CaptionCLI):
         def instantiate_classes(self) -> None:

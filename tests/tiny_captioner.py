@@ -11,10 +11,10 @@ from PIL import Image
 from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
 from caption.captioner import Captioner
 from caption.data.images import ImageTransform
-from caption.data.vocabulary import Vocabulary
 from caption.decoders import Gate, LSTMDecoder
 from caption.encoders import SmallCNN
 from caption.search import BeamSearch, Search
+from caption.text.vocabulary import Vocabulary
 
 WORDS = ("a", "cat", "dog", "sits", "runs")
 

@@ -28,14 +28,14 @@ from analyse_report import KINDS, OBJECT_WORDS, Setting, write_report  # beside 
 import caption
 from caption.analysis import blind
 from caption.analysis.agreement import Agreement, agree
-from caption.analysis.exchange import Exchange, exchange
-from caption.analysis.faithfulness import Erasure, Kind, erase
+from caption.analysis.faithfulness.ablation import Removed, Replaced, mean_region
+from caption.analysis.faithfulness.curves import Erasure, Kind, erase
+from caption.analysis.faithfulness.rankings import ORDERS, AtRandom, Order
 from caption.analysis.grounding import Boxes, GroundableCaption, Grounding, ground
-from caption.analysis.hiding import Removed, Replaced, mean_region
-from caption.analysis.orders import ORDERS, AtRandom, Order
+from caption.analysis.interchange import Exchange, exchange
 from caption.analysis.permutation import Permutation, permute
 from caption.captioner import Captioner
-from caption.data.shapes_reader import Shapes
+from caption.data.shapes.reader import Shapes
 from caption.decoders.initial import ConstantState
 from caption.errors import UserError
 from caption.result import Caption

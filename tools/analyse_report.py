@@ -23,14 +23,14 @@ from analyse_text import (
 
 from caption.analysis.maps import UNSEEN, change, entropy, measure_maps, unseen
 from caption.analysis.means import Estimate, difference, estimate
-from caption.data.shapes_scene import COLOURS
-from caption.data.shapes_silhouettes import SHAPES
+from caption.data.shapes.scene import COLOURS
+from caption.data.shapes.silhouettes import SHAPES
 
 if TYPE_CHECKING:
     from analyse import Analysis
 
     from caption.analysis.agreement import Agreement
-    from caption.analysis.faithfulness import Erasure, Kind
+    from caption.analysis.faithfulness.curves import Erasure, Kind
     from caption.analysis.words import PerWord
 
 RELATIONS = frozenset(("above", "below", "left", "right"))

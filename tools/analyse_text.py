@@ -122,8 +122,8 @@ LIMITS = """
 
 ```python
 import caption
-from caption.analysis.exchange import exchange
-from caption.analysis.faithfulness import erase
+from caption.analysis.interchange import exchange
+from caption.analysis.faithfulness.curves import erase
 from caption.analysis.permutation import permute
 
 captioner, scene = caption.load("demo/best.ckpt"), "demo/shapes/images/test_000001.png"

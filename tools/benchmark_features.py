@@ -64,8 +64,8 @@ def extraction(data: str, weights: str, photos: int, rounds: int, folder: Path) 
     import torch
 
     from caption.cli import features_config
-    from caption.data.features_writer import write_features
     from caption.data.images import open_image
+    from caption.features.writer import write_features
 
     config = configuration(data, weights)
     encoder, transform = features_config.of(config)
@@ -110,10 +110,10 @@ def share(ratios: list[float]) -> str:
 
 def reading(data: str, weights: str, folder: Path) -> list[tuple[str, str]]:
     """Rows: images per second read at random, from the disk and from memory, and what a training step takes."""
-    from caption.data.features import FeatureStore
-    from caption.data.features_files import Header
-    from caption.data.features_index import Photo
-    from caption.data.features_journal import FeatureJournal
+    from caption.features.files import Header
+    from caption.features.index import Photo
+    from caption.features.journal import FeatureJournal
+    from caption.features.store import FeatureStore
 
     header = Header.new({}, (7, 7), 1280)
     count = 4096
@@ -153,13 +153,13 @@ def training_step(data: str, weights: str) -> float:
 
     from caption.cli import features_config
     from caption.data.batches import Batch, CaptionedImages
-    from caption.data.vocabulary import Vocabulary
     from caption.decoders.base import Decoder
     from caption.encoders import Regions
     from caption.encoders.refine import Refiner
     from caption.objectives import Objective
     from caption.parts import make
-    from caption.training import CaptionTraining
+    from caption.text.vocabulary import Vocabulary
+    from caption.training.module import CaptionTraining
 
     config = configuration(data, weights)
     encoder, transform = features_config.of(config)
@@ -189,7 +189,7 @@ def training_step(data: str, weights: str) -> float:
 
 def opening(folder: Path) -> tuple[str, str]:
     """Row: seconds to open a store of a million images, whose regions are holes: the fastest of five."""
-    from caption.data.features import FeatureStore
+    from caption.features.store import FeatureStore
 
     count = 1_000_000
     sparse_store(folder / "million", count)
@@ -204,8 +204,8 @@ def sparse_store(folder: Path, count: int) -> None:
     Raises:
         OSError: the file system has no sparse files of that size.
     """
-    from caption.data.features_files import IDS_FILE, INDEX_FILE, Header, shard_path
-    from caption.data.features_index import ENTRY, halves, packed
+    from caption.features.files import IDS_FILE, INDEX_FILE, Header, shard_path
+    from caption.features.index import ENTRY, halves, packed
 
     folder.mkdir(exist_ok=True)
     header = Header.new({}, (7, 7), 1280)

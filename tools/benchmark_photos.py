@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from PIL import Image
 
-from caption.data.captions import CaptionedImage
-from caption.data.shapes_render import render
-from caption.data.shapes_scene import random_scene
+from caption.data.readers.captions import CaptionedImage
+from caption.data.shapes.render import render
+from caption.data.shapes.scene import random_scene
 from caption.encoders import TorchvisionEncoder
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

@@ -41,7 +41,7 @@ from caption.objectives import (
     SelfCritical,
 )
 from caption.objectives.exact import every_path
-from caption.records import Record
+from caption.tensor_tree import Record
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "hard-attention.md"
 REGIONS, REGION_SIZE, WORDS = 4, 6, 12

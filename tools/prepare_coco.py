@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from caption.data.prepare import Faults, Plan, find, karpathy_splits, photos, required
-from caption.data.prepare_layout import run
-from caption.data.prepare_sources import Member, Source
+from caption.data.prepare.common import Faults, Plan, find, karpathy_splits, photos, required
+from caption.data.prepare.layout import run
+from caption.data.prepare.sources import Member, Source
 from caption.errors import DataError
 
 KARPATHY = "dataset_coco.json"

@@ -1,4 +1,4 @@
-"""Prepare Flickr30k from what you downloaded: check it, and lay it out for `caption.data.karpathy.Karpathy`.
+"""Prepare Flickr30k from what you downloaded: check it, and lay it out for `caption.data.readers.Karpathy`.
 
     python tools/prepare_flickr30k.py flickr30k-images.tar.gz flickr30k.tar.gz caption_datasets.zip
     python tools/prepare_flickr30k.py archive.zip caption_datasets.zip       (from Kaggle)
@@ -6,7 +6,7 @@
 
 Zip and tar archives, unpacked folders and single files may be given in any number and order. In the configuration:
 
-    class_path: caption.data.karpathy.Karpathy
+    class_path: caption.data.readers.Karpathy
     init_args: {file: data/flickr30k/dataset_flickr30k.json, images: data/flickr30k/images}
 
 Where to get it: the authors (Young, Lai, Hodosh and Hockenmaier 2014, University of Illinois at Urbana-Champaign) give
@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from caption.data.prepare import (
+from caption.data.prepare.common import (
     Faults,
     Plan,
     find,
@@ -37,8 +37,8 @@ from caption.data.prepare import (
     required,
     tokens,
 )
-from caption.data.prepare_layout import run
-from caption.data.prepare_sources import Member, Source
+from caption.data.prepare.layout import run
+from caption.data.prepare.sources import Member, Source
 from caption.errors import DataError
 
 TOKENS, KAGGLE, KARPATHY = "results_20130124.token", "results.csv", "dataset_flickr30k.json"

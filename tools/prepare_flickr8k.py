@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
-from caption.data.prepare import (
+from caption.data.prepare.common import (
     Faults,
     Plan,
     find,
@@ -37,8 +37,8 @@ from caption.data.prepare import (
     required,
     tokens,
 )
-from caption.data.prepare_layout import run
-from caption.data.prepare_sources import Member, Source
+from caption.data.prepare.layout import run
+from caption.data.prepare.sources import Member, Source
 from caption.errors import DataError
 
 TOKENS, KAGGLE, KARPATHY = "Flickr8k.token.txt", "captions.txt", "dataset_flickr8k.json"

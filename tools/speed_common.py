@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.data.vocabulary import PAD, START
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
+from caption.text.vocabulary import PAD, START
 
 VOCABULARY, REGIONS = 9500, 196
 

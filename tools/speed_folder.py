@@ -17,13 +17,13 @@ from speed_common import Setting, say, table
 
 from caption import checkpoint
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
+from caption.batch_inference import BATCH, describe_each
 from caption.captioner import Captioner
 from caption.data.images import ImageTransform, open_image
-from caption.data.vocabulary import Vocabulary
 from caption.decoders import DeepOutput, Gate, LSTMDecoder
-from caption.describing import BATCH, describe_each
 from caption.encoders import LinearRefiner
 from caption.search import BeamSearch, Search
+from caption.text.vocabulary import Vocabulary
 
 ENCODERS = (("mobilenet_v2", "features"), ("resnet50", "layer4"))
 VOCABULARY, WORDS = 2543, 12
@@ -74,7 +74,7 @@ def measure(setting: Setting) -> list[str]:
     return [
         "## From a folder of photos to captions",
         "",
-        f"{what}, by `caption.describing`, which `caption describe` uses: files are decoded while images are",
+        f"{what}, by `caption.batch_inference`, which `caption describe` uses: files are decoded while images are",
         "encoded and captions searched for, one batch after the other. Images per second, medians. *Encoder",
         "alone*: the same images,",
         "decoded and in memory. *Of it*: the ratio of the rates, round by round; *by CPU time*: of the processors'",

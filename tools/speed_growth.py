@@ -75,10 +75,10 @@ def write_store(folder: Path, count: int) -> None:
     """Noise, as `caption features` would store it."""
     import numpy as np
 
-    from caption.data.features_files import Header
-    from caption.data.features_index import Photo
-    from caption.data.features_journal import FeatureJournal
-    from caption.data.features_key import feature_key
+    from caption.features.files import Header
+    from caption.features.index import Photo
+    from caption.features.journal import FeatureJournal
+    from caption.features.key import feature_key
 
     encoder, transform = tiny_encoder()
     regions = np.random.default_rng(0).standard_normal((BATCH, GRID[0] * GRID[1], SIZE)).astype(np.float16)
@@ -103,7 +103,7 @@ def tiny_encoder():  # type: ignore[no-untyped-def]
 
 def vocabulary(folder: Path, count: int) -> None:
     """Counting the words of one caption per image."""
-    from caption.data.vocabulary import Vocabulary
+    from caption.text.vocabulary import Vocabulary
 
     with open(folder / "captions.txt", encoding="utf-8") as lines:
         Vocabulary.build(lines)
@@ -111,7 +111,7 @@ def vocabulary(folder: Path, count: int) -> None:
 
 def index(folder: Path, count: int) -> None:
     """Opening a feature store, and asking it for a thousand images."""
-    from caption.data.features import FeatureStore
+    from caption.features.store import FeatureStore
 
     store = FeatureStore(folder / "sparse")
     for number in random.Random(0).choices(range(count), k=1000):
@@ -120,15 +120,15 @@ def index(folder: Path, count: int) -> None:
 
 def reading(folder: Path, count: int) -> None:
     """Reading and checking captions and images of COCO's format."""
-    from caption.data.coco import Coco
+    from caption.data.readers.coco import Coco
 
     Coco({"train": str(folder / "train.json")}, {"train": str(folder / "images")}).read()
 
 
 def data(folder: Path):  # type: ignore[no-untyped-def]
     """The same as the training loop's data, regions from a store."""
-    from caption.data.coco import Coco
     from caption.data.module import CaptionData
+    from caption.data.readers.coco import Coco
 
     splits = {"train": str(folder / "train.json")}
     reader = Coco(splits, {"train": str(folder / "images")})
@@ -147,7 +147,7 @@ def model(words):  # type: ignore[no-untyped-def]
     from caption.attention import AdditiveScore, ScoredAttention, Softmax
     from caption.decoders import LSTMDecoder
     from caption.search import BeamSearch
-    from caption.training import CaptionTraining
+    from caption.training.module import CaptionTraining
 
     encoder, transform = tiny_encoder()
     decoder = LSTMDecoder(ScoredAttention(AdditiveScore(8), Softmax()), embedding_size=4, hidden_size=8)
@@ -169,10 +169,10 @@ def training(folder: Path, count: int) -> None:
 
 def search(folder: Path, count: int) -> None:
     """Searching for the captions of stored regions, which are written as they come."""
-    from caption.data.features import FeatureStore
     from caption.data.images import Box
-    from caption.data.vocabulary import Vocabulary
     from caption.encoders import Regions
+    from caption.features.store import FeatureStore
+    from caption.text.vocabulary import Vocabulary
 
     store = FeatureStore(folder / "store")
     captioner = model(Vocabulary([f"w{i}" for i in range(500)])).captioner.eval()

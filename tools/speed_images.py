@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader
 
 from caption.data.batches import Batch, CaptionedImages, SingleCaptions
 from caption.data.images import ImageTransform
-from caption.data.vocabulary import Vocabulary
 from caption.encoders import TorchvisionEncoder
 from caption.objectives import CrossEntropy
 from caption.objectives.base import Captions
+from caption.text.vocabulary import Vocabulary
 
 IMAGES = 16
 HEAD = ["encoder", "form", "loading", "per caption", "times as fast", "waiting for data", "loss"]

@@ -23,8 +23,8 @@ from textbook import textbook_of
 from torch import Tensor, nn
 
 from caption.attention import additive_energies
-from caption.attention.additive_energies import Energies, plain
-from caption.attention.fused import fused_for
+from caption.kernels.additive_energies import Energies, plain
+from caption.kernels.fused import fused_for
 from caption.objectives import CrossEntropy
 from caption.objectives.base import Captions
 

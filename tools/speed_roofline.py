@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from caption.attention import ScoredAttention
-from caption.attention.additive_energies import TILE
+from caption.kernels.additive_energies import TILE
 
 IMAGES, STEPS, WIDTH = 32, 20, 512
 CALLS = 5  # of a part in one measurement

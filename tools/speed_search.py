@@ -10,9 +10,9 @@ from speed_common import Setting, make_decoder, make_regions, say, table, take_t
 from textbook import Found, Textbook, textbook_of
 from torch import Tensor
 
-from caption.data.vocabulary import END, PAD, START, UNKNOWN
 from caption.decoders import DeepOutput, LSTMDecoder
 from caption.search import BeamSearch, Greedy, Hypotheses, Sampling, Search
+from caption.text.vocabulary import END, PAD, START, UNKNOWN
 
 IMAGES, STEPS, BEAM = 64, 20, 5
 PHOTOS = 16

@@ -18,15 +18,15 @@ from caption import checkpoint
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.captioner import Captioner
 from caption.data.images import ImageTransform
-from caption.data.vocabulary import Vocabulary
 from caption.decoders import LSTMDecoder
 from caption.encoders import TorchvisionEncoder
+from caption.text.vocabulary import Vocabulary
 
-LIBRARIES = "import caption.torchvision_compat"  # torch and torchvision, and nothing else
+LIBRARIES = "import caption.encoders.torchvision_compat"  # torch and torchvision, and nothing else
 WORK = """
 import sys, time
-import caption.checkpoint, caption.torchvision_compat
-from caption.installed import load
+import caption.checkpoint, caption.encoders.torchvision_compat
+from caption.model_zoo import load
 started = time.perf_counter()
 load(sys.argv[2]).describe(sys.argv[1])
 print(time.perf_counter() - started)

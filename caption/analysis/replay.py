@@ -20,12 +20,12 @@ from torch import Tensor
 from caption.attention.base import Attention, Look, Memory
 from caption.attention.forced import force, with_parts
 from caption.data.images import open_image
-from caption.data.vocabulary import PAD, START, UNKNOWN, Vocabulary
 from caption.decoders.base import Decoder
 from caption.encoders.base import Regions
-from caption.modes import evaluating
-from caption.records import Record, State, map_record, select_images
+from caption.eval_mode import evaluating
 from caption.result import Caption
+from caption.tensor_tree import Record, State, map_record, select_images
+from caption.text.vocabulary import PAD, START, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner, Photo

@@ -1,10 +1,10 @@
 """Attention mechanisms: one idea per file, its equation on top."""
 
-from caption.attention.additive import AdditiveScore
+from caption.attention.alignments.softmax import Softmax
 from caption.attention.base import Attention, Look, Memory
 from caption.attention.hard import GumbelSoftmax, Multinoulli, at_test
 from caption.attention.scored import Aligned, Alignment, Score, ScoredAttention
-from caption.attention.soft import Softmax
+from caption.attention.scores.additive import AdditiveScore
 
 __all__ = [
     "AdditiveScore",

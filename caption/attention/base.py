@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from caption.parts import Part
-from caption.records import Record
+from caption.tensor_tree import Record
 
 
 class Memory(NamedTuple):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from caption.attention.base import Attention, Look, Memory
 from caption.errors import UserError
-from caption.records import Record
+from caption.tensor_tree import Record
 
 Edit = Callable[[Tensor, int], "Tensor | None"]
 """`edit(weights, step) -> weights`: weights (B, K, L), the step counted from 0, that of the first word.

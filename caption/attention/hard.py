@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from caption.attention.scored import Aligned, Alignment
 from caption.parts import check_choice
-from caption.records import Record
+from caption.tensor_tree import Record
 
 AtTest = Literal["expectation", "argmax", "sample"]
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from caption.attention.base import Attention, Look, Memory
 from caption.parts import Part
-from caption.records import Record
+from caption.tensor_tree import Record
 
 
 class Score(Part, nn.Module):

@@ -8,8 +8,8 @@ from pathlib import PurePath
 from typing import Any
 
 from caption.cli.arguments import count
-from caption.data.captions import SPLIT_NAMES
-from caption.data.findings import KINDS
+from caption.data.readers.captions import SPLIT_NAMES
+from caption.data.readers.findings import KINDS
 from caption.errors import DataError
 
 DESCRIPTION = """\
@@ -51,9 +51,9 @@ def main(args: list[str]) -> int:
 
     # Not before: these import torch, which takes seconds, and --help must not wait for it.
     from caption.cli.check_report import as_json, as_text
-    from caption.data.captions import CaptionReader
-    from caption.data.check import MAX_WORDS, MIN_COUNT, check_data
-    from caption.data.check_readers import reader_for
+    from caption.data.check.dataset import MAX_WORDS, MIN_COUNT, check_data
+    from caption.data.check.readers import reader_for
+    from caption.data.readers.captions import CaptionReader
     from caption.parts import make
 
     section = _data_section(options.data) if is_config else {}

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from caption.data.check import Check
-from caption.data.check_captions import SplitSummary
-from caption.data.findings import KINDS, Finding, Kind
+from caption.data.check.captions import SplitSummary
+from caption.data.check.dataset import Check
+from caption.data.readers.findings import KINDS, Finding, Kind
 from caption.parts import Spec
 
 SHOWN = 10  # findings of a kind that a page names before it counts the rest

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from caption.cli.outputs import make_folder
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
-    from caption.evaluation import Evaluation
+    from caption.training.evaluation import Evaluation
 
 DESCRIPTION = """\
 Generate the Shapes dataset, train a captioner with attention on it from scratch, score it on the test split, and

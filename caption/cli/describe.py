@@ -40,8 +40,8 @@ def main(args: list[str]) -> int:
     heatmaps = options.heatmap and output_paths(options.heatmap, photos, ".png", "--heatmap")
     attentions = options.attention and output_paths(options.attention, photos, ".npz", "--attention")
     page = options.html and output_file(options.html, "--html")
-    from caption.describing import describe_each
-    from caption.installed import load
+    from caption.batch_inference import describe_each
+    from caption.model_zoo import load
 
     captioner = load(options.model, options.device)
     if options.at_test:

@@ -42,7 +42,7 @@ def main(args: list[str] | None = None) -> int:
 
     # Not before: these import torch, which takes seconds, and --help must not wait for it.
     from caption.cli import features_config
-    from caption.data.features_writer import write_features
+    from caption.features.writer import write_features
 
     config = features_config.read(options.config, overrides)
     images = features_config.images(config)

@@ -9,11 +9,11 @@ import torch
 import yaml
 
 from caption import checkpoint
-from caption.data.captions import CaptionedImage, CaptionReader, located, read_text
-from caption.data.features_key import weights_digest
 from caption.data.images import ImageTransform
+from caption.data.readers.captions import CaptionedImage, CaptionReader, located, read_text
 from caption.encoders.base import Encoder
 from caption.errors import DataError, UserError
+from caption.features.key import weights_digest
 from caption.parts import Spec, make
 
 Config = dict[str, Any]

@@ -13,7 +13,7 @@ from caption.metrics.corpus import MissingCandidates, References
 from caption.metrics.files import STDIN, CaptionFile, matched, read_captions
 from caption.metrics.scores import DEFAULT_METRICS, METRICS, check_metrics, evaluate
 from caption.metrics.significance import LEVEL, compare_all, confidence_interval
-from caption.metrics.tokenizer import TOKENIZERS, get_tokenizer
+from caption.text.tokenizer import TOKENIZERS, get_tokenizer
 
 DESCRIPTION = """\
 Score captions against references: BLEU, ROUGE-L and CIDEr as coco-caption computes them, without Java. Scores go to

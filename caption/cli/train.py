@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
-import caption.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+import caption.encoders.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
 
 # isort: split
 import rich
@@ -26,13 +26,13 @@ from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from caption import checkpoint
 from caption.cli.complaints import readable
 from caption.cli.outputs import make_folder
-from caption.data.captions import located, read_text
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
-from caption.data.vocabulary import Vocabulary
+from caption.data.readers.captions import located, read_text
 from caption.errors import CheckpointError, UserError
-from caption.training import CaptionTraining
-from caption.watching import AttentionFigures
+from caption.text.vocabulary import Vocabulary
+from caption.training.callbacks import AttentionFigures
+from caption.training.module import CaptionTraining
 
 DEFAULT_FOLDER = "runs/default"
 

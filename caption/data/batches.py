@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, Dataset, Sampler
 
-from caption.data.captions import CaptionedImage
-from caption.data.features import FeatureStore
 from caption.data.images import Box, ImageTransform, open_image
-from caption.data.vocabulary import PAD, START, Vocabulary
+from caption.data.readers.captions import CaptionedImage
 from caption.encoders.base import Regions
+from caption.features.store import FeatureStore
+from caption.text.vocabulary import PAD, START, Vocabulary
 
 
 class Batch(NamedTuple):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sized
 from typing import Any, Literal
 
-from caption import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
 
 # isort: split
 import torch
@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
 
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
-from caption.data.captions import CaptionReader, Splits
-from caption.data.features import FeatureStore
 from caption.data.images import ImageTransform
-from caption.data.vocabulary import Vocabulary
+from caption.data.readers.captions import CaptionReader, Splits
 from caption.errors import DataError
+from caption.features.store import FeatureStore
+from caption.text.vocabulary import Vocabulary
 
 
 class CaptionData(LightningDataModule):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.parts import Part
-from caption.records import Record, State
+from caption.tensor_tree import Record, State
 
 
 class Trace(NamedTuple):

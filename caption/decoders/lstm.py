@@ -15,11 +15,11 @@ from caption.attention.base import Attention, Memory
 from caption.decoders.base import Decoder, Trace, Unrolled
 from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
-from caption.decoders.late import LateLinear
 from caption.decoders.readout import DeepOutput, Readout
-from caption.decoders.shrinking import Shrinking
+from caption.kernels.deferred_linear import LateLinear
+from caption.kernels.shared_memory import Shrinking
 from caption.parts import check_choice
-from caption.records import Record, State, map_record, select_images
+from caption.tensor_tree import Record, State, map_record, select_images
 
 
 class Carried(NamedTuple):

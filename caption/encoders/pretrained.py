@@ -171,7 +171,7 @@ class TorchvisionEncoder(Encoder):
 
 def _model(name: str, weights: str | None) -> nn.Module:
     # Here, because torchvision takes as long to import as torch, and models with another encoder do without.
-    from caption.torchvision_compat import import_torchvision
+    from caption.encoders.torchvision_compat import import_torchvision
 
     models = import_torchvision().models
     if name not in models.list_models(module=models):

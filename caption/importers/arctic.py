@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Alignment, Multinoulli, ScoredAttention, Softmax
-from caption.data.captions import located, read_text
-from caption.data.vocabulary import END, UNKNOWN
+from caption.data.readers.captions import located, read_text
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
 from caption.errors import CheckpointError, DataError
 from caption.importers.arctic_options import Options, read_options
 from caption.importers.assemble import Imported, check_shapes
 from caption.search import BeamSearch
+from caption.text.vocabulary import END, UNKNOWN
 
 ENCODER: dict[str, Any] = {
     "encoder": {

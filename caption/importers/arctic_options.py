@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from caption.data.captions import located, read_text
+from caption.data.readers.captions import located, read_text
 from caption.errors import DataError
 
 # What our decoder has no place for: option -> the values that leave it out, and what it would mean.

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from torch import Tensor
 
 from caption.captioner import Captioner
-from caption.data.vocabulary import Vocabulary
 from caption.decoders.lstm import LSTMDecoder
 from caption.errors import CheckpointError, UserError
 from caption.importers.encoder import Eyes
 from caption.search import Search
+from caption.text.vocabulary import Vocabulary
 
 NAMED = 3  # culprits an error message names before it counts the rest
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from caption.data.captions import located, read_text
 from caption.data.images import ImageTransform
+from caption.data.readers.captions import located, read_text
 from caption.encoders.base import Encoder
 from caption.errors import UserError
 from caption.parts import make

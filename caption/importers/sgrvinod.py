@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.data.captions import read_json
-from caption.data.vocabulary import SPECIAL_TOKENS
+from caption.data.readers.captions import read_json
 from caption.decoders import Gate, InitialState, LinearOutput, LSTMDecoder
 from caption.encoders.pretrained import TorchvisionEncoder, read_state
 from caption.errors import CheckpointError, DataError
 from caption.importers.assemble import Imported, check_shapes, listed
 from caption.search import BeamSearch
+from caption.text.vocabulary import SPECIAL_TOKENS
 
 ENCODER: dict[str, Any] = {
     "encoder": {

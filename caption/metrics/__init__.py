@@ -3,7 +3,7 @@
 from caption.metrics.corpus import References
 from caption.metrics.score import Score, Scores
 from caption.metrics.scores import DEFAULT_METRICS, METRICS, evaluate
-from caption.metrics.tokenizer import TOKENIZERS, Tokenizer, get_tokenizer
+from caption.text.tokenizer import TOKENIZERS, Tokenizer, get_tokenizer
 
 __all__ = [
     "DEFAULT_METRICS",

@@ -9,7 +9,7 @@ from caption.metrics.bleu import bleu
 from caption.metrics.corpus import Corpus, References
 from caption.metrics.score import Id, Scores
 from caption.metrics.scores import signature
-from caption.metrics.tokenizer import get_tokenizer
+from caption.text.tokenizer import get_tokenizer
 
 
 class Convention(NamedTuple):

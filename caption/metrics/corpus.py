@@ -7,7 +7,7 @@ from functools import cached_property
 
 from caption.errors import UserError
 from caption.metrics.score import Id
-from caption.metrics.tokenizer import Tokenizer
+from caption.text.tokenizer import Tokenizer
 
 Words = list[str]
 Counts = dict[str, int]

@@ -13,7 +13,7 @@ from caption.metrics.meteor import meteor_15, meteor_nltk
 from caption.metrics.rouge import rouge_l
 from caption.metrics.score import Id, Score, Scores
 from caption.metrics.spice import spice
-from caption.metrics.tokenizer import get_tokenizer
+from caption.text.tokenizer import get_tokenizer
 
 __all__ = ["DEFAULT_METRICS", "METRICS", "Score", "Scores", "check_metrics", "evaluate", "signature"]
 
@@ -43,7 +43,7 @@ def evaluate(
         candidates: the caption of each image; may be empty.
         references: what people wrote about the same images, any number of sentences each. Or `References` made
             before: they spare work when many candidates meet them, and have a tokenizer of their own.
-        tokenizer: its name, see `caption.metrics.tokenizer`; "none" for text that is tokenized already.
+        tokenizer: its name, see `caption.text.tokenizer`; "none" for text that is tokenized already.
         metrics: names among `METRICS`.
         brevity_penalty: whether BLEU has one.
         protocol: what else made the captions, for the signature: split, beam, length normalisation, how hard

@@ -10,9 +10,9 @@ from caption.objectives.baselines import (
     Returns,
     SelfCritical,
 )
+from caption.objectives.cross_entropy import CrossEntropy
 from caption.objectives.regularizers import doubly_stochastic, entropy
 from caption.objectives.reinforce import Reinforce
-from caption.objectives.soft import CrossEntropy
 
 __all__ = [
     "Baseline",

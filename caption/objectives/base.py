@@ -7,9 +7,9 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from caption.decoders.base import Decoder, Unrolled
-from caption.objectives.log_likelihood import log_likelihoods
+from caption.kernels.log_likelihood import log_likelihoods
 from caption.parts import Part
-from caption.records import Record
+from caption.tensor_tree import Record
 
 
 class Captions(NamedTuple):

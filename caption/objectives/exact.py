@@ -17,7 +17,7 @@ from caption.attention.hard import Multinoulli, one_hot
 from caption.attention.scored import Aligned, ScoredAttention
 from caption.decoders.lstm import LSTMDecoder
 from caption.objectives.base import Captions, word_log_likelihoods
-from caption.records import Record
+from caption.tensor_tree import Record
 
 
 class Following(Multinoulli):

@@ -13,12 +13,12 @@ from torch import Tensor
 from caption.attention.hard import at_test
 from caption.decoders.base import Decoder, Unrolled
 from caption.errors import UserError
-from caption.modes import evaluating
+from caption.eval_mode import evaluating
 from caption.objectives.base import Captions, Loss, Objective, word_log_likelihoods
 from caption.objectives.baselines import Baseline, MovingAverage, Returns
 from caption.objectives.regularizers import Reduction, doubly_stochastic, entropy
 from caption.parts import check_choice
-from caption.records import Record
+from caption.tensor_tree import Record
 
 
 class Reinforce(Objective):

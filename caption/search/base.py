@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from caption.records import Record, State
+from caption.tensor_tree import Record, State
 
 Step = Callable[[State, Tensor], tuple[Tensor, State]]
 """`step(state, words) -> (log_probs, state)`.

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from caption.errors import UserError
-from caption.records import State
 from caption.search.base import Hypotheses, Search, Step
 from caption.search.blocks import largest
 from caption.search.history import Choice, Endings
 from caption.search.loop import device_of, explore, require_length
+from caption.tensor_tree import State
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from caption.records import State
 from caption.search.base import Hypotheses, Search, Step
 from caption.search.blocks import largest
 from caption.search.chains import Chains
 from caption.search.loop import device_of, explore, require_length
+from caption.tensor_tree import State
 
 
 @dataclass(frozen=True)

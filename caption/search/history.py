@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.records import Record, map_record
 from caption.search.base import Hypotheses
+from caption.tensor_tree import Record, map_record
 
 
 class Choice(NamedTuple):

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from caption.errors import UserError
-from caption.records import Record, State, map_record, select_hypotheses, select_images
 from caption.search.base import Hypotheses, Step
 from caption.search.history import Choice, Endings, History
+from caption.tensor_tree import Record, State, map_record, select_hypotheses, select_images
 
 
 class Frontier(Protocol):

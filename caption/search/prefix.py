@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from caption.records import State
 from caption.search.base import Step
+from caption.tensor_tree import State
 
 
 def begin_with(step: Step, words: Sequence[int]) -> Step:

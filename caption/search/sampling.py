@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from caption.errors import UserError
-from caption.records import State, select_hypotheses
 from caption.search.base import Hypotheses, Search, Step
 from caption.search.blocks import invert, largest
 from caption.search.chains import Chains
 from caption.search.loop import device_of, explore, require_length
+from caption.tensor_tree import State, select_hypotheses
 
 
 @dataclass(frozen=True)

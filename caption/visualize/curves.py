@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 if TYPE_CHECKING:
-    from caption.analysis.faithfulness import Erasure, Kind
+    from caption.analysis.faithfulness.curves import Erasure, Kind
 
 # Told apart in grey, too: attention is the line that everything is compared with.
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))

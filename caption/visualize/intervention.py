@@ -11,7 +11,7 @@ from caption.visualize.comparison import compare_captions
 from caption.visualize.photo import Photo, photos_of
 
 if TYPE_CHECKING:
-    from caption.analysis.interventions import Intervention
+    from caption.analysis.interventions.intervene import Intervention
 
 CHANGED = "tab:orange"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from caption.analysis.interventions import Intervention
+    from caption.analysis.interventions.intervene import Intervention
 
 SHADE = "rgba(255, 127, 14, {:.2f})"  # visible on light and on dark pages
 

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from caption.attention import Attention, Look, Memory
 from caption.captioner import Captioner
 from caption.data.images import ImageTransform
-from caption.data.vocabulary import Vocabulary
 from caption.decoders import Decoder, Trace, Unrolled
 from caption.encoders.base import Encoder, Regions
-from caption.records import Record, State
 from caption.result import Caption
+from caption.tensor_tree import Record, State
+from caption.text.vocabulary import Vocabulary
 
 ROWS, COLS = 2, 3
 REGIONS = ROWS * COLS

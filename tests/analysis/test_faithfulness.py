@@ -10,9 +10,9 @@ import pytest
 import torch
 from planted import REGIONS, VOCABULARY, log_p, photo, told
 
-from caption.analysis.faithfulness import _points, erase
-from caption.analysis.hiding import Removed, Replaced
-from caption.analysis.orders import AtRandom, by_attention, by_gradient, by_occlusion
+from caption.analysis.faithfulness.ablation import Removed, Replaced
+from caption.analysis.faithfulness.curves import _points, erase
+from caption.analysis.faithfulness.rankings import AtRandom, by_attention, by_gradient, by_occlusion
 from caption.attention import Look
 from caption.errors import UserError
 

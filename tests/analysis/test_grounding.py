@@ -25,7 +25,7 @@ from caption.analysis.grounding import (
     point,
     read_boxes,
 )
-from caption.data.shapes import write_shapes
+from caption.data.shapes.dataset import write_shapes
 from caption.errors import DataError
 
 # Two rows of three cells, 20 pixels wide and 10 high: centres at x = 20, 40, 60 and y = 25, 35.

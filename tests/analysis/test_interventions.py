@@ -14,14 +14,22 @@ import torch
 from PIL import Image
 from planted import COLS, ROWS, log_p
 
-from caption.analysis.interventions import Erase, Force, Intervention, LogProbs, Mask, Move, intervene
+from caption.analysis.interventions.intervene import (
+    Erase,
+    Force,
+    Intervention,
+    LogProbs,
+    Mask,
+    Move,
+    intervene,
+)
 from caption.analysis.replay import encode
 from caption.attention import Alignment, Multinoulli, Softmax, at_test
 from caption.captioner import Captioner
-from caption.data.shapes import random_scene, render
+from caption.data.shapes.dataset import random_scene, render
 from caption.decoders import ConstantState
 from caption.errors import ImageError, UserError
-from caption.installed import load
+from caption.model_zoo import load
 from caption.search import BeamSearch, Greedy, Sampling, Search
 
 ON_ONE = [0.1, 0.6, 0.1, 0.1, 0.1, 0.0]

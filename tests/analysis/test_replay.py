@@ -11,9 +11,9 @@ from tiny_captioner import captioner, photo
 
 from caption.analysis.replay import Replay, encode, sentences
 from caption.attention import Multinoulli
-from caption.data.vocabulary import PAD, START, UNKNOWN
 from caption.encoders.refine import LinearRefiner
 from caption.result import Caption
+from caption.text.vocabulary import PAD, START, UNKNOWN
 
 PHOTOS = [photo(seed=seed) for seed in range(5)]
 

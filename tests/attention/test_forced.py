@@ -11,9 +11,9 @@ from caption.analysis.replay import encode
 from caption.attention import Alignment, Look, Memory, Multinoulli, Softmax
 from caption.attention.forced import ForcedAttention, Forcing, force, with_parts
 from caption.captioner import Captioner
-from caption.data.vocabulary import START
 from caption.errors import UserError
 from caption.search import BeamSearch
+from caption.text.vocabulary import START
 
 REGIONS = 64
 

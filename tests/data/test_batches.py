@@ -10,11 +10,11 @@ from torch.utils.data import RandomSampler, SequentialSampler
 
 from caption.captioner import Captioner
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
-from caption.data.captions import CaptionedImage
 from caption.data.images import ImageTransform
-from caption.data.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
+from caption.data.readers.captions import CaptionedImage
 from caption.decoders import LSTMDecoder
 from caption.errors import ImageError
+from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
 WORDS = Vocabulary(["a", "red", "blue", "circle", "square", "beside"])
 TRANSFORM = ImageTransform(16, "crop")

@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonargparse
 import pytest
 
-from caption.data.captions import (
+from caption.data.readers.captions import (
     CaptionReader,
     Splits,
     entries,
@@ -17,7 +17,7 @@ from caption.data.captions import (
     read_text,
     text_lines,
 )
-from caption.data.findings import Findings
+from caption.data.readers.findings import Findings
 from caption.errors import DataError
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from caption.data import captions_checks as module
-from caption.data.captions import CaptionedImage, Splits
-from caption.data.captions_checks import CheckedReader, check, check_split_names, real_files
-from caption.data.findings import MALFORMED, MISSING, Finding, Findings, Refusal
+from caption.data.readers import captions_checks as module
+from caption.data.readers.captions import CaptionedImage, Splits
+from caption.data.readers.captions_checks import CheckedReader, check, check_split_names, real_files
+from caption.data.readers.findings import MALFORMED, MISSING, Finding, Findings, Refusal
 from caption.errors import DataError
 
 

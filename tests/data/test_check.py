@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from caption.data.captions import CaptionedImage, Splits
-from caption.data.captions_checks import CheckedReader
-from caption.data.check import check_data
-from caption.data.findings import Findings
+from caption.data.check.dataset import check_data
+from caption.data.readers.captions import CaptionedImage, Splits
+from caption.data.readers.captions_checks import CheckedReader
+from caption.data.readers.findings import Findings
 from caption.errors import DataError, UserError
 
 

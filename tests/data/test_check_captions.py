@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.captions import CaptionedImage
-from caption.data.check_captions import check_captions
-from caption.data.findings import Findings
+from caption.data.check.captions import check_captions
+from caption.data.readers.captions import CaptionedImage
+from caption.data.readers.findings import Findings
 
 
 def image(name: str, *captions: str) -> CaptionedImage:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from caption.data.captions import CaptionReader
-from caption.data.check_readers import ALL, reader_for
+from caption.data.check.readers import ALL, reader_for
+from caption.data.readers.captions import CaptionReader
 from caption.errors import DataError
 from caption.parts import make
 
@@ -190,7 +190,7 @@ def test_flickrs_lists_are_found_by_name_and_content(tmp_path: Path) -> None:
     }
     for data in (tmp_path, tmp_path / "own_token.txt"):
         spec = reader_for(str(data), {}, {})
-        assert (spec["class_path"], spec["init_args"]) == ("caption.data.flickr.Flickr", expected)
+        assert (spec["class_path"], spec["init_args"]) == ("caption.data.readers.Flickr", expected)
     given = reader_for(str(tmp_path), {ALL: "photos"}, {"test": "list.txt"})["init_args"]
     assert (given["splits"], given["images"]) == ({"test": "list.txt"}, "photos")
 

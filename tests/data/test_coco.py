@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from caption.data.coco import Coco
-from caption.data.findings import Findings
+from caption.data.readers.coco import Coco
+from caption.data.readers.findings import Findings
 from caption.errors import DataError
 
 

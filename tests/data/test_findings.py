@@ -2,7 +2,7 @@
 
 import pytest
 
-from caption.data.findings import BARE, KINDS, LONG, MALFORMED, MISSING, Finding, Findings, Refusal
+from caption.data.readers.findings import BARE, KINDS, LONG, MALFORMED, MISSING, Finding, Findings, Refusal
 from caption.errors import DataError
 
 

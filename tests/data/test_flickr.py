@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.findings import MALFORMED, Findings
-from caption.data.flickr import Flickr
+from caption.data.readers.findings import MALFORMED, Findings
+from caption.data.readers.flickr import Flickr
 from caption.errors import DataError
 
 FLICKR8K = Path(__file__).resolve().parents[3] / "shared" / "data" / "flickr8k"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from caption.data.findings import Findings
-from caption.data.karpathy import Karpathy
+from caption.data.readers.findings import Findings
+from caption.data.readers.karpathy import Karpathy
 from caption.errors import DataError
 
 

@@ -11,13 +11,13 @@ import torch
 from torch.utils.data import DataLoader
 
 from caption.data.batches import Batch, SimilarLengths
-from caption.data.captions import CaptionedImage, CaptionReader, Splits
-from caption.data.coco import Coco
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
-from caption.data.shapes_reader import Shapes
-from caption.data.vocabulary import END, Vocabulary
+from caption.data.readers.captions import CaptionedImage, CaptionReader, Splits
+from caption.data.readers.coco import Coco
+from caption.data.shapes.reader import Shapes
 from caption.errors import DataError
+from caption.text.vocabulary import END, Vocabulary
 
 
 @pytest.fixture(scope="session")

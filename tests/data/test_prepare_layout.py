@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from caption.data import prepare_layout
-from caption.data.prepare import Plan
-from caption.data.prepare_layout import lay_out, run
-from caption.data.prepare_sources import open_source
+from caption.data.prepare import layout as prepare_layout
+from caption.data.prepare.common import Plan
+from caption.data.prepare.layout import lay_out, run
+from caption.data.prepare.sources import open_source
 from caption.errors import DataError
 
 

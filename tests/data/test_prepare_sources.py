@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.prepare_sources import open_source
+from caption.data.prepare.sources import open_source
 from caption.errors import DataError
 
 FILES = {"a/one.txt": b"one", "a/b/two.bin": bytes(range(256)) * 40, "three.json": b'{"x": 3}'}

@@ -13,7 +13,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from caption.data import shapes
-from caption.data.shapes import (
+from caption.data.shapes.dataset import (
     COLOURS,
     NAMES,
     SHAPES,
@@ -25,8 +25,8 @@ from caption.data.shapes import (
     render,
     write_shapes,
 )
-from caption.data.shapes_scene import JITTER, relation, split_of
-from caption.data.shapes_silhouettes import FULL, silhouette
+from caption.data.shapes.scene import JITTER, relation, split_of
+from caption.data.shapes.silhouettes import FULL, silhouette
 from caption.errors import DataError
 
 Boxes = dict[str, tuple[float, float, float, float]]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.captions import Splits
-from caption.data.findings import Findings
-from caption.data.tables_csv import Csv, columns_of
+from caption.data.readers.captions import Splits
+from caption.data.readers.csv import Csv, columns_of
+from caption.data.readers.findings import Findings
 from caption.errors import DataError
 
 TABLE = """\

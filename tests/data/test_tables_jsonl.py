@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.findings import Findings
-from caption.data.tables_jsonl import JsonLines
+from caption.data.readers.findings import Findings
+from caption.data.readers.jsonl import JsonLines
 from caption.errors import DataError
 
 GOOD = [

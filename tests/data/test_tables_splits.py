@@ -2,7 +2,7 @@
 
 import pytest
 
-from caption.data.tables_splits import check_fractions, split_of
+from caption.data.readers.splits import check_fractions, split_of
 from caption.errors import DataError
 
 FRACTIONS = {"train": 0.8, "val": 0.1, "test": 0.1}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from caption.attention import Multinoulli
 from caption.decoders import Gate, LSTMDecoder, Unrolled
-from caption.records import select_hypotheses
+from caption.tensor_tree import select_hypotheses
 
 
 def stepped(made: LSTMDecoder, regions: Tensor, words: Tensor) -> tuple[Tensor, Any]:

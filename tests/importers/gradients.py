@@ -12,11 +12,11 @@ import yaml
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from caption.data.vocabulary import PAD, START
 from caption.decoders import Decoder
 from caption.objectives import Objective
 from caption.objectives.base import Captions
 from caption.parts import make
+from caption.text.vocabulary import PAD, START
 
 STEP = 1e-20
 PRESETS = Path(__file__).resolve().parents[2] / "configs" / "presets"

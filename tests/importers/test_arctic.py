@@ -17,11 +17,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from caption.data.vocabulary import PAD, START
 from caption.decoders import LSTMDecoder, Unrolled
 from caption.errors import UserError
 from caption.importers import arctic
 from caption.importers.arctic_options import Options, read_options
+from caption.text.vocabulary import PAD, START
 
 SIZES = {"ctx_dim": 5, "dim": 4, "dim_word": 3, "n_words": 7}
 SWITCHES = {

@@ -14,12 +14,12 @@ import sgrvinod_reference as reference
 import torch
 from torch import Tensor, nn
 
-from caption.data.vocabulary import PAD, SPECIAL_TOKENS, START
 from caption.decoders import LSTMDecoder
 from caption.encoders import TorchvisionEncoder
+from caption.encoders.torchvision_compat import import_torchvision
 from caption.errors import UserError
 from caption.importers import sgrvinod
-from caption.torchvision_compat import import_torchvision
+from caption.text.vocabulary import PAD, SPECIAL_TOKENS, START
 
 SIZES = {"region": 5, "hidden": 4, "attention": 6, "embedding": 3}
 # As the tutorial writes it: words by frequency from 1, then the special ones; padding 0. Not in the order of ids here.

@@ -6,7 +6,7 @@ import pytest
 
 from caption.metrics import corpus, evaluate
 from caption.metrics.corpus import Corpus, References, ngram_counts
-from caption.metrics.tokenizer import get_tokenizer
+from caption.text.tokenizer import get_tokenizer
 
 TEXTS = {1: ["a b a b", "c"], 2: ["b a", "a b c d e"], 3: ["d"]}
 FOUND = {1: "a b c", 2: "a b c d", 3: "e"}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shared_data import GOLDENS, golden, needs_goldens, needs_java, needs_pycocoevalcap
 
 from caption.metrics import References, evaluate, get_tokenizer
-
-from .shared import GOLDENS, golden, needs_goldens, needs_java, needs_pycocoevalcap
 
 NAMES = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from shared_data import needs_java, wordnet_is_there
 
 from caption.metrics import evaluate
 from caption.metrics.meteor import combined
-
-from .shared import needs_java, wordnet_is_there
 
 REFERENCES = {1: ["a dog runs", "the dog is running"], 2: ["two cats sleep"]}
 

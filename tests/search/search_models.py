@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from caption.records import State
 from caption.search import Hypotheses
+from caption.tensor_tree import State
 
 START, END = 0, 1
 MODULUS = 9973

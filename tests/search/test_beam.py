@@ -16,8 +16,8 @@ from search_models import END, START, HashModel, captions, check
 from torch import Tensor
 
 from caption.errors import UserError
-from caption.records import State
 from caption.search import BeamSearch, Hypotheses, blocks
+from caption.tensor_tree import State
 
 A, B = 2, 3
 

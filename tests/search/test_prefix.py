@@ -7,8 +7,8 @@ import torch
 from tiny_captioner import captioner, photo
 
 from caption.analysis.replay import encode
-from caption.data.vocabulary import END
 from caption.search import BeamSearch, Greedy, Sampling, Search
+from caption.text.vocabulary import END
 
 
 @torch.no_grad()

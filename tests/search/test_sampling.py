@@ -16,8 +16,8 @@ from search_models import END, START, HashModel, captions, check
 from torch import Tensor
 
 from caption.errors import UserError
-from caption.records import State
 from caption.search import Hypotheses, Sampling, blocks
+from caption.tensor_tree import State
 
 MANY = 20_000
 

@@ -11,8 +11,8 @@ from jsonargparse import ArgumentParser
 from search_models import END, START, HashModel
 from torch import Tensor
 
-from caption.records import Record, State, map_record
 from caption.search import BeamSearch, Greedy, Sampling, Search
+from caption.tensor_tree import Record, State, map_record
 
 SEARCHES = [
     Greedy(12),

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from caption.analysis.agreement import Agreement
-from caption.analysis.exchange import WEIGHTS, Exchange
-from caption.analysis.faithfulness import Erasure
+from caption.analysis.faithfulness.curves import Erasure
 from caption.analysis.grounding import Grounding, Mention, Pointing
+from caption.analysis.interchange import WEIGHTS, Exchange
 from caption.analysis.permutation import Permutation
 from caption.decoders.initial import ConstantState, InitialState
-from caption.installed import load
+from caption.model_zoo import load
 from caption.result import Caption
 
 TOOLS = Path(__file__).parents[2] / "tools"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from downloads import contents, karpathy, make_folder, make_zip, photo, tool
 
-from caption.data.coco import Coco
-from caption.data.karpathy import Karpathy
+from caption.data.readers.coco import Coco
+from caption.data.readers.karpathy import Karpathy
 
 TOOL = tool("prepare_coco")
 TRAIN = [f"COCO_train2014_{number:012d}.jpg" for number in range(3)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from downloads import contents, karpathy, make_folder, make_tar, make_zip, photo, tool
 
-from caption.data.karpathy import Karpathy
+from caption.data.readers.karpathy import Karpathy
 
 TOOL = tool("prepare_flickr30k")
 NAMES = [f"100{number}.jpg" for number in range(6)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from downloads import contents, karpathy, make_folder, make_tar, make_zip, photo, tool
 
-from caption.data.flickr import Flickr
+from caption.data.readers.flickr import Flickr
 
 TOOL = tool("prepare_flickr8k")
 FLICKR8K = Path(__file__).resolve().parents[3] / "shared" / "data" / "flickr8k"

@@ -13,8 +13,8 @@ import torch
 
 from caption.data.batches import CaptionedImages, SingleCaptions
 from caption.data.images import ImageTransform, open_image
-from caption.data.vocabulary import Vocabulary
 from caption.encoders import SmallCNN
+from caption.text.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.data.vocabulary import END, PAD, START, UNKNOWN
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
 from caption.search import Greedy
+from caption.text.vocabulary import END, PAD, START, UNKNOWN
 
 IMAGES, REGIONS, REGION_SIZE, WORDS, STEPS = 12, 6, 7, 700, 9
 FORBIDDEN = (PAD, START, UNKNOWN)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from caption.analysis.faithfulness import Erasure
+from caption.analysis.faithfulness.curves import Erasure
 from caption.visualize.curves import curve_plot
 
 PROBABILITIES = np.array([[[0.9, 0.5, 0.2]], [[0.7, 0.3, 0.2]]])  # two words, one draw, three points

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import same_color
 from PIL import Image
 
-from caption.analysis.interventions import Force, Intervention, LogProbs
+from caption.analysis.interventions.intervene import Force, Intervention, LogProbs
 from caption.result import Caption
 from caption.visualize.intervention import CHANGED, plot_intervention
 

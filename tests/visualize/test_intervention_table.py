@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from caption.analysis.interventions import Force, Intervention, LogProbs
+from caption.analysis.interventions.intervene import Force, Intervention, LogProbs
 from caption.result import Caption
 from caption.visualize.intervention_table import intervention_table
 

@@ -1,0 +1,152 @@
+"""Is where the model looked the reason for what it said? Deletion and insertion curves.
+
+Regions are hidden one after the other, in an order, and the word's probability is followed (Samek et al. 2017; Petsiuk
+et al. 2018, "RISE", for images; Serrano and Smith 2019, "Is Attention Interpretable?", for attention weights). If the
+order puts first what the word depends on, *deletion* makes the probability fall at once, and *insertion*, which starts
+with nothing and shows regions in that order, makes it rise at once: a small area under the first curve, a large one
+under the second. Attention is held against random orders, which any explanation must beat, against gradients, and
+against occlusion, which measures single regions instead of guessing.
+
+What is hidden is a region's vector a_i, from the context of one step alone. The words before and the decoder's state
+stay, so the fall is that of a word that no longer gets what it read, not of one that follows a sentence gone astray.
+What the state knew already is not hidden; the end of the deletion curve tells how much that was. Hiding from all steps
+at once would mix the two, and ask what the caption owes to a place in the image, not what the word owes to its look.
+
+    erasure = erase(captioner, "photo.jpg")
+    erasure.area("deletion", "attention")     # one number per word
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+
+from caption.analysis.faithfulness.ablation import Hiding, Removed
+from caption.analysis.faithfulness.rankings import ORDERS, Order, Trial, ranks
+from caption.analysis.replay import Replay, sentences
+from caption.analysis.words import PerWord
+from caption.result import Caption
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from caption.captioner import Captioner, Photo
+
+Kind = Literal["deletion", "insertion"]
+
+
+@dataclass(frozen=True)
+class Erasure(PerWord):
+    """The curves of N words, P points each. Log-probabilities are natural."""
+
+    counts: tuple[int, ...]
+    """(P,) how many regions are hidden (deletion) or shown (insertion); from 0 to L."""
+    log_probs: Mapping[tuple[Kind, str], np.ndarray]
+    """(N, R, P) by kind of curve and name of the order; R draws of a random one, else 1."""
+
+    @property
+    def shares(self) -> np.ndarray:
+        """(P,) `counts` as a share of all regions, 0 to 1."""
+        return np.array(self.counts) / self.counts[-1]
+
+    @property
+    def orders(self) -> tuple[str, ...]:
+        """The names of the orders."""
+        return tuple(dict.fromkeys(order for _, order in self.log_probs))
+
+    def curve(self, kind: Kind, order: str, logarithm: bool = False) -> np.ndarray:
+        """(N, P) probability of each word, or its logarithm, the mean over draws."""
+        values = self.log_probs[kind, order]
+        return (values if logarithm else np.exp(values)).mean(1)
+
+    def area(self, kind: Kind, order: str, logarithm: bool = False) -> np.ndarray:
+        """(N,) area under each word's curve over the share of regions, by trapezoids: its mean height."""
+        return np.trapezoid(self.curve(kind, order, logarithm), self.shares, axis=1)
+
+    def fall(self, order: str, hidden: int) -> np.ndarray:
+        """(N,) by how much log p falls once the first regions of the order are hidden (nats).
+
+        Args:
+            order: its name.
+            hidden: how many; one of `counts`.
+        """
+        if hidden not in self.counts:
+            raise ValueError(f"the curves have no point at {hidden} regions, only at {self.counts}")
+        curve = self.curve("deletion", order, logarithm=True)
+        return curve[:, 0] - curve[:, self.counts.index(hidden)]
+
+
+def erase(
+    captioner: Captioner,
+    photos: Photo | Iterable[Photo],
+    captions: Iterable[Caption] | None = None,
+    orders: Mapping[str, Order] | None = None,
+    hide: Hiding | None = None,
+    counts: Iterable[int] | None = None,
+    seed: int = 0,
+    batch_size: int = 32,
+) -> Erasure:
+    """Deletion and insertion curves of every word of the captions of some photos.
+
+    Args:
+        captioner: the model.
+        photos: one or many.
+        captions: what was said about each; None = what the model says. The end word is not measured.
+        orders: by name, see `caption.analysis.faithfulness.rankings`; None = all that are there.
+        hide: what hiding means; None = `Removed()`.
+        counts: numbers of regions hidden; 0 and L are added. None = powers of √2, and L less powers of 2: the first
+            regions that go matter most, and where the rest share the weights, so do the last.
+        seed: for orders drawn at random, and for ties.
+        batch_size: photos at once.
+
+    Raises:
+        UserError: the model's attention cannot be edited, see `ForcedAttention`.
+        ValueError: photos and captions differ in number, or a count is negative or above L.
+    """
+    hide = Removed() if hide is None else hide
+    orders = ORDERS if orders is None else orders
+    generator = torch.Generator().manual_seed(seed)
+    replay = Replay(captioner.decoder)
+    words: list[str] = []
+    images: list[int] = []
+    found: dict[tuple[Kind, str], list[np.ndarray]] = {}
+    points = torch.zeros(0, dtype=torch.int64)
+    for batch in sentences(captioner, photos, captions, batch_size):
+        regions = batch.vectors.shape[1]
+        points = _points(counts, regions)
+        for moment in replay.moments(hide.prepare(batch)):
+            trial = Trial(replay, moment, hide, regions, generator)
+            words += batch.said(moment.rows, moment.step)
+            images += (moment.rows + batch.first).tolist()
+            for name, order in orders.items():
+                place = ranks(order(trial), generator)
+                for kind, values in _curves(trial, place, points).items():
+                    found.setdefault((kind, name), []).append(values)
+    log_probs = {key: np.concatenate(values) for key, values in found.items()}
+    return Erasure(tuple(words), np.array(images, dtype=np.int64), tuple(points.tolist()), log_probs)
+
+
+def _curves(trial: Trial, place: Tensor, points: Tensor) -> dict[Kind, np.ndarray]:
+    """Ranks (B', R, L) -> the curves (B', R, P) of both kinds, computed in one go."""
+    first = place[:, :, None] < points.to(place.device)[:, None]  # (B', R, P, L)
+    kept = torch.cat((~first, first), 2)
+    log_probs = trial.log_probs(kept.flatten(1, 2)).unflatten(1, kept.shape[1:3])
+    deletion, insertion = (
+        log_probs.double().cpu().numpy().reshape(*place.shape[:2], 2, -1).transpose(2, 0, 1, 3)
+    )
+    return {"deletion": deletion, "insertion": insertion}
+
+
+def _points(counts: Iterable[int] | None, regions: int) -> Tensor:
+    if counts is None:
+        first = (round(2 ** (k / 2)) for k in range(2 * regions.bit_length()))
+        last = (regions - 2**k for k in range(regions.bit_length()))
+        counts = [count for count in (*first, *last) if 0 < count < regions]
+    points = sorted({0, regions, *counts})
+    if points[0] < 0 or points[-1] > regions:
+        raise ValueError(f"of {regions} regions, 0 to {regions} can be hidden, not {points}")
+    return torch.tensor(points)

@@ -1,0 +1,136 @@
+"""Where and when, as an analyst says it: places in a photo, and steps of a caption by its words."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+
+from caption.analysis.grounding import coverage
+from caption.text.vocabulary import END, SPECIAL_TOKENS
+
+if TYPE_CHECKING:
+    from caption.result import Caption
+
+END_WORD = SPECIAL_TOKENS[END]
+
+Place = Any
+"""A cell (row, col), counted from 0; a box (left, top, right, bottom) in the photo's pixels; or a map (rows, cols) of
+numbers that are not negative."""
+
+Steps = SupportsIndex | str | Sequence[SupportsIndex | str] | None
+"""Steps of a caption, counted from 0, as numbers or as the words said there; None = every step. A finished caption has
+one step more than it has words: that of the end token, "<end>"."""
+
+SLIVER = 1e-6
+"""The part of a cell that a box must cover to touch it: edges that are meant to be the same differ by rounding."""
+
+
+def amounts(place: Place, caption: Caption) -> np.ndarray:
+    """How much of each region is meant.
+
+    Args:
+        place: see `Place`.
+        caption: of the photo; says how its grid lies.
+
+    Returns:
+        (rows, cols) float64: 1 at a cell, 0 elsewhere; the part of each region's area that the box covers; or the map.
+
+    Raises:
+        ValueError: it is no place, or one outside the grid.
+    """
+    rows, cols = caption.weights.shape[1:]
+    try:
+        values = np.asarray(place, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if values.shape == (2,):
+        return _cell(place, rows, cols)
+    if values.shape == (4,):
+        return _box(values, caption)
+    if values.shape == (rows, cols):
+        if not np.isfinite(values).all() or (values < 0).any() or not values.any():
+            raise ValueError("a map holds numbers from 0 up, not all of them 0")
+        return values
+    given = f"an array of shape {values.shape}" if values.size > 4 else repr(place)
+    raise ValueError(
+        "a place is a cell (row, col), a box (left, top, right, bottom) in the photo's pixels, or a map of "
+        f"{rows} x {cols} numbers, not {given}"
+    )
+
+
+def touched(place: Place, caption: Caption) -> np.ndarray:
+    """(rows, cols) bool: the regions that have a part in the place; arguments and errors as for `amounts`."""
+    return amounts(place, caption) > SLIVER
+
+
+def tokens_of(caption: Caption) -> tuple[str, ...]:
+    """What the caption's steps emitted: its words and, if it is finished, the end token."""
+    return (*caption.words, END_WORD) if caption.finished else tuple(caption.words)
+
+
+def steps_of(at: Steps, caption: Caption) -> frozenset[int] | None:
+    """The numbers of the steps that are meant, or None for all, also those of a longer caption.
+
+    Raises:
+        ValueError: a step that the caption does not have, a word that it does not say or says more than once.
+    """
+    if at is None:
+        return None
+    several: list[Any] = [at] if np.ndim(at) == 0 else list(at)  # type: ignore[arg-type]
+    tokens = tokens_of(caption)
+    if not several:
+        raise ValueError("no step is named: leave `at` out for all of them")
+    return frozenset(step_of(one, tokens) for one in several)
+
+
+def step_of(one: SupportsIndex | str, tokens: Sequence[str]) -> int:
+    """The number of one step; errors as for `steps_of`."""
+    if isinstance(one, str):
+        found = [step for step, token in enumerate(tokens) if token == one]
+        if not found:
+            raise ValueError(f"{one!r} is not said: the caption is {' '.join(tokens)!r}")
+        if len(found) > 1:
+            raise ValueError(
+                f"{one!r} is said at the steps {found}: name the one that is meant by its number"
+            )
+        return found[0]
+    try:
+        step = operator.index(one)
+    except TypeError:
+        raise ValueError(f"a step is a number or a word of the caption, not {one!r}") from None
+    if not 0 <= step < len(tokens):
+        there = (
+            f"they run from 0 ({tokens[0]!r}) to {len(tokens) - 1} ({tokens[-1]!r})"
+            if tokens
+            else "it has none"
+        )
+        raise ValueError(f"the caption has no step {step}: {there}")
+    return step
+
+
+def _cell(cell: Sequence[SupportsIndex], rows: int, cols: int) -> np.ndarray:
+    try:
+        row, col = (operator.index(number) for number in cell)
+    except TypeError:
+        raise ValueError(f"a cell is (row, col) in whole numbers, not {tuple(cell)}") from None
+    if not (0 <= row < rows and 0 <= col < cols):
+        raise ValueError(f"there is no cell ({row}, {col}) in a grid of {rows} rows and {cols} columns")
+    amount = np.zeros((rows, cols))
+    amount[row, col] = 1
+    return amount
+
+
+def _box(box: np.ndarray, caption: Caption) -> np.ndarray:
+    left, top, right, bottom = (float(side) for side in box)
+    if not (left < right and top < bottom):
+        raise ValueError(f"a box is (left, top, right, bottom), not {(left, top, right, bottom)}")
+    rows, cols = caption.weights.shape[1:]
+    amount = coverage(rows, cols, caption.box, [(left, top, right, bottom)])
+    if not (amount > SLIVER).any():
+        raise ValueError(
+            f"the box {(left, top, right, bottom)} holds nothing of what the model sees of the photo, {caption.box}"
+        )
+    return amount

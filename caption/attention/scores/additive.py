@@ -1,0 +1,54 @@
+"""Additive score (Bahdanau et al. 2015, the f_att of Xu et al. 2015): e_i = v · tanh(U a_i + W h + b)."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from torch import Tensor, nn
+
+from caption.attention.scored import Score
+from caption.kernels.additive_energies import Activation, additive_energies
+from caption.parts import check_choice
+
+
+class AdditiveScore(Score):
+    """e_i = v · tanh(U a_i + W h + b): a small network that compares each region with the query.
+
+    The nonlinearity stands between the sum and v: without it the term of h would be the same for every region
+    and cancel in the softmax, and the weights would never move.
+
+    Args:
+        size: width A of the comparison.
+        activation: the nonlinearity; "tanh" as in the paper, or "relu".
+        layers: affine layers on the regions. Behind each one after the first stands the activation, as in the authors'
+            code: with two, U a_i + b becomes tanh(U_1 (U a_i + b) + b_1).
+
+    Raises:
+        ValueError: another activation, no layer.
+    """
+
+    def __init__(self, size: int = 512, activation: Activation = "tanh", layers: int = 1) -> None:
+        super().__init__()
+        check_choice("activation", activation, get_args(Activation))
+        if layers < 1:
+            raise ValueError(f"the additive score needs at least one layer on the regions, not {layers}")
+        self.size = size
+        self.activation = activation
+        self.layers = layers
+
+    def build(self, region_size: int, query_size: int) -> None:
+        self.region = nn.Linear(region_size, self.size)
+        self.deeper = nn.ModuleList(nn.Linear(self.size, self.size) for _ in range(self.layers - 1))
+        self.query = nn.Linear(query_size, self.size, bias=False)  # the bias b is in `region`
+        self.energy = nn.Linear(self.size, 1, bias=False)  # a bias here would cancel in the softmax
+
+    def keys(self, regions: Tensor) -> Tensor:
+        keys = self.region(regions)
+        for layer in self.deeper:
+            sums = layer(keys)
+            keys = sums.tanh_() if self.activation == "tanh" else sums.relu_()
+        # The sums k + q want the full precision that autocast takes from matrix products.
+        return keys.to(regions.dtype)
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        return additive_energies(self.query(query), keys, self.energy.weight[0], self.activation)

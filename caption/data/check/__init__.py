@@ -1,0 +1,1 @@
+"""Checking a data set before training on it."""

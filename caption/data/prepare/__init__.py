@@ -1,0 +1,1 @@
+"""Preparing downloaded data sets: the folders that the configurations expect."""

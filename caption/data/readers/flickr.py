@@ -1,0 +1,72 @@
+"""Flickr8k and Flickr30k as published: a token file, and one list of file names per split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from caption.data.readers.captions import CaptionedImage, Splits, located, text_lines
+from caption.data.readers.captions_checks import CheckedReader, check_split_names
+from caption.data.readers.findings import EMPTY, Finding, Findings
+from caption.errors import DataError
+
+
+class Flickr(CheckedReader):
+    """Captions in the format of `Flickr8k.token.txt`: lines `NAME.jpg#0<TAB>caption`.
+
+    Images and captions that are in no split are left out. An image's id is its file name.
+
+    Args:
+        captions: the token file.
+        splits: for each split (keys among train, val, test) the file that lists its images, one name a line.
+        images: the folder of the images.
+    """
+
+    def __init__(self, captions: str, splits: dict[str, str], images: str) -> None:
+        self.captions = captions
+        self.splits = splits
+        self.images = images
+
+    @property
+    def source(self) -> str:
+        return f"'{self.captions}'"
+
+    def collect(self, findings: Findings) -> Splits:
+        check_split_names(self.splits)
+        folder = located(self.images)
+        captions = _read_tokens(located(self.captions), findings)
+        splits: Splits = {}
+        for split, file in self.splits.items():
+            with findings.skipping():
+                splits[split] = [
+                    CaptionedImage(id=name, path=folder / name, captions=tuple(captions.get(name, ())))
+                    for name in read_names(located(file))
+                ]
+        return splits
+
+
+def _read_tokens(file: Path, findings: Findings) -> dict[str, list[str]]:
+    """Captions by file name, in the order of the file."""
+    captions: dict[str, list[str]] = {}
+    for number, line in text_lines(file):
+        key, tab, caption = line.partition("\t")
+        name, mark, index = key.strip().rpartition("#")
+        where = f"line {number} of '{file}'"
+        with findings.skipping():
+            if not (tab and mark and name and index.isdigit()):
+                raise DataError(
+                    f"{where} is {line[:60]!r}, but should be like 'NAME.jpg#0<TAB>a caption'. Correct or delete it."
+                )
+            if caption.strip():
+                captions.setdefault(name, []).append(caption.strip())
+            else:
+                findings.report([Finding(EMPTY, f"{where} ({name})")])
+    return captions
+
+
+def read_names(file: Path) -> list[str]:
+    """The image names of a split list.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    return [line.strip() for _, line in text_lines(file)]

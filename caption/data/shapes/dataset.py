@@ -1,0 +1,191 @@
+"""Shapes, the embedded dataset: generated scenes with COCO-format captions and the box of every object.
+
+Nobody can caption a scene without looking at it: colour and shape bind per object, objects of one scene
+often share a colour or a shape, and a relation needs both of its objects. Every name denotes one box, so
+where a word should look is known.
+
+    folder/images/{split}_{number}.png     the scenes
+    folder/{split}.json                    captions: info, images, annotations
+    folder/{split}_objects.json            boxes: info, images, categories, annotations
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from caption.data.shapes.captions import describe_scene
+from caption.data.shapes.render import render
+from caption.data.shapes.scene import COLOURS, NAMES, SPLITS, Object, Scene, random_scene
+from caption.data.shapes.silhouettes import FULL, SHAPES, silhouette
+from caption.errors import DataError
+
+__all__ = [
+    "COLOURS",
+    "NAMES",
+    "SHAPES",
+    "Object",
+    "Scene",
+    "describe_scene",
+    "ensure_shapes",
+    "random_scene",
+    "render",
+    "write_shapes",
+]
+
+# Raise it whenever the same parameters would give other pixels, captions or boxes.
+VERSION = 2
+
+_IDS_PER_SPLIT = 1_000_000
+_DESCRIPTION = "Shapes, {split} split: generated scenes for image captioning with visual attention"
+
+
+def ensure_shapes(
+    folder: str | Path, train: int = 4000, val: int = 500, test: int = 500, size: int = 64, seed: int = 0
+) -> bool:
+    """Write the dataset unless the folder holds it already, whole and with these parameters.
+
+    Arguments and errors are those of `write_shapes`. Returns whether it was written.
+    """
+    counts = {"train": train, "val": val, "test": test}
+    if all(_is_complete(Path(folder), split, counts[split], size, seed) for split in SPLITS):
+        return False
+    write_shapes(folder, train, val, test, size, seed)
+    return True
+
+
+def write_shapes(
+    folder: str | Path, train: int = 4000, val: int = 500, test: int = 500, size: int = 64, seed: int = 0
+) -> None:
+    """Write `train`, `val` and `test` scenes of `size` x `size` pixels under `folder`.
+
+    A Shapes dataset that is already there is replaced, nothing else is. The same parameters give the same
+    files, byte for byte. A scene depends on its split, its number, size and seed alone, so a larger split
+    begins with the smaller one.
+
+    Raises DataError if a count is negative or over 999,999, the size is under 48 pixels, the seed is
+    negative, or the folder cannot be written or holds another dataset's files under the names needed.
+    """
+    counts = {"train": train, "val": val, "test": test}
+    _check(counts, size, seed)
+    try:
+        _clear(Path(folder), counts)
+        for split, count in counts.items():
+            _write_split(Path(folder), split, count, size, seed)
+    except OSError as error:
+        raise DataError(
+            f"Shapes cannot be written to {folder} ({error.strerror or error}); name another folder."
+        ) from error
+
+
+def _check(counts: dict[str, int], size: int, seed: int) -> None:
+    for split, count in counts.items():
+        if not 0 <= count < _IDS_PER_SPLIT:
+            raise DataError(f"The {split} split cannot have {count} scenes; ask for 0 to 999,999.")
+    if size < 48:
+        raise DataError(f"Shapes cannot be told apart on {size} x {size} pixels; use a size of 48 or more.")
+    if seed < 0:
+        raise DataError(f"The seed {seed} is negative; use 0 or more.")
+
+
+def _write_split(folder: Path, split: str, count: int, size: int, seed: int) -> None:
+    captions, boxes, images = [], [], []
+    for number in range(1, count + 1):
+        scene = random_scene(seed, split, number, size)
+        image_id = SPLITS.index(split) * _IDS_PER_SPLIT + number
+        file_name = f"{split}_{number:06d}.png"
+        # Level 1 takes half of the default level's time, for 15 % more bytes.
+        render(scene).save(folder / "images" / file_name, compress_level=1)
+        images.append({"id": image_id, "file_name": file_name, "width": size, "height": size})
+        for k, text in enumerate(describe_scene(scene)):
+            captions.append({"id": image_id * 10 + k, "image_id": image_id, "caption": text})
+        for k, thing in enumerate(scene.objects):
+            boxes.append({"id": image_id * 10 + k, "image_id": image_id, **_box_record(thing)})
+    captions_path, boxes_path = _json_paths(folder, split)
+    info = _info(split, count, size, seed)
+    _write_json(
+        boxes_path, {"info": info, "images": images, "categories": _categories(), "annotations": boxes}
+    )
+    _write_json(captions_path, {"info": info, "images": images, "annotations": captions})
+
+
+def _box_record(thing: Object) -> dict[str, Any]:
+    left, top, right, bottom = thing.box
+    area = float(silhouette(thing.shape, thing.size).sum(dtype=int)) / FULL
+    return {
+        "category_id": NAMES.index(thing.name) + 1,
+        "bbox": [float(left), float(top), float(right - left), float(bottom - top)],
+        "area": area,
+        "iscrowd": 0,
+    }
+
+
+def _categories() -> list[dict[str, Any]]:
+    return [
+        {"id": k, "name": name, "supercategory": name.split()[-1]} for k, name in enumerate(NAMES, start=1)
+    ]
+
+
+def _info(split: str, count: int, size: int, seed: int) -> dict[str, Any]:
+    return {
+        "description": _DESCRIPTION.format(split=split),
+        "version": str(VERSION),
+        "parameters": {"split": split, "count": count, "size": size, "seed": seed},
+    }
+
+
+def _json_paths(folder: Path, split: str) -> tuple[Path, Path]:
+    return folder / f"{split}.json", folder / f"{split}_objects.json"
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write under a temporary name and rename: whoever finds the file finds all of it."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(json.dumps(content), encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _is_complete(folder: Path, split: str, count: int, size: int, seed: int) -> bool:
+    """Whether both JSON files of a split carry these parameters and every image they list is there."""
+    expected = _info(split, count, size, seed)
+    for path in _json_paths(folder, split):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            found, listed = content["info"], {image["file_name"] for image in content["images"]}
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+        if found != expected or not listed <= set(os.listdir(folder / "images")):
+            return False
+    return True
+
+
+def _check_ours(path: Path, split: str) -> None:
+    """Raise DataError for a file that does not begin like one of ours; an empty one is no loss."""
+    beginning = json.dumps({"info": {"description": _DESCRIPTION.format(split=split)}}).rstrip("}")
+    with path.open(encoding="utf-8", errors="replace") as file:
+        found = file.read(len(beginning))
+    if found not in ("", beginning):
+        raise DataError(f"{path} is not a file of Shapes and would be overwritten; name another folder.")
+
+
+def _clear(folder: Path, counts: dict[str, int]) -> None:
+    """Make the folder, and delete from it what an earlier, larger dataset left; other files are not ours.
+
+    The JSON files go first and come back last: a run killed between leaves a folder plainly incomplete.
+    """
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    ours = [(path, split) for split in SPLITS for path in _json_paths(folder, split) if path.exists()]
+    for path, split in ours:
+        _check_ours(path, split)
+    for path, _ in ours:
+        path.unlink()
+    for path in (folder / "images").iterdir():
+        match = re.fullmatch(r"(train|val|test)_(\d{6})\.png", path.name)
+        if match and int(match[2]) > counts[match[1]]:
+            path.unlink()

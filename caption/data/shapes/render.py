@@ -1,0 +1,54 @@
+"""Drawing a Shapes scene: smooth noise with the silhouettes blended on top, in whole numbers throughout.
+
+Whole numbers make the same pixels on every platform, whatever its floating-point library.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image
+
+from caption.data.shapes.scene import COLOURS, Scene
+from caption.data.shapes.silhouettes import FULL, silhouette
+
+# Octaves of the texture: cells per side, and how far brightness may swing (0 to 255) from it.
+_OCTAVES = ((4, 48), (13, 28))
+_TINT = 36  # how far the background's channels may lie apart
+
+
+def render(scene: Scene) -> Image.Image:
+    """The scene as an RGB image of `size` x `size` pixels; equal scenes give equal pixels."""
+    canvas = _background(scene.size, scene.seed)
+    for thing in scene.objects:
+        left, top, right, bottom = thing.box
+        cover = silhouette(thing.shape, thing.size).astype(np.int64)[:, :, None]
+        colour = np.array(thing.rgb or COLOURS[thing.colour])
+        under = canvas[top:bottom, left:right]
+        canvas[top:bottom, left:right] = (under * (FULL - cover) + colour * cover + FULL // 2) // FULL
+    return Image.fromarray(canvas.astype(np.uint8))
+
+
+def _background(size: int, seed: int) -> np.ndarray:
+    """(size, size, 3) int64: a dim tint plus smooth noise, darker than white, greyer than the colours."""
+    generator = np.random.default_rng([seed, 1])
+    tint = 70 + (generator.random(3) * _TINT).astype(np.int64)
+    canvas = np.broadcast_to(tint, (size, size, 3)).copy()
+    for cells, swing in _OCTAVES:
+        knots = ((generator.random((cells + 1, cells + 1)) * 2 - 1) * swing).astype(np.int64)
+        weights, scale = _interpolation(cells, size)
+        canvas += (weights @ knots @ weights.T // scale**2)[:, :, None]
+    return np.clip(canvas, 0, 255)
+
+
+@lru_cache(maxsize=8)
+def _interpolation(cells: int, size: int) -> tuple[np.ndarray, int]:
+    """(size, cells + 1) weights of linear interpolation from knots to pixels, and what a row sums to."""
+    scale = 2 * size
+    position = (2 * np.arange(size) + 1) * cells  # of pixel centres, in knots times scale
+    knot, rest = np.divmod(position, scale)
+    weights = np.zeros((size, cells + 1), dtype=np.int64)
+    weights[np.arange(size), knot] = scale - rest
+    weights[np.arange(size), knot + 1] = rest
+    return weights, scale

@@ -1,0 +1,1 @@
+"""Precomputed regions: encode photos once, train many times."""

@@ -1,0 +1,116 @@
+"""e = v · f(k + q) of all queries and regions, without a tensor of all queries, regions and widths.
+
+`plain` is the equation as it stands, and the reference. Its sum k + q, (B, K, L, A), is by far the largest tensor of a
+decoding step, and autograd keeps it for every step of a caption. `Energies` keeps only what it was given, and computes
+the sums anew in the backward pass, a tile at a time that stays in the processor's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from caption.kernels.first_order import require_first_order
+from caption.kernels.fused import fused_for
+from caption.kernels.gradient_sum import GradientSum, gradient_sum
+
+Activation = Literal["tanh", "relu"]
+
+TILE = 1 << 17
+"""Numbers of k + q computed at once by each thread: half a megabyte, which fits a core's second cache."""
+
+
+def additive_energies(query: Tensor, keys: Tensor, energy: Tensor, activation: Activation) -> Tensor:
+    """e[b,k,i] = v · f(keys[b,i] + query[b,k]).
+
+    On a GPU by a kernel of Triton's, in single precision, where there is one for the keys (`caption.kernels.fused`);
+    else in the precision of the keys. What it returns has that precision too. Gradients are exact, but cannot be
+    differentiated again.
+
+    Args:
+        query: (B, K, A) projected queries.
+        keys: (B, L, A) projected regions.
+        energy: (A,) v.
+        activation: f.
+
+    Returns:
+        (B, K, L) scores.
+    """
+    fused = fused_for(keys)
+    if fused is not None:
+        return fused(query, keys, energy, activation)
+    query, energy = query.to(keys.dtype), energy.to(keys.dtype)
+    with torch.autocast(keys.device.type, enabled=False):
+        if torch.compiler.is_compiling():  # a compiler fuses the plain form itself
+            return plain(query, keys, energy, activation)
+        return Energies.apply(query, keys, energy, activation, gradient_sum(keys))
+
+
+def plain(query: Tensor, keys: Tensor, energy: Tensor, activation: Activation) -> Tensor:
+    """The same as it stands."""
+    joined = keys[:, None] + query[:, :, None]  # (B, K, L, A)
+    return (joined.tanh() if activation == "tanh" else joined.relu()) @ energy
+
+
+class Energies(torch.autograd.Function):
+    """See `additive_energies`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        keys: Tensor,
+        energy: Tensor,
+        activation: Activation,
+        total: GradientSum | None = None,
+    ) -> Tensor:
+        ctx.save_for_backward(query, keys, energy)
+        ctx.activation, ctx.total = activation, total
+        scores = keys.new_empty(*query.shape[:2], keys.shape[1])
+        for images, k, activated in tiles(query, keys, activation):
+            scores[images, k] = activated @ energy
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        require_first_order("the additive energies")
+        query, keys, energy = ctx.saved_tensors
+        of_query, of_energy, of_keys = torch.empty_like(query), torch.zeros_like(energy), None
+        if ctx.needs_input_grad[1]:
+            of_keys = torch.zeros_like(keys) if ctx.total is None else ctx.total.first(len(keys))
+        for images, k, activated in tiles(query, keys, ctx.activation):
+            error = grad[images, k]  # (n, L)
+            of_energy.addmv_(activated.flatten(0, 1).T, error.flatten())
+            sloped = through_activation_(error[..., None], activated, ctx.activation)
+            torch.sum(sloped, 1, out=of_query[images, k])
+            if of_keys is not None:
+                of_keys[images].addcmul_(sloped, energy)
+        return of_query.mul_(energy), of_keys if ctx.total is None else None, of_energy, None, None
+
+
+def tiles(query: Tensor, keys: Tensor, activation: Activation) -> Iterator[tuple[slice, int, Tensor]]:
+    """f(keys + query) a tile at a time: some images, one query of each, all regions.
+
+    Yields:
+        images, k, and (n, L, A) in memory that the next tile takes over.
+    """
+    images, queries = query.shape[:2]
+    size = max(1, TILE * torch.get_num_threads() // max(1, keys[:1].numel()))
+    if keys.is_cuda:  # few large operations
+        size = images
+    tile = keys.new_empty(min(size, images), *keys.shape[1:])
+    for first in range(0, images, size):
+        some = slice(first, min(first + size, images))
+        for k in range(queries):
+            sums = torch.add(keys[some], query[some, k, None], out=tile[: some.stop - first])
+            yield some, k, sums.tanh_() if activation == "tanh" else sums.relu_()
+
+
+def through_activation_(error: Tensor, activated: Tensor, activation: Activation) -> Tensor:
+    """error · f'(x), of f(x) alone, in its place."""
+    if activation == "tanh":
+        return torch.ops.aten.tanh_backward.grad_input(error, activated, grad_input=activated)
+    return torch.mul(activated > 0, error, out=activated)

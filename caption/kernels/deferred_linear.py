@@ -1,0 +1,64 @@
+"""A weight that is used at every step: its gradient as one product over all steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from caption.kernels.first_order import require_first_order
+
+
+class LateLinear:
+    """y[t] = o[t] + W x[t] at each step of an unroll, with dW = Σ_t dy[t] x[t]ᵀ computed once.
+
+    Autograd alone computes a gradient as large as W at every step and adds them all up, which for the LSTM's weights
+    takes longer than the steps themselves. Here the steps pass W by: since dy[t] is also the gradient of o[t], and all
+    o[t] come from one tensor, dW is computed where that tensor's gradient arrives.
+
+        late = LateLinear(weight)
+        offsets = late.join(offsets).split(sizes)
+        for t in range(steps):
+            y = offsets[t] + functional.linear(x, late.weight)
+            late.saw(x)
+
+    The gradients are exact, but cannot be differentiated again.
+
+    Args:
+        weight: W, (outputs, inputs).
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self.parameter = weight
+        device = weight.device.type
+        low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        self.weight = weight.detach().to(low)  # autocast would convert it anew at each step
+        self.inputs: list[Tensor] = []
+
+    def join(self, offsets: Tensor) -> Tensor:
+        """All steps' offsets o (N, outputs) -> the same, but their gradient is W's too. To be called once, first."""
+        return Join.apply(offsets, self.parameter, self.inputs)
+
+    def saw(self, inputs: Tensor) -> None:
+        """x[t] (..., inputs); the calls come in the order of the offsets, and bring as many rows."""
+        self.inputs.append(inputs.detach().flatten(0, -2).to(self.weight.dtype))
+
+
+class Join(torch.autograd.Function):
+    """See `LateLinear.join`."""
+
+    @staticmethod
+    def forward(ctx: Any, offsets: Tensor, weight: Tensor, inputs: list[Tensor]) -> Tensor:
+        ctx.inputs = inputs  # filled by the steps
+        ctx.dtype = weight.dtype
+        return offsets.view_as(offsets)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        require_first_order("an unroll")
+        if not ctx.needs_input_grad[1] or not ctx.inputs:
+            return grad, None, None
+        inputs = torch.cat(ctx.inputs)
+        with torch.autocast(grad.device.type, enabled=False):
+            return grad, (grad.T.to(inputs.dtype) @ inputs).to(ctx.dtype), None

@@ -1,0 +1,85 @@
+"""The loss of soft attention: cross-entropy and the doubly stochastic term, eq. 14."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from caption.decoders.base import Decoder
+from caption.errors import UserError
+from caption.objectives.base import Captions, Loss, Objective, word_log_likelihoods
+from caption.objectives.regularizers import Reduction, doubly_stochastic, entropy
+from caption.parts import check_choice
+from caption.tensor_tree import Record
+
+
+class CrossEntropy(Objective):
+    """L_d = −log p(y|a) + λ Σ_i (1 − Σ_t α[t,i])², summed over a caption's words and averaged over captions (eq. 14).
+
+    Also for `GumbelSoftmax` attention, whose samples let a gradient through.
+
+    Args:
+        doubly_stochastic: λ; 0 leaves the term out.
+        entropy: cost of a nat of H[α[t]] at each word, which makes the maps sharper; the paper has none.
+        entropy_after: training batches before that cost begins. At the start, when looking anywhere is as good as
+            anywhere else, it would fix all maps on one region for good.
+        label_smoothing: share of each target spread evenly over all words (Szegedy et al. 2016); the paper has none.
+        words: −log p is the "sum" over a caption's words, averaged over captions, as in eq. 14; or the "mean" over all
+            words of the batch.
+        regions: the doubly stochastic term is the "sum" over regions as in eq. 14, or their "mean".
+        captions: the terms beside −log p are the "mean" over captions, or their "sum" as in the authors' code, where
+            their weight grows with the batch.
+    """
+
+    batches: Tensor
+
+    def __init__(
+        self,
+        doubly_stochastic: float = 1.0,
+        entropy: float = 0.0,
+        entropy_after: int = 0,
+        label_smoothing: float = 0.0,
+        words: Reduction = "sum",
+        regions: Reduction = "sum",
+        captions: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        for name, choice in (("words", words), ("regions", regions), ("captions", captions)):
+            check_choice(name, choice, ("sum", "mean"))
+        self.doubly_stochastic = doubly_stochastic
+        self.entropy = entropy
+        self.entropy_after = entropy_after
+        self.label_smoothing = label_smoothing
+        self.words = words
+        self.regions = regions
+        self.captions = captions
+        if entropy_after:
+            self.register_buffer(
+                "batches", torch.zeros((), dtype=torch.int64)
+            )  # counted in training; resumes with it
+
+    def forward(self, decoder: Decoder, memory: Record, captions: Captions) -> Loss:
+        unrolled = decoder(memory, captions.words, captions.lengths)
+        if unrolled.trace.log_prob is not None:
+            raise UserError(
+                "cross-entropy has no gradient for where sampled attention looks: train Multinoulli attention with the "
+                "objective caption.objectives.Reinforce, or sample with caption.attention.GumbelSoftmax"
+            )
+        there = unrolled.there()
+        of_captions = there.sum() if self.captions == "mean" else 1
+        log_likelihoods = word_log_likelihoods(unrolled, captions.targets)
+        of_words = there.sum() if self.words == "sum" else len(log_likelihoods)
+        value = -log_likelihoods.sum() / of_words
+        if self.label_smoothing:
+            uniform = unrolled.logits.float().log_softmax(-1).mean(-1).sum() / of_words
+            value = (1 - self.label_smoothing) * value - self.label_smoothing * uniform
+        logged = {"NLL": -log_likelihoods.mean().detach()}
+        if self.doubly_stochastic:
+            penalty = (doubly_stochastic(unrolled, self.regions) * there).sum()
+            logged["doubly_stochastic"] = (penalty / there.sum()).detach()
+            value = value + self.doubly_stochastic * penalty / of_captions
+        if self.entropy and (not self.entropy_after or self.batches >= self.entropy_after):
+            value = value + self.entropy * entropy(unrolled.trace.weights).sum() / of_captions
+        if self.training and self.entropy_after:
+            self.batches += 1
+        return Loss(value, logged, unrolled)

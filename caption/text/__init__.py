@@ -1,0 +1,1 @@
+"""Captions as text: the tokenizer and the vocabulary."""

@@ -1,0 +1,116 @@
+"""From a caption to its words: the tokenizers that scores are computed on and vocabularies are built with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from caption.errors import UserError
+from caption.text.treebank import cut, pieces
+
+PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
+"""The tokens that coco-caption drops. Its list names brackets too ("-LRB-" and so on), but in capitals: they never
+match the lower-cased "-lrb-", so brackets are words there, and therefore here."""
+
+
+class Tokenizer(ABC):
+    """A function from a caption to its words. It keeps nothing from call to call but a cache."""
+
+    name: str
+    """What `get_tokenizer`, the command line and checkpoints call it."""
+    version: str
+    """Raised whenever the same text may give other words than before; part of every score's signature."""
+    case: str
+    """"lower" or "kept": what happens to capitals; part of the signature."""
+    punctuation: str
+    """"removed" or "kept"; part of the signature."""
+
+    @abstractmethod
+    def __call__(self, text: str) -> list[str]:
+        """The words of `text` in order; [] where nothing is left. No word contains white space."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class PTBTokenizer(Tokenizer):
+    """Penn Treebank words as coco-caption makes them: Stanford's tokenizer, lower case, punctuation removed.
+
+    By default it gives what `PTBTokenizer -preserveLines -lowerCase` of Stanford CoreNLP 3.4.1 gives after
+    coco-caption's filter (Chen et al. 2015, arXiv 1504.00325, section 3), without Java. The differences that are
+    left are listed in docs/scores.md. The other three settings are what papers did otherwise.
+
+    Args:
+        lower: False keeps capitals: "A" and "a" are two words.
+        punctuation: True keeps punctuation marks as words.
+    """
+
+    def __init__(self, lower: bool = True, punctuation: bool = False) -> None:
+        self.name = "ptb" + ("" if lower else "-cased") + ("-punct" if punctuation else "")
+        self.version = "1"
+        self.case = "lower" if lower else "kept"
+        self.punctuation = "kept" if punctuation else "removed"
+        self._words = _Cache(lower, punctuation).__getitem__
+
+    def __call__(self, text: str) -> list[str]:
+        words: list[str] = []
+        for piece in pieces(text):
+            words.extend(self._words(piece))
+        return words
+
+
+class _Cache(dict[str, tuple[str, ...]]):
+    """The words of each piece of text: captions repeat the same few thousand pieces over and over."""
+
+    LIMIT = 200_000  # pieces, some 50 MB; beyond it, start afresh rather than grow with the data
+
+    def __init__(self, lower: bool, punctuation: bool) -> None:
+        super().__init__()
+        self.lower = lower
+        self.punctuation = punctuation
+
+    def __missing__(self, piece: str) -> tuple[str, ...]:
+        tokens = (token.lower() if self.lower else token for token in cut(piece))
+        words = tuple(token for token in tokens if self.punctuation or token not in PUNCTUATION)
+        if len(self) >= self.LIMIT:
+            self.clear()
+        self[piece] = words
+        return words
+
+    def __reduce__(self) -> tuple[type[_Cache], tuple[bool, bool]]:
+        return _Cache, (self.lower, self.punctuation)  # copies and worker processes start with an empty one
+
+
+class WhitespaceTokenizer(Tokenizer):
+    """For text that is tokenized already: splits at white space and changes nothing else."""
+
+    name = "none"
+    version = "1"
+    case = "kept"
+    punctuation = "kept"
+
+    def __call__(self, text: str) -> list[str]:
+        return text.split()
+
+
+TOKENIZERS: dict[str, Tokenizer] = {
+    tokenizer.name: tokenizer
+    for tokenizer in (
+        PTBTokenizer(),
+        PTBTokenizer(punctuation=True),
+        PTBTokenizer(lower=False),
+        PTBTokenizer(lower=False, punctuation=True),
+        WhitespaceTokenizer(),
+    )
+}
+"""Every tokenizer by its name."""
+
+
+def get_tokenizer(name: str) -> Tokenizer:
+    """The tokenizer called `name`; the same object every time.
+
+    Raises:
+        UserError: there is none; the message names those there are.
+    """
+    if name not in TOKENIZERS:
+        raise UserError(f"there is no tokenizer '{name}': choose one of {', '.join(TOKENIZERS)}.")
+    return TOKENIZERS[name]

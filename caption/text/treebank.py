@@ -1,0 +1,175 @@
+r"""Penn Treebank tokens, as the tokenizer of Stanford CoreNLP 3.4.1 finds them.
+
+That tokenizer tries all its rules at one place of the text and takes the one that reaches furthest, and the
+first of those that reach equally far. Some rules look ahead: what they look at counts for how far they reach,
+but stays in the text. So it is here. The original was a black box; the rules were found by asking it.
+
+Tokens come out in Treebank spelling: `` and '' for quotation marks, -LRB- and -RRB- for brackets, -- for dashes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from caption.text import treebank_words as known
+
+_A = f"(?:{known.LETTER})"
+_W = rf"(?:{known.LETTER}|[\d\xad])"
+_APOSTROPHE = r"(?:['’\x92]|&apos;)"
+_QUOTE = r"(?:['’\x92`‘‛\x91]|&apos;)"  # what people type for an apostrophe
+_HYPHEN = "[-‐‑\u058a]"
+_CLITIC = rf"{_APOSTROPHE}(?i:s|m|d|re|ve|ll)"
+_NOT = rf"[nN]{_QUOTE}[tT]"
+
+_WORD = rf"{_A}{_W}*(?:[.!?]{_A}{_W}*)*"  # a full stop within a word is part of it: "end.start"
+_INITIALS = r"[A-Za-z](?:\.[A-Za-z])+"
+_NUMBER = r"(?:\d*(?:[.,:٫٬]\d+)+|\d+)"
+_LINK = rf"(?:(?:[dDoOlL]{_QUOTE}{_W})?{_W}+|\d+(?:[.,:٫٬]\d+)*)"  # with a particle: d'Avignon
+_LINKED = rf"{_LINK}(?:{_HYPHEN}{_LINK})*"
+_SLASHED = r"[A-Za-z0-9]+(?:-[A-Za-z]+){0,2}"
+_SEVERAL = r"\d{2,4}[- \xa0]"
+
+_NAME = r"[A-Za-z][A-Za-z0-9:._-]*"
+_TAG = rf"<(?:[!?][A-Za-z-][^>]*|/{_NAME}\s*|{_NAME}(?:\s+{_NAME}(?:=\"[^\"]*\"|='[^']*')?)*\s*/?\s*)>"
+_PATH = r"[^\s\"<>|(){}]+[^\s\"<>|(){}.,!?-]"
+_OUTSIDE = r"\s!\"$'(),./:;<=>?@[\\\]^_`{|}-"
+_HOST = rf"(?:[^\d{_OUTSIDE}][^{_OUTSIDE}]*\.)+(?:com|net|org|edu)"
+_WWW = r"www\.(?:[^\s\"<>|(){}.,!?]+\.)+[A-Za-z]{2,4}"
+_MAIL = r"[A-Za-z0-9][^\s\"<>|(){}]*@[^\s\"<>|(){}.]+(?:\.[^\s\"<>|(){}.]+)*"
+_FILE = rf"{_W}+(?:\.{_W}+)*\.(?i:{known.EXTENSIONS.replace(' ', '|')})(?!{_W})"
+
+
+def _any(words: str, lower: bool = True) -> str:
+    """Any of these words: in small letters (if `lower`), with a capital, or all in capitals."""
+    forms = {form for word in words.split() for form in (word.capitalize(), word.upper())}
+    if lower:
+        forms |= set(words.split())
+    joined = "|".join(re.escape(form) for form in sorted(forms, key=lambda form: (-len(form), form)))
+    return f"(?:{joined})".replace("'", _APOSTROPHE)
+
+
+# (the token, what must follow it). The order decides between rules that reach equally far.
+_RULES: list[tuple[str, str]] = [
+    # Two words written as one: cannot, 'tis.
+    *((rf"(?i:{first})", rf"(?i:{second})") for first, second in known.TWO_WORDS.values()),
+    (r"'[tT]", r"(?i:is|was)"),
+    # Markup and dashes.
+    (_TAG, ""),
+    (r"&(?:mdash|ndash|MD);|[\x96\x97–—―]", ""),
+    (r"&(?:amp|AMP);", ""),
+    # Words, and what an apostrophe joins to them.
+    (_WORD, _CLITIC),
+    (r"[A-Za-z]*[A-MO-Za-mo-z]", _NOT),  # "ca" of can't: the n goes with the t
+    (_CLITIC, r"[^A-Za-z]"),
+    (_WORD, ""),
+    (rf"{_APOSTROPHE}[nN]{_APOSTROPHE}?", ""),  # rock 'n' roll
+    (rf"{_APOSTROPHE}{_any('em til till cause')}", ""),
+    (rf"{_APOSTROPHE}[2-9]0s", ""),
+    (rf"{_APOSTROPHE}\d\d", r"\s"),
+    (_any(known.WITH_APOSTROPHE), ""),
+    (rf"[A-HJ-XZn]{_QUOTE}{_A}{{2,}}", ""),  # O'Reilly
+    (rf"{_A}+[aeiouyAEIOUY]{_QUOTE}[aeiouA-Z]{_A}*", ""),  # ma'am
+    (rf"[dDlLjJ]{_APOSTROPHE}", ""),
+    (rf"[yY]{_APOSTROPHE}", _A),  # y'all
+    (_NOT, r"[^A-Za-z]"),
+    # Abbreviations, one: before these marks any word may be one.
+    (rf"(?:{_WORD}|{_W}+)\.", "[,;:、]"),
+    (rf"(?:{_any(known.OFTEN_LAST)}|{_any(known.OFTEN_LAST_CAPITAL, lower=False)})\.", r"[\s\S]{2}"),
+    # Addresses.
+    (rf"https?://{_PATH}|HTTPS?://{_PATH}", ""),
+    (rf"(?:{_WWW}|{_HOST})(?:/{_PATH})?", ""),
+    (rf"<?{_MAIL}>?", ""),
+    (_FILE, ""),
+    (r"@[A-Za-z_][A-Za-z_0-9]*", ""),
+    (rf"\#{_A}+", ""),
+    # Numbers, and words with digits, hyphens or slashes in them.
+    (r"\d{1,2}[-/]\d{1,2}[-/]\d{2,4}|\d{4}[-/]\d{1,2}[-/]\d{1,2}", ""),
+    (rf"[-+]?{_NUMBER}", ""),
+    (r"(?:\d{1,4}[- \xa0])?\d{1,4}(?:\\?/|⁄)\d{1,4}", ""),  # 1 1/2
+    (_LINKED, ""),
+    (r"[A-Z]+(?:(?:[+&]|&amp;)[A-Z]+)+", ""),  # AT&T
+    (rf"{_SLASHED}(?:\\?/{_SLASHED}){{1,2}}", ""),  # and/or
+    (rf"{_W}(?:{_W}|[.,])*(?:-(?:{_INITIALS}\.|{_W}+))+", ""),  # U.S.-based
+    (rf"{_LINKED}(?:_{_LINKED})+", ""),
+    (rf"(?:\(\d{{2,3}}\)[ \xa0]?|(?:{_SEVERAL})?{_SEVERAL})\d{{3,4}}[- \xa0]?\d{{3,5}}", ""),  # 555 555-5555
+    (r"[A-Z]*\$|\#", ""),  # US$
+    # Abbreviations, two.
+    (rf"{_any(known.TITLES)}\.", ""),
+    (rf"{_any(known.BEFORE_NUMBER)}\.", r"\s?\d"),  # no. 5
+    (rf"(?:{_INITIALS}|[A-Za-z]|(?i:ph\.d))\.", ""),
+    (_A, rf"\.\s+(?:{_any(known.BEGINNINGS, lower=False)}|M[rsRS]\.|{_TAG})\s"),  # plan B. The
+    (r"[cC]\+\+|[cCfF]\#", ""),
+    # Smileys, then punctuation of several characters.
+    (r"[<>]?[:;=]['’*o-]?[\]\[()@|\\DPOpd]|[<>]?[:;=]['’*o-][{}]|[:;=]\{", r"[^A-Za-z0-9]"),
+    (r"[-'^<>=~]_[-'^<>=~x]", ""),
+    (r"'", r"[A-Za-z]\S"),
+    (_CLITIC, ""),
+    (r"[‘’“”‛`\x91-\x94]{1,2}", ""),
+    (r"[⁺⁻₊₋]?(?:[⁰¹²³⁴-⁹]+|[₀-₉]+)", ""),
+    (r"\.{3,5}|\.(?: \.){2,}", ""),
+    (r"[!?]+|--+|__+|\#\#+|\*\*+|@@+|<<|>>|``|''|\\\*", ""),
+    (r"&(?:(?i:lt|gt|quot|apos|nbsp)|HT|TL|UR|LR|QC|QL|QR|odq|cdq|\#\d+);", ""),
+    (known.SYMBOL, ""),
+]
+_BEYOND = re.compile("[\U00010000-\U0010ffff]")  # the basic plane, which is all that the original knows
+_OPENING = re.compile(r"\"[A-Za-z0-9$]|'[A-Za-z]\S")
+_CROSSING = re.compile(r"\d[ \xa0]\d|\)[ \xa0]\d|\.\s\d|<|\. \.|\b\w\.\s+[A-Z]")
+"""Where a token, or what a rule looks at, may reach over white space."""
+_JOINED = re.compile(f"{_CLITIC}|{_NOT}")
+_SPELLINGS = str.maketrans({"(": "-LRB-", ")": "-RRB-", "⁄": "/", "\xad": None})
+
+
+def pieces(text: str) -> Iterable[str]:
+    """The parts of `text` that can be cut independently of one another: as a rule, what stands between spaces."""
+    if not text.isascii():
+        text = _BEYOND.sub(" ", text)  # emoji and the like are dropped, and end the word before them
+    return (text,) if _CROSSING.search(text) else text.split()
+
+
+def cut(piece: str) -> Iterator[str]:
+    """The tokens of one piece, case kept. A token that reaches over a space ("1 1/2") comes out in two."""
+    if piece.isascii() and piece.isalpha() and piece.lower() not in known.TWO_WORDS:
+        yield piece  # nearly every piece; no rule does anything else with it
+        return
+    text = piece + " \n"  # some rules ask what follows
+    place, end = 0, len(piece)
+    while place < end:
+        token = _longest(text, place)
+        if token:
+            yield from _spelled(token, opening=_OPENING.match(text, place) is not None).split()
+        place += len(token) or 1
+
+
+@cache
+def _patterns() -> list[re.Pattern[str]]:
+    """The rules, compiled when the first caption is cut: many a command imports this and cuts none."""
+    return [re.compile(f"({token}){ahead}") for token, ahead in _RULES]
+
+
+def _longest(text: str, place: int) -> str:
+    """The token at `place` of the rule that reaches furthest; "" for white space and unknown characters."""
+    furthest, token = place, ""
+    for pattern in _patterns():
+        match = pattern.match(text, place)
+        if match and match.end() > furthest:
+            furthest, token = match.end(), match.group(1)
+    return token
+
+
+def _spelled(token: str, opening: bool) -> str:
+    """The token as the Treebank writes it."""
+    if token in ('"', "'"):
+        return {'"': "``", "'": "`"}[token] if opening else token.replace('"', "''")
+    if token in known.NAMES or not token.strip("‘’“”‛`\x91\x92\x93\x94"):
+        return "".join(known.NAMES.get(character, character) for character in token)
+    if token[0] == "&" and token[-1] == ";":
+        return known.ENTITIES.get(token[1:-1].lower(), token)
+    if token in ("---", "----"):
+        return "--"
+    if token.startswith(("....", ". .")):
+        return "..."
+    if _JOINED.fullmatch(token):
+        return re.sub("[‘‛\x91]", "`", re.sub(_APOSTROPHE, "'", token))
+    return token.replace("&amp;", "&").translate(_SPELLINGS)

@@ -1,0 +1,168 @@
+"""The words a model knows, and the numbers it knows them by."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, SupportsInt, overload
+
+from caption.errors import DataError
+from caption.text.tokenizer import get_tokenizer
+
+PAD, START, END, UNKNOWN = range(4)
+SPECIAL_TOKENS = ("<pad>", "<start>", "<end>", "<unk>")
+
+
+class Vocabulary:
+    """Words by id and ids by word. Ids 0 to 3 are the special tokens PAD, START, END and UNKNOWN.
+
+    It carries its tokenizer, because ids mean nothing without the rule that cut captions into words.
+
+    Args:
+        words: the ordinary words; the first gets id 4.
+        tokenizer: name of the tokenizer, see `caption.text.tokenizer`.
+
+    Raises:
+        DataError: a word twice, or a special token among the words.
+    """
+
+    def __init__(self, words: Sequence[str], tokenizer: str = "ptb") -> None:
+        self.tokenizer = get_tokenizer(tokenizer)
+        self.words: tuple[str, ...] = (*SPECIAL_TOKENS, *words)
+        """All tokens by id, the special ones first."""
+        self._ids = {word: word_id for word_id, word in enumerate(self.words)}
+        if len(self._ids) != len(self.words):
+            twice = next(word for word, count in Counter(self.words).items() if count > 1)
+            raise DataError(f"the vocabulary has the word '{twice}' twice: keep one of them.")
+
+    @classmethod
+    def build(
+        cls,
+        captions: Iterable[str],
+        min_count: int = 5,
+        tokenizer: str = "ptb",
+        max_size: int | None = None,
+    ) -> Vocabulary:
+        """The words of `captions` by falling frequency, equally frequent ones in alphabetical order.
+
+        Give it the captions of the TRAINING split alone: a word seen only in validation or test captions is
+        one the model could not have known.
+
+        Args:
+            captions: training captions, as written.
+            min_count: rarer words become UNKNOWN. Their captions stay in the training set.
+            tokenizer: name of the tokenizer.
+            max_size: keep at most this many words, special tokens not counted.
+
+        Raises:
+            DataError: a limit below 1, or no word is left.
+        """
+        if min_count < 1 or (max_size is not None and max_size < 1):
+            raise DataError(f"min_count {min_count} and max_size {max_size} must be 1 or more.")
+        cut = get_tokenizer(tokenizer)
+        counts = Counter(word for caption in captions for word in cut(caption))
+        frequent = [
+            word for word, count in counts.items() if count >= min_count and word not in SPECIAL_TOKENS
+        ]
+        if not frequent:
+            raise DataError(
+                f"none of the {len(counts)} words of the training captions occurs {min_count} times: "
+                f"lower min_count or give more captions."
+            )
+        frequent.sort(key=lambda word: (-counts[word], word))
+        return cls(frequent[:max_size], tokenizer)
+
+    def encode(self, caption: str, max_words: int | None = None) -> list[int]:
+        """Ids of the caption's words, then END; no START.
+
+        Args:
+            caption: a sentence, as written.
+            max_words: cut after this many words; END is kept, so the result has up to max_words + 1 ids.
+        """
+        return [*map(self._word_id, self.tokenizer(caption)[:max_words]), END]
+
+    def decode(self, ids: Iterable[SupportsInt]) -> list[str]:
+        """The words of `ids` up to the first END, without PAD and START; UNKNOWN stays, as "<unk>".
+
+        Raises:
+            IndexError: an id the vocabulary does not have.
+        """
+        words = []
+        for word_id in map(int, ids):
+            if word_id == END:
+                break
+            if word_id not in (PAD, START):
+                words.append(self[word_id])
+        return words
+
+    def unknown_rate(self, captions: Iterable[str]) -> float:
+        """The share of the words of `captions` that are UNKNOWN, in 0...1; 0 where there are no words."""
+        ids = [self._word_id(word) for caption in captions for word in self.tokenizer(caption)]
+        return ids.count(UNKNOWN) / len(ids) if ids else 0.0
+
+    def _word_id(self, word: str) -> int:
+        """A caption that spells "<end>" must not end: special tokens in a text are unknown words."""
+        word_id = self._ids.get(word, UNKNOWN)
+        return word_id if word_id >= len(SPECIAL_TOKENS) else UNKNOWN
+
+    def __len__(self) -> int:
+        """Number of ids, special tokens included."""
+        return len(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._ids
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
+
+    @overload
+    def __getitem__(self, key: int) -> str: ...
+    @overload
+    def __getitem__(self, key: str) -> int: ...
+    def __getitem__(self, key: int | str) -> str | int:
+        """The word of an id, or the id of a word (UNKNOWN where it is not in the vocabulary).
+
+        Raises:
+            IndexError: an id the vocabulary does not have, negative ones included.
+        """
+        if isinstance(key, str):
+            return self._ids.get(key, UNKNOWN)
+        if not 0 <= key < len(self.words):
+            raise IndexError(f"id {key} is outside the vocabulary of {len(self.words)}")
+        return self.words[key]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.words, self.tokenizer.name))
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self)} ids, tokenizer {self.tokenizer.name!r})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, for a checkpoint: the ordinary words in order, the tokenizer's name and version."""
+        return {
+            "words": list(self.words[len(SPECIAL_TOKENS) :]),
+            "tokenizer": self.tokenizer.name,
+            "tokenizer_version": self.tokenizer.version,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Vocabulary:
+        """The vocabulary that `to_dict` described.
+
+        Raises:
+            DataError: keys missing, or made with another version of the tokenizer: its words may differ.
+        """
+        if not {"words", "tokenizer", "tokenizer_version"} <= set(data):
+            raise DataError(f"a saved vocabulary has words and a tokenizer, this one has {sorted(data)}.")
+        vocabulary = cls(data["words"], data["tokenizer"])
+        installed = vocabulary.tokenizer.version
+        if data["tokenizer_version"] != installed:
+            raise DataError(
+                f"the vocabulary was made with version {data['tokenizer_version']} of the tokenizer "
+                f"'{data['tokenizer']}', but version {installed} is installed: train anew, or install the "
+                f"release of this package that made it."
+            )
+        return vocabulary

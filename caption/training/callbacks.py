@@ -1,0 +1,90 @@
+"""Watching attention while it is learned: figures of the same validation images in TensorBoard, epoch after epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+
+# isort: split
+import numpy as np
+import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.loggers import TensorBoardLogger
+from pytorch_lightning.utilities import rank_zero_warn
+from pytorch_lightning.utilities.seed import isolate_rng
+
+from caption.attention.hard import at_test
+from caption.errors import ImageError, UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from caption.result import Caption
+
+DPI = 80
+
+
+class AttentionFigures(Callback):
+    """Captions the first validation images after each validation, and draws where the model looked.
+
+    TensorBoard gets two pictures, whose sliders go through the epochs: "val/attention", all images with the largest α
+    over the words of their captions; "val/attention_by_word", the first image with a panel for every word. Captions are
+    those of the validation's search. Nothing is drawn without a logger for TensorBoard, and training goes the same
+    way as without this callback: no number is drawn from its generators.
+
+    Args:
+        images: how many are drawn; 0 for none.
+
+    Raises:
+        UserError: a negative number of images.
+    """
+
+    def __init__(self, images: int = 4) -> None:
+        if images < 0:
+            raise UserError(
+                f"attention figures cannot be drawn of {images} images: give 1 or more, or 0 for none"
+            )
+        self.images = images
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        loggers = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
+        wanted = self.images and loggers and trainer.is_global_zero
+        if not wanted or trainer.state.fn != "fit" or trainer.sanity_checking:
+            return
+        try:
+            captions = self._captions(trainer, pl_module)
+        except ImageError as error:  # where regions are precomputed, nobody has opened the photos before
+            rank_zero_warn(f"no attention figures are drawn: {error}")
+            return
+        for name, figure in _figures(captions):
+            for logger in loggers:
+                logger.experiment.add_image(name, _pixels(figure), trainer.global_step, dataformats="HWC")
+
+    def _captions(self, trainer: Trainer, module: Any) -> list[Caption]:
+        images = trainer.datamodule.splits["val"][: self.images]  # type: ignore[attr-defined]
+        as_validated = nullcontext() if module.at_test is None else at_test(module.captioner, module.at_test)
+        with isolate_rng(), trainer.precision_plugin.forward_context(), as_validated:
+            torch.manual_seed(0)  # what is sampled differs from epoch to epoch by what was learned alone
+            return module.captioner.describe([image.path for image in images], module.validation_search)
+
+
+def _figures(captions: list[Caption]) -> Iterator[tuple[str, Figure]]:
+    from caption.visualize import contact_sheet, plot_caption  # here, since not all who train draw
+
+    yield "val/attention", contact_sheet(captions, columns=2)
+    first = captions[0]
+    assert first.image is not None
+    yield "val/attention_by_word", plot_caption(first, first.image)
+
+
+def _pixels(figure: Figure) -> np.ndarray:
+    """(height, width, 3) uint8. Without pyplot, which would hold on to the figure."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure.set_dpi(DPI)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()

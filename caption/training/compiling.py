@@ -1,0 +1,50 @@
+"""Compiling a captioner with torch.compile: the encoder's layers and, on a GPU, the decoder's step.
+
+In place and part by part, so that parameters and checkpoints keep their names. The decoder's loop over the words is
+left as it is: unrolled, it would be compiled anew for every length of the longest caption. On a CPU the step, too, is
+left as it is, since the tiles of `caption.kernels.additive_energies` are faster than what the compiler makes of it.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from caption.captioner import Captioner
+from caption.errors import UserError
+
+
+def compile_captioner(captioner: Captioner, device: torch.device) -> None:
+    """Have a captioner compiled when it first runs, which takes from seconds to minutes; on the device it will run on.
+
+    Raises:
+        UserError: there is no compiler.
+    """
+    check_compiler(device)
+    captioner.encoder.compiled = True
+    if device.type != "cpu":
+        # Two sizes that happen to be the same, of captions and of features for instance, are still two: else there is
+        # another compilation for each such chance.
+        torch.fx.experimental._config.use_duck_shape = False
+        captioner.decoder.compile_step()
+
+
+def check_compiler(device: torch.device) -> None:
+    """Raise a `UserError` where torch.compile has not what it needs: Triton on a GPU, a C++ compiler on a CPU."""
+    if device.type == "cuda":
+        try:
+            import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401
+        except ImportError as error:
+            raise UserError(
+                "compiling for a GPU takes Triton, which this installation of PyTorch lacks: install it, or train "
+                "without --model.compile"
+            ) from error
+        return
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        get_cpp_compiler()
+    except Exception as error:  # of a class that differs between releases
+        raise UserError(
+            "compiling for a CPU takes a C++ compiler, and none is found: install one (g++, for instance), name yours "
+            "in the environment variable CXX, or train without --model.compile"
+        ) from error

@@ -1,0 +1,303 @@
+"""Training: the LightningModule that fits a captioner, and evaluates it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+
+# isort: split
+import torch
+from pytorch_lightning import LightningModule
+from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
+from pytorch_lightning.utilities import rank_zero_warn
+from torch import Tensor, distributed
+from torch.optim import Adam, Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from caption import checkpoint
+from caption.attention.hard import AtTest, Multinoulli, at_test
+from caption.captioner import Captioner, search_spec
+from caption.checkpoint_formats import upgrade
+from caption.data.batches import Batch
+from caption.data.images import ImageTransform
+from caption.decoders.base import Decoder, Unrolled
+from caption.encoders.base import Encoder, Regions
+from caption.encoders.refine import Refiner
+from caption.errors import CheckpointError, UserError
+from caption.objectives import Captions, CrossEntropy, Objective, word_log_likelihoods
+from caption.search import BeamSearch, Greedy, Search
+from caption.text.vocabulary import Vocabulary
+from caption.training.compiling import compile_captioner
+from caption.training.diagnostics import StillMaps, diagnose
+from caption.training.evaluation import Answer, Evaluation, gather, summarise, write_evaluation, write_results
+
+
+class CaptionTraining(LightningModule):
+    """Fits a captioner to images and captions.
+
+    Validation reports the teacher-forced NLL per word and, from free-running captions, BLEU and CIDEr. Stop early and
+    choose the checkpoint by one of the latter: NLL starts to rise while captions still get better.
+
+    Args:
+        encoder: image -> regions.
+        decoder: regions -> words, with its attention.
+        vocabulary: linked from the data.
+        transform: linked from the data.
+        refiner: what becomes of the regions before the decoder sees them; None = nothing.
+        objective: what is minimised; None = `CrossEntropy()`, for soft attention.
+        optimizer: of all but the encoder; its learning rate stands here, too.
+        scheduler: of the learning rates, stepped once an epoch; None = constant.
+        encoder_learning_rate: None = the encoder stays frozen; else it is fine-tuned with this rate.
+        encoder_from_epoch: fine-tuning starts with this epoch (counted from 0).
+        warm_start: checkpoint whose encoder and decoder weights training starts from, for instance a soft-attention
+            model for hard attention; None = fresh weights.
+        search: for testing and predicting, and the default of the saved model; None = beam search with 5 hypotheses.
+        validation_search: None = greedy.
+        at_test: what hard attention reads when validating, testing and predicting; None = what its part says. The model
+            that is saved keeps what its part says.
+        compile: whether torch.compile makes faster code of the encoder and, on a GPU, of the decoder's step, when they
+            first run. It takes a minute or so, and a C++ compiler or Triton.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        decoder: Decoder,
+        vocabulary: Vocabulary,
+        transform: ImageTransform,
+        refiner: Refiner | None = None,
+        objective: Objective | None = None,
+        optimizer: OptimizerCallable = Adam,
+        scheduler: LRSchedulerCallable | None = None,
+        encoder_learning_rate: float | None = None,
+        encoder_from_epoch: int = 0,
+        warm_start: str | None = None,
+        search: Search | None = None,
+        validation_search: Search | None = None,
+        at_test: AtTest | None = None,
+        compile: bool = False,
+    ) -> None:
+        super().__init__()
+        self.captioner = Captioner(encoder, decoder, vocabulary, transform, search or BeamSearch(), refiner)
+        self.objective = objective or CrossEntropy()
+        self.objective.build(decoder.query_size)
+        self.optimizer = optimizer
+        self.scheduler = scheduler
+        self.encoder_learning_rate = encoder_learning_rate
+        self.encoder_from_epoch = encoder_from_epoch
+        self.warm_start = warm_start
+        self.validation_search = validation_search or Greedy()
+        self.at_test = at_test
+        self.compiles = compile
+        self.still_maps = StillMaps()
+        self.answers: list[Answer] = []
+        self.restored = False
+        self.evaluation: Evaluation | None = None
+        """Of the last split that was evaluated."""
+        self.seed = torch.initial_seed()
+        # What `--ckpt_path` restores over the configuration: the architecture, and nothing a command may set anew.
+        parts = {"encoder": encoder, "refiner": refiner, "decoder": decoder, "objective": self.objective}
+        specs = {name: None if part is None else part.spec for name, part in parts.items()}
+        self.save_hyperparameters(specs, logger=False)
+        encoder.freeze(not self._finetuning(epoch=0))
+
+    def setup(self, stage: str) -> None:
+        if self.compiles:
+            compile_captioner(self.captioner, self.trainer.strategy.root_device)
+
+    # -- weights to start from ------------------------------------------------------------------------------------
+
+    def _start_weights(self) -> None:
+        """Known only once a checkpoint, if there is one to resume from, has been restored: then it has them all."""
+        if self.restored:
+            return
+        if self.warm_start is not None:
+            self._load_weights(self.warm_start)
+        else:
+            self.captioner.encoder.load_pretrained()
+
+    def _load_weights(self, path: str) -> None:
+        source = checkpoint.load(path)
+        if source.vocabulary != self.captioner.vocabulary:
+            raise CheckpointError(
+                f"{path} was trained with another vocabulary ({len(source.vocabulary)} words, the data here gives "
+                f"{len(self.captioner.vocabulary)}): warm-start from a model trained on the same data"
+            )
+        try:
+            self.captioner.load_state_dict(source.state_dict())
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"{path} has parts of other shapes than this configuration: {error}"
+            ) from error
+
+    def _check_store(self) -> None:
+        """Precomputed regions must be this encoder's; known only now, with its weights loaded or restored."""
+        store = self.trainer.datamodule.store  # type: ignore[attr-defined]
+        if store is not None:
+            store.matches(self.captioner.encoder, self.captioner.transform)
+
+    def on_fit_start(self) -> None:
+        if self.trainer.datamodule.store is not None and self.encoder_learning_rate is not None:  # type: ignore[attr-defined]
+            raise UserError(
+                "the encoder cannot be fine-tuned on precomputed regions: leave out data.features, or "
+                "model.encoder_learning_rate"
+            )
+        self._start_weights()
+        self._check_store()
+
+    def on_validation_start(self) -> None:
+        if self.trainer.state.fn == "validate":  # in fitting, on_fit_start has done it
+            self._check_store()
+
+    def on_test_start(self) -> None:
+        self._check_store()
+
+    def on_predict_start(self) -> None:
+        self._check_store()
+
+    # -- fitting --------------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> Any:
+        encoder = list(self.captioner.encoder.parameters())
+        known = set(encoder)
+        groups: list[dict[str, Any]] = [{"params": [p for p in self.parameters() if p not in known]}]
+        if self.encoder_learning_rate is not None:
+            # In the optimizer from the start: a frozen parameter has no gradient, and is left alone.
+            groups.append({"params": encoder, "lr": self.encoder_learning_rate})
+        optimizer: Optimizer = self.optimizer(groups)
+        if self.scheduler is None:
+            return optimizer
+        scheduler = self.scheduler(optimizer)
+        if isinstance(scheduler, ReduceLROnPlateau):
+            return [optimizer], [{"scheduler": scheduler, "monitor": "val/CIDEr"}]
+        return [optimizer], [scheduler]
+
+    def _finetuning(self, epoch: int) -> bool:
+        return self.encoder_learning_rate is not None and epoch >= self.encoder_from_epoch
+
+    def on_train_epoch_start(self) -> None:
+        # Decided and drawn anew at each epoch, so that a resumed run is where an uninterrupted one would be. Processes
+        # draw different numbers: what one drops or samples, another need not.
+        torch.manual_seed(
+            (self.seed + self.current_epoch * self.trainer.world_size + self.global_rank) % 2**63
+        )
+        self.captioner.encoder.freeze(not self._finetuning(self.current_epoch))
+
+    def regions(self, batch: Batch) -> Regions:
+        """The batch's regions: precomputed, or encoded now."""
+        if batch.regions is not None:
+            return batch.regions
+        assert batch.images is not None
+        return self.captioner.encoder(batch.images)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        memory = self.captioner.project(self.regions(batch))
+        captions = Captions(batch.inputs, batch.targets, batch.lengths)
+        loss = self.objective(self.captioner.decoder, memory, captions)
+        size = len(batch.ids)
+        self.log("train/loss", loss.value.detach(), prog_bar=True, batch_size=size)
+        logged = loss.logged | diagnose(loss.unrolled)
+        self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
+        if (warning := self.still_maps.watch(logged["attention_change"])) is not None:
+            rank_zero_warn(warning)
+        return loss.value
+
+    def on_after_backward(self) -> None:
+        # DistributedDataParallel averages the gradients of what could learn when it was made; not of what thaws later.
+        late = self.encoder_from_epoch > 0 and self._finetuning(self.current_epoch)
+        if late and self.trainer.world_size > 1:
+            for parameter in self.captioner.encoder.parameters():
+                if parameter.grad is not None:
+                    distributed.all_reduce(parameter.grad)
+                    parameter.grad /= self.trainer.world_size
+
+    # -- evaluating -----------------------------------------------------------------------------------------------
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.answers += self._answers(batch, self.validation_search)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        self.answers += self._answers(batch, self.captioner.search)
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> list[dict[str, Any]]:
+        answers = list(self._answers(batch, self.captioner.search))
+        self.answers += answers
+        return [{"image_id": answer.id, **answer.caption.to_dict()} for answer in answers]
+
+    def _answers(self, batch: Batch, search: Search) -> Iterator[Answer]:
+        regions = self.regions(batch)
+        with nullcontext() if self.at_test is None else at_test(self.captioner, self.at_test):
+            unrolled = self.captioner(regions, batch.inputs, batch.lengths)
+            found = self.captioner.generate(regions, search)
+        nll, steps = _per_image(unrolled, batch.targets)
+        captions = self.captioner.captions(found, regions.grid, batch.boxes)
+        for image, caption in enumerate(captions):
+            yield Answer(batch.ids[image], caption, batch.references[image], nll[image], steps[image])
+
+    def on_validation_epoch_end(self) -> None:
+        evaluation = self._evaluate("val", self.validation_search)
+        self.log_dict({f"val/{name}": value for name, value in evaluation.items()})
+        self.log("val_CIDEr", evaluation["CIDEr"], prog_bar=True, logger=False)
+
+    def on_test_epoch_end(self) -> None:
+        numbers = self._evaluate("test", self.captioner.search, folder=self._folder())
+        self.log_dict({f"test/{name}": value for name, value in numbers.items()})
+
+    def on_predict_epoch_end(self) -> None:
+        answers, self.answers = gather(self.answers), []
+        folder = self._folder()
+        if folder is not None:
+            write_results(answers, folder / "predictions.json")
+
+    def _evaluate(self, split: str, search: Search, folder: Path | None = None) -> dict[str, float]:
+        answers, self.answers = gather(self.answers), []
+        reader = self.trainer.datamodule.reader  # type: ignore[attr-defined]
+        evaluation = summarise(answers, self.protocol(split, search), reader.boxes(split))
+        if folder is not None:
+            write_results(answers, folder / f"{split}_captions.json")
+            write_evaluation(evaluation, folder / f"{split}_scores.json")
+        self.evaluation = evaluation
+        return evaluation.numbers
+
+    def protocol(self, split: str, search: Search) -> dict[str, object]:
+        """What, beside the metric's own conventions, made the numbers."""
+        described = search_spec(search)
+        options = ",".join(f"{name}={value}" for name, value in described["init_args"].items())
+        protocol: dict[str, object] = {
+            "split": split,
+            "search": f"{described['class_path'].rpartition('.')[2]}({options})",
+        }
+        hard = [part for part in self.captioner.decoder.modules() if isinstance(part, Multinoulli)]
+        chosen = ",".join(self.at_test or part.at_test for part in hard)
+        return protocol | ({"hard": chosen} if chosen else {})
+
+    def _folder(self) -> Path | None:
+        """Where result files go: the run's log folder, and only from the first process."""
+        folder = self.trainer.log_dir
+        return Path(folder) if folder and self.trainer.is_global_zero else None
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------
+
+    def on_save_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
+        checkpoint_contents["captioner"] = checkpoint.section(self.captioner)
+
+    def on_load_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
+        self.restored = True
+        if "captioner" in checkpoint_contents:
+            upgrade(checkpoint_contents)
+        stored = checkpoint_contents.get("captioner", {}).get("vocabulary")
+        if stored is not None and stored != self.captioner.vocabulary.to_dict():
+            raise CheckpointError(
+                "the checkpoint's vocabulary is not the one of this data: it was trained on other captions"
+            )
+
+
+def _per_image(unrolled: Unrolled, targets: Tensor) -> tuple[list[float], list[int]]:
+    """−log p of all captions of each image, and the number of words it is the sum of."""
+    nll = -unrolled.unpack(word_log_likelihoods(unrolled, targets)).sum((1, 2))
+    steps = unrolled.unpack(torch.ones_like(unrolled.positions)).sum((1, 2))
+    return nll.tolist(), steps.tolist()

@@ -1,0 +1,122 @@
+"""What changes make of weights, at the steps that are meant."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from caption.analysis.interventions.edits import Change, Force, Mask, Move, kept
+from caption.errors import UserError
+from caption.result import Caption
+
+ROWS, COLS = 2, 3
+MAPS = np.array([[[0.1, 0.2, 0.3], [0.1, 0.1, 0.2]], [[0.0, 0.5, 0.0], [0.25, 0.25, 0.0]]])
+CAPTION = Caption("red dog", ["red", "dog"], MAPS, 0.0, np.zeros(2), (0, 0, 30, 20))
+WEIGHTS = torch.tensor([[[0.1, 0.2, 0.3, 0.1, 0.1, 0.2], [0.5, 0.0, 0.1, 0.2, 0.1, 0.1]]])  # (1, 2, 6)
+
+
+def changed(change: Change, step: int = 0, weights: Tensor = WEIGHTS) -> list:
+    return change.edit(CAPTION)(weights, step)[0].view(-1, ROWS, COLS)
+
+
+def approx(maps: list) -> object:
+    return pytest.approx(np.array(maps), abs=1e-6)
+
+
+# -- which steps -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", [Force((0, 0), at="dog"), Move(right=1, at=1), Mask((0, 0), at=[1])])
+def test_only_the_steps_that_are_meant_are_changed(change: Change):
+    edit = change.edit(CAPTION)
+    assert [edit(WEIGHTS, step) is WEIGHTS for step in range(4)] == [True, False, True, True]
+
+
+@pytest.mark.parametrize("change", [Force((0, 0)), Move(right=1), Mask((0, 0))])
+def test_all_steps_are_the_default_however_many_there_are(change: Change):
+    edit = change.edit(CAPTION)
+    assert not any(edit(WEIGHTS, step) is WEIGHTS for step in (0, 1, 2, 20))
+
+
+# -- what is done ----------------------------------------------------------------------------------------------
+
+
+def test_forced_onto_a_region():
+    one = [[0, 0, 0], [0, 0, 1]]
+    assert changed(Force((1, 2))) == approx([one, one])
+
+
+def test_forced_onto_a_box_by_the_area_it_has_in_each_region():
+    # Half of the first column and all of the second, upper row.
+    one = [[1 / 3, 2 / 3, 0], [0, 0, 0]]
+    assert changed(Force((5, 0, 20, 10))) == approx([one, one])
+
+
+def test_forced_onto_a_map_that_is_brought_to_one():
+    one = [[0, 0.25, 0.25], [0, 0, 0.5]]
+    assert changed(Force([[0, 2, 2], [0, 0, 4]])) == approx([one, one])
+
+
+def test_forced_to_look_where_it_looks_for_another_word():
+    assert changed(Force("dog", at="red")) == approx([MAPS[1]] * 2)
+
+
+@pytest.mark.parametrize(
+    ("down", "right", "expected"),
+    [
+        (0, 1, [[[0, 0.1, 0.2], [0, 0.1, 0.1]], [[0, 0.5, 0.0], [0, 0.2, 0.1]]]),
+        (0, -2, [[[0.3, 0, 0], [0.2, 0, 0]], [[0.1, 0, 0], [0.1, 0, 0]]]),
+        (1, 0, [[[0, 0, 0], [0.1, 0.2, 0.3]], [[0, 0, 0], [0.5, 0.0, 0.1]]]),
+        (-1, 1, [[[0, 0.1, 0.1], [0, 0, 0]], [[0, 0.2, 0.1], [0, 0, 0]]]),
+        (0, 0, WEIGHTS.view(2, 2, 3).tolist()),
+    ],
+)
+def test_moved_and_what_leaves_is_shared(down: int, right: int, expected: list):
+    maps = np.array(expected)
+    assert changed(Move(down, right)) == approx(maps / maps.sum((1, 2), keepdims=True))
+
+
+def test_masked_and_shared_in_proportion():
+    maps = np.array([[[0.1, 0, 0], [0.1, 0.1, 0.2]], [[0.5, 0, 0], [0.2, 0.1, 0.1]]])
+    assert changed(Mask((15, 0, 30, 9))) == approx(maps / maps.sum((1, 2), keepdims=True))
+
+
+def test_the_sum_stays_what_it_was():
+    for change in (Move(right=1), Mask((0, 1))):
+        assert changed(change, weights=WEIGHTS / 2).sum((1, 2)).tolist() == pytest.approx([0.5, 0.5])
+
+
+def test_what_is_in_none_of_several_places_is_kept():
+    assert kept([(0, 0), (15, 0, 30, 9)], CAPTION).tolist() == [False, False, False, True, True, True]
+    assert kept([], CAPTION).all()
+
+
+# -- what cannot be done ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (Force((2, 0)), "no cell"),
+        (Force((0, 0), at=3), "no step 3"),
+        (Force("bird"), "'bird' is not said"),
+        (Force("<end>"), "no map of its end token"),
+        (Force((0, 0), at="bird"), "'bird' is not said"),
+        (Move(down=2), "moved by 2 rows and 0 columns, nothing stays on the grid of 2 rows and 3 columns"),
+        (Move(right=-3), "nothing stays"),
+        (Mask((0, 0, 30, 20)), "all 6 regions would be hidden"),
+        (Mask(np.ones((2, 3))), "all 6 regions"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_done(change: Change, said: str):
+    with pytest.raises(ValueError, match=said):
+        change.edit(CAPTION)
+
+
+@pytest.mark.parametrize("change", [Mask((0, 1)), Move(right=2)])
+def test_where_nothing_is_left_there_is_nothing_to_share(change: Change):
+    only = torch.tensor([[[0.0, 1, 0, 0, 0, 0]]])
+    with pytest.raises(UserError, match="nothing left to read"):
+        change.edit(CAPTION)(only, 0)

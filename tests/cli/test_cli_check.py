@@ -1,0 +1,325 @@
+"""`caption check`: five formats with planted faults, exit codes, reports, stopping."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from planted_faults import FAULTS, FORMATS, Data, Fault, checked, clean, found_by_format, names, table, write
+
+from caption.cli.check import main
+from caption.cli.main import main as caption_main
+from caption.data.check import images as check_images
+from caption.data.readers.findings import KINDS
+
+REPOSITORY = Path(__file__).parents[2]
+FLICKR8K = REPOSITORY.parent / "shared" / "data" / "flickr8k"
+IS_FAULT = {kind.name: kind.is_fault for kind in KINDS}
+PLANTABLE = [(format, fault) for format in FORMATS for fault in FAULTS if format not in fault.impossible]
+
+
+# -- five formats, planted faults ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_nothing_is_found_in_a_clean_data_set(format: str, tmp_path: Path) -> None:
+    code, report = checked(write(clean(tmp_path), format))
+    assert (code, report["findings"], report["complete"]) == (0, [], True)
+    assert {split: found["images"] for split, found in report["splits"].items()} == {
+        "train": 6,
+        "val": 3,
+        "test": 3,
+    }
+    assert report["images"] == {"files": 12, "examined": 12}
+
+
+@pytest.mark.parametrize(
+    ("format", "fault"), PLANTABLE, ids=[f"{format}, {fault.what}" for format, fault in PLANTABLE]
+)
+def test_a_planted_fault_is_found_and_nothing_else(format: str, fault: Fault, tmp_path: Path) -> None:
+    data = clean(tmp_path)
+    spoiled = fault.plant(data)
+    code, report = checked(write(data, format))
+    assert [finding["kind"] for finding in report["findings"]] == [fault.kind]
+    assert names(report["findings"][0], spoiled)
+    assert code == report["faults"] == int(IS_FAULT[fault.kind])
+
+
+def test_faults_do_not_hide_each_other(tmp_path: Path) -> None:
+    for format in FORMATS:
+        (tmp_path / format).mkdir()
+    for format, counts, invented in found_by_format(tmp_path, copies=3):
+        assert {what: found for what, (_, found) in counts.items()} == dict.fromkeys(counts, 3), format
+        assert invented == 0, format
+
+
+def test_the_table_in_the_documentation_is_what_is_found_today(tmp_path: Path) -> None:
+    text = (REPOSITORY / "docs" / "data.md").read_text(encoding="utf-8")
+    assert table(tmp_path) in text
+    assert all(f"| {kind.name} |" in text for kind in KINDS)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_training_split(format: str, tmp_path: Path) -> None:
+    data = clean(tmp_path)
+    data.entries = [entry for entry in data.entries if entry.split == "test"]
+    code, report = checked(write(data, format))
+    assert code == 1
+    assert [finding["kind"] for finding in report["findings"]] == [
+        "missing training split",
+        "missing evaluation split",
+    ]
+    assert report["vocabulary"] is None
+    assert report["splits"]["test"]["unknown_rate"] is None
+
+
+def test_no_evaluation_split_is_a_note(tmp_path: Path) -> None:
+    data = clean(tmp_path)
+    data.entries = [entry for entry in data.entries if entry.split == "train"]
+    code, report = checked(write(data, "CSV"))
+    assert (code, report["faults"], report["notes"]) == (0, 0, 2)
+
+
+# -- how it is called ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Data:
+    """A clean data set as CSV."""
+    data = clean(tmp_path)
+    write(data, "CSV")
+    return data
+
+
+def config(folder: Path, **section: Any) -> str:
+    reader = {
+        "class_path": "caption.data.readers.Csv",
+        "init_args": {"file": str(folder / "own.csv"), "images": str(folder / "images")},
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump({"data": {"reader": reader, **section}}))
+    return str(path)
+
+
+def report_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    capsys.readouterr()
+    main([*arguments, "--format", "json"])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_configuration_says_reader_and_limits(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
+    path = config(own.folder, min_count=2, max_words=3, tokenizer="none")
+    report = report_of(capsys, path)
+    assert report["limits"] == {"tokenizer": "none", "min_count": 2, "max_words": 3}
+    assert report["reader"]["class_path"] == "caption.data.readers.Csv"
+    assert {finding["kind"] for finding in report["findings"]} == {"over-long caption"}
+    assert len(report["findings"]) == 12
+    report = report_of(capsys, path, "--max-words", "4", "--tokenizer", "ptb", "--min-count", "13")
+    assert report["limits"] == {"tokenizer": "ptb", "min_count": 13, "max_words": 4}
+    assert [finding["kind"] for finding in report["findings"]] == ["empty vocabulary"]
+    report = report_of(capsys, config(own.folder))
+    assert report["limits"] == {"tokenizer": "ptb", "min_count": 5, "max_words": 50}
+
+
+def test_a_reader_of_another_kind(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that makes its data, and knows only how to refuse."""
+    arguments = {"folder": str(shapes), "train": 40, "val": 8, "test": 8, "size": 48}
+    reader = {"class_path": "caption.data.shapes.Shapes", "init_args": arguments}
+    (tmp_path / "shapes.yaml").write_text(yaml.safe_dump({"data": {"reader": reader, "min_count": 1}}))
+    report = report_of(capsys, str(tmp_path / "shapes.yaml"))
+    assert report["images"] == {"files": 56, "examined": 56}
+    assert report["faults"] == 0
+
+
+def test_what_a_configuration_names_may_be_missing(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
+    """DATA itself is there: this is a fault of the data, not of the usage."""
+    path = config(own.folder)
+    (own.folder / "own.csv").unlink()
+    assert caption_main(["check", path]) == 1
+    out = capsys.readouterr().out
+    assert "own.csv' does not exist" in out
+    assert "1 fault, 0 notes" in out
+
+
+def test_json_has_faults_before_notes(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whichever was found first."""
+    own.entries = [entry for entry in own.entries if entry.split != "val"]
+    (own.images / own.entries[0].name).write_bytes(b"no image")
+    write(own, "CSV")
+    report = report_of(capsys, str(own.folder), "--min-count", "2")
+    kinds = [finding["kind"] for finding in report["findings"]]
+    assert kinds == ["undecodable image", "missing evaluation split"]
+
+
+def test_fractions_divide_a_table(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
+    file = own.folder / "own.csv"
+    file.write_text(file.read_text().replace("split", "part"))
+    report = report_of(capsys, str(file), "--splits", "train=0.6", "test=0.4")
+    assert report["reader"]["init_args"]["fractions"] == {"train": 0.6, "test": 0.4}
+    assert list(report["splits"]) == ["train", "test"]
+    assert sum(split["images"] for split in report["splits"].values()) == 12
+
+
+WRONG = [
+    (["--splits", "train"], "expected SPLIT=FILE or SPLIT=FRACTION"),
+    (["--splits", "train=0.5", "train=0.5"], "one too many"),
+    (["--images", "a", "b"], "one too many"),
+    (["--splits", "train=x"], "takes fractions"),
+    (["--images", "train=x"], "takes one folder"),
+    (["--max-words", "0"], "0 is no whole number from 1 up"),
+    (["--min-count", "few"], "few is no whole number from 1 up"),
+    (["--workers", "-1"], "-1 is no whole number from 1 up"),
+    (["--tokenizer", "scissors"], "scissors"),
+    (["--format", "xml"], "invalid choice"),
+    (["more"], "unrecognized arguments"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG)
+def test_wrong_usage(wrong: list[str], message: str, own: Data, capsys: pytest.CaptureFixture[str]) -> None:
+    assert caption_main(["check", str(own.folder / "own.csv"), *wrong]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_data_that_cannot_be_checked(own: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.yaml").write_text("data: {}")
+    (tmp_path / "class.yaml").write_text("data: {reader: caption.data.readers.Nothing}")
+    for wrong, message in {
+        "gone.csv": "does not exist",
+        "gone.yaml": "does not exist",
+        "empty.yaml": "has no data.reader",
+        "class.yaml": "there is no class caption.data.readers.Nothing",
+        "images/photo1000.png": "is no UTF-8 text",
+        "images": "has no caption file",
+    }.items():
+        assert caption_main(["check", str(tmp_path / wrong)]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert message in err
+    assert caption_main(["check", config(own.folder), "--images", str(own.images)]) == 2
+    assert "a configuration says these itself" in capsys.readouterr().err
+
+
+def test_help_tells_the_faults_and_does_not_wait_for_torch() -> None:
+    code = (
+        "import sys; from caption.cli.main import main; "
+        "code = main(['check', '--help']); print(code, 'torch' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    words = " ".join(ran.stdout.split())
+    assert all(kind.name in words for kind in KINDS)
+    assert words.endswith("0 False"), ran.stderr
+
+
+# -- what it says ----------------------------------------------------------------------------------------------
+
+
+def test_the_page_for_people(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(12):
+        own.images.joinpath(own.add("train").name).unlink()
+    own.add("val", ["A dog.", "a " * 60])
+    own.add("test", ["A zebra."])
+    write(own, "CSV")
+    assert main([str(own.folder), "--min-count", "2"]) == 1
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[2].split() == [
+        *("images", "captions", "per", "image", "words", "per", "caption", "longest", "unknown", "words")
+    ]
+    assert lines[3].split() == ["train", "18", "36", "2", "126", "3.5", "4", "0.00", "%"]
+    assert lines[5].split()[:7] == ["test", "4", "7", "1", "to", "2,", "mean"]
+    assert "vocabulary: 6 words (training captions, count 2 or more, tokenizer ptb)" in out
+    assert "images: 14 decoded and compared" in out
+    fault = next(
+        place for place, line in enumerate(lines) if line.startswith("FAULT: 12 missing images. Get")
+    )
+    assert [f"photo10{number}.png'" in lines[fault + number - 11] for number in range(12, 22)] == [True] * 10
+    assert lines[fault + 11] == "  and 2 more, which --format json names"
+    note = next(place for place, line in enumerate(lines) if line.startswith("note: 1 over-long caption."))
+    assert note > fault
+    assert "60 words, 'a a a" in lines[note + 1]
+    assert lines[-1] == "12 faults, 1 note: training on this data would be wrong."
+    assert "14/14" in err  # the progress bar
+
+
+def test_the_page_shows_the_reader_to_copy(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
+    """What stands under "in a configuration" reads the same data."""
+    main([str(own.folder), "--min-count", "2"])
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "0 faults, 0 notes: this data can be trained on."
+    shown = yaml.safe_load(out.partition("in a configuration:\n")[2].partition("\n\n")[0])
+    (own.folder / "shown.yaml").write_text(yaml.safe_dump(shown))
+    report = report_of(capsys, str(own.folder / "shown.yaml"), "--min-count", "2")
+    assert report["findings"] == []
+    assert report["splits"]["train"]["images"] == 6
+    main([str(own.folder / "shown.yaml"), "--min-count", "2"])
+    assert "in a configuration" not in capsys.readouterr().out
+
+
+def test_json_names_every_finding_and_its_images(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = [own.add("train").name for _ in range(15)]
+    for name in gone:
+        (own.images / name).unlink()
+    write(own, "CSV")
+    report = report_of(capsys, str(own.folder))
+    assert (report["faults"], report["notes"]) == (15, 0)
+    assert [finding["images"] for finding in report["findings"]] == [
+        [str(own.images / name)] for name in gone
+    ]
+    assert all(finding["fault"] for finding in report["findings"])
+    assert report["splits"]["train"]["captions_per_image"] == {"fewest": 2, "mean": 2.0, "most": 2}
+    assert report["splits"]["train"]["words_per_caption"] == {"mean": 3.5, "most": 4}
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_ctrl_c_tells_what_is_known_so_far(
+    format: str, own: Data, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.images.joinpath(own.entries[0].name).write_bytes(b"no image")
+    own.images.joinpath(own.entries[11].name).unlink()
+    real = check_images._in_threads
+
+    def pressed(files: Any, workers: int) -> Any:
+        for number, outcome in enumerate(real(files, workers)):
+            if number == 3:
+                raise KeyboardInterrupt
+            yield outcome
+
+    monkeypatch.setattr(check_images, "_in_threads", pressed)
+    assert caption_main(["check", str(own.folder), "--min-count", "2", "--format", format]) == 130
+    out = capsys.readouterr().out
+    if format == "json":
+        report = json.loads(out)
+        assert (report["complete"], report["images"]) == (False, {"files": 11, "examined": 3})
+        assert [finding["kind"] for finding in report["findings"]] == ["missing image", "undecodable image"]
+        assert report["vocabulary"] == 6
+    else:
+        assert "images: 3 of 11 decoded and compared, then stopped" in out
+        assert "undecodable image" in out
+
+
+@pytest.mark.slow
+def test_the_whole_of_flickr8k(capsys: pytest.CaptureFixture[str]) -> None:
+    if not FLICKR8K.is_dir():
+        pytest.skip("Flickr8k is not in ../shared/data")
+    report = report_of(capsys, str(FLICKR8K))
+    assert report["faults"] == 0
+    (twin,) = report["findings"]
+    assert twin["kind"] == "duplicate within a split"
+    assert sorted(Path(path).name for path in twin["images"]) == [
+        "2851198725_37b6027625.jpg",
+        "3050606344_af711c726c.jpg",
+    ]
+    assert {split: (found["images"], found["captions"]) for split, found in report["splits"].items()} == {
+        "train": (6000, 30000),
+        "val": (1000, 5000),
+        "test": (1000, 5000),
+    }

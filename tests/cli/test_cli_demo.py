@@ -1,0 +1,227 @@
+"""`caption demo`: what it leaves behind, and that stopping it loses little. On scenes and a model that are tiny."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import TINY, Ran
+
+import caption
+from caption.attention import Multinoulli, Softmax
+from caption.cli import demo
+from caption.training.module import CaptionTraining
+
+pytestmark = pytest.mark.slow  # every test trains a model, or two
+Cli = Callable[..., Ran]
+KEYS = {
+    *("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr", "ROUGE-L", "NLL"),
+    *("pointing_accuracy", "pointing_chance", "attention_entropy", "train_seconds", "attention", "signature"),
+}
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False}
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lightning: None) -> Iterator[list[list[str]]]:
+    """Tiny configurations instead of the real ones; what was trained and tested, as it happens."""
+    for attention in ("soft", "hard"):
+        config = yaml.safe_load(TINY.format(folder="unused", shapes="unused"))
+        config["trainer"] |= QUIET
+        if attention == "hard":
+            alignment = config["model"]["decoder"]["init_args"]["attention"]["init_args"]["alignment"]
+            alignment["class_path"] = "caption.attention.Multinoulli"
+            config["model"]["objective"] = {"class_path": "caption.objectives.Reinforce"}
+            config["model"]["warm_start"] = "unused.ckpt"
+        (tmp_path / f"shapes_{attention}.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.setattr(demo, "configuration", lambda name: tmp_path / f"{name}.yaml")
+    monkeypatch.setattr(demo, "PICTURES", 2)
+    from caption.cli import train
+
+    done: list[list[str]] = []
+    run = train.run
+    monkeypatch.setattr(train, "run", lambda args: done.append(args) or run(args))
+    handler = signal.getsignal(signal.SIGINT)
+    yield done
+    signal.signal(signal.SIGINT, handler)  # which Lightning changes when it is interrupted
+
+
+def verbs(runs: list[list[str]]) -> list[str]:
+    """fit soft, test hard, ..."""
+    return [f"{args[0]} {Path(args[args.index('-c') + 1]).stem.removeprefix('shapes_')}" for args in runs]
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, epoch: int, attention: type = object) -> None:
+    """Ctrl-C in this epoch of training this attention."""
+    step = CaptionTraining.training_step
+
+    def stop(self: CaptionTraining, batch: Any, index: int) -> Any:
+        if self.current_epoch == epoch and isinstance(self.captioner.decoder.attention.alignment, attention):
+            raise KeyboardInterrupt
+        return step(self, batch, index)
+
+    monkeypatch.setattr(CaptionTraining, "training_step", stop)
+
+
+def metrics(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "metrics.json").read_text())
+
+
+def alignment(path: Path) -> object:
+    return caption.load(path).decoder.attention.alignment
+
+
+# -- a whole demo ----------------------------------------------------------------------------------------------
+
+
+def test_soft(cli: Cli, runs, tmp_path: Path):
+    folder = tmp_path / "demo"
+    ran = cli("demo", "--out", folder)
+    assert ran.code == 0, ran.err
+    found = metrics(folder)
+    assert found.keys() >= KEYS
+    assert found["attention"] == "soft"
+    assert found["train_seconds"] > 0
+    for name in ("BLEU-4", "pointing_accuracy", "pointing_chance"):
+        assert 0 <= found[name] <= 1
+    assert "split:test" in found["signature"]
+    assert sorted(path.name for path in (folder / "heatmaps").iterdir()) == [
+        "test_000001.png",
+        "test_000002.png",
+    ]
+    assert {
+        "page.html",
+        "contact_sheet.png",
+        "best.ckpt",
+        "last.ckpt",
+        "logs",
+        "shapes",
+        "captions.json",
+    } <= {path.name for path in folder.iterdir()}
+    assert len(json.loads((folder / "captions.json").read_text())) == 8
+    assert isinstance(alignment(folder / "best.ckpt"), Softmax)
+    # What it says: the numbers on stdout, each once, and nothing but notes on stderr.
+    lines = ran.out.splitlines()
+    assert [line.split()[0] for line in lines] == [*demo.REPORTED, "train_seconds"]
+    assert float(lines[0].split()[1]) == pytest.approx(found["BLEU-1"], abs=1e-3)
+    assert "Traceback" not in ran.err
+
+
+def test_hard_starts_from_soft(cli: Cli, runs, tmp_path: Path):
+    folder = tmp_path / "demo"
+    assert cli("demo", "--out", folder, "--attention", "hard").code == 0
+    assert verbs(runs) == ["fit soft", "fit hard", "test hard"]
+    assert runs[1][runs[1].index("--model.warm_start") + 1] == str(folder / "soft" / "best.ckpt")
+    assert isinstance(alignment(folder / "soft" / "best.ckpt"), Softmax)
+    assert isinstance(alignment(folder / "best.ckpt"), Multinoulli)
+    found = metrics(folder)
+    assert found.keys() >= KEYS
+    assert found["attention"] == "hard"
+    assert "hard:expectation" in found["signature"]
+    seconds = [
+        json.loads((path / demo.STATE).read_text())["train_seconds"] for path in (folder, folder / "soft")
+    ]
+    assert found["train_seconds"] == pytest.approx(sum(seconds), abs=0.1)
+    assert not (folder / "soft" / "shapes").exists()  # one dataset for both
+
+
+def test_hard_goes_on_from_a_soft_demo(cli: Cli, runs, tmp_path: Path):
+    folder = tmp_path / "demo"
+    assert cli("demo", "--out", folder).code == 0
+    soft, model = metrics(folder), (folder / "best.ckpt").read_bytes()
+    assert cli("demo", "--out", folder, "--attention", "hard").code == 0
+    assert verbs(runs) == ["fit soft", "test soft", "fit hard", "test hard"]
+    assert (folder / "soft" / "best.ckpt").read_bytes() == model
+    assert metrics(folder / "soft") == soft
+    assert metrics(folder)["attention"] == "hard"
+    assert (folder / "soft" / "page.html").exists()
+
+
+def test_a_demo_that_is_through_is_made_anew(cli: Cli, runs, tmp_path: Path):
+    folder = tmp_path / "demo"
+    (folder / "notes").mkdir(parents=True)
+    for _ in range(2):
+        assert cli("demo", "--out", folder).code == 0
+    assert verbs(runs) == ["fit soft", "test soft"] * 2
+    assert not any("--ckpt_path" in args for args in runs if args[0] == "fit")
+    assert (folder / "notes").is_dir()  # what is not the demo's is left alone
+
+
+# -- stopped ---------------------------------------------------------------------------------------------------
+
+
+def test_stopped_it_goes_on_where_it_was(cli: Cli, runs, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "demo"
+    with monkeypatch.context() as patch:
+        stop_at(patch, epoch=1)
+        ran = cli("demo", "--out", folder)
+    assert ran.code == 130
+    assert not (folder / "metrics.json").exists()
+    first = json.loads((folder / demo.STATE).read_text())
+    assert first["train_seconds"] > 0
+    assert not first["trained"]
+
+    epochs = []
+    monkeypatch.setattr(CaptionTraining, "on_train_epoch_end", lambda self: epochs.append(self.current_epoch))
+    ran = cli("demo", "--out", folder)
+    assert ran.code == 0
+    assert "going on" in ran.err
+    assert epochs[-1:] == [1]
+    assert runs[1][runs[1].index("--ckpt_path") + 1] == str(folder / "last.ckpt")
+    assert metrics(folder)["train_seconds"] > first["train_seconds"]  # of both sittings
+
+
+def test_stopped_in_hard_attention_soft_is_not_trained_again(cli: Cli, runs, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "demo"
+    with monkeypatch.context() as patch:
+        stop_at(patch, epoch=1, attention=Multinoulli)
+        assert cli("demo", "--out", folder, "--attention", "hard").code == 130
+    assert cli("demo", "--out", folder, "--attention", "hard").code == 0
+    assert verbs(runs) == ["fit soft", "fit hard", "fit hard", "test hard"]
+    assert metrics(folder)["attention"] == "hard"
+
+
+def test_stopped_after_training_nothing_is_trained_again(cli: Cli, runs, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "demo"
+    with monkeypatch.context() as patch:
+        patch.setattr(demo, "_draw", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert cli("demo", "--out", folder).code == 130
+    assert cli("demo", "--out", folder).code == 0
+    assert verbs(runs) == ["fit soft", "test soft", "test soft"]
+    assert metrics(folder)["train_seconds"] > 0
+
+
+def test_another_attention_does_not_go_on_with_the_wrong_model(cli: Cli, runs, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "demo"
+    with monkeypatch.context() as patch:
+        stop_at(patch, epoch=1, attention=Multinoulli)
+        assert cli("demo", "--out", folder, "--attention", "hard").code == 130
+    assert cli("demo", "--out", folder).code == 0
+    assert isinstance(alignment(folder / "best.ckpt"), Softmax)
+    assert metrics(folder)["attention"] == "soft"
+
+
+# -- where things are ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["shapes_soft", "shapes_hard"])
+def test_the_real_configurations_are_found(name: str):
+    assert demo.configuration(name).is_file()
+
+
+def test_a_folder_that_cannot_be_made(cli: Cli, runs, tmp_path: Path):
+    (tmp_path / "file").write_text("not a folder")
+    ran = cli("demo", "--out", tmp_path / "file")
+    assert (ran.code, ran.out) == (2, "")
+    assert str(tmp_path / "file") in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_an_unknown_attention_is_wrong_usage(cli: Cli, tmp_path: Path):
+    ran = cli("demo", "--out", tmp_path, "--attention", "medium")
+    assert ran.code == 2
+    assert "medium" in ran.err

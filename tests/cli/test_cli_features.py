@@ -1,0 +1,303 @@
+"""`caption features`: from a training configuration to a store, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from caption import checkpoint
+from caption.attention import AdditiveScore, ScoredAttention, Softmax
+from caption.captioner import Captioner
+from caption.cli import features_config
+from caption.cli.features import main
+from caption.cli.main import main as caption_main
+from caption.data.images import ImageTransform, open_image
+from caption.decoders import LSTMDecoder
+from caption.encoders import SmallCNN
+from caption.encoders.torchvision_compat import import_torchvision
+from caption.errors import UserError
+from caption.features.store import FeatureStore
+from caption.text.vocabulary import Vocabulary
+
+REPOSITORY = Path(__file__).parents[2]
+SHARED = REPOSITORY.parent / "shared"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six images in three splits, in Flickr's files, and weights for an encoder."""
+    folder = tmp_path_factory.mktemp("data")
+    noise = np.random.default_rng(0)
+    names = [f"photo{number}.jpg" for number in range(6)]
+    for name in names:
+        Image.fromarray(noise.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(folder / name)
+    lines = [f"{name}#{k}\tcaption {k} of {name}" for name in names for k in range(2)]
+    (folder / "tokens.txt").write_text("\n".join(lines))
+    for split, start in (("train", 0), ("val", 2), ("test", 4)):
+        (folder / f"{split}.txt").write_text("\n".join(names[start : start + 2]))
+    torch.manual_seed(0)
+    model = import_torchvision().models.squeezenet1_1(weights=None)
+    torch.save(model.state_dict(), folder / "weights.pth")
+    return folder
+
+
+def configuration(data: Path) -> dict[str, Any]:
+    return {
+        "seed_everything": 1,
+        "trainer": {"max_epochs": 1},
+        "model": {
+            "encoder": {
+                "class_path": "caption.encoders.TorchvisionEncoder",
+                "init_args": {
+                    "name": "squeezenet1_1",
+                    "layer": "features.3",
+                    "weights": str(data / "weights.pth"),
+                },
+            },
+            "objective": {"class_path": "caption.objectives.CrossEntropy"},
+        },
+        "data": {
+            "transform": {"size": 32, "fit": "crop"},
+            "batch_size": 50,
+            "reader": {
+                "class_path": "caption.data.readers.Flickr",
+                "init_args": {
+                    "captions": str(data / "tokens.txt"),
+                    "images": str(data),
+                    "splits": {split: str(data / f"{split}.txt") for split in ("train", "val", "test")},
+                },
+            },
+        },
+    }
+
+
+def write(config: Any, folder: Path) -> str:
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+@pytest.fixture
+def config(data: Path, tmp_path: Path) -> str:
+    return write(configuration(data), tmp_path)
+
+
+def small_model(path: Path) -> SmallCNN:
+    """A checkpoint, and the encoder in it."""
+    torch.manual_seed(3)
+    encoder = SmallCNN(widths=(4, 6))
+    decoder = LSTMDecoder(ScoredAttention(AdditiveScore(size=8), Softmax()), 8, 8)
+    words = Vocabulary.build(["a caption"], min_count=1)
+    checkpoint.save(Captioner(encoder, decoder, words, ImageTransform(16, "squash")), path)
+    encoder.freeze()
+    return encoder
+
+
+def test_all_splits_are_stored(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "store")
+    assert main(["--config", config, "--out", out, "--device", "cpu"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "6 stored" in said.err
+    store = FeatureStore(out)
+    store.check(f"photo{number}.jpg" for number in range(6))
+    assert len(store) == 6
+    assert store.grid == (7, 7)
+    assert main(["--config", config, "--out", out, "--device", "cpu"]) == 0
+    assert "6 stored before" in capsys.readouterr().err
+
+
+def test_the_store_fits_what_the_configuration_describes(config: str, data: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "store")
+    main(["--config", config, "--out", out, "--batch-size", "2", "--workers", "1", "--device", "cpu"])
+    encoder, transform = features_config.of(features_config.read(config, {}))
+    store = FeatureStore(out)
+    store.matches(encoder, transform)
+    with torch.no_grad():
+        vectors = encoder(transform(open_image(data / "photo3.jpg"))[None]).vectors[0]
+    torch.testing.assert_close(store.read("photo3.jpg").float(), vectors, rtol=2e-3, atol=2e-3)
+
+
+def test_encoder_and_transform_of_a_model(config: str, data: Path, tmp_path: Path) -> None:
+    encoder = small_model(tmp_path / "model.ckpt")
+    out = str(tmp_path / "store")
+    assert main(["-c", config, "--out", out, "--model", str(tmp_path / "model.ckpt"), "--device", "cpu"]) == 0
+    FeatureStore(out).matches(encoder, ImageTransform(16, "squash"))
+
+
+def test_entries_can_be_replaced(config: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "store")
+    replaced = [
+        "--data.transform.size=48",
+        "--model.encoder.layer",
+        "features.2",
+        "--data.transform.fit",
+        "pad",
+    ]
+    assert main(["--config", config, "--out", out, "--device", "cpu", *replaced]) == 0
+    key = FeatureStore(out).key
+    assert key["transform"] == {"size": 48, "fit": "pad"}
+    assert key["encoder"]["init_args"]["layer"] == "features.2"
+
+
+def test_unreadable_images_are_named(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 1, the reason on stderr, and all others are stored."""
+    described = configuration(data)
+    images = tmp_path / "images"
+    images.mkdir()
+    for photo in data.glob("*.jpg"):
+        (images / photo.name).write_bytes(photo.read_bytes())
+    (images / "photo1.jpg").write_bytes(b"no image")
+    (images / "photo4.jpg").write_bytes(b"")
+    described["data"]["reader"]["init_args"]["images"] = str(images)
+    out = str(tmp_path / "store")
+    arguments = ["features", "--config", write(described, tmp_path), "--out", out, "--device", "cpu"]
+    assert caption_main(arguments) == 1
+    said = capsys.readouterr().err
+    assert "not stored: image 'photo1.jpg'" in said
+    assert "photo4.jpg' is empty" in said
+    assert "4 stored, 2 cannot be read and are not stored" in said
+    assert len(FeatureStore(out)) == 4
+    assert caption_main(arguments) == 1  # they still cannot be read
+
+
+def test_damage_is_repaired_on_request(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "store"
+    arguments = ["features", "--config", config, "--out", str(out), "--device", "cpu"]
+    assert caption_main(arguments) == 0
+    (out / "ids.txt").unlink()
+    assert caption_main(arguments) == 2
+    assert "--verify" in capsys.readouterr().err
+    assert caption_main([*arguments, "--verify"]) == 0
+    assert "6 of the store were damaged" in capsys.readouterr().err
+    FeatureStore(out).verify()
+
+
+def test_photos_that_changed_are_refused_and_extracted_anew_on_request(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    described = configuration(data)
+    images = tmp_path / "images"
+    images.mkdir()
+    for photo in data.glob("*.jpg"):
+        (images / photo.name).write_bytes(photo.read_bytes())
+    described["data"]["reader"]["init_args"]["images"] = str(images)
+    out = tmp_path / "store"
+    arguments = ["features", "--config", write(described, tmp_path), "--out", str(out), "--device", "cpu"]
+    assert caption_main(arguments) == 0
+    before = FeatureStore(out).read("photo2.jpg")
+    Image.new("RGB", (30, 60), "red").save(images / "photo2.jpg")
+    capsys.readouterr()
+    assert caption_main(arguments) == 2
+    assert (
+        f"1 images are no longer those whose regions are in the feature store '{out}'"
+        in capsys.readouterr().err
+    )
+    assert torch.equal(FeatureStore(out).read("photo2.jpg"), before)
+    assert caption_main([*arguments, "--verify"]) == 0
+    assert "1 stored, 5 stored before, 1 had changed" in capsys.readouterr().err
+    assert not torch.equal(FeatureStore(out).read("photo2.jpg"), before)
+    assert caption_main(arguments) == 0
+
+
+WRONG_CONFIGURATIONS = [
+    ({}, "no data.reader with a class_path"),
+    ([1, 2], "is no configuration"),
+    ({"data": {"reader": "caption.data.readers.Nothing"}}, "caption.data.readers.Nothing"),
+    ({"data": {"reader": "pathlib.Path"}}, "is no CaptionReader"),
+    ({"data": {"reader": {"class_path": "caption.data.readers.Flickr", "init_args": {"x": 1}}}}, "arguments"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG_CONFIGURATIONS)
+def test_wrong_configurations(
+    wrong: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert caption_main(["features", "--config", write(wrong, tmp_path), "--out", str(tmp_path / "s")]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert "Traceback" not in said
+
+
+WRONG_ARGUMENTS = [
+    (["--data.transform.fit", "stretch"], "image fit 'stretch' is unknown"),
+    (["--data.transform.sides", "3"], "has size and fit, not"),
+    (["--data.transform.size.width", "3"], "--data.transform.size.width has no place"),
+    (["--data.transform.size", "["], "is no YAML"),
+    (["--model.encoder.weights", "/no/such/file.pth"], "/no/such/file.pth"),
+    (["--model.encoder.layer", "features.99"], "has no layer features.99"),
+    (["--device", "abacus"], "device 'abacus' cannot be used"),
+    (["--model", "/no/such/file.ckpt"], "/no/such/file.ckpt"),
+    (["--config", "/no/such/file.yaml"], "'/no/such/file.yaml' does not exist"),
+    (["--model.encoder.weights", "null"], "has random weights"),
+    (["--batch-size", "0"], "0 is no whole number from 1 up"),
+    (["--workers", "many"], "many is no whole number from 1 up"),
+    (["--speed", "9"], "unrecognized argument: --speed"),
+    (["--data.transform.size"], "expected a value"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG_ARGUMENTS)
+def test_wrong_arguments(
+    config: str, wrong: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "store"
+    assert caption_main(["features", "--config", config, "--out", str(out), *wrong]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert "Traceback" not in said
+    assert not (out / "store.json").exists()
+
+
+def test_errors_reach_python_callers(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        main(["--config", str(tmp_path / "missing.yaml"), "--out", str(tmp_path)])
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    code = (
+        "import sys; from caption.cli.main import main; "
+        "code = main(['features', '--help']); print(code, 'torch' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert "--config" in found.stdout
+    assert found.stdout.split()[-2:] == ["0", "False"], found.stderr
+
+
+@pytest.mark.slow
+def test_real_photos_and_weights(tmp_path: Path) -> None:
+    data, weights = SHARED / "data" / "flickr8k", SHARED / "weights" / "mobilenet_v2_imagenet_features.pth"
+    if not (data.exists() and weights.exists()):
+        pytest.skip("Flickr8k and MobileNet's weights are not beside this checkout, in the folder `shared`")
+    names = (data / "Flickr_8k.devImages.txt").read_text().split()[:6]
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    half = {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}
+    encoder = {"name": "mobilenet_v2", "layer": "features", "weights": str(weights), **half}
+    reader = {
+        "captions": str(data / "Flickr8k.token.txt"),
+        "images": str(data / "images"),
+        "splits": {"val": str(tmp_path / "names.txt")},
+    }
+    described = {
+        "model": {"encoder": {"class_path": "caption.encoders.TorchvisionEncoder", "init_args": encoder}},
+        "data": {
+            "reader": {"class_path": "caption.data.readers.Flickr", "init_args": reader},
+            "transform": {"size": 224, "fit": "squash"},
+        },
+    }
+    out = str(tmp_path / "store")
+    arguments = ["--config", write(described, tmp_path), "--out", out, "--batch-size", "3", "--device", "cpu"]
+    assert main(arguments) == 0
+    store = FeatureStore(out)
+    assert (store.grid, store.region_size, store.ids()) == ((7, 7), 1280, names)
+    assert store.read(names[0]).float().mean() > 0.05  # trained features: after ReLU6, and not dead

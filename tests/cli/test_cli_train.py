@@ -1,0 +1,510 @@
+"""`caption fit | validate | test | predict`: what they write, what they say, and what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import math
+import pickle
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from conftest import Ran, Trained
+
+import caption
+from caption.cli.complaints import readable
+from caption.training.module import CaptionTraining
+
+Cli = Callable[..., Ran]
+QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
+
+
+@pytest.fixture
+def copied(trained: Trained, tmp_path: Path) -> Path:
+    """The trained run's folder, to be changed."""
+    shutil.copytree(trained.folder, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def progress(path: Path) -> tuple[int, int]:
+    contents = torch.load(path, weights_only=True)
+    return contents["epoch"] + 1, contents["global_step"]
+
+
+# -- fit -------------------------------------------------------------------------------------------------------
+
+
+def test_fit_leaves_a_best_and_a_last_model_and_logs(trained: Trained):
+    logs = trained.folder / "logs" / "version_0"
+    assert {path.name for path in trained.folder.iterdir()} == {"best.ckpt", "last.ckpt", "logs"}
+    assert list(logs.glob("events.out.tfevents.*"))
+    rows = list(csv.DictReader((logs / "metrics.csv").open()))
+    names = {name for row in rows for name, value in row.items() if value}
+    assert {"train/loss", "train/NLL", "val/NLL", "val/BLEU-4", "val/CIDEr", "val/pointing_accuracy"} <= names
+    assert [row["epoch"] for row in rows if row["val/CIDEr"]] == ["0", "1"]
+    assert progress(trained.folder / "last.ckpt") == (2, 10)
+    config = yaml.safe_load((logs / "config.yaml").read_text())
+    assert config["data"]["batch_size"] == 8
+    assert config["seed_everything"] == 0
+
+
+def test_both_checkpoints_are_models(trained: Trained, shapes: Path):
+    for name in ("best.ckpt", "last.ckpt"):
+        captioner = caption.load(trained.folder / name)
+        assert captioner.search.beam_size == 2
+        assert captioner.describe(str(shapes / "images" / "test_000001.png")).weights.shape[1:] == (12, 12)
+
+
+def test_fit_has_no_data_for_stdout_and_little_to_say(trained: Trained):
+    assert trained.ran.out == ""
+    for noise in (
+        "litlogger",
+        "TPU",
+        "Warning",
+        "many workers",
+        "args parameter",
+        "is deprecated",
+        "pin_memory",
+    ):
+        assert noise not in trained.ran.err
+    assert "Traceback" not in trained.ran.err
+    assert "captioner" in trained.ran.err  # the model's summary
+
+
+def test_the_last_model_is_the_last_even_where_the_best_is_an_earlier_one(cli: Cli, tiny: Path):
+    never_better = ("--checkpoint.monitor", "val/attention_entropy_max", "--trainer.max_epochs", 3)
+    ran = cli("fit", "-c", tiny, *never_better, *QUIET)
+    assert ran.code == 0
+    assert progress(tiny.parent / "run" / "best.ckpt") == (1, 5)
+    assert progress(tiny.parent / "run" / "last.ckpt") == (3, 15)
+
+
+def test_early_stopping_and_the_best_watch_what_the_model_says_by_itself(trained: Trained):
+    config = yaml.safe_load((trained.folder / "logs" / "version_0" / "config.yaml").read_text())
+    assert config["checkpoint"]["monitor"] == config["early_stopping"]["monitor"] == "val/CIDEr"
+    assert config["checkpoint"]["mode"] == config["early_stopping"]["mode"] == "max"
+
+
+@pytest.mark.parametrize(
+    "trial", ["--trainer.fast_dev_run=1", "--trainer.max_steps=1", "--trainer.limit_val_batches=0"]
+)
+def test_a_trial_of_a_few_steps(cli: Cli, tiny: Path, trial: str):
+    ran = cli("fit", "-c", tiny, *QUIET, trial, "--trainer.max_epochs", 1)
+    assert (ran.code, ran.out) == (0, "")
+
+
+def test_a_folder_that_cannot_be_made(cli: Cli, tiny: Path):
+    ran = cli("fit", "-c", tiny, *QUIET, "--trainer.default_root_dir", tiny)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"the folder {tiny} cannot be made" in ran.err
+
+
+def test_a_metric_that_does_not_exist(cli: Cli, tiny: Path):
+    ran = cli("fit", "-c", tiny, *QUIET, "--checkpoint.monitor", "val/CIDR")
+    assert (ran.code, ran.out) == (2, "")
+    assert "val/CIDR" in ran.err
+    assert "val/CIDEr" in ran.err  # what there is
+
+
+def test_without_checkpoints(cli: Cli, tiny: Path):
+    ran = cli("fit", "-c", tiny, *QUIET, "--trainer.enable_checkpointing=false", "--trainer.max_steps=1")
+    assert ran.code == 0
+    assert not list((tiny.parent / "run").glob("*.ckpt"))
+
+
+# -- stopped and resumed ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Lightning ignores further Ctrl-C while it shuts down, and leaves it so."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+RESUMED = ("--trainer.max_epochs", 4, "--model.encoder_from_epoch", 1)
+SCHEDULE = ("--model.scheduler", "torch.optim.lr_scheduler.CosineAnnealingLR", "--model.scheduler.T_max", 4)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("attention", ["soft", "hard"])
+def test_stopped_and_resumed_gives_the_weights_of_a_run_that_was_not(
+    cli: Cli, tiny, tmp_path, monkeypatch, attention
+):
+    if attention == "hard":
+        config = tiny.read_text().replace("caption.attention.Softmax", "caption.attention.Multinoulli")
+        objective = "  objective: {class_path: caption.objectives.Reinforce}\n"
+        tiny.write_text(config.replace("  encoder_learning_rate", objective + "  encoder_learning_rate"))
+    folders = [tmp_path / "whole", tmp_path / "stopped"]
+    fit = [
+        ("fit", "-c", tiny, *QUIET, *RESUMED, *SCHEDULE, "--trainer.default_root_dir", folder)
+        for folder in folders
+    ]
+    assert cli(*fit[0]).code == 0
+    with monkeypatch.context() as patch:
+        step = CaptionTraining.training_step
+
+        def stop(self: CaptionTraining, batch: Any, index: int) -> Any:
+            if (self.current_epoch, index) == (2, 2):
+                raise KeyboardInterrupt
+            return step(self, batch, index)
+
+        patch.setattr(CaptionTraining, "training_step", stop)
+        ran = cli(*fit[1])
+    assert ran.code == 130
+    assert "stopped" in ran.err
+    assert "Traceback" not in ran.err
+    assert progress(folders[1] / "last.ckpt") == (2, 10)
+
+    assert cli(*fit[1], "--ckpt_path", folders[1] / "last.ckpt").code == 0
+    whole, resumed = (torch.load(folder / "last.ckpt", weights_only=True) for folder in folders)
+    assert (whole["epoch"], whole["global_step"]) == (resumed["epoch"], resumed["global_step"]) == (3, 20)
+    different = [
+        name
+        for name, value in whole["state_dict"].items()
+        if not torch.equal(value, resumed["state_dict"][name])
+    ]
+    assert different == []
+    assert whole["lr_schedulers"] == resumed["lr_schedulers"]
+
+
+def test_a_finished_run_goes_on_for_more_epochs(cli: Cli, trained: Trained, copied: Path):
+    where = ("--trainer.default_root_dir", copied, "--ckpt_path", copied / "last.ckpt")
+    ran = cli("fit", "-c", trained.config, *QUIET, *where, "--trainer.max_epochs", 3)
+    assert ran.code == 0
+    assert progress(copied / "last.ckpt") == (3, 15)
+    assert {path.name for path in (copied / "logs").iterdir()} == {"version_0", "version_1"}
+
+
+def test_an_earlier_run_is_not_written_over(cli: Cli, trained: Trained, copied: Path, tmp_path):
+    before = (copied / "last.ckpt").read_bytes()
+    ran = cli("fit", "-c", trained.config, *QUIET, "--trainer.default_root_dir", copied)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"--ckpt_path {copied}/last.ckpt" in ran.err
+    # Nor when another run is resumed into its folder.
+    elsewhere = tmp_path / "other.ckpt"
+    shutil.copy(copied / "last.ckpt", elsewhere)
+    ran = cli(
+        "fit", "-c", trained.config, *QUIET, "--trainer.default_root_dir", copied, "--ckpt_path", elsewhere
+    )
+    assert ran.code == 2
+    assert (copied / "last.ckpt").read_bytes() == before
+
+
+# -- validate, test, predict -----------------------------------------------------------------------------------
+
+
+def table(out: str) -> tuple[dict[str, float], str]:
+    *rows, signature = out.splitlines()
+    return {name: float(value) for name, value in (row.split() for row in rows)}, signature
+
+
+def test_test_writes_captions_and_scores_and_prints_them(
+    command, trained: Trained, tmp_path: Path, shapes: Path
+):
+    best = trained.folder / "best.ckpt"
+    ran = command(
+        "test",
+        "-c",
+        trained.config,
+        "--ckpt_path",
+        best,
+        "--trainer.default_root_dir",
+        tmp_path / "elsewhere",
+    )
+    assert ran.code == 0
+    numbers, signature = table(ran.out)
+    logs = tmp_path / "elsewhere" / "logs" / "version_0"
+    written = json.loads((logs / "test_scores.json").read_text())
+    assert written["signature"] == signature
+    assert numbers == {name: pytest.approx(value, abs=1e-4) for name, value in written["scores"].items()}
+    assert {
+        "BLEU-1",
+        "BLEU-4",
+        "CIDEr",
+        "ROUGE-L",
+        "NLL",
+        "pointing_accuracy",
+        "pointing_chance",
+    } <= numbers.keys()
+    for entry in ("split:test", "BeamSearch(beam_size=2,max_length=10", "tok:ptb", "refs:5", "n:8", "bp:on"):
+        assert entry in signature
+    results = json.loads((logs / "test_captions.json").read_text())
+    known = {image["id"] for image in json.loads((shapes / "test.json").read_text())["images"]}
+    assert {result["image_id"] for result in results} == known
+    assert all(
+        result.keys() == {"image_id", "caption"} and isinstance(result["caption"], str) for result in results
+    )
+    # Where they are is said; what is wanted is not warned of.
+    assert str(logs) in ran.err
+    for noise in ("litlogger", "TPU", "Warning", "dirpath", "many workers", "args parameter"):
+        assert noise not in ran.err
+
+
+def test_its_results_are_what_pycocotools_reads(cli: Cli, trained: Trained, tmp_path: Path, shapes: Path):
+    from pycocotools.coco import COCO
+
+    where = ("--ckpt_path", trained.folder / "best.ckpt", "--trainer.default_root_dir", tmp_path)
+    assert cli("test", "-c", trained.config, *QUIET, *where).code == 0
+    results = COCO(shapes / "test.json").loadRes(str(tmp_path / "logs" / "version_0" / "test_captions.json"))
+    assert len(results.anns) == 8
+
+
+def test_validate_prints_the_numbers_of_greedy_search(cli: Cli, trained: Trained, tmp_path: Path):
+    where = ("--ckpt_path", trained.folder / "last.ckpt", "--trainer.default_root_dir", tmp_path)
+    ran = cli("validate", "-c", trained.config, *QUIET, *where)
+    assert ran.code == 0
+    numbers, signature = table(ran.out)
+    assert "split:val" in signature
+    assert "Greedy(max_length=10)" in signature
+    # What training logged after the last epoch.
+    rows = csv.DictReader((trained.folder / "logs" / "version_0" / "metrics.csv").open())
+    logged = [row for row in rows if row["val/NLL"]][-1]
+    for name in ("NLL", "BLEU-1", "CIDEr", "attention_entropy"):
+        assert numbers[name] == pytest.approx(float(logged[f"val/{name}"]), abs=1e-4)
+
+
+def test_the_table_may_be_left_out(cli: Cli, trained: Trained, tmp_path: Path):
+    where = ("--ckpt_path", trained.folder / "last.ckpt", "--trainer.default_root_dir", tmp_path)
+    ran = cli("validate", "-c", trained.config, *QUIET, *where, "--verbose", "false")
+    assert (ran.code, ran.out) == (0, "")
+
+
+@pytest.mark.parametrize("split", ["test", "train"])
+def test_predict_captions_every_image_of_a_split(
+    cli: Cli, trained: Trained, tmp_path: Path, shapes: Path, split: str
+):
+    where = ("--ckpt_path", trained.folder / "best.ckpt", "--trainer.default_root_dir", tmp_path)
+    ran = cli("predict", "-c", trained.config, *QUIET, *where, "--data.predict_split", split)
+    assert (ran.code, ran.out) == (0, "")
+    path = tmp_path / "logs" / "version_0" / "predictions.json"
+    assert str(path) in ran.err
+    results = json.loads(path.read_text())
+    known = [image["id"] for image in json.loads((shapes / f"{split}.json").read_text())["images"]]
+    assert [result["image_id"] for result in results] == known
+
+
+def test_decoding_options_are_the_commands_and_the_architecture_is_the_checkpoints(
+    cli: Cli, trained, tmp_path, shapes
+):
+    other = tmp_path / "other.yaml"
+    config = trained.config.read_text().replace("hidden_size: 12", "hidden_size: 20")
+    other.write_text(config.replace("Softmax", "Multinoulli"))
+    where = ("--ckpt_path", trained.folder / "best.ckpt", "--trainer.default_root_dir", tmp_path)
+    search = ("--model.search.beam_size", 3, "--data.min_count", 30)
+    ran = cli("test", "-c", other, *QUIET, *where, *search)
+    assert ran.code == 0
+    assert "beam_size=3" in table(ran.out)[1]
+    assert "hard" not in table(ran.out)[1]
+    # Its words and its images are its own, too.
+    results = json.loads((tmp_path / "logs" / "version_0" / "test_captions.json").read_text())
+    captioner = caption.load(trained.folder / "best.ckpt")
+    photo = str(shapes / "images" / "test_000001.png")
+    expected = captioner.describe(photo, caption.search.BeamSearch(3, max_length=10))
+    assert results[0]["caption"] == expected.text
+
+
+@pytest.mark.parametrize("verb", ["validate", "test", "predict"])
+def test_what_is_evaluated_must_be_named(cli: Cli, tiny: Path, verb: str):
+    ran = cli(verb, "-c", tiny)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--ckpt_path" in ran.err
+
+
+# -- configurations that are wrong -----------------------------------------------------------------------------
+
+WRONG = {
+    "a key of the trainer": ("max_epochs: 2", "max_epoch: 2", ["trainer.max_epoch"]),
+    "a section": ("data:\n", "dta:\n", ["dta"]),
+    "a key of a class": (
+        "embedding_size: 8",
+        "embeding_size: 8",
+        ["model.decoder", "LSTMDecoder", "embeding_size"],
+    ),
+    "a key of the data": ("batch_size: 8", "batchsize: 8", ["data.batchsize"]),
+    "a type": ("batch_size: 8", "batch_size: many", ["data.batch_size", "int", "many"]),
+    "a type within a class": (
+        "hidden_size: 12",
+        "hidden_size: big",
+        ["model.decoder.hidden_size", "int", "big"],
+    ),
+    "a choice": ("fit: squash", "fit: squish", ["data.transform.fit", "'squash', 'crop', 'pad'", "squish"]),
+    "a class": ("encoders.SmallCNN", "encoders.SmolCNN", ["model.encoder", "SmolCNN"]),
+    "a class of another kind": ("encoders.SmallCNN", "search.Greedy", ["model.encoder", "Greedy", "Encoder"]),
+    "a deep class": ("attention.Softmax", "attention.Soft", ["model.decoder.attention.alignment", "Soft"]),
+    "a module": ("caption.encoders.Small", "captions.Small", ["model.encoder", "captions"]),
+    "a number out of range": ("beam_size: 2", "beam_size: 0", ["beam_size", "0"]),
+    "no batch": ("batch_size: 8", "batch_size: 0", ["batch_size", "0"]),
+    "a device": ("accelerator: cpu", "accelerator: warp", ["warp"]),
+    "YAML": ("batch_size: 8", "batch_size: [8", ["wrong.yaml", "no YAML", "line"]),
+    "a missing part": (
+        "  encoder:\n    class_path: caption.encoders.SmallCNN\n    init_args: {widths: [4, 4, 8]}\n",
+        "",
+        ["model.encoder", "required"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_configuration_is_a_line_that_names_the_place(cli: Cli, tiny: Path, what: str):
+    before, after, named = WRONG[what]
+    config = tiny.read_text()
+    assert before in config
+    wrong = tiny.with_name("wrong.yaml")
+    wrong.write_text(config.replace(before, after))
+    ran = cli("fit", "-c", wrong, *QUIET)
+    assert (ran.code, ran.out) == (2, "")
+    (message,) = [line for line in ran.err.splitlines() if line.startswith("caption: ")]
+    for fragment in named:
+        assert fragment in message
+    assert len(message) < 300
+    assert "usage:" not in ran.err
+    assert "Traceback" not in ran.err
+    assert not (tiny.parent / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["--data.batch_size", "many"], "data.batch_size: expected int, not many"),
+        (["--data.batchsize", "8"], "--data.batchsize"),
+        (["--trainer.precision", "17"], "trainer.precision"),
+        (["--ckpt_path"], "--ckpt_path"),
+        (["-c", "nowhere.yaml"], "nowhere.yaml"),
+        (["--config=nowhere.yaml"], "nowhere.yaml"),
+        (["--model.warm_start", "nowhere.ckpt"], "nowhere.ckpt"),
+    ],
+    ids=str,
+)
+def test_a_wrong_command_line(cli: Cli, tiny: Path, args: list[str], named: str):
+    ran = cli("fit", "-c", tiny, *QUIET, *args)
+    assert (ran.code, ran.out) == (2, "")
+    assert named in ran.err
+    assert "Traceback" not in ran.err
+    assert "usage:" not in ran.err
+
+
+def test_no_configuration_at_all(cli: Cli):
+    ran = cli("fit")
+    assert ran.code == 2
+    for missing in ("model.encoder", "model.decoder", "data.reader"):
+        assert missing in ran.err
+
+
+def test_complaints_are_readable():
+    nested = """\
+Parser key "model.search":
+  Does not validate against any of the Union subtypes
+  Subtypes: [<class 'caption.search.base.Search'>, <class 'NoneType'>]
+  Errors:
+    - Problem with given class_path 'caption.search.BeamSearch':
+        Parser key "beam_size":
+          Expected a <class 'int'>. Got value: five
+    - Expected a <class 'NoneType'>
+  Given value type: <class 'dict'>
+  Given value: {'class_path': 'caption.search.BeamSearch', 'init_args': {'beam_size': 'five'}}"""
+    assert readable(nested) == "model.search.beam_size: caption.search.BeamSearch: expected int, not five"
+    union = """\
+Parser key "data.size":
+  Does not validate against any of the Union subtypes
+  Subtypes: [<class 'int'>, tuple[int, int], <class 'NoneType'>]
+  Errors:
+    - Expected a <class 'int'>
+    - Expected a <class 'tuple'>
+    - Expected a <class 'NoneType'>
+  Given value type: <class 'str'>
+  Given value: big"""
+    assert readable(union) == "data.size: expected int or tuple, not big"
+    assert (
+        readable("Something that nobody foresaw,\nin two lines")
+        == "Something that nobody foresaw, in two lines"
+    )
+    assert readable("") == ""
+
+
+# -- data and checkpoints that are wrong -----------------------------------------------------------------------
+
+
+def test_a_missing_image_is_named_before_training_starts(cli: Cli, tiny: Path, tmp_path: Path):
+    images = [{"id": 1, "file_name": "there.png"}, {"id": 2, "file_name": "gone.png"}]
+    annotations = [{"id": i, "image_id": i, "caption": "a cat"} for i in (1, 2)]
+    (tmp_path / "captions.json").write_text(json.dumps({"images": images, "annotations": annotations}))
+    (tmp_path / "there.png").touch()
+    config = yaml.safe_load(tiny.read_text())
+    arguments = {"captions": {"train": str(tmp_path / "captions.json")}, "images": {"train": str(tmp_path)}}
+    config["data"]["reader"] = {"class_path": "caption.data.readers.Coco", "init_args": arguments}
+    tiny.write_text(yaml.safe_dump(config))
+    ran = cli("fit", "-c", tiny)
+    assert (ran.code, ran.out) == (2, "")
+    assert str(tmp_path / "gone.png") in ran.err
+    assert "there.png" not in ran.err
+    assert "Traceback" not in ran.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_captions_that_are_not_there(cli: Cli, tiny: Path):
+    config = yaml.safe_load(tiny.read_text())
+    arguments = {"file": "nowhere.json", "images": "."}
+    config["data"]["reader"] = {"class_path": "caption.data.readers.Karpathy", "init_args": arguments}
+    tiny.write_text(yaml.safe_dump(config))
+    ran = cli("fit", "-c", tiny)
+    assert (ran.code, ran.out) == (2, "")
+    assert "nowhere.json" in ran.err
+
+
+@pytest.mark.parametrize("verb", ["fit", "test"])
+@pytest.mark.parametrize("kind", ["text", "pickle", "state", "objects", "missing", "folder"])
+def test_what_is_no_checkpoint_is_refused(cli: Cli, trained: Trained, tmp_path: Path, verb: str, kind: str):
+    path = tmp_path / "impostor.ckpt"
+    if kind == "text":
+        path.write_text("weights")
+    elif kind == "pickle":
+        path.write_bytes(pickle.dumps({"state_dict": print}))
+    elif kind == "state":
+        torch.save({"weight": torch.zeros(2)}, path)
+    elif kind == "objects":
+        torch.save({**torch.load(trained.folder / "best.ckpt", weights_only=True), "more": print}, path)
+    elif kind == "folder":
+        path.mkdir()
+    where = ("--trainer.default_root_dir", tmp_path / "run")
+    ran = cli(verb, "-c", trained.config, *QUIET, *where, "--ckpt_path", path)
+    assert (ran.code, ran.out) == (2, "")
+    assert str(path) in ran.err
+    assert "Traceback" not in ran.err
+    assert not (tmp_path / "run").exists()
+
+
+# -- what is printed -------------------------------------------------------------------------------------------
+
+
+def test_the_configuration_can_be_printed(cli: Cli, tiny: Path):
+    ran = cli("fit", "-c", tiny, "--print_config")
+    assert ran.code == 0
+    assert yaml.safe_load(ran.out)["model"]["decoder"]["class_path"] == "caption.decoders.LSTMDecoder"
+
+
+def test_what_lightning_is_told_is_told_during_the_command_only(cli: Cli, tiny: Path, capsys):
+    """Filters and consoles are those of the process, which may be a notebook's."""
+    import warnings
+
+    import rich
+
+    logger = logging.getLogger("pytorch_lightning.utilities.rank_zero")
+    before = (list(warnings.filters), list(logger.filters))
+    assert cli("fit", "-c", tiny, *QUIET, "--trainer.max_steps=1").code == 0
+    assert (list(warnings.filters), list(logger.filters)) == before
+    rich.print("for stdout")
+    assert capsys.readouterr().out == "for stdout\n"
+
+
+def test_numbers_that_are_reported_are_finite(trained: Trained):
+    for row in csv.DictReader((trained.folder / "logs" / "version_0" / "metrics.csv").open()):
+        assert all(math.isfinite(float(value)) for value in row.values() if value)

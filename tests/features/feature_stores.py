@@ -1,0 +1,61 @@
+"""A small encoder, noise for images, and stores of their regions: what the tests of feature stores share."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from caption.data.images import ImageTransform, open_image
+from caption.data.readers.captions import CaptionedImage
+from caption.encoders import SmallCNN
+from caption.features.extractor import Extraction
+from caption.features.writer import write_features
+
+REPOSITORY = Path(__file__).parents[2]
+sparse_store = runpy.run_path(str(REPOSITORY / "tools" / "benchmark_features.py"))["sparse_store"]
+
+TRANSFORM = ImageTransform(16, "squash")
+IMAGE_BYTES = 8 * 8 * 6 * 2  # of 16 pixels through `make_encoder`
+
+
+def make_encoder(seed: int = 0) -> SmallCNN:
+    torch.manual_seed(seed)
+    encoder = SmallCNN(widths=(4, 6))
+    encoder.freeze()
+    return encoder
+
+
+def make_images(folder: Path, count: int) -> list[CaptionedImage]:
+    """Noise, with ids that are numbers and names in turn."""
+    folder.mkdir(exist_ok=True)
+    noise = np.random.default_rng(0)
+    images = []
+    for number in range(count):
+        path = folder / f"{number:03d}.png"
+        Image.fromarray(noise.integers(0, 256, (20, 24, 3), dtype=np.uint8)).save(path)
+        image_id: int | str = number if number % 2 else f"image {number}.png"
+        images.append(CaptionedImage(image_id, path, (f"caption number {number % 3}", "another caption")))
+    return images
+
+
+def regions_of(image: CaptionedImage, encoder: SmallCNN) -> Tensor:
+    """What the encoder makes of the image: (L, D)."""
+    with torch.no_grad():
+        return encoder(TRANSFORM(open_image(image.path))[None]).vectors[0]
+
+
+def extract(images: list[CaptionedImage], folder: Path, **options: Any) -> Extraction:
+    """A store of the images, made or continued."""
+    settings = {"batch_size": 4, "workers": 2, "progress": False, **options}
+    return write_features(settings.pop("encoder", make_encoder()), TRANSFORM, images, folder, **settings)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All that is in the files of a store."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"}

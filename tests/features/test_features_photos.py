@@ -1,0 +1,282 @@
+"""What a store knows of its photos: their sizes, so that none is opened again, and whether they are still the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from feature_stores import TRANSFORM, contents, extract, make_encoder, make_images, regions_of
+from PIL import Image
+
+from caption.data import batches
+from caption.data.batches import Batch, CaptionedImages
+from caption.data.images import ImageTransform
+from caption.data.readers.captions import CaptionedImage
+from caption.errors import DataError, ImageError
+from caption.features import photos as features_photos
+from caption.features.files import Header
+from caption.features.index import ENTRY, ENTRY_OF_FORMAT, Photo, packed, unpacked
+from caption.features.photos import changed_photos, photo_digest, read_photo
+from caption.features.store import FeatureStore
+from caption.text.vocabulary import Vocabulary
+
+WORDS = Vocabulary(["a", "caption", "number"])
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> list[CaptionedImage]:
+    return make_images(tmp_path / "images", 10)
+
+
+@pytest.fixture
+def folder(images: list[CaptionedImage], tmp_path: Path) -> Path:
+    extract(images, tmp_path / "store")
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def old(folder: Path) -> Path:
+    """The store as the first format had it."""
+    header = json.loads((folder / "store.json").read_text())
+    entries, _ = unpacked((folder / "index.bin").read_bytes(), ENTRY)
+    (folder / "index.bin").write_bytes(packed(entries, ENTRY_OF_FORMAT[1]))
+    (folder / "store.json").write_text(json.dumps({**header, "format": 1}))
+    return folder
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The photos that are opened, for pixels or for their size."""
+    paths: list[Path] = []
+    for module in (batches, features_photos):
+
+        def counted(path: Path, whole: Callable[[Path], Image.Image] = module.open_image) -> Image.Image:
+            paths.append(path)
+            return whole(path)
+
+        monkeypatch.setattr(module, "open_image", counted)
+    return paths
+
+
+def replace_photo(image: CaptionedImage, seed: int = 1) -> None:
+    """Another picture under the same name."""
+    noise = np.random.default_rng(seed).integers(0, 256, (30, 20, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(image.path)
+
+
+def one_batch(
+    images: list[CaptionedImage], store: Path | None, transform: ImageTransform = TRANSFORM
+) -> Batch:
+    opened = None if store is None else FeatureStore(store)
+    dataset = CaptionedImages(images, WORDS, transform, store=opened, with_boxes=True)
+    return dataset.collate([dataset[i] for i in range(len(images))])
+
+
+# -- sizes --------------------------------------------------------------------------------------------------
+
+
+def test_the_store_knows_size_and_digest(images: list[CaptionedImage], folder: Path) -> None:
+    store = FeatureStore(folder)
+    assert store.knows_photos
+    for image in images:
+        assert store.photo(image.id) == Photo(24, 20, photo_digest(image.path))
+    assert len({store.photo(image.id) for image in images}) == len(images)
+    with pytest.raises(DataError, match=r"'gone\.jpg'"):
+        store.photo("gone.jpg")
+
+
+def test_the_size_is_that_of_the_upright_photo(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lies on its side
+    Image.new("RGB", (40, 30)).save(tmp_path / "turned.jpg", exif=exif)
+    pixels, photo = read_photo(tmp_path / "turned.jpg", TRANSFORM)
+    assert (photo.width, photo.height) == (30, 40)
+    assert pixels.shape == (3, 16, 16)
+    turned = CaptionedImage("turned", tmp_path / "turned.jpg", ("a caption",))
+    extract([turned], tmp_path / "store")
+    assert (
+        one_batch([turned], tmp_path / "store").boxes == one_batch([turned], None).boxes == [(0, 0, 30, 40)]
+    )
+
+
+@pytest.mark.parametrize("fit", ["squash", "crop", "pad"])
+def test_boxes_are_those_of_the_photos_and_none_is_opened(
+    images: list[CaptionedImage], folder: Path, opened: list[Path], fit: str
+) -> None:
+    transform = ImageTransform(16, fit)  # type: ignore[arg-type]
+    boxes = one_batch(images, None, transform).boxes
+    assert len(opened) == len(images)
+    opened.clear()
+    assert one_batch(images, folder, transform).boxes == boxes
+    assert opened == []
+    shutil.rmtree(images[0].path.parent)
+    assert one_batch(images, folder, transform).boxes == boxes
+
+
+def test_without_boxes_there_are_none(images: list[CaptionedImage], folder: Path) -> None:
+    dataset = CaptionedImages(images, WORDS, TRANSFORM, store=FeatureStore(folder))
+    assert dataset.collate([dataset[0], dataset[3]]).boxes == []
+
+
+def test_a_batch_is_read_at_once(
+    images: list[CaptionedImage], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[int | str]] = []
+    read_many = FeatureStore.read_many
+
+    def counted(self: FeatureStore, image_ids: list[int | str]) -> torch.Tensor:
+        asked.append(image_ids)
+        return read_many(self, image_ids)
+
+    monkeypatch.setattr(FeatureStore, "read_many", counted)
+    chosen = [images[i] for i in (7, 2, 2, 9)]
+    batch = one_batch(chosen, folder)
+    assert asked == [batch.ids] == [[image.id for image in chosen]]
+    assert batch.regions is not None
+    for found, image in zip(batch.regions.vectors, chosen, strict=True):
+        torch.testing.assert_close(found.float(), regions_of(image, make_encoder()), rtol=1e-3, atol=1e-3)
+
+
+# -- stores of the first format -----------------------------------------------------------------------------
+
+
+def test_an_old_store_gives_regions_and_the_photo_its_size(
+    images: list[CaptionedImage], old: Path, opened: list[Path]
+) -> None:
+    store = FeatureStore(old)
+    store.verify()
+    assert (store.knows_photos, store.photo(images[0].id)) == (False, None)
+    replace_photo(images[4])
+    assert [tuple(box) for box in one_batch(images, old).boxes] == [(0, 0, 24, 20)] * 4 + [(0, 0, 20, 30)] + [
+        (0, 0, 24, 20)
+    ] * 5
+    assert opened == [image.path for image in images]
+    torch.testing.assert_close(
+        store.read(3).float(), regions_of(images[3], make_encoder()), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_an_old_store_is_continued_as_it_is(
+    images: list[CaptionedImage], old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = contents(old)
+    (old / "index.bin").write_bytes(whole["index.bin"][: 6 * 32 + 5])
+    done = extract(images, old, progress=True)
+    assert (done.present, done.stored, done.changed) == (6, 4, 0)
+    assert contents(old) == whole
+    assert "of an older format, which does not tell whether photos have changed" in capsys.readouterr().err
+
+
+def test_an_old_store_is_repaired_as_it_is(images: list[CaptionedImage], old: Path) -> None:
+    data = bytearray((old / "index.bin").read_bytes())
+    data[3 * 32 + 1] ^= 0x10
+    (old / "index.bin").write_bytes(data)
+    done = extract(images, old, verify=True)
+    assert (done.dropped, done.stored) == (1, 1)
+    assert Header.load(old).format == 1
+    store = FeatureStore(old)
+    store.verify()
+    store.check(image.id for image in images)
+
+
+# -- photos that changed ------------------------------------------------------------------------------------
+
+
+def test_a_digest_follows_the_bytes_and_nothing_else(images: list[CaptionedImage], tmp_path: Path) -> None:
+    path = tmp_path / "copy.png"
+    shutil.copyfile(images[0].path, path)
+    os.utime(path, (1, 1))
+    assert photo_digest(path) == photo_digest(images[0].path)
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 1  # same size
+    path.write_bytes(data)
+    assert photo_digest(path) != photo_digest(images[0].path)
+    assert photo_digest(tmp_path / "missing.png") is None
+    assert photo_digest(tmp_path) is None
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    with pytest.raises(ImageError, match="not a regular file"):
+        read_photo(tmp_path / "pipe.jpg", TRANSFORM)
+
+
+def test_a_photo_replaced_while_it_is_read_does_not_go_unnoticed(
+    images: list[CaptionedImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = features_photos.open_image
+
+    def too_late(path: Path) -> Image.Image:
+        if path == images[2].path:
+            replace_photo(images[2])
+        return whole(path)
+
+    monkeypatch.setattr(features_photos, "open_image", too_late)
+    extract(images, tmp_path / "store")
+    changed = changed_photos(FeatureStore(tmp_path / "store"), images, 2, lambda done: None)
+    assert changed == [images[2]]
+
+
+def test_changed_photos_are_refused_and_named(images: list[CaptionedImage], folder: Path) -> None:
+    before = contents(folder)
+    replace_photo(images[2])
+    images[5].path.unlink()
+    with pytest.raises(
+        DataError, match=r"2 images are no longer .*002\.png', '.*005\.png'\. .* with --verify"
+    ):
+        extract(images, folder)
+    assert contents(folder) == before
+
+
+def test_verifying_extracts_changed_photos_anew(images: list[CaptionedImage], folder: Path) -> None:
+    kept = FeatureStore(folder).read_many([images[i].id for i in (0, 1, 3)])
+    for i in (2, 5):
+        replace_photo(images[i], seed=i)
+    done = extract(images, folder, verify=True)
+    assert (done.changed, done.stored, done.present, done.dropped) == (2, 2, 8, 0)
+    assert "2 had changed since they were stored and are taken out" in str(done)
+    store = FeatureStore(folder)
+    store.verify()
+    assert len(store) == 10
+    assert torch.equal(store.read_many([images[i].id for i in (0, 1, 3)]), kept)
+    for i in (2, 5):
+        torch.testing.assert_close(
+            store.read(images[i].id).float(), regions_of(images[i], make_encoder()), rtol=1e-3, atol=1e-3
+        )
+        assert store.photo(images[i].id) == Photo(20, 30, photo_digest(images[i].path))
+    assert extract(images, folder).present == 10
+
+
+def test_a_changed_photo_that_cannot_be_read_is_left_out(images: list[CaptionedImage], folder: Path) -> None:
+    images[1].path.write_bytes(b"no image any more")
+    done = extract(images, folder, verify=True)
+    assert (done.changed, done.stored, [image.id for image, _ in done.failed]) == (1, 0, [images[1].id])
+    assert images[1].id not in FeatureStore(folder)
+
+
+def test_without_room_for_them_changed_photos_keep_their_old_regions(
+    images: list[CaptionedImage], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_photo(images[2])
+    before = contents(folder)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
+    with pytest.raises(DataError, match="has 0 B left"):
+        extract(images, folder, verify=True)
+    assert contents(folder) == before
+
+
+def test_copied_photos_are_the_same(images: list[CaptionedImage], folder: Path, tmp_path: Path) -> None:
+    """Another folder, other dates: the bytes count."""
+    (tmp_path / "moved").mkdir()
+    moved = []
+    for image in images:
+        shutil.copyfile(image.path, tmp_path / "moved" / image.path.name)
+        moved.append(CaptionedImage(image.id, tmp_path / "moved" / image.path.name, image.captions))
+    assert extract(moved, folder).present == 10

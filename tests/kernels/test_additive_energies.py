@@ -1,0 +1,155 @@
+"""The tiled scores against the equation as it stands: values, gradients, precisions, and what is kept for later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from caption.kernels import additive_energies as module
+from caption.kernels.additive_energies import Activation, Energies, additive_energies, plain
+
+ACTIVATIONS: tuple[Activation, ...] = ("tanh", "relu")
+IMAGES, QUERIES, REGIONS, WIDTH = 5, 3, 4, 6
+
+
+def given(dtype: torch.dtype = torch.float64, queries: int = QUERIES, seed: int = 0) -> list[Tensor]:
+    """Query, keys and v, to be differentiated."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(IMAGES, queries, WIDTH), (IMAGES, REGIONS, WIDTH), (WIDTH,)]
+    return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes]
+
+
+def with_gradients(energies: Any, tensors: list[Tensor], activation: Activation) -> list[Tensor]:
+    """Scores, and the gradients of a sum of them in which each weighs differently."""
+    scores = energies(*tensors, activation)
+    weights = torch.arange(1, scores.numel() + 1, dtype=scores.dtype).view_as(scores) / scores.numel()
+    return [scores, *torch.autograd.grad((scores * weights).sum(), tensors)]
+
+
+@pytest.fixture(params=[1, 2 * REGIONS * WIDTH, 1 << 17], ids=["one image", "two images", "all images"])
+def _tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In tiles of one image each, of two, where the last is left over, and in one tile."""
+    monkeypatch.setattr(module, "TILE", request.param)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+
+
+@pytest.mark.usefixtures("_tile")
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("queries", [1, QUERIES])
+def test_the_tiles_are_the_equation(activation: Activation, queries: int):
+    tensors = given(queries=queries)
+    expected = with_gradients(plain, tensors, activation)
+    for ours, theirs in zip(with_gradients(additive_energies, tensors, activation), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.usefixtures("_tile")
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_gradients_are_those_of_small_differences(activation: Activation):
+    assert torch.autograd.gradcheck(lambda *tensors: additive_energies(*tensors, activation), given())
+
+
+def test_by_hand():
+    """k = (1, -4), (-1, 2), q = (2, 0), v = (5, 10): e = (5·3 + 10·0, 5·1 + 10·2)."""
+    query, keys = torch.tensor([[[2.0, 0.0]]]), torch.tensor([[[1.0, -4.0], [-1.0, 2.0]]])
+    query.requires_grad_()
+    keys.requires_grad_()
+    scores = additive_energies(query, keys, torch.tensor([5.0, 10.0]), "relu")
+    assert scores.tolist() == [[[15.0, 25.0]]]
+    (scores * torch.tensor([1.0, 100.0])).sum().backward()
+    assert keys.grad.tolist() == [[[5.0, 0.0], [500.0, 1000.0]]]
+    assert query.grad.tolist() == [[[505.0, 1000.0]]]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_single_precision_is_as_near_to_double_as_the_equation_is(activation: Activation):
+    double = given()
+    single = [tensor.detach().float().requires_grad_() for tensor in double]
+    for ours, theirs in zip(
+        with_gradients(additive_energies, single, activation),
+        with_gradients(plain, double, activation),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_large_sums_saturate():
+    query, keys, energy = given(torch.float32)
+    scores, of_query, of_keys, _ = with_gradients(
+        additive_energies, [query, (keys.detach() + 200).requires_grad_(), energy], "tanh"
+    )
+    torch.testing.assert_close(scores, energy.sum().expand_as(scores))
+    assert (of_query == 0).all()
+    assert (of_keys == 0).all()
+
+
+def test_autocast_takes_no_precision_from_the_sums():
+    """Queries and v come in the lower precision then, keys and scores stay in single; gradients have their tensor's."""
+    query, keys, energy = given(torch.float32)
+    low = query.detach().bfloat16().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = with_gradients(additive_energies, [low, keys, energy], "tanh")
+    expected = with_gradients(plain, [low.detach().float().requires_grad_(), keys, energy], "tanh")
+    assert [tensor.dtype for tensor in found] == [torch.float32, torch.bfloat16, torch.float32, torch.float32]
+    for ours, theirs, digits in zip(found, expected, [1e-5, 1e-2, 1e-5, 1e-5], strict=True):
+        torch.testing.assert_close(ours.float(), theirs, rtol=digits, atol=digits)
+
+
+def test_keys_that_are_not_trained_get_no_gradient():
+    query, keys, energy = given()
+    expected = torch.autograd.grad(additive_energies(query, keys, energy, "tanh").sum(), (query, energy))
+    frozen = keys.detach()
+    found = torch.autograd.grad(additive_energies(query, frozen, energy, "tanh").sum(), (query, energy))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("images", "queries"), [(0, 2), (2, 0)])
+def test_without_images_or_queries_there_is_nothing_to_score(images: int, queries: int):
+    query = torch.randn(images, queries, WIDTH, requires_grad=True)
+    keys = torch.randn(images, REGIONS, WIDTH, requires_grad=True)
+    energy = torch.randn(WIDTH, requires_grad=True)
+    scores = additive_energies(query, keys, energy, "tanh")
+    assert scores.shape == (images, queries, REGIONS)
+    scores.sum().backward()
+    assert (keys.grad == 0).all()
+    assert (energy.grad == 0).all()
+
+
+def kept(energies: Any, tensors: list[Tensor]) -> int:
+    """Numbers that autograd keeps for the backward pass, beside those that were given."""
+    storages: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor.numel()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        energies(*tensors, "tanh")
+    given_already = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+    return sum(count for storage, count in storages.items() if storage not in given_already)
+
+
+def test_no_tensor_of_all_queries_regions_and_widths_is_kept():
+    assert kept(plain, given()) >= IMAGES * QUERIES * REGIONS * WIDTH  # so this test can tell
+    assert kept(additive_energies, given()) == 0
+
+
+def test_a_tile_is_never_larger_than_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "TILE", 2 * REGIONS * WIDTH)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    query, keys, _ = given()
+    seen = [
+        (images.start, images.stop, k) for images, k, _ in module.tiles(query.detach(), keys.detach(), "tanh")
+    ]
+    assert seen == [(first, min(first + 2, 5), k) for first in (0, 2, 4) for k in range(QUERIES)]
+
+
+def test_a_gradient_of_the_gradient_is_refused():
+    query, *rest = given()
+    for scores in (Energies.apply(query, *rest, "tanh"), Energies.apply(query, *rest, "tanh").square()):
+        with pytest.raises(RuntimeError, match="differentiated again"):
+            torch.autograd.grad(scores.sum(), query, create_graph=True)

@@ -1,0 +1,139 @@
+"""`LateLinear` against the steps as they stand: the same outputs and gradients, and one product for the weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from dispatched import Dispatched
+from torch import Tensor
+from torch.nn import functional
+
+from caption.kernels.deferred_linear import LateLinear
+
+IMAGES, CAPTIONS, STEPS, INPUTS, OUTPUTS = 3, 2, 4, 5, 7
+CORNERS = [(3, 2), (3, 2), (2, 1), (1, 1)]  # how many images and captions run at each step
+Unroll = Callable[[Tensor, Tensor, Tensor], list[Tensor]]
+
+
+def given(dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Offsets, weight, and the first input, to be differentiated."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(IMAGES, CAPTIONS, STEPS, OUTPUTS), (OUTPUTS, INPUTS), (IMAGES, CAPTIONS, INPUTS)]
+    return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes]
+
+
+def as_it_stands(offsets: Tensor, weight: Tensor, x: Tensor) -> list[Tensor]:
+    """A recurrence: each step's input is made of the output before, as in an LSTM."""
+    outputs = []
+    for t, (b, k) in enumerate(CORNERS):
+        outputs.append(offsets[:b, :k, t] + functional.linear(x[:b, :k], weight))
+        x = outputs[-1][..., :INPUTS].tanh()
+    return outputs
+
+
+def late(offsets: Tensor, weight: Tensor, x: Tensor) -> list[Tensor]:
+    linear = LateLinear(weight)
+    packed = torch.cat([offsets[:b, :k, t].flatten(0, 1) for t, (b, k) in enumerate(CORNERS)])
+    steps = linear.join(packed).split([b * k for b, k in CORNERS])
+    outputs = []
+    for t, (b, k) in enumerate(CORNERS):
+        outputs.append(steps[t].view(b, k, OUTPUTS) + functional.linear(x[:b, :k], linear.weight))
+        linear.saw(x[:b, :k])
+        x = outputs[-1][..., :INPUTS].tanh()
+    return outputs
+
+
+def total(outputs: list[Tensor]) -> Tensor:
+    return sum((t + 1) * output.sin().sum() for t, output in enumerate(outputs))  # type: ignore[return-value]
+
+
+def test_the_steps_and_their_gradients_are_the_same():
+    tensors = given()
+    expected, found = as_it_stands(*tensors), late(*tensors)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    gradients = [torch.autograd.grad(total(outputs), tensors) for outputs in (found, expected)]
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_the_gradients_are_those_of_small_differences():
+    assert torch.autograd.gradcheck(lambda *tensors: total(late(*tensors)), given())
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 2])
+def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(frozen: int):
+    tensors = given()
+    tensors[frozen] = tensors[frozen].detach()
+    learning = [tensor for tensor in tensors if tensor.requires_grad]
+    found = torch.autograd.grad(total(late(*tensors)), learning)
+    for ours, theirs in zip(found, torch.autograd.grad(total(as_it_stands(*tensors)), learning), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_the_gradient_of_the_last_step_alone():
+    """Steps that the loss does not see have no part in it."""
+    tensors = given()
+    gradients = [torch.autograd.grad(form(*tensors)[-1].sum(), tensors) for form in (late, as_it_stands)]
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_going_backward_twice_gives_the_same_twice():
+    tensors = given()
+    loss = total(late(*tensors))
+    first = torch.autograd.grad(loss, tensors, retain_graph=True)
+    for before, after in zip(first, torch.autograd.grad(loss, tensors), strict=True):
+        assert torch.equal(before, after)
+
+
+def test_the_weight_gets_its_gradient_in_one_product():
+    """Else autograd makes one as large as the weight at every step, and adds it up."""
+    counts = []
+    for form in (as_it_stands, late):
+        loss = total(form(*given()))
+        with Dispatched() as ran:
+            loss.backward()
+        made = [result for name, _, result in ran.calls if name == "mm"]
+        counts.append(sum(shape in ((OUTPUTS, INPUTS), (INPUTS, OUTPUTS)) for shape in made))
+    assert counts == [len(CORNERS), 1]
+
+
+def test_a_weight_that_is_frozen_costs_no_product():
+    offsets, weight, x = given()
+    loss = total(late(offsets, weight.detach(), x))
+    with Dispatched() as ran:
+        loss.backward()
+    made = [result for name, _, result in ran.calls if name == "mm"]
+    assert made  # the gradients of the inputs
+    assert not any(shape in ((OUTPUTS, INPUTS), (INPUTS, OUTPUTS)) for shape in made)
+
+
+def test_what_is_kept_does_not_keep_what_made_it():
+    """Else the graph would hold itself, and none would ever be freed."""
+    _, weight, x = given()
+    linear = LateLinear(weight)
+    linear.saw(x.sin())
+    assert not any(kept.requires_grad for kept in linear.inputs)
+
+
+def test_autocast_takes_the_products_in_the_lower_precision_and_leaves_the_gradient_in_the_weights():
+    tensors = given(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = late(*tensors)
+        expected = as_it_stands(*tensors)
+    assert LateLinear(tensors[1]).weight.dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        assert LateLinear(tensors[1]).weight.dtype == torch.bfloat16
+    gradients = [torch.autograd.grad(total(outputs), tensors) for outputs in (found, expected)]
+    for ours, theirs, tensor in zip(*gradients, tensors, strict=True):
+        assert ours.dtype == tensor.dtype
+        torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05)
+
+
+def test_a_gradient_of_the_gradient_is_refused():
+    tensors = given()
+    with pytest.raises(RuntimeError, match="differentiated again"):
+        torch.autograd.grad(total(late(*tensors)), tensors[1], create_graph=True)

@@ -1,0 +1,116 @@
+"""A stream of photos gets the captions that a list of them gets, in order, and is stopped without a trace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_captioner import captioner, photo
+
+from caption.batch_inference import AHEAD, describe_each
+from caption.errors import ImageError
+from caption.result import Caption
+from caption.search import BeamSearch, Greedy
+
+
+def sizes(count: int) -> list[Image.Image]:
+    return [photo(48 + 8 * (seed % 5), 40, seed) for seed in range(count)]
+
+
+def texts(outcomes: list[Caption | ImageError]) -> list[str]:
+    return [str(each) for each in outcomes]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 35])
+@pytest.mark.parametrize("batch_size", [8, 64])
+def test_captions_are_those_of_the_list_in_its_order(count: int, batch_size: int):
+    model, photos = captioner(), sizes(count)
+    found = list(describe_each(model, photos, batch_size=batch_size))
+    expected = model.describe(photos)
+    assert len({each.log_prob for each in expected}) == count  # so that none can pass for another
+    assert texts(found) == texts(expected)
+    for caption, other in zip(found, expected, strict=True):
+        assert isinstance(caption, Caption)
+        assert caption.box == other.box
+        assert caption.log_prob == pytest.approx(other.log_prob, abs=1e-5)
+        np.testing.assert_allclose(caption.weights, other.weights, atol=1e-5)
+        assert caption.image is other.image
+
+
+def test_photos_that_cannot_be_read_keep_their_places(tmp_path: Path):
+    model, good = captioner(), sizes(6)
+    bad = tmp_path / "missing.jpg"
+    photos = [bad, *good[:3], bad, *good[3:], bad]
+    found = list(describe_each(model, photos, batch_size=2))
+    faults = [i for i, each in enumerate(found) if isinstance(each, ImageError)]
+    assert faults == [0, 4, 8]
+    assert "missing.jpg" in str(found[0])
+    assert texts([each for each in found if isinstance(each, Caption)]) == texts(model.describe(good))
+
+
+def test_batches_of_bad_photos_alone(tmp_path: Path):
+    found = list(describe_each(captioner(), [tmp_path / "x.jpg"] * 5, batch_size=2))
+    assert [type(each) for each in found] == [ImageError] * 5
+
+
+def test_another_search_is_used():
+    model, photos = captioner(), sizes(4)
+    greedy = Greedy(max_length=3)
+    assert texts(list(describe_each(model, photos, greedy))) == texts(model.describe(photos, greedy))
+    several = next(describe_each(model, photos, BeamSearch(3, 8, candidates=3)))
+    assert isinstance(several, Caption)
+    assert len(several.alternatives) == 2
+
+
+def test_photos_are_taken_only_a_few_batches_ahead():
+    taken = 0
+
+    def endless() -> Iterator[Image.Image]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield photo(40, 40, taken)
+
+    stream = describe_each(captioner(), endless(), batch_size=4)
+    for given in range(1, 30):
+        next(stream)
+        # One batch is being handed out, one is searched, and AHEAD + 1 are being decoded.
+        assert taken - given <= (AHEAD + 3) * 4
+    stream.close()
+
+
+def test_the_mode_is_put_back_and_no_thread_is_left():
+    model = captioner().train()
+    before = threading.active_count()
+    stream = describe_each(model, sizes(40), batch_size=4)
+    next(stream)
+    assert not model.training
+    assert threading.active_count() > before
+    stream.close()
+    assert model.training
+    assert threading.active_count() == before
+
+
+def test_what_goes_wrong_in_the_search_is_raised_and_ends_everything():
+    class Broken(Greedy):
+        def __call__(self, *args: object, **more: object) -> None:
+            raise RuntimeError("broken search")
+
+    before = threading.active_count()
+    with pytest.raises(RuntimeError, match="broken search"):
+        list(describe_each(captioner(), sizes(9), Broken(), batch_size=4))
+    assert threading.active_count() == before
+
+
+def test_nothing_keeps_a_gradient():
+    model = captioner()
+    seen = []
+    model.encoder.register_forward_hook(
+        lambda module, inputs, regions: seen.append(regions.vectors.requires_grad)
+    )
+    list(describe_each(model, sizes(3)))
+    assert seen == [False]

@@ -1,0 +1,139 @@
+"""The tokenizers, and the Treebank tokenizer against Stanford's in Java."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shared_data import FLICKR8K, java_tokens, needs_flickr8k, needs_java
+
+from caption.errors import UserError
+from caption.text.tokenizer import TOKENIZERS, get_tokenizer
+from caption.text.treebank import cut, pieces
+
+HARD = json.loads(Path(__file__).with_name("hard_captions.json").read_text(encoding="utf-8"))["cases"]
+PTB = get_tokenizer("ptb")
+
+
+def test_a_plain_caption():
+    assert PTB("A black dog, and a white one, run.") == [
+        "a",
+        "black",
+        "dog",
+        "and",
+        "a",
+        "white",
+        "one",
+        "run",
+    ]
+
+
+@pytest.mark.parametrize("kind", sorted({case["kind"] for case in HARD}))
+def test_hard_captions_as_java_answered(kind):
+    cases = [case for case in HARD if case["kind"] == kind]
+    assert cases
+    assert {case["text"]: PTB(case["text"]) for case in cases} == {
+        case["text"]: case["tokens"] for case in cases
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("don't", ["do", "n't"]),
+        ("The man's U.S. flag", ["the", "man", "'s", "u.s.", "flag"]),
+        ("( brown )", ["-lrb-", "brown", "-rrb-"]),
+        ("2 1/2 cups for $5.00", ["2", "1/2", "cups", "for", "$", "5.00"]),
+        ("slip 'n' slide", ["slip", "'n'", "slide"]),
+        ("an ant 's-eye-view", ["an", "ant", "'s", "eye-view"]),
+        ("a dog 🐶 runs ... fast", ["a", "dog", "runs", "fast"]),
+        (
+            "Acme Inc.a",
+            ["acme", "inc.", "a"],
+        ),  # looks two characters ahead: further than the word "Inc.a" reaches
+        ("Acme Inc.abc", ["acme", "inc.abc"]),
+        ("", []),
+        (" . ", []),
+    ],
+)
+def test_cases_worked_by_hand(text, words):
+    assert PTB(text) == words
+
+
+def test_the_other_settings_keep_what_they_say():
+    text = "A dog, the U.S. one, runs."
+    assert get_tokenizer("ptb-punct")(text) == ["a", "dog", ",", "the", "u.s.", "one", ",", "runs", "."]
+    assert get_tokenizer("ptb-cased")(text) == ["A", "dog", "the", "U.S.", "one", "runs"]
+    assert get_tokenizer("ptb-cased-punct")(text) == ["A", "dog", ",", "the", "U.S.", "one", ",", "runs", "."]
+
+
+def test_quotation_marks_are_told_apart_where_punctuation_is_kept():
+    assert get_tokenizer("ptb-punct")('a "big" dog') == ["a", "``", "big", "''", "dog"]
+
+
+def test_none_leaves_tokenized_text_alone():
+    assert get_tokenizer("none")("A dog , 's  -LRB- ") == ["A", "dog", ",", "'s", "-LRB-"]
+
+
+def test_every_tokenizer_says_what_it_does():
+    for name, tokenizer in TOKENIZERS.items():
+        assert tokenizer.name == name
+        assert tokenizer.version == "1"
+        assert tokenizer.case in ("lower", "kept")
+        assert tokenizer.punctuation in ("removed", "kept")
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(UserError, match=r"'moses'.*ptb.*none"):
+        get_tokenizer("moses")
+
+
+def test_tokenizers_travel_to_other_processes():
+    assert pickle.loads(pickle.dumps(PTB))("A dog.") == ["a", "dog"]
+
+
+@settings(deadline=None)  # a busy machine is no fault of the code
+@given(st.text() | st.lists(st.sampled_from([case["text"] for case in HARD])).map(" ".join))
+def test_words_hold_no_white_space_and_pieces_do_not_matter(text):
+    words = PTB(text)
+    assert " ".join(words).split() == words
+    assert PTB(text) == words  # from the cache
+    cuttable = "".join(character for character in text if character < "\U00010000")
+    assert [token for piece in pieces(cuttable) for token in cut(piece)] == list(cut(cuttable))
+
+
+def test_long_input_takes_no_time():
+    for text in (
+        "a" * 50_000,
+        "a." * 20_000,
+        "'" * 20_000,
+        "1" * 50_000,
+        "a-" * 20_000,
+        "a@" * 2_000,
+        "<a " * 2_000,
+    ):
+        PTB(text)
+
+
+@needs_java
+def test_java_still_answers_what_is_stored():
+    # A neutral line after each, because Java looks at the line below for what follows a full stop.
+    answers = java_tokens([text for case in HARD for text in (case["text"], "x y")])[::2]
+    assert answers == [case["tokens"] for case in HARD]
+
+
+@needs_java
+@needs_flickr8k
+def test_agrees_with_java_on_all_captions_of_flickr8k():
+    captions = [line.split("\t")[1] for line in FLICKR8K.read_text(encoding="utf-8").splitlines()]
+    assert len(captions) == 40_455
+    differences = [
+        (caption, words, PTB(caption))
+        for caption, words in zip(captions, java_tokens(captions), strict=True)
+        if PTB(caption) != words
+    ]
+    assert differences == []

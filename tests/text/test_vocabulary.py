@@ -1,0 +1,193 @@
+"""Words to ids and back."""
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caption.errors import DataError, UserError
+from caption.text.vocabulary import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, Vocabulary
+
+CAPTIONS = ["a dog runs", "a dog sits", "the dog runs", "a zebra"]  # dog 3, a 3, runs 2, sits the zebra 1
+
+
+def built(**options: object) -> Vocabulary:
+    return Vocabulary.build(CAPTIONS, **{"min_count": 1, "tokenizer": "none", **options})  # type: ignore[arg-type]
+
+
+def test_special_tokens_come_first() -> None:
+    assert (PAD, START, END, UNKNOWN) == (0, 1, 2, 3)
+    assert built().words[:4] == SPECIAL_TOKENS == ("<pad>", "<start>", "<end>", "<unk>")
+
+
+def test_words_are_sorted_by_count_then_alphabet() -> None:
+    assert built().words[4:] == ("a", "dog", "runs", "sits", "the", "zebra")
+
+
+def test_the_order_of_captions_does_not_matter() -> None:
+    assert Vocabulary.build(CAPTIONS[::-1], 1, "none") == built()
+
+
+def test_rare_words_are_unknown_and_the_limit_keeps_the_frequent() -> None:
+    assert built(min_count=2).words[4:] == ("a", "dog", "runs")
+    assert built(min_count=3).words[4:] == ("a", "dog")
+    assert built(max_size=2).words[4:] == ("a", "dog")
+    assert len(built(max_size=2)) == 6
+    assert built(max_size=100) == built()
+
+
+def test_a_caption_with_rare_words_is_encoded_like_any_other() -> None:
+    """It must not be dropped: the words around a rare one are as good as any."""
+    vocabulary = built(min_count=2)
+    assert vocabulary.encode("a zebra runs") == [4, UNKNOWN, 6, END]
+    assert vocabulary.decode(vocabulary.encode("a zebra runs")) == ["a", "<unk>", "runs"]
+
+
+def test_encode_ends_and_does_not_start() -> None:
+    vocabulary = built()
+    assert vocabulary.encode("the dog runs") == [8, 5, 6, END]
+    assert vocabulary.encode("") == [END]
+    assert vocabulary.encode("the dog runs", max_words=2) == [8, 5, END]
+    assert vocabulary.encode("the dog runs", max_words=3) == vocabulary.encode("the dog runs")
+
+
+def test_decode_stops_at_the_end() -> None:
+    vocabulary = built()
+    assert vocabulary.decode([START, 8, 5, END, 6, PAD]) == ["the", "dog"]
+    assert vocabulary.decode([8, 5, PAD]) == ["the", "dog"]
+    assert vocabulary.decode(torch.tensor([8, 5, 6])) == ["the", "dog", "runs"]
+    assert vocabulary.decode([]) == []
+
+
+@pytest.mark.parametrize("word_id", [-1, 10, 999])
+def test_ids_outside(word_id: int) -> None:
+    with pytest.raises(IndexError, match=str(word_id)):
+        built().decode([4, word_id])
+
+
+@given(st.lists(st.sampled_from(["a", "dog", "runs", "sits", "the", "zebra"]), max_size=12))
+def test_known_words_survive_the_round_trip(words: list[str]) -> None:
+    vocabulary = built()
+    assert vocabulary.decode(vocabulary.encode(" ".join(words))) == words
+
+
+def test_a_caption_cannot_spell_a_special_token() -> None:
+    """Else "<end>" in a caption would cut it short, and "<pad>" would hide a word from the loss."""
+    text = "a <end> <pad> <start> <unk> dog"
+    vocabulary = Vocabulary.build([text], 1, "none")
+    assert vocabulary.words[4:] == ("a", "dog")
+    assert vocabulary.encode(text) == [4, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, 5, END]
+
+
+def test_ptb_is_the_default() -> None:
+    vocabulary = Vocabulary.build(["A dog, running.", "a Dog's tail!"], min_count=1)
+    assert vocabulary.tokenizer.name == "ptb"
+    assert vocabulary.words[4:] == ("a", "dog", "'s", "running", "tail")
+
+
+def test_access() -> None:
+    vocabulary = built()
+    assert len(vocabulary) == 10
+    assert "dog" in vocabulary
+    assert "cat" not in vocabulary
+    assert "<unk>" in vocabulary
+    assert vocabulary["dog"] == 5
+    assert vocabulary["cat"] == UNKNOWN
+    assert vocabulary[5] == "dog"
+    assert [vocabulary[word] for word in vocabulary] == list(range(10))
+    assert list(vocabulary) == [vocabulary[word_id] for word_id in range(10)]
+    assert "10 ids" in repr(vocabulary)
+
+
+def test_unknown_rate() -> None:
+    assert built(min_count=2).unknown_rate(CAPTIONS) == pytest.approx(3 / 11)
+    assert built().unknown_rate(CAPTIONS) == 0
+    assert built().unknown_rate(["a cat"]) == 0.5
+    assert built().unknown_rate([]) == 0
+    assert built().unknown_rate([""]) == 0
+
+
+def test_equality() -> None:
+    assert built() == built()
+    assert hash(built()) == hash(built())
+    assert built() != built(min_count=2)
+    assert Vocabulary(["a", "b"], "none") != Vocabulary(["b", "a"], "none")
+    assert Vocabulary(["a"], "none") != Vocabulary(["a"], "ptb")
+    assert built() != "a vocabulary"
+
+
+def test_round_trip_through_plain_types() -> None:
+    data = json.loads(json.dumps(built().to_dict()))
+    assert data["words"] == ["a", "dog", "runs", "sits", "the", "zebra"]
+    assert data["tokenizer"] == "none"
+    assert data["tokenizer_version"] == built().tokenizer.version
+    assert Vocabulary.from_dict(data) == built()
+
+
+def test_loader_workers_and_copies_get_the_same() -> None:
+    assert pickle.loads(pickle.dumps(built())) == built()
+    assert copy.deepcopy(built()).encode("a dog") == built().encode("a dog")
+
+
+def test_another_version_of_the_tokenizer_is_refused() -> None:
+    data = built().to_dict() | {"tokenizer_version": "0.old"}
+    with pytest.raises(DataError, match=r"version 0\.old of the tokenizer 'none'"):
+        Vocabulary.from_dict(data)
+
+
+@pytest.mark.parametrize("key", ["words", "tokenizer", "tokenizer_version"])
+def test_a_saved_vocabulary_that_is_none(key: str) -> None:
+    data = built().to_dict()
+    del data[key]
+    with pytest.raises(DataError, match="saved vocabulary"):
+        Vocabulary.from_dict(data)
+
+
+def test_words_twice_and_special_words() -> None:
+    with pytest.raises(DataError, match="'dog' twice"):
+        Vocabulary(["dog", "a", "dog"], "none")
+    with pytest.raises(DataError, match="'<unk>' twice"):
+        Vocabulary(["dog", "<unk>"], "none")
+
+
+def test_nothing_left_to_learn() -> None:
+    with pytest.raises(DataError, match="lower min_count"):
+        built(min_count=100)
+    with pytest.raises(DataError, match="0 words"):
+        Vocabulary.build([], 1, "none")
+
+
+@pytest.mark.parametrize("options", [{"min_count": 0}, {"max_size": 0}, {"max_size": -1}])
+def test_limits_that_make_no_sense(options: dict[str, int]) -> None:
+    with pytest.raises(DataError, match="1 or more"):
+        built(**options)
+
+
+def test_an_unknown_tokenizer() -> None:
+    with pytest.raises(UserError, match="klingon"):
+        built(tokenizer="klingon")
+
+
+def test_the_same_words_whatever_the_hash_seed() -> None:
+    """Ids must not hang on the order of a set."""
+    code = (
+        "from caption.text.vocabulary import Vocabulary;"
+        "print(Vocabulary.build(['q w e r t y u i o p'] * 2, 1, 'none').words)"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1

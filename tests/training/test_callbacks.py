@@ -1,0 +1,258 @@
+"""Attention figures while training: of which images, when, for whom, and without a trace in what is learned."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import caption.encoders.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+
+# isort: split
+import numpy as np
+import pytest
+import torch
+import yaml
+from conftest import Ran, Trained
+from PIL import Image
+from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from caption.attention import AdditiveScore, Multinoulli, ScoredAttention
+from caption.captioner import Captioner
+from caption.data.images import ImageTransform
+from caption.data.module import CaptionData
+from caption.data.shapes.reader import Shapes
+from caption.decoders import LSTMDecoder
+from caption.encoders import SmallCNN
+from caption.errors import UserError
+from caption.objectives import Reinforce
+from caption.search import Greedy, Sampling
+from caption.training.callbacks import AttentionFigures
+from caption.training.module import CaptionTraining
+
+Cli = Callable[..., Ran]
+SHEET, BY_WORD = "val/attention", "val/attention_by_word"
+
+
+@pytest.fixture(scope="module")
+def reader(shapes: Path) -> Shapes:
+    return Shapes(str(shapes), train=40, val=8, test=8, size=48)
+
+
+class Fitted:
+    """A short training, with what a callback did in it."""
+
+    def __init__(
+        self, folder: Path, reader: Shapes, callback: AttentionFigures | None, **options: Any
+    ) -> None:
+        made: dict[str, Any] = dict.fromkeys(
+            ("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+        )
+        made |= {"accelerator": "cpu", "max_epochs": 2, "num_sanity_val_steps": 0, "limit_train_batches": 2}
+        made |= {"logger": [TensorBoardLogger(str(folder)), CSVLogger(str(folder))]}
+        of_model = {name: options.pop(name) for name in ("validation_search", "at_test") if name in options}
+        features = options.pop("features", None)
+        self.trainer = Trainer(
+            default_root_dir=folder, callbacks=[callback] if callback else [], **made | options
+        )
+        seed_everything(0, verbose=False)
+        self.data = CaptionData(
+            reader, ImageTransform(48, "squash"), batch_size=8, min_count=1, features=features
+        )
+        attention = ScoredAttention(AdditiveScore(8), Multinoulli(at_test="sample"))
+        self.training = CaptionTraining(
+            SmallCNN((4, 4, 8)),
+            LSTMDecoder(attention, 8, 12),
+            self.data.vocabulary,
+            self.data.transform,
+            objective=Reinforce(),
+            **{"validation_search": Greedy(6)} | of_model,
+        )
+        self.trainer.fit(self.training, self.data)
+
+    def pictures(self, name: str) -> dict[int, Image.Image]:
+        """By step."""
+        events = EventAccumulator(self.trainer.loggers[0].log_dir, size_guidance={"images": 0}).Reload()
+        if name not in events.Tags()["images"]:
+            return {}
+        found = {event.step: event.encoded_image_string for event in events.Images(name)}
+        return {step: Image.open(io.BytesIO(picture)) for step, picture in found.items()}
+
+
+@pytest.fixture
+def described(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The photos and the search of every call of `Captioner.describe`."""
+    calls: list[Any] = []
+    describe = Captioner.describe
+
+    def noted(self: Captioner, photos: Any, search: Any = None, **options: Any) -> Any:
+        how = self.decoder.attention.alignment.at_test
+        calls.append(([Path(photo).stem for photo in photos], search, how, self.training))
+        return describe(self, photos, search, **options)
+
+    monkeypatch.setattr(Captioner, "describe", noted)
+    return calls
+
+
+# -- what is drawn, and when -----------------------------------------------------------------------------------
+
+
+def test_every_validation_leaves_two_pictures(tmp_path: Path, reader: Shapes):
+    fitted = Fitted(tmp_path, reader, AttentionFigures(3))
+    for name in (SHEET, BY_WORD):
+        pictures = fitted.pictures(name)
+        assert list(pictures) == [2, 4]
+        assert all(len(picture.getcolors(1 << 24)) > 100 for picture in pictures.values())
+        assert np.any(np.asarray(pictures[2].resize((90, 60))) != np.asarray(pictures[4].resize((90, 60))))
+
+
+def test_they_are_of_the_first_images_each_time_said_as_in_validation(
+    tmp_path: Path, reader: Shapes, described: list[Any]
+):
+    search = Greedy(4)
+    Fitted(tmp_path, reader, AttentionFigures(3), validation_search=search, at_test="argmax")
+    names = ["val_000001", "val_000002", "val_000003"]
+    assert described == [(names, search, "argmax", False)] * 2
+
+
+def test_there_may_be_fewer_images_than_are_wanted(tmp_path: Path, reader: Shapes, described: list[Any]):
+    Fitted(tmp_path, reader, AttentionFigures(99), max_epochs=1)
+    assert [len(names) for names, *_ in described] == [8]
+
+
+def test_what_is_sampled_is_sampled_with_the_same_chance_each_time(
+    tmp_path: Path, reader: Shapes, monkeypatch: pytest.MonkeyPatch
+):
+    drawn = []
+    describe = Captioner.describe
+    monkeypatch.setattr(
+        Captioner,
+        "describe",
+        lambda self, *args: drawn.append(float(torch.rand(()))) or describe(self, *args),
+    )
+    Fitted(tmp_path, reader, AttentionFigures(1))
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("options", [{"images": 0}, {"csv": True}, {"limit_val_batches": 0}, {"quick": True}])
+def test_nothing_is_done_for_nobody(tmp_path: Path, reader: Shapes, described: list[Any], options: dict):
+    loggers = {"logger": CSVLogger(str(tmp_path))} if options.pop("csv", False) else {}
+    loggers |= {"fast_dev_run": True} if options.pop("quick", False) else {}
+    Fitted(tmp_path, reader, AttentionFigures(options.pop("images", 4)), max_epochs=1, **loggers, **options)
+    assert described == []
+
+
+def test_nor_in_the_check_before_training_nor_in_evaluation(
+    tmp_path: Path, reader: Shapes, described: list[Any]
+):
+    fitted = Fitted(tmp_path, reader, AttentionFigures(2), max_epochs=1, num_sanity_val_steps=1)
+    assert len(described) == 1
+    fitted.trainer.validate(fitted.training, fitted.data, verbose=False)
+    assert len(described) == 1
+
+
+def test_only_the_first_process_draws(tmp_path: Path, described: list[Any]):
+    trainer = SimpleNamespace(loggers=[TensorBoardLogger(str(tmp_path))], is_global_zero=False)
+    AttentionFigures().on_validation_epoch_end(trainer, None)  # type: ignore[arg-type]
+    assert described == []
+
+
+def test_figures_are_left_to_nobody(tmp_path: Path, reader: Shapes):
+    from matplotlib import pyplot
+
+    before = pyplot.get_fignums()
+    Fitted(tmp_path, reader, AttentionFigures(1), max_epochs=1)
+    assert pyplot.get_fignums() == before
+
+
+def test_a_negative_number_of_images():
+    with pytest.raises(UserError, match="of -1 images"):
+        AttentionFigures(-1)
+
+
+# -- training goes on as without them --------------------------------------------------------------------------
+
+
+def test_training_is_the_same_to_the_last_bit(tmp_path: Path, reader: Shapes):
+    """With sampling everywhere and a validation in mid-epoch, so that a number drawn too many would show."""
+    options: dict[str, Any] = {"validation_search": Sampling(max_length=6), "val_check_interval": 1}
+    fitted = [
+        Fitted(tmp_path / str(i), reader, callback, limit_train_batches=2, **copy.deepcopy(options))
+        for i, callback in enumerate((None, AttentionFigures(2)))
+    ]
+    plain, watched = ({**each.training.state_dict()} for each in fitted)
+    assert [name for name in plain if not torch.equal(plain[name], watched[name])] == []
+    metrics = [
+        [
+            {name: value for name, value in row.items() if not name.endswith("time")}
+            for row in csv.DictReader((Path(each.trainer.loggers[1].log_dir) / "metrics.csv").open())
+        ]
+        for each in fitted
+    ]
+    assert metrics[0] == metrics[1]
+    assert len(fitted[1].pictures(SHEET)) == 4
+
+
+def test_precomputed_regions(tmp_path: Path, reader: Shapes):
+    from caption.features.writer import write_features
+
+    plain = Fitted(tmp_path, reader, None, max_epochs=1)
+    encoder = plain.training.captioner.encoder  # frozen: it is as it was made, and will be made again
+    images = [image for split in plain.data.splits.values() for image in split]
+    store = str(tmp_path / "store")
+    write_features(encoder, plain.data.transform, images, store)
+    fitted = Fitted(tmp_path, reader, AttentionFigures(2), max_epochs=1, features=store)
+    assert fitted.pictures(SHEET)
+
+
+def test_a_photo_that_has_gone_costs_the_figure_and_not_the_training(
+    tmp_path: Path, reader: Shapes, monkeypatch: pytest.MonkeyPatch
+):
+    describe = Captioner.describe
+
+    def moved(self: Captioner, photos: Any, search: Any = None) -> Any:
+        return describe(self, [tmp_path / "gone.png"], search)
+
+    monkeypatch.setattr(Captioner, "describe", moved)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted = Fitted(tmp_path, reader, AttentionFigures(2))
+    assert fitted.trainer.current_epoch == 2
+    assert fitted.pictures(SHEET) == {}
+    assert any("no attention figures are drawn" in str(each.message) for each in caught)
+
+
+# -- from the command line -------------------------------------------------------------------------------------
+
+
+def pictures_of(logs: Path) -> list[str]:
+    return EventAccumulator(str(logs)).Reload().Tags()["images"]
+
+
+def test_they_are_there_by_default(trained: Trained):
+    logs = trained.folder / "logs" / "version_0"
+    assert pictures_of(logs) == [SHEET, BY_WORD]
+    assert yaml.safe_load((logs / "config.yaml").read_text())["attention_figures"] == {"images": 4}
+
+
+QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
+
+
+def test_they_can_be_left_out(cli: Cli, tiny: Path):
+    ran = cli("fit", "-c", tiny, *QUIET, "--trainer.max_epochs=1", "--attention_figures.images=0")
+    assert ran.code == 0
+    assert pictures_of(tiny.parent / "run" / "logs" / "version_0") == []
+
+
+def test_a_wrong_number_is_wrong_usage(cli: Cli, tiny: Path):
+    ran = cli("fit", "-c", tiny, *QUIET, "--attention_figures.images=-1")
+    assert (ran.code, ran.out) == (2, "")
+    assert "of -1 images" in ran.err
+    assert "Traceback" not in ran.err

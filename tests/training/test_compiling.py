@@ -1,0 +1,162 @@
+"""Compiling: the same numbers, a handful of compilations whatever the captions' lengths, and names that stay."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import sys
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+import torch
+from tiny_captioner import captioner
+from torch import Tensor
+from torch._dynamo.utils import counters
+
+from caption.attention import Multinoulli
+from caption.decoders import LSTMDecoder
+from caption.decoders.lstm import compiled_advance
+from caption.encoders.base import compiled_features
+from caption.errors import UserError
+from caption.training.compiling import check_compiler, compile_captioner
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Everything that torch.compile does, but generating code."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    forget()
+    with torch.fx.experimental._config.patch(use_duck_shape=False):
+        yield
+    forget()
+
+
+def forget() -> None:
+    """All that was compiled."""
+    torch._dynamo.reset()
+    counters.clear()
+    compiled_advance.cache_clear()
+    compiled_features.cache_clear()
+
+
+def unroll(decoder: LSTMDecoder, lengths: list[list[int]]) -> list[Tensor]:
+    """Logits and weights of random captions, and a gradient of each parameter."""
+    there = torch.tensor(lengths)
+    generator = torch.Generator().manual_seed(0)
+    # As encoders give them: a view of their feature maps.
+    regions = torch.randn(len(lengths), decoder.attention.context_size, 6, generator=generator).transpose(
+        1, 2
+    )
+    words = torch.randint(4, 8, (*there.shape, int(there.max())), generator=generator)
+    unrolled = decoder(decoder.project(regions), words, there)
+    loss = unrolled.logits.log_softmax(-1)[:, 1].sum() + unrolled.trace.weights.square().sum()
+    gradients = torch.autograd.grad(loss, list(decoder.parameters()))
+    return [unrolled.logits, unrolled.trace.weights, *gradients]
+
+
+BATCHES = [
+    [[3, 5], [2, 4], [4, 1]],
+    [[7, 2], [6, 3], [5, 5], [2, 2]],
+    [[1, 2], [9, 9]],
+    [[12, 3], [11, 2], [5, 5]],
+]
+
+
+@pytest.mark.usefixtures("_quick")
+def test_the_compiled_step_gives_the_same_and_is_not_compiled_for_every_length():
+    decoder = captioner().decoder
+    assert isinstance(decoder, LSTMDecoder)
+    expected = [unroll(decoder, lengths) for lengths in BATCHES]
+    decoder.compile_step()
+    compiled = []
+    for lengths, theirs in zip(BATCHES, expected, strict=True):
+        for ours, their in zip(unroll(decoder, lengths), theirs, strict=True):
+            torch.testing.assert_close(ours, their, rtol=1e-4, atol=1e-5)
+        compiled.append(counters["stats"]["unique_graphs"])
+    assert compiled[0] > 0
+    # One image or several, one caption or several: what PyTorch takes to be different.
+    assert compiled[-1] <= 4, compiled
+    assert compiled[-1] == compiled[2], compiled
+
+
+@pytest.mark.usefixtures("_quick")
+def test_hard_attention_compiles_too():
+    made = captioner(alignment=Multinoulli(at_test="argmax"))
+    there, words = torch.tensor([[3, 2], [2, 1]]), torch.full((2, 2, 3), 4)
+    memory = made.decoder.project(torch.randn(2, 6, 6))
+    expected = made.decoder(memory, words, there)
+    made.decoder.compile_step()
+    found = made.decoder(memory, words, there)
+    torch.testing.assert_close(found.logits, expected.logits)
+    assert torch.equal(found.trace.location, expected.trace.location)
+
+
+@pytest.mark.usefixtures("_quick")
+def test_search_finds_the_same_captions():
+    made = captioner()
+    images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
+    regions = made.encoder(images)
+    expected = made.generate(regions)
+    made.decoder.compile_step()
+    found = made.generate(regions)
+    assert counters["stats"]["unique_graphs"] > 0
+    assert torch.equal(found.words, expected.words)
+    torch.testing.assert_close(found.log_probs, expected.log_probs)
+
+
+@pytest.mark.usefixtures("_quick")
+def test_names_stay_and_a_copy_has_its_own_weights():
+    made, images = captioner(), torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    names = list(made.state_dict())
+    compile_captioner(made, CPU)
+    made.decoder.compile_step()
+    before = made.generate(made.encoder(images))
+    assert list(made.state_dict()) == names
+    other = copy.deepcopy(made)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    assert (other.generate(other.encoder(images)).log_probs != before.log_probs).all()
+    assert torch.equal(made.generate(made.encoder(images)).log_probs, before.log_probs)
+
+
+def test_a_cpu_keeps_its_tiles_and_a_gpu_gets_a_compiled_step(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("caption.training.compiling.check_compiler", lambda device: None)
+    with torch.fx.experimental._config.patch(use_duck_shape=True):
+        for device, compiled in (("cpu", False), ("cuda", True)):
+            made = captioner()
+            compile_captioner(made, torch.device(device))
+            assert made.encoder.compiled
+            assert made.decoder.compiled == compiled
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_the_compiled_encoder_sees_the_same():
+    made = captioner()
+    images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
+    expected = made.encoder(images)
+    forget()
+    compile_captioner(made, CPU)
+    found = made.encoder(images)
+    assert counters["stats"]["unique_graphs"] == 1
+    torch.testing.assert_close(found.vectors, expected.vectors)
+    assert found.grid == expected.grid
+    forget()
+
+
+def test_without_a_compiler_one_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+    def missing() -> str:
+        raise RuntimeError("No working C++ compiler found")
+
+    monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", missing)
+    with pytest.raises(UserError, match=r"takes a C\+\+ compiler.* without --model\.compile"):
+        compile_captioner(captioner(), CPU)
+
+
+def test_without_triton_it_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(UserError, match=r"takes Triton.* without --model\.compile"):
+        check_compiler(torch.device("cuda"))

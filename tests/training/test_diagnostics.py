@@ -1,0 +1,64 @@
+"""Diagnostics of the maps, by hand, and the warning when they stop moving."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from caption.decoders import Trace, Unrolled
+from caption.training.diagnostics import StillMaps, diagnose
+
+# Two captions of one image, of 3 steps and of 1; the second has padding, and a third is not there.
+MAPS = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.5, 0.5], [0.25, 0.75]])
+POSITIONS = torch.tensor([0, 1, 2, 3])
+
+
+def unrolled() -> Unrolled:
+    shuffled = torch.tensor([2, 0, 3, 1])
+    return Unrolled(
+        torch.zeros(4, 1), Trace(MAPS[shuffled]), torch.zeros(4, 1), POSITIONS[shuffled], (1, 3, 3)
+    )
+
+
+def test_by_hand():
+    found = diagnose(unrolled())
+    ln2 = math.log(2)
+    last = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    assert found["attention_entropy"].item() == pytest.approx((0 + ln2 + ln2 + last) / 4, rel=1e-5)
+    assert found["attention_change"].item() == pytest.approx((0.5 + 0.0) / 2)  # the only two pairs
+    assert found["coverage_min"].item() == pytest.approx((1.0 + 0.25) / 2)
+    assert found["coverage_max"].item() == pytest.approx((2.0 + 0.75) / 2)
+
+
+def test_captions_of_one_word_have_no_pairs():
+    one = Unrolled(torch.zeros(1, 1), Trace(MAPS[:1]), torch.zeros(1, 1), torch.tensor([0]), (1, 1, 1))
+    assert diagnose(one)["attention_change"].item() == 0
+
+
+def test_nothing_carries_a_graph():
+    given = unrolled()
+    weights = given.trace.weights.clone().requires_grad_()
+    found = diagnose(given._replace(trace=Trace(weights)))
+    assert not any(value.requires_grad for value in found.values())
+
+
+def warnings(watch: StillMaps, changes: list[float]) -> list[str]:
+    return [w for change in changes if (w := watch.watch(torch.tensor(change))) is not None]
+
+
+def test_still_maps_are_noticed_once():
+    watch = StillMaps(threshold=0.01, window=5, patience=3)
+    assert warnings(watch, [0.002] * 14) == []
+    (warning,) = warnings(watch, [0.002])
+    assert "stopped moving" in warning
+    assert "0.20%" in warning
+    assert "warm_start" in warning
+    assert warnings(watch, [0.002] * 50) == []
+
+
+def test_maps_that_move_now_and_then_are_not_still():
+    watch = StillMaps(threshold=0.01, window=5, patience=3)
+    assert warnings(watch, ([0.0] * 14 + [0.2]) * 5) == []
+    assert len(warnings(watch, [0.0] * 15)) == 1
