@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """A fault in what the user gave. `str(error)` is the whole message; the command line prints no traceback."""
@@ -17,3 +19,14 @@ class DataError(UserError):
 
 class CheckpointError(UserError):
     """A file is no checkpoint of this package, or one that cannot be trusted or rebuilt."""
+
+
+NAMED = 3
+"""How many culprits a message names."""
+
+
+def first_few(culprits: Iterable[object]) -> str:
+    """The first few culprits as text, and how many more there are: "a, b, c and 12 more"."""
+    names = [str(culprit) for culprit in culprits]
+    shown = ", ".join(names[:NAMED])
+    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
