@@ -164,7 +164,7 @@ def draw(analyses: Sequence[Analysis], path: Path) -> None:
     """A row of curves per model, for words that name objects: deletion in both ways of hiding, and insertion."""
     from matplotlib.figure import Figure
 
-    from caption.visualize.curves import curve_plot
+    from caption.visualize import curve_plot
     from caption.visualize.figure import save_figure
 
     fig = Figure(figsize=(10.4, 0.4 + 2.6 * len(analyses)), layout="constrained")

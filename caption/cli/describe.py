@@ -62,7 +62,7 @@ def main(args: list[str]) -> int:
                 if attentions:
                     caption.save_attention(attentions[index])
                 if heatmaps:
-                    from caption.visualize.figure import plot_caption, save_figure
+                    from caption.visualize import plot_caption, save_figure
 
                     save_figure(plot_caption(caption, photos[index], smooth=options.smooth), heatmaps[index])
                 if page:
@@ -76,7 +76,7 @@ def main(args: list[str]) -> int:
     finally:
         printer.finish()
         if page and on_page:
-            from caption.visualize.html import save_html, to_html
+            from caption.visualize import save_html, to_html
 
             save_html(to_html(on_page), page)
     return 1 if failed else 0

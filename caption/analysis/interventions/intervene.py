@@ -102,7 +102,7 @@ class Intervention:
 
     def _repr_html_(self) -> str:
         """For a notebook: every word's log-probability, with and without the changes."""
-        from caption.visualize.intervention_table import intervention_table
+        from caption.visualize.intervention import intervention_table
 
         return intervention_table(self)
 
