@@ -186,7 +186,7 @@ def search(folder: Path, count: int) -> None:
 
 def scoring(folder: Path, count: int) -> None:
     """Comparing one caption per image with five: BLEU, CIDEr and ROUGE-L."""
-    from caption.metrics.scores import evaluate
+    from caption.metrics.evaluation import evaluate
 
     texts = captions(5 * count)
     references = {number: tuple(next(texts) for _ in range(5)) for number in range(count)}

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 from caption.cli.score_report import Result, as_json, as_text
 from caption.errors import DataError, UserError
-from caption.metrics.conventions import bleu_conventions
 from caption.metrics.corpus import MissingCandidates, References
-from caption.metrics.files import STDIN, CaptionFile, matched, read_captions
-from caption.metrics.scores import DEFAULT_METRICS, METRICS, check_metrics, evaluate
+from caption.metrics.evaluation import DEFAULT_METRICS, METRICS, bleu_conventions, check_metrics, evaluate
+from caption.metrics.files import STDIN, CaptionFile, match_images, read_captions
 from caption.metrics.significance import LEVEL, compare_all, confidence_interval
 from caption.text.tokenizer import TOKENIZERS, get_tokenizer
 
@@ -121,7 +120,7 @@ def _score(
     options: argparse.Namespace,
 ) -> Result:
     """One candidate file, scored in all ways that were asked for."""
-    candidates = matched(read_captions(path), file)
+    candidates = match_images(read_captions(path), file)
     if options.partial:
         references = references.only(candidates)
     scores = evaluate(
