@@ -1,4 +1,4 @@
-"""What was chosen at each step, and the way back from the last word of a hypothesis to its first."""
+"""The history of a search: the choice of every step, and hypotheses read back from their last word to their first."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from caption.tensor_tree import Record, map_record
 
 
 class Choice(NamedTuple):
-    """How one step extended the hypotheses of B images into K each."""
+    """One step's extension of the hypotheses of B images to K each."""
 
     parents: Tensor
-    """(B, K) int64, the hypothesis of the step before that each one continues."""
+    """(B, K) int64, the hypothesis of the previous step that each one continues."""
     words: Tensor
     """(B, K) int64, the word it adds."""
     log_probs: Tensor
@@ -24,18 +24,18 @@ class Choice(NamedTuple):
 
 
 class Endings(NamedTuple):
-    """Where the hypotheses of B images end, N each."""
+    """The ends of the hypotheses of B images, N each."""
 
     emitted: Tensor
-    """(B, N) int64, the number of steps each took, that of its end word included."""
+    """(B, N) int64, the number of steps of each, including that of its end word."""
     slots: Tensor
-    """(B, N) int64, its place among the K hypotheses at the last of these steps; any value for no steps."""
+    """(B, N) int64, its place among the K hypotheses of its last step; any value if it has no steps."""
     log_probs: Tensor
     """(B, N), the log-probability of all it emitted."""
     scores: Tensor
-    """(B, N), what ranks it."""
+    """(B, N), the score that ranks it."""
     finished: Tensor
-    """(B, N) bool, whether the last of its words is the end word."""
+    """(B, N) bool, whether its last word is the end word."""
 
     def best(self, count: int) -> Endings:
         """The `count` best of each image: finished before unfinished, then by score."""
@@ -49,14 +49,14 @@ class Entry(NamedTuple):
     """One step of a history."""
 
     rows: Tensor
-    """(B',) int64, which of the B images this step was about."""
+    """(B',) int64, the images of the batch in this step."""
     choice: Choice
     trace: Record
     """Tensors (B', K, ...), in the order of the choice's hypotheses."""
 
 
 class History:
-    """Every step as it was taken. Hypotheses share their past, so nothing is reordered until it is read.
+    """The steps of a search, in order. Hypotheses share their past, so nothing is reordered until it is read.
 
     Args:
         images: B, the number of images at the first step.
@@ -67,15 +67,15 @@ class History:
         self.entries: list[Entry] = []
 
     def add(self, rows: Tensor, choice: Choice, trace: Record) -> None:
-        """Note a step: rows (B',), choice (B', K), trace tensors (B', K, ...)."""
+        """Append a step: rows (B',), choice (B', K), trace tensors (B', K, ...)."""
         self.entries.append(Entry(rows, choice, trace))
 
     def read(self, endings: Endings, end: int) -> Hypotheses:
         """Follow each hypothesis from its ending back to its first word.
 
         Args:
-            endings: (B, N), in the order wanted.
-            end: the word to pad with.
+            endings: (B, N), in the order of the result.
+            end: the word for padding.
         """
         lengths = endings.emitted - endings.finished.long()
         longest = int(lengths.max()) if lengths.numel() else 0
@@ -92,7 +92,7 @@ class History:
                 words.append(choice.words[at].where(within, end))
                 traces.append(_pick(trace, at, within))
             slots = choice.parents[at].where(taken, slots)
-        if len(log_probs) == longest:  # the longest was cut off, so no step stands at its end
+        if len(log_probs) == longest:  # the longest was cut off, so it has no step of an end word
             log_probs.insert(0, torch.zeros_like(endings.log_probs))
         return Hypotheses(
             words=torch.stack(words[::-1], dim=2) if words else slots.new_empty(*slots.shape, 0),
@@ -105,14 +105,14 @@ class History:
         )
 
     def _positions(self, rows: Tensor) -> Tensor:
-        """(B,) where in a step each image stood; 0 for those that had left."""
+        """(B,) the position of each image in a step; 0 for images that had left the batch."""
         positions = rows.new_zeros(self.images)
         positions[rows] = torch.arange(len(rows), device=rows.device)
         return positions
 
 
 def _pick(trace: Record, at: tuple[Tensor, Tensor], within: Tensor) -> Record:
-    """Tensors (B, N, ...) of the hypotheses `at`, zero where not `within` (B, N)."""
+    """The trace (B, N, ...) of the hypotheses `at`; zero where `within` (B, N) is false."""
 
     def pick(tensor: Tensor) -> Tensor:
         picked = tensor[at]
