@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 
 class OutputError(UserError):
     """A result cannot be written where the user asked."""
+
+
+class WeightProperties(NamedTuple):
+    """What an attention mechanism declares of its weights (B, K, L)."""
+
+    sums_to_one: bool = True
+    """Whether the weights of a step sum to one, together with the sentinel's share if there is one."""
+    signed: bool = False
+    """Whether weights may be negative."""
+    sentinel: bool = False
+    """Whether something beside the regions takes a share of the sum."""
 
 
 @dataclass(eq=False, repr=False)
@@ -48,6 +59,10 @@ class Caption:
         finished: False where the search stopped before the end token.
         image: the photo itself or its path; EXIF orientation is applied when it is opened.
         locations: (T, 2) int64 row and column where hard attention looked, or None.
+        points: (T, 2) x and y, in the original image's pixels, for mechanisms that choose a point; or None.
+        maps: (T, ..., rows, cols) by name, all maps of the mechanism where they are more than `weights`: heads, hops,
+            levels. Their grids may differ from that of `weights`.
+        properties: what holds of `weights`.
         alternatives: the other captions of the search, best first; this one is not among them.
     """
 
@@ -62,6 +77,9 @@ class Caption:
     image: Image.Image | str | Path | None = None
     locations: np.ndarray | None = None
     alternatives: list[Caption] = field(default_factory=list)
+    points: np.ndarray | None = None
+    maps: dict[str, np.ndarray] = field(default_factory=dict)
+    properties: WeightProperties = field(default_factory=WeightProperties)
 
     def __post_init__(self) -> None:
         self.words = [str(word) for word in self.words]

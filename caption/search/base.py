@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from caption.tensor_tree import Record, State
+from caption.tensor_tree import State, TensorTree
 
 Step = Callable[[State, Tensor], tuple[Tensor, State]]
 """`step(state, words) -> (log_probs, state)`.
@@ -39,7 +39,7 @@ class Hypotheses(NamedTuple):
     """(B, N) what the ranking compared."""
     finished: Tensor
     """(B, N) bool, False for a caption that was cut off before its end word."""
-    trace: Record
+    trace: TensorTree
     """Tensors (B, N, T, ...): what the step that emitted each word left in `State.trace`; 0 past the end."""
 
 

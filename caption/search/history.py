@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from caption.search.base import Hypotheses
-from caption.tensor_tree import Record, map_record
+from caption.tensor_tree import TensorTree, map_tensors
 
 
 class Choice(NamedTuple):
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     rows: Tensor
     """(B',) int64, which of the B images this step was about."""
     choice: Choice
-    trace: Record
+    trace: TensorTree
     """Tensors (B', K, ...), in the order of the choice's hypotheses."""
 
 
@@ -66,7 +66,7 @@ class History:
         self.images = images
         self.entries: list[Entry] = []
 
-    def add(self, rows: Tensor, choice: Choice, trace: Record) -> None:
+    def add(self, rows: Tensor, choice: Choice, trace: TensorTree) -> None:
         """Note a step: rows (B',), choice (B', K), trace tensors (B', K, ...)."""
         self.entries.append(Entry(rows, choice, trace))
 
@@ -111,7 +111,7 @@ class History:
         return positions
 
 
-def _pick(trace: Record, at: tuple[Tensor, Tensor], within: Tensor) -> Record:
+def _pick(trace: TensorTree, at: tuple[Tensor, Tensor], within: Tensor) -> TensorTree:
     """Tensors (B, N, ...) of the hypotheses `at`, zero where not `within` (B, N)."""
 
     def pick(tensor: Tensor) -> Tensor:
@@ -119,20 +119,20 @@ def _pick(trace: Record, at: tuple[Tensor, Tensor], within: Tensor) -> Record:
         mask = within.view(*within.shape, *[1] * (picked.dim() - 2))
         return picked.where(mask, torch.zeros((), dtype=picked.dtype, device=picked.device))
 
-    return map_record(pick, trace)
+    return map_tensors(pick, trace)
 
 
-def _stack(records: Sequence[Record]) -> Record:
+def _stack(records: Sequence[TensorTree]) -> TensorTree:
     """One record of tensors (B, N, T, ...) from T records of tensors (B, N, ...)."""
     columns: list[list[Tensor]] = []
     for record in records:
         leaves: list[Tensor] = []
-        map_record(lambda leaf, leaves=leaves: leaves.append(leaf) or leaf, record)  # type: ignore[misc]
+        map_tensors(lambda leaf, leaves=leaves: leaves.append(leaf) or leaf, record)  # type: ignore[misc]
         columns.append(leaves)
     stacked = iter([torch.stack(leaves, dim=2) for leaves in zip(*columns, strict=True)])
-    return map_record(lambda _: next(stacked), records[0])
+    return map_tensors(lambda _: next(stacked), records[0])
 
 
-def _no_steps(trace: Record, slots: Tensor) -> Record:
+def _no_steps(trace: TensorTree, slots: Tensor) -> TensorTree:
     """Tensors (B, N, 0, ...), shaped after a step's trace."""
-    return map_record(lambda tensor: tensor.new_empty(*slots.shape, 0, *tensor.shape[2:]), trace)
+    return map_tensors(lambda tensor: tensor.new_empty(*slots.shape, 0, *tensor.shape[2:]), trace)

@@ -12,7 +12,7 @@ from torch import Tensor
 from caption.errors import UserError
 from caption.search.base import Hypotheses, Step
 from caption.search.history import Choice, Endings, History
-from caption.tensor_tree import Record, State, map_record, select_hypotheses, select_images
+from caption.tensor_tree import State, TensorTree, map_tensors, select_hypotheses, select_images
 
 
 class Frontier(Protocol):
@@ -84,7 +84,7 @@ def explore(
     return history.read(frontier.endings(), end)
 
 
-def device_of(record: Record) -> torch.device:
+def device_of(record: TensorTree) -> torch.device:
     """The device of the first tensor in a record; the CPU for a record without any."""
     devices: list[torch.device] = []
 
@@ -92,7 +92,7 @@ def device_of(record: Record) -> torch.device:
         devices.append(tensor.device)
         return tensor
 
-    map_record(note, record)
+    map_tensors(note, record)
     return devices[0] if devices else torch.device("cpu")
 
 
