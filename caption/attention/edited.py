@@ -23,8 +23,8 @@ from caption.errors import UserError
 Grid = tuple[int, int]
 
 Edit = Callable[[Tensor, int, Grid], Tensor]
-"""`edit(map, step, grid) -> map`: a map (B, K, ..., L) over a grid (rows, cols), and the step, counted from 0 for the first
-word. Dimensions between K and L are heads, hops or channels.
+"""`edit(map, step, grid) -> map`: a map (B, K, ..., L) over a grid (rows, cols), and the step, counted from 0 for the
+first word. Dimensions between K and L are heads, hops or channels.
 
 The very tensor that was given leaves the step as it is. What is returned need not sum to 1: what is taken away and not
 given elsewhere is not read. B and K are those of the call: a search drops images that are done and reorders

@@ -154,8 +154,8 @@ class Decoder(Part, nn.Module):
 def in_working_precision(views: Views, weight: Tensor) -> Views:
     """Regions in the precision in which a decoder reads them at every step.
 
-    Stored regions are in half precision. Under autocast a GPU reads them in the lower precision. A CPU is slow at all but
-    large matrix products in it, and reads them in the precision of the decoder's weights.
+    Stored regions are in half precision. Under autocast a GPU reads them in the lower precision. A CPU is slow at
+    all but large matrix products in it, and reads them in the precision of the decoder's weights.
 
     Args:
         views: of the images.
