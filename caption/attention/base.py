@@ -156,6 +156,14 @@ class Attention(Part, nn.Module):
         """
         return {"weights": views[0]}
 
+    def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
+        """A quantity that training may add to the loss, such as heads that look alike; None for most mechanisms.
+
+        Args:
+            maps: (N, ..., L) by name, of all real steps of a batch; see `named_maps`.
+        """
+        return None
+
     def forward(self, query: Query, memory: TensorTree, state: TensorTree = None) -> AttentionOutput:
         """Attend: weigh, let hooks see the maps, read.
 

@@ -101,6 +101,10 @@ class Alignment(Part, nn.Module):
         """
         return Choice(weights)
 
+    def carry(self, weights: Tensor, aligned: Aligned) -> TensorTree:
+        """State of the next step, given the weights (B, K, L) that were read."""
+        return aligned.state
+
 
 class ScoredState(NamedTuple):
     """What `ScoredAttention` carries from step to step."""
@@ -165,4 +169,4 @@ class ScoredAttention(Attention):
 
     def carry(self, maps: Tensor, weighed: Weighed) -> ScoredState:
         kept: _Kept = weighed.state
-        return ScoredState(self.score.carry(maps, kept.score_state), kept.aligned.state)
+        return ScoredState(self.score.carry(maps, kept.score_state), self.alignment.carry(maps, kept.aligned))

@@ -109,6 +109,12 @@ class Decoder(Part, nn.Module):
         """The grid (rows, cols) of each map in `Trace.maps`, by name, for images whose views have these grids."""
         return {name: grid for each in self.attentions.values() for name, grid in each.grids(views).items()}
 
+    def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
+        """The sum of what the attention mechanisms declare as penalties, given `Trace.maps` of an unroll; or None."""
+        declared = [each.penalty(maps) for each in self.attentions.values()]
+        there = [penalty for penalty in declared if penalty is not None]
+        return torch.stack(there).sum() if there else None
+
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         """Create the weights. Called once.
 

@@ -30,6 +30,8 @@ class CrossEntropy(Objective):
         regions: the doubly stochastic term is the "sum" over regions as in eq. 14, or their "mean".
         captions: the terms beside −log p are the "mean" over captions, or their "sum" as in the authors' code, where
             their weight grows with the batch.
+        attention_penalty: weight of the penalty that the attention itself declares (`Attention.penalty`), such as queries
+            that attend to the same regions, or heads in use.
     """
 
     batches: Tensor
@@ -43,11 +45,13 @@ class CrossEntropy(Objective):
         words: Reduction = "sum",
         regions: Reduction = "sum",
         captions: Reduction = "mean",
+        attention_penalty: float = 0.0,
     ) -> None:
         super().__init__()
         for name, choice in (("words", words), ("regions", regions), ("captions", captions)):
             check_choice(name, choice, ("sum", "mean"))
         self.doubly_stochastic = doubly_stochastic
+        self.attention_penalty = attention_penalty
         self.entropy = entropy
         self.entropy_after = entropy_after
         self.label_smoothing = label_smoothing
@@ -83,6 +87,10 @@ class CrossEntropy(Objective):
             value = (
                 value + self.entropy * entropy(unrolled.trace.weights, decoder.properties).sum() / of_captions
             )
+        declared = decoder.penalty(unrolled.trace.maps) if self.attention_penalty else None
+        if declared is not None:
+            logged["attention_penalty"] = declared.detach()
+            value = value + self.attention_penalty * declared
         if self.training and self.entropy_after:
             self.batches += 1
         return Loss(value, logged, unrolled)
