@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from caption.data.images import Box, ImageTransform, open_image
-from caption.encoders.base import Regions
 from caption.errors import ImageError
-from caption.eval_mode import evaluating
+from caption.eval_mode import eval_mode
+from caption.regions import Views
 from caption.result import Caption
 from caption.search import Search
 
@@ -67,11 +67,11 @@ def describe_each(
     """
     decoders = ThreadPoolExecutor(workers or min(16, os.cpu_count() or 1))
     try:
-        with evaluating(captioner):
+        with eval_mode(captioner):
             for batch, decoded in _decode(captioner.transform, photos, batch_size, decoders):
                 good = [each for each in decoded if not isinstance(each, ImageError)]
-                regions = _encode(captioner, [each.pixels for each in good]) if good else None
-                yield from _search(captioner, search, batch, decoded, regions)
+                views = _encode(captioner, [each.pixels for each in good]) if good else None
+                yield from _search(captioner, search, batch, decoded, views)
     finally:
         decoders.shutdown(cancel_futures=True)
 
@@ -101,7 +101,7 @@ def _decode(
 
 
 @torch.no_grad()
-def _encode(captioner: Captioner, pixels: Sequence[Tensor]) -> Regions:
+def _encode(captioner: Captioner, pixels: Sequence[Tensor]) -> Views:
     return captioner.encoder(torch.stack(list(pixels)).to(captioner.device))
 
 
@@ -110,15 +110,15 @@ def _search(
     search: Search | None,
     photos: Sequence[Photo],
     decoded: Sequence[Decoded | ImageError],
-    regions: Regions | None,
+    views: Views | None,
 ) -> list[Caption | ImageError]:
     """Captions in the places of the photos that could be decoded, the errors of the others in theirs."""
     captions: Iterator[Caption] = iter(())
-    if regions is not None:
+    if views is not None:
         good = [
             (photo, each) for photo, each in zip(photos, decoded, strict=True) if isinstance(each, Decoded)
         ]
         boxes = [each.box for _, each in good]
-        found = captioner.generate(regions, search)
-        captions = captioner.captions(found, regions.grid, boxes, [photo for photo, _ in good])
+        found = captioner.generate(views, search)
+        captions = captioner.captions(found, captioner.grids(views), boxes, [photo for photo, _ in good])
     return [next(captions) if isinstance(each, Decoded) else each for each in decoded]

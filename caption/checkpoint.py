@@ -23,7 +23,7 @@ from caption.checkpoint_formats import FORMAT, upgrade
 from caption.data.images import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders.base import Encoder
-from caption.encoders.refine import Refiner
+from caption.encoders.refiners import Refiner
 from caption.errors import CheckpointError, UserError
 from caption.parts import make
 from caption.search import Search

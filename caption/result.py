@@ -44,9 +44,6 @@ class WeightProperties(NamedTuple):
         return self.sums_to_one and not self.signed and not self.sentinel
 
 
-DISTRIBUTION = WeightProperties()
-
-
 @dataclass(eq=False, repr=False)
 class Caption:
     """What the model says about one image, and where it looked for every word.
@@ -90,7 +87,7 @@ class Caption:
     alternatives: list[Caption] = field(default_factory=list)
     maps: dict[str, np.ndarray] = field(default_factory=dict)
     points: np.ndarray | None = None
-    properties: WeightProperties = DISTRIBUTION
+    properties: WeightProperties = field(default_factory=WeightProperties)
 
     def __post_init__(self) -> None:
         self.words = [str(word) for word in self.words]

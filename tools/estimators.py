@@ -41,7 +41,7 @@ from caption.objectives import (
     SelfCritical,
 )
 from caption.objectives.exact import every_path
-from caption.tensor_tree import Record
+from caption.tensor_tree import TensorTree
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "hard-attention.md"
 REGIONS, REGION_SIZE, WORDS = 4, 6, 12
@@ -86,7 +86,7 @@ class Repeated(CrossEntropy):
         super().__init__(doubly_stochastic=0.0)
         self.samples = samples
 
-    def forward(self, decoder: LSTMDecoder, memory: Record, captions: Captions) -> Any:  # type: ignore[override]
+    def forward(self, decoder: LSTMDecoder, memory: TensorTree, captions: Captions) -> Any:  # type: ignore[override]
         return super().forward(decoder, memory, captions.repeated(self.samples))
 
 

@@ -148,9 +148,9 @@ def _search(captioner: Captioner, options: argparse.Namespace) -> Search:
 
 
 def _choose_at_test(captioner: Captioner, how: AtTest) -> None:
-    from caption.attention import Multinoulli
+    from caption.attention.stochastic import stochastic_parts
 
-    hard = [part for part in captioner.modules() if isinstance(part, Multinoulli)]
+    hard = stochastic_parts(captioner)
     if not hard:
         raise UserError("--at-test is for hard attention, and this model's is soft: leave it out")
     for part in hard:

@@ -15,7 +15,7 @@ from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionedImage, enumerated, located
 from caption.encoders.base import Encoder
 from caption.errors import DataError
-from caption.eval_mode import evaluating
+from caption.eval_mode import eval_mode
 from caption.features.extractor import Extraction, Extractor
 from caption.features.files import HEADER_FILE, Header
 from caption.features.journal import FeatureJournal, locked
@@ -66,7 +66,7 @@ def write_features(
     workers = workers or min(16, os.cpu_count() or 1)
     done = Extraction()
     changed: list[CaptionedImage] = []
-    with locked(target), evaluating(encoder.to(device)):
+    with locked(target), eval_mode(encoder.to(device)):
         if (target / HEADER_FILE).exists():
             done.dropped = drop_damaged(target) if verify else 0
             store = FeatureStore(target)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from caption.tensor_tree import Record, State
+from caption.tensor_tree import State, TensorTree
 
 Step = Callable[[State, Tensor], tuple[Tensor, State]]
 """`step(state, words) -> (log_probs, state)`.
@@ -38,7 +38,7 @@ class Hypotheses(NamedTuple):
     """(B, N) the scores by which they are ranked."""
     finished: Tensor
     """(B, N) bool, False for a caption that was cut off before its end word."""
-    trace: Record
+    trace: TensorTree
     """Tensors (B, N, T, ...): the `State.trace` of the step that emitted each word; 0 past the end."""
 
 

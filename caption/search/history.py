@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from caption.search.base import Hypotheses
-from caption.tensor_tree import Record, map_record
+from caption.tensor_tree import TensorTree, combine, map_tensors
 
 
 class Choice(NamedTuple):
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     rows: Tensor
     """(B',) int64, the images of the batch in this step."""
     choice: Choice
-    trace: Record
+    trace: TensorTree
     """Tensors (B', K, ...), in the order of the choice's hypotheses."""
 
 
@@ -66,7 +66,7 @@ class History:
         self.images = images
         self.entries: list[Entry] = []
 
-    def add(self, rows: Tensor, choice: Choice, trace: Record) -> None:
+    def add(self, rows: Tensor, choice: Choice, trace: TensorTree) -> None:
         """Append a step: rows (B',), choice (B', K), trace tensors (B', K, ...)."""
         self.entries.append(Entry(rows, choice, trace))
 
@@ -94,14 +94,15 @@ class History:
             slots = choice.parents[at].where(taken, slots)
         if len(log_probs) == longest:  # the longest was cut off, so it has no step of an end word
             log_probs.insert(0, torch.zeros_like(endings.log_probs))
+        stack = partial(torch.stack, dim=2)
         return Hypotheses(
-            words=torch.stack(words[::-1], dim=2) if words else slots.new_empty(*slots.shape, 0),
+            words=stack(words[::-1]) if words else slots.new_empty(*slots.shape, 0),
             lengths=lengths,
             log_probs=endings.log_probs,
-            word_log_probs=torch.stack(log_probs[::-1], dim=2),
+            word_log_probs=stack(log_probs[::-1]),
             scores=endings.scores,
             finished=endings.finished,
-            trace=_stack(traces[::-1]) if traces else _no_steps(self.entries[0].trace, slots),
+            trace=combine(stack, traces[::-1]) if traces else _no_steps(self.entries[0].trace, slots),
         )
 
     def _positions(self, rows: Tensor) -> Tensor:
@@ -111,7 +112,7 @@ class History:
         return positions
 
 
-def _pick(trace: Record, at: tuple[Tensor, Tensor], within: Tensor) -> Record:
+def _pick(trace: TensorTree, at: tuple[Tensor, Tensor], within: Tensor) -> TensorTree:
     """The trace (B, N, ...) of the hypotheses `at`; zero where `within` (B, N) is false."""
 
     def pick(tensor: Tensor) -> Tensor:
@@ -119,20 +120,9 @@ def _pick(trace: Record, at: tuple[Tensor, Tensor], within: Tensor) -> Record:
         mask = within.view(*within.shape, *[1] * (picked.dim() - 2))
         return picked.where(mask, torch.zeros((), dtype=picked.dtype, device=picked.device))
 
-    return map_record(pick, trace)
+    return map_tensors(pick, trace)
 
 
-def _stack(records: Sequence[Record]) -> Record:
-    """One record of tensors (B, N, T, ...) from T records of tensors (B, N, ...)."""
-    columns: list[list[Tensor]] = []
-    for record in records:
-        leaves: list[Tensor] = []
-        map_record(lambda leaf, leaves=leaves: leaves.append(leaf) or leaf, record)  # type: ignore[misc]
-        columns.append(leaves)
-    stacked = iter([torch.stack(leaves, dim=2) for leaves in zip(*columns, strict=True)])
-    return map_record(lambda _: next(stacked), records[0])
-
-
-def _no_steps(trace: Record, slots: Tensor) -> Record:
+def _no_steps(trace: TensorTree, slots: Tensor) -> TensorTree:
     """Tensors (B, N, 0, ...), shaped after a step's trace."""
-    return map_record(lambda tensor: tensor.new_empty(*slots.shape, 0, *tensor.shape[2:]), trace)
+    return map_tensors(lambda tensor: tensor.new_empty(*slots.shape, 0, *tensor.shape[2:]), trace)

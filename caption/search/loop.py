@@ -12,7 +12,7 @@ from torch import Tensor
 from caption.errors import UserError
 from caption.search.base import Hypotheses, Step
 from caption.search.history import Choice, Endings, History
-from caption.tensor_tree import Record, State, map_record, select_hypotheses, select_images
+from caption.tensor_tree import State, TensorTree, leaves, select_hypotheses, select_images
 
 
 class Frontier(Protocol):
@@ -49,10 +49,10 @@ def explore(
 ) -> Hypotheses:
     """Extend hypotheses until every image is done or `max_length` steps were taken.
 
-    Images that are done leave the batch. The tensors of the others are copied then, and copying an image takes about as
-    long as one step of one of its hypotheses. So images leave together, once as many hypotheses have been computed in
-    vain as there are images that go on. Asking which images go on is the only time per step that the host waits for the
-    device.
+    Images that are done leave the batch with their `shared` tensors. The tensors of the others are copied then, and
+    copying an image takes about as long as one step of one of its hypotheses. So images leave together, once as many
+    hypotheses have been computed in vain as there are images that go on. Asking which images go on is the only time
+    per step that the host waits for the device.
 
     Args:
         step: scores the next word.
@@ -84,16 +84,9 @@ def explore(
     return history.read(frontier.endings(), end)
 
 
-def device_of(record: Record) -> torch.device:
-    """The device of the first tensor in a record; the CPU for a record without any."""
-    devices: list[torch.device] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        devices.append(tensor.device)
-        return tensor
-
-    map_record(note, record)
-    return devices[0] if devices else torch.device("cpu")
+def device_of(tree: TensorTree) -> torch.device:
+    """The device of the first tensor in a tree; the CPU for a tree without tensors."""
+    return next((tensor.device for tensor in leaves(tree)), torch.device("cpu"))
 
 
 def require_length(max_length: int) -> None:

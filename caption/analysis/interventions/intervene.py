@@ -22,7 +22,7 @@ from caption.analysis.interventions.apply import changing, seeded
 from caption.analysis.interventions.edits import Change, Erase, Force, Mask, Move, kept
 from caption.analysis.interventions.selection import steps_of, tokens_of
 from caption.data.images import open_image
-from caption.eval_mode import evaluating
+from caption.eval_mode import eval_mode
 from caption.result import Caption
 from caption.text.vocabulary import START
 
@@ -149,7 +149,7 @@ def intervene(
         raise ValueError("there is nothing to change: give Force, Move, Mask or Erase")
     image = open_image(photo)
     box = captioner.transform.box(*image.size)
-    with evaluating(captioner):
+    with eval_mode(captioner):
         with torch.no_grad():
             regions = captioner.encoder(captioner.transform(image)[None].to(captioner.device))
 
