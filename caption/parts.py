@@ -27,6 +27,7 @@ Spec = dict[str, Any]
 
 MOVED_MODULES = {
     "caption.attention.additive": "caption.attention",
+    "caption.attention.hard": "caption.attention",
     "caption.attention.soft": "caption.attention",
     "caption.data.coco": "caption.data.readers",
     "caption.data.flickr": "caption.data.readers",
@@ -35,6 +36,8 @@ MOVED_MODULES = {
     "caption.data.tables_csv": "caption.data.readers",
     "caption.data.tables_jsonl": "caption.data.readers",
     "caption.data.vocabulary": "caption.text.vocabulary",
+    "caption.encoders.pretrained": "caption.encoders",
+    "caption.encoders.refine": "caption.encoders",
     "caption.objectives.soft": "caption.objectives",
     "caption.training": "caption.training.module",
     "caption.watching": "caption.training.callbacks",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-UNKNOWN = "unknown"
-
 
 def package_version() -> str:
     """The installed version; "unknown" in a checkout that is not installed."""
@@ -12,4 +10,4 @@ def package_version() -> str:
     try:
         return metadata.version("show-attend-and-tell")
     except metadata.PackageNotFoundError:
-        return UNKNOWN
+        return "unknown"

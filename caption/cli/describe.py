@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from caption.cli.arguments import verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
@@ -145,48 +145,35 @@ class Printer:
     """
 
     def __init__(self, form: str, model: str, several: bool) -> None:
-        self.form = form
-        self.model = model
-        self.several = several
-        self.begun = False
+        self.form, self.model, self.several = form, model, several
+        self.separator = "[\n"
         columns = ("image", "text", "log_prob", "finished")
         self.table = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
+        if form == "csv":
+            self.table.writeheader()
 
     def add(self, photo: str, caption: Caption) -> None:
-        """Print one caption."""
+        """Print one caption; in text and CSV also its alternatives, one line each."""
+        candidates = (caption, *caption.alternatives)
+        entry = {"image": photo, "model": self.model, **caption.to_dict()}
         if self.form == "text":
-            for each in (caption, *caption.alternatives):
+            for each in candidates:
                 print(f"{photo}\t{each}" if self.several else each)
-        elif self.form == "csv":  # one line for each candidate, as in text
-            self._begin()
-            for each in (caption, *caption.alternatives):
-                self.table.writerow({"image": photo, **each.to_dict()})
-        elif self.form == "coco":
-            self._add_to_list({"image_id": coco_id(photo), "caption": caption.text})
+        elif self.form == "csv":
+            self.table.writerows({"image": photo, **each.to_dict()} for each in candidates)
+        elif self.form == "jsonl":
+            print(json.dumps(entry))
         else:
-            entry = {"image": photo, "model": self.model, **caption.to_dict()}
-            if self.form == "jsonl":
-                print(json.dumps(entry))
-            else:
-                self._add_to_list(entry)
+            if self.form == "coco":
+                entry = {"image_id": coco_id(photo), "caption": caption.text}
+            print(self.separator, json.dumps([entry], indent=1)[2:-2], sep="", end="")
+            self.separator = ",\n"
         sys.stdout.flush()
 
     def finish(self) -> None:
         """Print the end of a document. Call it once, also after an error."""
         if self.form in ("json", "coco"):
-            print("\n]" if self.begun else "[]")
-        elif self.form == "csv":
-            self._begin()
-
-    def _begin(self) -> None:
-        if not self.begun:
-            self.table.writeheader()
-        self.begun = True
-
-    def _add_to_list(self, entry: dict[str, Any]) -> None:
-        """Print one more entry of a JSON list, in the layout of `json.dumps`."""
-        print(",\n" if self.begun else "[\n", json.dumps([entry], indent=1)[2:-2], sep="", end="")
-        self.begun = True
+            print("[]" if self.separator == "[\n" else "\n]")
 
 
 def coco_id(photo: str) -> int | str:
