@@ -14,7 +14,7 @@ LOG_INTERVAL = 30.0
 
 @contextmanager
 def progress_bar(
-    doing: str, total: int, present: int = 0, unit: str = "images"
+    doing: str, total: int, present: int = 0, show: bool = True, unit: str = "images"
 ) -> Iterator[Callable[[int], None]]:
     """Show progress while in the context: a bar on a terminal, in a log file one line every 30 seconds.
 
@@ -25,12 +25,13 @@ def progress_bar(
         doing: the activity, in a word or two, such as "captioning".
         total: how many items remain to be done.
         present: how many were done before. They count as done, but not in the rate.
+        show: whether to show anything.
         unit: what is counted, in the plural.
 
     Returns:
         a function to call with the number of items just done.
     """
-    on_terminal = sys.stderr.isatty()
+    on_terminal = show and sys.stderr.isatty()
     started = logged = time.monotonic()
     done = 0
 
@@ -48,7 +49,7 @@ def progress_bar(
         now = time.monotonic()
         if on_terminal:
             bar.update(task, advance=count, status=status(now))
-        elif done < total and now - logged >= LOG_INTERVAL:
+        elif show and done < total and now - logged >= LOG_INTERVAL:
             print(f"{doing}: {status(now)}", file=sys.stderr, flush=True)
             logged = now
 

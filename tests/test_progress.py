@@ -54,6 +54,15 @@ def test_items_without_time_between_them_have_no_rate(clock, capsys, monkeypatch
     assert capsys.readouterr().err == "captioning: 1 of 100 photos\n"
 
 
+def test_nothing_is_shown_on_demand(clock, capsys, monkeypatch):
+    for isatty in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda isatty=isatty: isatty, raising=False)
+        with progress_bar("captioning", 100, show=False) as advance:
+            clock[0] += 60
+            advance(1)
+    assert capsys.readouterr() == ("", "")
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
