@@ -25,7 +25,7 @@ def sizes(count: int) -> list[Image.Image]:
 
 
 def one_by_one(model: Captioner, photos: list[Image.Image]) -> list[Caption]:
-    """What the stream must equal: each photo alone, decoded, encoded and searched in this thread."""
+    """The plain form that the stream must equal: each photo decoded, encoded and searched alone, in this thread."""
     captions = []
     for each in photos:
         image = open_image(each)
@@ -56,7 +56,7 @@ def test_captions_are_those_of_the_list_in_its_order(count: int, batch_size: int
         assert caption.image is other.image
 
 
-def test_photos_that_cannot_be_read_keep_their_places(tmp_path: Path):
+def test_errors_keep_the_places_of_their_photos(tmp_path: Path):
     model, good = captioner(), sizes(6)
     bad = tmp_path / "missing.jpg"
     photos = [bad, *good[:3], bad, *good[3:], bad]
@@ -110,7 +110,7 @@ def test_the_mode_is_put_back_and_no_thread_is_left():
     assert threading.active_count() == before
 
 
-def test_what_goes_wrong_in_the_search_is_raised_and_ends_everything():
+def test_an_error_in_the_search_is_raised_and_leaves_no_thread():
     class Broken(Greedy):
         def __call__(self, *args: object, **more: object) -> None:
             raise RuntimeError("broken search")

@@ -1,4 +1,4 @@
-"""One file makes the captioner again, and nothing else is taken for one."""
+"""Checkpoints: a captioner comes back from its file, other files are refused, and earlier formats load."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_encoder_weights_come_from_the_checkpoint_and_not_from_their_file(tmp_pa
         assert torch.equal(again.encoder.state_dict()[name], tensor)
 
 
-def test_what_training_adds_is_no_obstacle(path: Path, made: Captioner):
+def test_the_entries_of_training_do_not_matter(path: Path, made: Captioner):
     contents = torch.load(path, weights_only=True)
     contents["state_dict"]["objective.baseline.value"] = torch.zeros(())
     contents |= {"optimizer_states": [{"lr": 0.1}], "epoch": 3, "pytorch-lightning_version": "2.6.6"}
@@ -147,7 +147,7 @@ def test_a_save_that_fails_leaves_the_old_checkpoint(
 
 
 class Trap:
-    """Whoever unpickles it writes the canary file."""
+    """Unpickling it writes the canary file."""
 
     def __init__(self, canary: Path) -> None:
         self.canary = canary
@@ -219,7 +219,7 @@ def write(kind: str, path: Path, canary: Path) -> None:
         ("checkpoint of others", "a PyTorch file, but not a checkpoint of this package"),
     ],
 )
-def test_what_is_no_checkpoint_is_refused_with_its_reason(kind: str, said: str, path: Path, canary: Path):
+def test_other_files_are_refused_with_the_reason(kind: str, said: str, path: Path, canary: Path):
     write(kind, path, canary)
     with pytest.raises(CheckpointError, match=said) as caught:
         checkpoint.load(path)
@@ -282,13 +282,13 @@ def hostile(canary: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("entry", ["encoder", "decoder", "refiner", "search"])
-def test_classes_that_are_no_parts_are_not_made(entry: str, path: Path, canary: Path):
+def test_classes_that_are_not_parts_are_refused(entry: str, path: Path, canary: Path):
     with pytest.raises(CheckpointError, match=r"subprocess\.Popen is not a subclass of"):
         checkpoint.load(changed(path, **{entry: hostile(canary)}))
     assert not canary.exists()
 
 
-def test_nor_are_they_made_as_arguments(path: Path, canary: Path, made: Captioner):
+def test_classes_that_are_not_parts_are_refused_as_arguments(path: Path, canary: Path, made: Captioner):
     decoder = made.decoder.spec
     decoder["init_args"]["attention"]["init_args"]["score"] = hostile(canary)
     with pytest.raises(CheckpointError, match=r"subprocess\.Popen is not a subclass of Part"):
@@ -354,7 +354,7 @@ def test_weights_that_do_not_fit_are_refused(how: str, path: Path):
 
 
 def first_format() -> dict[str, Any]:
-    """What the first format had of hard attention's objective."""
+    """The objective of hard attention as the first format stored it."""
     return {
         "captioner": {"format": 1},
         "state_dict": {"objective.baseline": torch.tensor(-2.5), "captioner.x": torch.ones(1)},

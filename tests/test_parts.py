@@ -1,4 +1,4 @@
-"""Parts remember how they were made, and a description makes nothing but parts."""
+"""Parts remember how they were made, are made again from a spec, and a spec can make nothing else."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_an_unknown_class_is_named(path: str):
         ["caption.attention.Softmax"],
     ],
 )
-def test_what_is_no_description_is_refused(spec: Any):
+def test_an_invalid_spec_is_refused(spec: Any):
     with pytest.raises(CheckpointError, match="class path"):
         make(spec, Part)
 
@@ -294,7 +294,7 @@ def test_arguments_that_do_not_fit_are_refused(arguments: Any, said: str):
     assert "caption.attention.AdditiveScore" in str(caught.value)
 
 
-def test_values_that_a_part_refuses_are_the_checkpoints_fault():
+def test_a_value_that_a_part_refuses_is_a_checkpoint_error():
     with pytest.raises(CheckpointError, match="expectation is a probability, not 2"):
         make({"class_path": "caption.attention.Multinoulli", "init_args": {"expectation": 2}}, Part)
 

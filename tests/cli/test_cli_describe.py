@@ -1,4 +1,4 @@
-"""`caption describe`: captions on stdout, pictures where they were asked for, and every bad photo named."""
+"""`caption describe`: captions on stdout, pictures in the files asked for, and each bad photo on stderr."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ def test_only_bad_photos_are_a_table_without_rows(cli: Cli, model, bad):
 @pytest.mark.skipif(
     os.name == "nt" or os.uname().sysname == "Darwin", reason="file names are any bytes on Linux only"
 )
-def test_a_name_that_is_no_unicode(command, model, tmp_path):
+def test_a_name_that_is_not_unicode(command, model, tmp_path):
     name = os.fsdecode(bytes(tmp_path) + b"/\xff.png")
     photo(80, 40, 0).save(name)
     photo(80, 40, 0).save(tmp_path / "y.png")
@@ -357,7 +357,7 @@ def test_a_name_that_is_no_unicode(command, model, tmp_path):
     assert ran.out.startswith(f"{name}\t")
 
 
-# -- models that are none --------------------------------------------------------------------------------------
+# -- files that are not models --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -384,7 +384,7 @@ def impostors(tmp_path: Path, model: Path) -> dict[str, Path]:
         ("missing", "there is no"),
     ],
 )
-def test_what_is_no_checkpoint_is_refused(cli: Cli, photos, impostors, kind: str, reason: str):
+def test_other_files_are_refused_as_checkpoints(cli: Cli, photos, impostors, kind: str, reason: str):
     ran = cli("describe", photos[0], "--model", impostors[kind])
     assert (ran.code, ran.out) == (2, "")
     assert str(impostors[kind]) in ran.err
@@ -469,7 +469,7 @@ sys.exit(code)
 """
 
 
-def test_no_time_is_spent_on_what_is_not_used(model, photos):
+def test_unused_packages_are_not_imported(model, photos):
     """Not even on torchvision, where the encoder is not one of its models."""
     command = [sys.executable, "-c", LOOK, "describe", photos[0], "--model", model]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -526,7 +526,7 @@ def stopped_at_second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json", "jsonl", "csv", "coco"])
-def test_what_is_done_stays_when_stopped(
+def test_output_written_before_ctrl_c_is_kept(
     cli: Cli, model, photos, expected, stopped_at_second, tmp_path, form
 ):
     mixed = [photos[0], photos[2], photos[1]]
@@ -563,7 +563,7 @@ def test_captions_go_out_before_the_last_photo_is_read(
 
 @pytest.mark.parametrize("form", ["text", "jsonl", "csv", "json", "coco"])
 def test_every_caption_is_pushed_out_at_once(expected, monkeypatch: pytest.MonkeyPatch, form: str):
-    """Whoever reads the output must not wait until a buffer is full, and what is done must outlive the process."""
+    """A reader of the output need not wait for a full buffer, and printed captions survive a crash."""
 
     class Stream(io.StringIO):
         pushed = ""

@@ -1,4 +1,4 @@
-"""`caption fit | validate | test | predict`: what they write, what they say, and what they refuse."""
+"""`caption fit | validate | test | predict`: their output, messages and errors."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def test_decoding_options_are_the_commands_and_the_architecture_is_the_checkpoin
 
 
 @pytest.mark.parametrize("verb", ["validate", "test", "predict"])
-def test_what_is_evaluated_must_be_named(cli: Cli, tiny: Path, verb: str):
+def test_evaluation_needs_a_checkpoint(cli: Cli, tiny: Path, verb: str):
     ran = cli(verb, "-c", tiny)
     assert (ran.code, ran.out) == (2, "")
     assert "--ckpt_path" in ran.err
@@ -399,7 +399,7 @@ def test_no_configuration_at_all(cli: Cli):
         assert missing in ran.err
 
 
-def test_complaints_are_one_line():
+def test_messages_of_jsonargparse_become_one_line():
     nested = """\
 Parser key "model.search":
   Does not validate against any of the Union subtypes
@@ -462,7 +462,9 @@ def test_captions_that_are_not_there(cli: Cli, tiny: Path):
 
 @pytest.mark.parametrize("verb", ["fit", "test"])
 @pytest.mark.parametrize("kind", ["text", "pickle", "state", "objects", "missing", "folder"])
-def test_what_is_no_checkpoint_is_refused(cli: Cli, trained: Trained, tmp_path: Path, verb: str, kind: str):
+def test_other_files_are_refused_as_checkpoints(
+    cli: Cli, trained: Trained, tmp_path: Path, verb: str, kind: str
+):
     path = tmp_path / "impostor.ckpt"
     if kind == "text":
         path.write_text("weights")
@@ -544,8 +546,8 @@ def test_the_configuration_can_be_printed(cli: Cli, tiny: Path):
     assert yaml.safe_load(ran.out)["model"]["decoder"]["class_path"] == "caption.decoders.LSTMDecoder"
 
 
-def test_what_lightning_is_told_is_told_during_the_command_only(cli: Cli, tiny: Path, capsys):
-    """Filters and consoles are those of the process, which may be a notebook's."""
+def test_settings_for_lightning_last_only_during_the_command(cli: Cli, tiny: Path, capsys):
+    """Filters and consoles belong to the process, which may be a notebook."""
     import warnings
 
     import rich
