@@ -229,7 +229,7 @@ def test_the_page_for_people(own: Data, capsys: pytest.CaptureFixture[str]) -> N
     own.add("test", ["A zebra."])
     write(own, "CSV")
     assert main([str(own.folder), "--min-count", "2"]) == 1
-    out, err = capsys.readouterr()
+    out, _ = capsys.readouterr()
     lines = out.splitlines()
     assert lines[2].split() == [
         *("images", "captions", "per", "image", "words", "per", "caption", "longest", "unknown", "words")
