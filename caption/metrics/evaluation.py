@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from caption.errors import UserError
@@ -15,6 +14,7 @@ from caption.metrics.rouge import rouge_l
 from caption.metrics.score import Id, MetricScore, Scores
 from caption.metrics.spice import spice
 from caption.text.tokenizer import get_tokenizer
+from caption.version import package_version
 
 DEFAULT_METRICS = ("BLEU", "CIDEr", "ROUGE-L")
 _OTHERS: dict[str, Callable[[Corpus], MetricScore]] = {
@@ -90,7 +90,7 @@ def signature(corpus: Corpus, brevity_penalty: bool, protocol: Mapping[str, obje
         "bp": "on" if brevity_penalty else "off",
         "n": len(corpus.ids),
         **(protocol or {}),
-        "v": _package_version(),
+        "v": package_version(),
     }
     return "|".join(f"{_clean(key)}:{_clean(value)}" for key, value in entries.items())
 
@@ -98,13 +98,6 @@ def signature(corpus: Corpus, brevity_penalty: bool, protocol: Mapping[str, obje
 def _clean(part: object) -> str:
     """The text without the two characters that separate the parts of a signature."""
     return str(part).replace("|", "/").replace(":", "=")
-
-
-def _package_version() -> str:
-    try:
-        return version("show-attend-and-tell")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 class Convention(NamedTuple):
