@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tiny_views import one_row
 from torch import Tensor
 
 from caption.attention import Attention, AttentionOutput, Query, QuerySizes, Score, ScoredMemory
-from caption.regions import Regions, Views
+from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
 
@@ -20,11 +21,6 @@ class GivenScores(Score):
 
     def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
         return query.hidden.clone()
-
-
-def one_row(vectors: Tensor, mask: Tensor | None = None) -> Views:
-    """Regions (B, L, D) that stand side by side in one row."""
-    return (Regions(vectors, (1, vectors.shape[1]), mask),)
 
 
 def attend(
