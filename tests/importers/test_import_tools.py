@@ -187,7 +187,7 @@ def test_the_published_encoders_are_the_default():
         see = eyes(published)
         assert (see.transform.size, see.encoder.region_sizes) == (size, (wanted,))
         with torch.no_grad():
-            regions = see.encoder.eval()(torch.zeros(1, 3, size, size, dtype=torch.uint8))
+            (regions,) = see.encoder.eval()(torch.zeros(1, 3, size, size, dtype=torch.uint8))
         assert regions.grid == (14, 14)
         assert see.encoder.weights == "IMAGENET1K_V1"
 
