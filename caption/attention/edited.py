@@ -35,6 +35,9 @@ are done and reorders hypotheses, an unroll sorts its captions.
 class HasAttentions(Protocol):
     """A decoder."""
 
+    compiled: bool
+    """Whether its step is compiled."""
+
     @property
     def attentions(self) -> Mapping[str, Attention]:
         """Its mechanisms by name."""
@@ -92,6 +95,9 @@ def edited(
         return edit_maps
 
     with ExitStack() as stack:
+        if decoder.compiled:  # a step that was compiled without hooks would not run them
+            decoder.compiled = False
+            stack.callback(setattr, decoder, "compiled", True)
         for attention in attentions(decoder, names).values():
             stack.enter_context(attention.maps.register_forward_hook(hook(attention)))
         yield

@@ -270,6 +270,8 @@ class TwoHeads(Attention):
 class Two:
     """The mechanisms of a decoder that attends twice at each step."""
 
+    compiled = False
+
     def __init__(self) -> None:
         self.attentions = {"before": ScoredAttention(GivenScores(), Softmax()), "after": TwoHeads()}
 
@@ -347,6 +349,7 @@ def test_an_unknown_name_is_refused():
 
 def test_a_decoder_without_attention_is_refused():
     class Blind:
+        compiled = False
         attentions: dict[str, Attention] = {}  # noqa: RUF012
 
     with (
