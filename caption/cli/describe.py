@@ -17,7 +17,7 @@ from caption.cli.progress import Progress
 from caption.errors import ImageError, UserError
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
-    from caption.attention.hard import AtTest
+    from caption.attention.stochastic import AtTest
     from caption.captioner import Captioner
     from caption.result import Caption
     from caption.search import Search
