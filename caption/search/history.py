@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from caption.search.base import Hypotheses
-from caption.tensor_tree import TensorTree, map_tensors
+from caption.tensor_tree import TensorTree, combine, map_tensors
 
 
 class Choice(NamedTuple):
@@ -94,6 +94,7 @@ class History:
             slots = choice.parents[at].where(taken, slots)
         if len(log_probs) == longest:  # the longest was cut off, so no step stands at its end
             log_probs.insert(0, torch.zeros_like(endings.log_probs))
+        stack = partial(torch.stack, dim=2)
         return Hypotheses(
             words=torch.stack(words[::-1], dim=2) if words else slots.new_empty(*slots.shape, 0),
             lengths=lengths,
@@ -101,7 +102,7 @@ class History:
             word_log_probs=torch.stack(log_probs[::-1], dim=2),
             scores=endings.scores,
             finished=endings.finished,
-            trace=_stack(traces[::-1]) if traces else _no_steps(self.entries[0].trace, slots),
+            trace=combine(stack, traces[::-1]) if traces else _no_steps(self.entries[0].trace, slots),
         )
 
     def _positions(self, rows: Tensor) -> Tensor:
@@ -120,17 +121,6 @@ def _pick(trace: TensorTree, at: tuple[Tensor, Tensor], within: Tensor) -> Tenso
         return picked.where(mask, torch.zeros((), dtype=picked.dtype, device=picked.device))
 
     return map_tensors(pick, trace)
-
-
-def _stack(records: Sequence[TensorTree]) -> TensorTree:
-    """One record of tensors (B, N, T, ...) from T records of tensors (B, N, ...)."""
-    columns: list[list[Tensor]] = []
-    for record in records:
-        leaves: list[Tensor] = []
-        map_tensors(lambda leaf, leaves=leaves: leaves.append(leaf) or leaf, record)  # type: ignore[misc]
-        columns.append(leaves)
-    stacked = iter([torch.stack(leaves, dim=2) for leaves in zip(*columns, strict=True)])
-    return map_tensors(lambda _: next(stacked), records[0])
 
 
 def _no_steps(trace: TensorTree, slots: Tensor) -> TensorTree:
