@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.encoders import TorchvisionEncoder
+from caption.encoders.base import PIECE
 from caption.encoders.torchvision import IMAGENET_MEAN, IMAGENET_STD
 from caption.encoders.torchvision_compat import import_torchvision
 from caption.errors import CheckpointError, UserError
@@ -87,6 +88,51 @@ def test_a_layer_in_the_middle_gives_what_the_model_computes_there():
     # Region i stands at row i // cols, column i % cols.
     rows, cols = regions.grid
     torch.testing.assert_close(regions.vectors.view(1, rows, cols, -1)[0, 5, 2], expected[0, :, 5, 2])
+
+
+def test_several_layers_give_a_view_each():
+    torch.manual_seed(0)
+    together = TorchvisionEncoder("resnet18", ["layer3", "layer1"]).eval()
+    assert together.region_sizes == (256, 64)
+    with torch.no_grad():
+        found = together(noise(images=2))
+    assert [view.grid for view in found] == [(4, 6), (16, 24)]
+    for layer, view in zip(("layer3", "layer1"), found, strict=True):
+        alone = TorchvisionEncoder("resnet18", layer).eval()
+        alone.trunk.load_state_dict(
+            {name: together.state_dict()[f"trunk.{name}"] for name in alone.trunk.state_dict()}
+        )
+        with torch.no_grad():
+            (expected,) = alone(noise(images=2))
+        assert view.grid == expected.grid
+        torch.testing.assert_close(view.vectors, expected.vectors)
+
+
+def test_several_layers_are_put_together_again_from_pieces(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    encoder = TorchvisionEncoder("shufflenet_v2_x0_5", ["maxpool", "stage2"]).eval()
+    images = noise(32, 32, images=PIECE + 1)
+    whole = encoder(images)
+    with torch.no_grad():
+        for view, expected in zip(encoder(images), whole, strict=True):
+            torch.testing.assert_close(view.vectors, expected.vectors)
+
+
+def test_several_layers_are_averaged_to_one_grid_and_made_again_from_the_spec():
+    encoder = TorchvisionEncoder("shufflenet_v2_x0_5", ["maxpool", "stage2"], grid=(3, 2)).eval()
+    again = make(encoder.spec, TorchvisionEncoder).eval()
+    again.load_state_dict(encoder.state_dict())
+    with torch.no_grad():
+        for view, expected in zip(again(noise()), encoder(noise()), strict=True):
+            assert view.grid == (3, 2)
+            assert torch.equal(view.vectors, expected.vectors)
+
+
+def test_of_several_layers_the_one_that_gives_no_grid_is_named():
+    with pytest.raises(UserError, match="the layer flatten of resnet18 gives"):
+        TorchvisionEncoder("resnet18", ["layer4", "flatten"])
+    with pytest.raises(UserError, match="resnet18 has no layer layer9; its"):
+        TorchvisionEncoder("resnet18", ["layer4", "layer9"])
 
 
 @pytest.mark.parametrize("cell", [(0, 0), (0, 11), (7, 0), (3, 8)], ids=str)
