@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -112,3 +112,18 @@ def test_the_working_precision_is_that_of_the_weights_and_the_rest_of_a_view_sta
     for view, given in zip(found, views, strict=True):
         assert torch.equal(view.vectors, given.vectors.float())
         assert view[1:] == given[1:]
+
+
+class Penalised(Named):
+    """Declares the mean of its map."""
+
+    def penalty(self, maps: Mapping[str, Tensor]) -> Tensor:
+        return maps[self.map_name].mean()
+
+
+def test_the_penalties_of_all_mechanisms_are_summed():
+    maps = {"heads": torch.full((5, 2, 6), 3.0), "level": torch.full((5, 4), 4.0), "other": torch.ones(5, 4)}
+    made = Several(first=Penalised("heads"), second=Named("other"), third=Penalised("level"))
+    assert made.penalty(maps) == 7
+    assert Several(only=Named("other")).penalty(maps) is None
+    assert decoder().penalty({}) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -54,7 +54,10 @@ def uniform(lengths: Tensor, steps: int, regions: int = 2) -> Tensor:
 
 
 class HandDecoder(Decoder):
-    """A decoder that gives the unroll it was made with, and declares the given properties."""
+    """A decoder that gives the unroll it was made with, and declares the given properties.
+
+    Its attention declares the mean square of the map "heads", where there is one, as a penalty.
+    """
 
     properties = WeightProperties()
 
@@ -62,6 +65,9 @@ class HandDecoder(Decoder):
         super().__init__()
         self.given = given
         self.properties = properties
+
+    def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
+        return maps["heads"].square().mean() if "heads" in maps else None
 
     def forward(self, memory: None, words: Tensor, lengths: Tensor) -> Unrolled:
         return self.given
