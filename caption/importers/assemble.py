@@ -36,11 +36,11 @@ def assemble(imported: Imported, see: Eyes, search: Search) -> Captioner:
     Raises:
         UserError: the encoder's regions are not as long as those the decoder was trained on.
     """
-    found, wanted = see.encoder.region_size, imported.region_size
-    if found != wanted:
+    found, wanted = see.encoder.region_sizes, imported.region_size
+    if found != (wanted,):
         raise UserError(
-            f"the decoder was trained on regions of {wanted} numbers, and the encoder gives {found}: name the encoder "
-            "that it was trained with (--encoder)"
+            f"the decoder was trained on regions of {wanted} numbers, and the encoder gives "
+            f"{' and '.join(map(str, found))}: name the encoder that it was trained with (--encoder)"
         )
     vocabulary = Vocabulary(imported.words, tokenizer_for(imported.words))
     captioner = Captioner(see.encoder, imported.decoder, vocabulary, see.transform, search)

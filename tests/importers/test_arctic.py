@@ -15,6 +15,7 @@ import gradients
 import numpy as np
 import pytest
 import torch
+from tiny_views import one_row
 from torch import Tensor
 
 from caption.decoders import LSTMDecoder, Unrolled
@@ -55,13 +56,13 @@ def write(
 
 
 def built(imported: LSTMDecoder) -> LSTMDecoder:
-    imported.build(SIZES["ctx_dim"], SIZES["n_words"] + SHIFT, padding=PAD, start=START)
+    imported.build((SIZES["ctx_dim"],), SIZES["n_words"] + SHIFT, padding=PAD, start=START)
     return imported.eval()
 
 
 def unroll(decoder: LSTMDecoder, regions: Tensor) -> Unrolled:
     captions = gradients.packed((CAPTIONS + SHIFT).tolist())
-    return decoder(decoder.project(regions), captions.words, captions.lengths)
+    return decoder(decoder.project(one_row(regions)), captions.words, captions.lengths)
 
 
 def check(decoder: LSTMDecoder, expected: reference.Result, tolerance: float = 1e-5) -> None:

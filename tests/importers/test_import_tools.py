@@ -185,9 +185,9 @@ def test_the_published_encoders_are_the_default():
     """Built without weights: 14x14 regions, of 512 and 2048 numbers."""
     for published, size, wanted in ((arctic.ENCODER, 224, 512), (sgrvinod.ENCODER, 256, 2048)):
         see = eyes(published)
-        assert (see.transform.size, see.encoder.region_size) == (size, wanted)
+        assert (see.transform.size, see.encoder.region_sizes) == (size, (wanted,))
         with torch.no_grad():
-            regions = see.encoder.eval()(torch.zeros(1, 3, size, size, dtype=torch.uint8))
+            (regions,) = see.encoder.eval()(torch.zeros(1, 3, size, size, dtype=torch.uint8))
         assert regions.grid == (14, 14)
         assert see.encoder.weights == "IMAGENET1K_V1"
 
