@@ -32,7 +32,7 @@ from caption.analysis.faithfulness.ablation import Removed, Replaced, mean_regio
 from caption.analysis.faithfulness.curves import Erasure, Kind, erase
 from caption.analysis.faithfulness.rankings import ORDERS, AtRandom, Order
 from caption.analysis.grounding import Boxes, GroundableCaption, Grounding, ground
-from caption.analysis.interchange import Exchange, exchange
+from caption.analysis.interchange import Interchange, interchange
 from caption.analysis.permutation import Permutation, permute
 from caption.captioner import Captioner
 from caption.data.shapes.reader import Shapes
@@ -71,7 +71,7 @@ class Analysis:
     erasures: Mapping[str, Erasure]
     """By how regions were hidden."""
     permutation: Permutation
-    exchanges: Mapping[str, Exchange]
+    exchanges: Mapping[str, Interchange]
     """By the kind of words whose maps are exchanged."""
     seconds: float
     """For captions and groundings."""
@@ -122,7 +122,9 @@ def analyse(name: str, captioner: Captioner, scenes: Scenes) -> Analysis:
         )
     seconds = clock.done("grounding, captions included")
     permutation = permute(captioner, scenes.photos, captions)
-    exchanges = {kind: exchange(captioner, scenes.photos, words, captions) for kind, words in KINDS.items()}
+    exchanges = {
+        kind: interchange(captioner, scenes.photos, words, captions) for kind, words in KINDS.items()
+    }
     clock.done("permuted and exchanged weights")
     orders: dict[str, Order] = {**ORDERS, "random": AtRandom(draws=3)}
     mean = mean_region(captioner, scenes.training)

@@ -21,7 +21,7 @@ from analyse_text import (
     STARTS,
 )
 
-from caption.analysis.maps import UNSEEN, change, entropy, measure_maps, unseen
+from caption.analysis.maps import UNSEEN, changes, entropies, measure_maps, unseen
 from caption.analysis.means import Estimate, difference, estimate
 from caption.data.shapes.scene import COLOURS
 from caption.data.shapes.silhouettes import SHAPES
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from caption.analysis.agreement import Agreement
     from caption.analysis.faithfulness.curves import Erasure, Kind
-    from caption.analysis.words import PerWord
+    from caption.analysis.means import PerWord
+    from caption.result import Caption
 
 RELATIONS = frozenset(("above", "below", "left", "right"))
 OBJECT_WORDS = frozenset(COLOURS) | frozenset(SHAPES)
@@ -232,9 +233,9 @@ def _grounding(analyses: Sequence[Analysis]) -> str:
 def _maps(analyses: Sequence[Analysis]) -> str:
     rows = []
     for analysis in analyses:
-        maps = [caption.weights for caption in analysis.captions]
-        measured = [_over_captions(measure, maps) for measure in (entropy, change)]
-        shares = [(image, unseen(weights)) for image, weights in enumerate(maps) if len(weights)]
+        captions = analysis.captions
+        measured = [_over_captions(measure, captions) for measure in (entropies, changes)]
+        shares = [(image, unseen(caption)) for image, caption in enumerate(captions) if caption.words]
         left_out = estimate([share for _, share in shares], [image for image, _ in shares])
         rows.append((analysis.name, *(_interval(of, 2) for of in measured), _percent(left_out)))
     return _table(("model", "H[α]", "change", "hardly looked at"), rows)
@@ -320,10 +321,10 @@ def _agreement(agreements: Mapping[tuple[str, str], Agreement]) -> str:
     return _table(("models", "words", "measure", "same word", "other word", "other image"), rows)
 
 
-def _over_captions(measure: Callable[[np.ndarray], np.ndarray], maps: Sequence[np.ndarray]) -> Estimate:
+def _over_captions(measure: Callable[[Caption], np.ndarray], captions: Sequence[Caption]) -> Estimate:
     """The mean over words of something that gives a number for each (or nearly each) word of a caption."""
-    values = [measure(weights) for weights in maps]
-    return estimate(np.concatenate(values), np.repeat(np.arange(len(maps)), [len(of) for of in values]))
+    values = [measure(caption) for caption in captions]
+    return estimate(np.concatenate(values), np.repeat(np.arange(len(captions)), [len(of) for of in values]))
 
 
 def _by_class(erasure: Erasure) -> dict[str, Erasure]:

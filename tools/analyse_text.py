@@ -122,14 +122,14 @@ LIMITS = """
 
 ```python
 import caption
-from caption.analysis.interchange import exchange
-from caption.analysis.faithfulness.curves import erase
+from caption.analysis.faithfulness import erase
+from caption.analysis.interchange import interchange
 from caption.analysis.permutation import permute
 
 captioner, scene = caption.load("demo/best.ckpt"), "demo/shapes/images/test_000001.png"
 erasure = erase(captioner, scene)
 erasure.area("deletion", "attention")  # one number per word of erasure.words
 permute(captioner, scene).falls["permuted"]
-exchange(captioner, scene, ["red", "green", "blue"]).follows["of the other"]
+interchange(captioner, scene, ["red", "green", "blue"]).follows["of the other"]
 ```
 """

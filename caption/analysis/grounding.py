@@ -1,9 +1,9 @@
-"""Does attention lie on the object that a word names? The pointing game, on captions a model wrote itself.
+"""Grounding: does attention lie on the object that a word names? The pointing game, on captions a model wrote itself.
 
 For every mention of an object in a caption, take the map of the word that names it and the boxes of the
 objects of that name. The pointing game (Zhang et al. 2016, "Top-down Neural Attention by Excitation
-Backprop", ECCV) asks whether the maximum of the map lies in one of the boxes; beside it stands how much of
-the map's mass does. Both come with their chance level: what a map drawn blindly would reach on the same
+Backprop", ECCV) asks whether the maximum of the map lies in one of the boxes. A second number is the share of
+the map's mass that lies in them. Both come with their chance level: what a random map would reach on the same
 mentions.
 
 Captions and boxes come in as plain data, so nothing here needs a model.
@@ -59,18 +59,18 @@ class Mention:
     word: int
     """Index of the word that names the object: the last one of the name, "circle" in "red circle"."""
     boxes: tuple[Box, ...]
-    """Where it is; empty if the caption names what the image does not show."""
+    """Where the object is; empty if the caption names an object that the image does not show."""
 
 
 @dataclass(frozen=True)
 class Pointing:
-    """How one mention was grounded. All four numbers are 0 where the image does not show the object."""
+    """The grounding of one mention. All four numbers are 0 where the image does not show the object."""
 
     caption: int
-    """Which of the captions measured, counted from 0."""
+    """Index of the caption among those measured."""
     mention: Mention
     hit: float
-    """1 if the maximum of the map lies in a box, else 0; between them where several cells tie for it."""
+    """1 if the maximum of the map lies in a box, else 0; a fraction where several cells tie for it."""
     chance: float
     """The expected hit of a cell drawn uniformly."""
     mass: float
@@ -91,7 +91,7 @@ class Grounding:
 
     @property
     def accuracy(self) -> float:
-        """Pointing accuracy: the mean hit; naming something that is not there is a miss."""
+        """Pointing accuracy: the mean hit; naming an object that is not there is a miss."""
         return self._mean("hit")
 
     @property
@@ -161,7 +161,7 @@ class Grounding:
 def measure_grounding(
     captions: Iterable[tuple[GroundableCaption, Boxes]], tolerance: float = 0.0
 ) -> dict[str, float]:
-    """What `ground` finds, as numbers by name: see `Grounding.to_dict`."""
+    """The result of `ground` as numbers by name: see `Grounding.to_dict`."""
     return ground(captions, tolerance).to_dict()
 
 
@@ -188,10 +188,10 @@ def ground(captions: Iterable[tuple[GroundableCaption, Boxes]], tolerance: float
 
 
 def find_mentions(words: Sequence[str], boxes: Boxes) -> list[Mention]:
-    """Where the caption names an object: the names of `boxes`, word for word and whatever their case.
+    """The mentions of objects in a caption: the names of `boxes`, word for word, whatever their case.
 
-    Names do not overlap, and of two that begin at one word the longer is taken: "hot dog" is no "dog". A
-    name without boxes makes a mention without boxes: the caption names something that is not there.
+    Names do not overlap, and of two that begin at one word the longer is taken: "hot dog" is not a "dog". A
+    name without boxes makes a mention without boxes: the caption names an object that is not there.
     """
     names = sorted(((name, name.lower().split()) for name in boxes), key=lambda entry: -len(entry[1]))
     spoken = [word.lower() for word in words]
@@ -243,7 +243,7 @@ def centres_inside(
 def coverage(rows: int, cols: int, box: Box, boxes: Sequence[Box]) -> np.ndarray:
     """(rows, cols) float64: the part of each cell's area that the boxes cover, exactly; overlaps count once.
 
-    All edges, of cells and boxes, cut the grid into tiles that are wholly inside or outside each box.
+    The edges of cells and boxes cut the grid into tiles that are wholly inside or outside each box.
     """
     x_cells, y_cells = _cell_edges(rows, cols, box)
     x = _cuts(x_cells, [side for left, _, right, _ in boxes for side in (left, right)])
@@ -291,9 +291,9 @@ def _point_at(number: int, mention: Mention, weights: np.ndarray, box: Box, tole
     rows, cols = weights.shape
     inside = centres_inside(rows, cols, box, mention.boxes, tolerance)
     cover = coverage(rows, cols, box, mention.boxes)
-    # Ties share the point: otherwise a map that knows nothing would always point at the upper left corner.
+    # Ties share the point: otherwise a uniform map would always point at the upper left corner.
     hit = inside[weights == weights.max()].mean()
-    # Normalised, because a sentinel may hold a part of the mass; negative weights turn away from a region.
+    # Normalised, because a sentinel may take a share; negative weights point away from a region.
     positive = weights.clip(min=0)
     mass = (positive * cover).sum() / positive.sum() if positive.any() else 0.0
     return Pointing(number, mention, float(hit), float(inside.mean()), float(mass), float(cover.mean()))
