@@ -31,11 +31,12 @@ from caption.analysis.agreement import Agreement, agree
 from caption.analysis.faithfulness.ablation import Removed, Replaced, mean_region
 from caption.analysis.faithfulness.curves import Erasure, Kind, erase
 from caption.analysis.faithfulness.rankings import ORDERS, AtRandom, Order
-from caption.analysis.grounding import Boxes, GroundableCaption, Grounding, ground
+from caption.analysis.grounding import GroundableCaption, Grounding, ground
 from caption.analysis.interchange import Exchange, exchange
 from caption.analysis.permutation import Permutation, permute
 from caption.captioner import Captioner
-from caption.data.shapes.reader import Shapes
+from caption.data.boxes import Boxes
+from caption.data.shapes import Shapes
 from caption.decoders.initial import ConstantState
 from caption.errors import UserError
 from caption.result import Caption

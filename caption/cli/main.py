@@ -20,6 +20,8 @@ Image captioning with visual attention: train it, score it, see where it looks f
   score      BLEU, CIDEr, ROUGE-L of captions, whoever made them
   features   encode a dataset's images once, for faster training
   check      what is wrong with a dataset, before training on it
+  prepare    check a downloaded Flickr8k, Flickr30k or COCO, and lay it out for training
+  import     make a checkpoint from a model of the authors' code or of sgrvinod's tutorial
 
   fit        train with a YAML file from configs/
   validate   evaluate a checkpoint on the validation split
@@ -37,6 +39,8 @@ VERBS = {
     "score": "caption.cli.score",
     "features": "caption.cli.features",
     "check": "caption.cli.check",
+    "prepare": "caption.cli.prepare",
+    "import": "caption.cli.import_",
     "fit": "caption.cli.train",
     "validate": "caption.cli.train",
     "test": "caption.cli.train",

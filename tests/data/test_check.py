@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from caption.data.check.dataset import check_data
-from caption.data.readers.captions import CaptionedImage, Splits
-from caption.data.readers.captions_checks import CheckedReader
-from caption.data.readers.findings import Findings
+from caption.data.check import check_data
+from caption.data.readers.captions import CaptionedImage, CheckedReader, Findings, Splits
 from caption.errors import DataError, UserError
 
 
@@ -71,9 +71,16 @@ def test_an_unknown_tokenizer_is_the_callers_fault(splits: Splits) -> None:
         check_data(Given(splits), tokenizer="scissors")
 
 
-def test_progress_is_told_on_stderr(splits: Splits, capsys: pytest.CaptureFixture[str]) -> None:
-    check_data(Given(splits), min_count=1, progress=True)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "6 captions" in err
-    assert "3/3" in err
+def test_progress_counts_images(splits: Splits) -> None:
+    shown: list[tuple[str, int, list[int]]] = []
+
+    @contextmanager
+    def bar(activity: str, total: int) -> Iterator[Callable[[int], None]]:
+        shown.append((activity, total, []))
+        yield shown[-1][2].append
+
+    check_data(Given(splits), min_count=1, progress=bar)
+    assert [(activity, total, sum(steps)) for activity, total, steps in shown] == [
+        ("counting words", 3, 3),
+        ("checking", 3, 3),
+    ]

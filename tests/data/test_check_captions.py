@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.check.captions import check_captions
-from caption.data.readers.captions import CaptionedImage
-from caption.data.readers.findings import Findings
+from caption.data.check import check_captions
+from caption.data.readers.captions import CaptionedImage, Findings
 
 
 def image(name: str, *captions: str) -> CaptionedImage:

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from caption.data.check import images as check_images
-from caption.data.check.images import ImageCheck, fingerprint
+from caption.data import check as check_images
+from caption.data.check import ImageCheck, fingerprint
 from caption.data.images import ORIENTATION_TAG
-from caption.data.readers.captions import CaptionedImage, Splits
-from caption.data.readers.findings import MISSING, Finding, Findings
+from caption.data.readers.captions import MISSING, CaptionedImage, Finding, Findings, Splits
 from caption.errors import ImageError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 8, 3), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""COCO captions JSON, read through pycocotools."""
+"""COCO captions JSON."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from caption.data.readers.captions import Findings
 from caption.data.readers.coco import Coco
-from caption.data.readers.findings import Findings
 from caption.errors import DataError
 
 
@@ -78,7 +78,7 @@ def test_paths_are_relative_to_the_current_folder(
 def test_splits_must_match(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="both for each split"):
         Coco({"train": "a.json"}, {"val": str(tmp_path)}).read()
-    with pytest.raises(DataError, match="'dev' is no split"):
+    with pytest.raises(DataError, match="'dev' is not a split"):
         Coco({"dev": "a.json"}, {"dev": str(tmp_path)}).read()
     with pytest.raises(DataError, match="no split to read"):
         Coco({}, {}).read()
@@ -112,7 +112,7 @@ def test_a_caption_of_no_image(images: Path) -> None:
 
 
 def test_two_images_with_one_id(images: Path) -> None:
-    """pycocotools would keep the last one and say nothing."""
+    """An index by id would keep the last one and say nothing."""
     data = content()
     data["images"][1]["id"] = 42
     message = refused(images, data)

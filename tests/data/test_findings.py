@@ -2,7 +2,7 @@
 
 import pytest
 
-from caption.data.readers.findings import BARE, KINDS, LONG, MALFORMED, MISSING, Finding, Findings, Refusal
+from caption.data.readers.captions import BARE, KINDS, LONG, MALFORMED, MISSING, Finding, Findings, Refusal
 from caption.errors import DataError
 
 
@@ -26,7 +26,7 @@ def test_everything_is_collected_in_order() -> None:
         "bare",
     ]
     assert findings.of(MALFORMED) == [Finding(MALFORMED, "line 3 is wrong")]
-    assert [finding.kind for finding in findings.faults] == [MISSING, MISSING, MALFORMED, BARE]
+    assert [f.kind for f in findings.found if f.kind.is_fault] == [MISSING, MISSING, MALFORMED, BARE]
 
 
 def test_only_faults_of_the_data_are_skipped() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.readers.findings import MALFORMED, Findings
+from caption.data.readers.captions import MALFORMED, Findings
 from caption.data.readers.flickr import Flickr
 from caption.errors import DataError
 
@@ -132,7 +132,7 @@ def test_empty_and_missing_files(folder: Path) -> None:
 
 
 def test_an_unknown_split(folder: Path) -> None:
-    assert "'dev' is no split" in refused(folder, dev="a.jpg")
+    assert "'dev' is not a split" in refused(folder, dev="a.jpg")
 
 
 def test_the_whole_of_flickr8k() -> None:

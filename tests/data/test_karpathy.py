@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caption.data.readers.findings import Findings
+from caption.data.readers.captions import Findings
 from caption.data.readers.karpathy import Karpathy
 from caption.errors import DataError
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from caption.data.readers.captions import CaptionedImage, Splits, located, text_lines
-from caption.data.readers.captions_checks import CheckedReader, check_split_names
-from caption.data.readers.findings import EMPTY, Finding, Findings
+from caption.data.files import text_lines
+from caption.data.readers.captions import (
+    EMPTY,
+    CaptionedImage,
+    CheckedReader,
+    Finding,
+    Findings,
+    Splits,
+    check_split_names,
+)
 from caption.errors import DataError
 
 
@@ -32,39 +39,38 @@ class Flickr(CheckedReader):
 
     def collect(self, findings: Findings) -> Splits:
         check_split_names(self.splits)
-        folder = located(self.images)
-        captions = _read_tokens(located(self.captions), findings)
+        folder = Path(self.images).expanduser()
+        captions = self._read_tokens(findings)
         splits: Splits = {}
         for split, file in self.splits.items():
             with findings.skipping():
                 splits[split] = [
                     CaptionedImage(id=name, path=folder / name, captions=tuple(captions.get(name, ())))
-                    for name in read_names(located(file))
+                    for name in read_names(file)
                 ]
         return splits
 
+    def _read_tokens(self, findings: Findings) -> dict[str, list[str]]:
+        """Captions by file name, in the order of the file."""
+        captions: dict[str, list[str]] = {}
+        for number, line in text_lines(self.captions):
+            key, tab, caption = line.partition("\t")
+            name, mark, index = key.strip().rpartition("#")
+            where = f"line {number} of '{self.captions}'"
+            with findings.skipping():
+                if not (tab and mark and name and index.isdigit()):
+                    raise DataError(
+                        f"{where} is {line[:60]!r}, not 'NAME.jpg#0<TAB>a caption'. Correct or delete it."
+                    )
+                if caption.strip():
+                    captions.setdefault(name, []).append(caption.strip())
+                else:
+                    findings.report([Finding(EMPTY, f"{where} ({name})")])
+        return captions
 
-def _read_tokens(file: Path, findings: Findings) -> dict[str, list[str]]:
-    """Captions by file name, in the order of the file."""
-    captions: dict[str, list[str]] = {}
-    for number, line in text_lines(file):
-        key, tab, caption = line.partition("\t")
-        name, mark, index = key.strip().rpartition("#")
-        where = f"line {number} of '{file}'"
-        with findings.skipping():
-            if not (tab and mark and name and index.isdigit()):
-                raise DataError(
-                    f"{where} is {line[:60]!r}, but should be like 'NAME.jpg#0<TAB>a caption'. Correct or delete it."
-                )
-            if caption.strip():
-                captions.setdefault(name, []).append(caption.strip())
-            else:
-                findings.report([Finding(EMPTY, f"{where} ({name})")])
-    return captions
 
-
-def read_names(file: Path) -> list[str]:
-    """The image names of a split list.
+def read_names(file: str | Path) -> list[str]:
+    """The image names of a split list, one a line.
 
     Raises:
         DataError: the file cannot be read.
