@@ -9,19 +9,21 @@ Training is in `caption.training`. A captioner loads from one file and captions 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from caption.data.images import Box, ImageTransform, open_image
+from caption.batch_inference import BATCH, Decoded, decode_ahead, encode
+from caption.data.images import Box, ImageTransform
 from caption.decoders.base import Decoder, Trace, Unrolled
 from caption.encoders.base import Encoder, Regions
 from caption.encoders.refine import Refiner
+from caption.errors import ImageError
 from caption.eval_mode import evaluating
 from caption.parts import public_path
 from caption.result import Caption
@@ -31,9 +33,7 @@ from caption.tensor_tree import Record, map_record
 from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
-    from PIL import Image
-
-    Photo = str | Path | Image.Image
+    from caption.result import Photo
 
 FORBIDDEN = (PAD, START, UNKNOWN)
 """Words that search never emits."""
@@ -122,26 +122,53 @@ class Captioner(nn.Module):
             batch_size: photos encoded and searched at once.
 
         Returns:
-            a Caption for a photo, a list of them for a list; a search for several candidates puts the others
-            into `Caption.alternatives`.
+            a Caption for a photo, a list of them for a list. If the search returns several candidates, the others are
+            in `Caption.alternatives`.
 
         Raises:
             caption.errors.ImageError: a photo cannot be read.
         """
-        if isinstance(photos, list):
-            batches = (photos[i : i + batch_size] for i in range(0, len(photos), batch_size))
-            return [caption for batch in batches for caption in self._describe(batch, search)]
-        return next(self._describe([photos], search))
+        several = photos if isinstance(photos, list) else [photos]
+        captions = []
+        with closing(self.describe_each(several, search, batch_size)) as stream:
+            for caption in stream:
+                if isinstance(caption, ImageError):
+                    raise caption
+                captions.append(caption)
+        return captions if isinstance(photos, list) else captions[0]
 
-    @torch.no_grad()
-    def _describe(self, photos: Sequence[Photo], search: Search | None) -> Iterator[Caption]:
-        images = [open_image(photo) for photo in photos]
-        pixels = torch.stack([self.transform(image) for image in images]).to(self.device)
-        with evaluating(self):
-            regions = self.encoder(pixels)
+    def describe_each(
+        self,
+        photos: Iterable[Photo],
+        search: Search | None = None,
+        batch_size: int = BATCH,
+        workers: int | None = None,
+    ) -> Generator[Caption | ImageError, None, None]:
+        """Caption photos as a stream: the next files are decoded while captions of the present batch are searched for.
+
+        The captioner is in evaluation mode until the iterator ends or is closed. Closing it stops the work.
+
+        Args:
+            photos: paths or PIL images, taken a few batches ahead.
+            search: None = the search the model was saved with.
+            batch_size: photos encoded and searched at once.
+            workers: number of threads that decode; None = one per processor, at most 16.
+
+        Yields:
+            for each photo, in order, its caption, or the reason why it cannot be read.
+        """
+        with closing(decode_ahead(photos, self.transform, batch_size, workers)) as batches, evaluating(self):
+            for batch in batches:
+                good = [(photo, decoded) for photo, decoded in batch if isinstance(decoded, Decoded)]
+                captions = self._describe(good, search)
+                yield from [each if isinstance(each, ImageError) else next(captions) for _, each in batch]
+
+    def _describe(self, photos: Sequence[tuple[Photo, Decoded]], search: Search | None) -> Iterator[Caption]:
+        if photos:
+            names, decoded = zip(*photos, strict=True)
+            regions = encode(self.encoder, decoded, self.device)
             found = self.generate(regions, search)
-        boxes = [self.transform.box(*image.size) for image in images]
-        yield from self.captions(found, regions.grid, boxes, photos)
+            yield from self.captions(found, regions.grid, [each.box for each in decoded], names)
 
     def captions(
         self,

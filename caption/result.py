@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,8 @@ from caption.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL import Image
+
+    Photo = Image.Image | str | os.PathLike[str]
 
 
 class OutputError(UserError):
@@ -59,7 +60,7 @@ class Caption:
     box: tuple[float, float, float, float]
     gates: np.ndarray | None = None
     finished: bool = True
-    image: Image.Image | str | Path | None = None
+    image: Photo | None = None
     locations: np.ndarray | None = None
     alternatives: list[Caption] = field(default_factory=list)
 
@@ -103,7 +104,7 @@ class Caption:
             "alternatives": [caption.to_dict() for caption in self.alternatives],
         }
 
-    def plot(self, image: Image.Image | str | Path | None = None, **options: Any) -> Figure:
+    def plot(self, image: Photo | None = None, **options: Any) -> Figure:
         """The paper's figure: the photo, then one panel per word (`caption.visualize.plot_caption`).
 
         Args:
@@ -118,7 +119,7 @@ class Caption:
 
         return plot_caption(self, self._photo(image), **options)
 
-    def to_html(self, image: Image.Image | str | Path | None = None, title: str | None = None) -> str:
+    def to_html(self, image: Photo | None = None, title: str | None = None) -> str:
         """A complete page in which the light follows the words (`caption.visualize.to_html`).
 
         Args:
@@ -157,7 +158,7 @@ class Caption:
         except OSError as error:
             raise OutputError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
 
-    def _photo(self, image: Image.Image | str | Path | None) -> Image.Image | str | Path:
+    def _photo(self, image: Photo | None) -> Photo:
         photo = self.image if image is None else image
         if photo is None:
             raise ValueError("this caption carries no photo: pass it as image=")

@@ -17,7 +17,7 @@ from speed_common import Setting, say, table
 
 from caption import checkpoint
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.batch_inference import BATCH, describe_each
+from caption.batch_inference import BATCH
 from caption.captioner import Captioner
 from caption.data.images import ImageTransform, open_image
 from caption.decoders import DeepOutput, Gate, LSTMDecoder
@@ -116,12 +116,12 @@ def compare(captioner: Captioner, paths: list[Path], search: Search, setting: Se
     regions = encoded()
     forms: dict[str, Callable[[], Any]] = {
         "alone": encoded,
-        "stream": lambda: list(describe_each(captioner, paths, search)),
+        "stream": lambda: list(captioner.describe_each(paths, search)),
         "decoding": lambda: [captioner.transform(open_image(path)) for path in paths],
         "searching": lambda: [captioner.generate(each, search) for each in regions],
     }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in forms}
-    list(describe_each(captioner, paths[:BATCH], search))  # the first run of a network sets it up
+    list(captioner.describe_each(paths[:BATCH], search))  # the first run of a network sets it up
     for _ in range(min(ROUNDS, setting.rounds)):
         for name, run in forms.items():
             clock, work = time.perf_counter(), time.process_time()

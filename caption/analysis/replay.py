@@ -9,9 +9,9 @@ a single chosen region there is nothing to hide but the whole.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -28,7 +28,8 @@ from caption.tensor_tree import Record, State, map_record, select_images
 from caption.text.vocabulary import PAD, START, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
-    from caption.captioner import Captioner, Photo
+    from caption.captioner import Captioner
+    from caption.result import Photo
 
 
 class Sentences(NamedTuple):
@@ -126,7 +127,7 @@ def sentences(
 
 def listed(photos: Photo | Iterable[Photo]) -> Iterator[Photo]:
     """One photo, or each of many."""
-    if isinstance(photos, (str, Path)) or hasattr(
+    if isinstance(photos, (str, os.PathLike)) or hasattr(
         photos, "getexif"
     ):  # so that Pillow is loaded only where it was
         return iter([photos])  # type: ignore[list-item]

@@ -9,9 +9,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from caption.cli.arguments import count
+from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED
 from caption.data.readers.captions import KINDS, SPLIT_NAMES, Finding, Kind
 from caption.errors import DataError
-from caption.features.progress import progress_bar
 
 if TYPE_CHECKING:
     from caption.data.check import Check, SplitSummary
@@ -34,7 +34,6 @@ cannot be checked; 130 stopped by Ctrl-C, after a report of the findings so far.
 CONFIGURATIONS = (".yaml", ".yml")
 SHOWN = 10
 """Findings of a kind that the text report names."""
-INTERRUPTED = 130
 
 
 def main(args: list[str]) -> int:
@@ -70,14 +69,14 @@ def main(args: list[str]) -> int:
         "max_words": options.max_words or section.get("max_words") or MAX_WORDS,
     }
     reader = make(spec, CaptionReader)  # type: ignore[type-abstract]
-    check = check_data(reader, **limits, workers=options.workers, progress=progress_bar)
+    check = check_data(reader, **limits, workers=options.workers, progress=True)
     if options.format == "json":
         print(as_json(options.data, spec, limits, check))
     else:
         print(as_text(options.data, spec, limits, check, recognised=not is_config))
     if not check.complete:
         return INTERRUPTED
-    return 1 if check.faults else 0
+    return SOME_FAILED if check.faults else DONE
 
 
 def _parser() -> argparse.ArgumentParser:

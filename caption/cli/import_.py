@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from caption.cli.exit_codes import DONE
 from caption.errors import UserError
 
 DESCRIPTION = """\
@@ -46,7 +47,7 @@ def main(args: list[str]) -> int:
 
     # These import torch, which takes seconds that --help should not take.
     from caption import checkpoint
-    from caption.cli.outputs import output_file
+    from caption.cli.files import output_file
     from caption.importers import arctic, sgrvinod
 
     out = output_file(options.out, "--out")
@@ -62,7 +63,7 @@ def main(args: list[str]) -> int:
     print(
         f"{out}: {len(captioner.vocabulary)} words; try caption describe PHOTO --model {out}", file=sys.stderr
     )
-    return 0
+    return DONE
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ import inspect
 import sys
 from pathlib import Path
 
-from caption.features.progress import progress_bar
+from caption.cli.exit_codes import DONE, SOME_FAILED
 
 DESCRIPTION = """\
 Check a data set that you downloaded, and lay it out in the folder that the configurations expect. Nothing is
@@ -19,7 +19,6 @@ Zip and tar archives, unpacked folders and single files may be given in any numb
 exit code: 0 all is well; 1 some photos are damaged, each is named; 2 wrong usage, or incomplete downloads; 130 stopped
 by Ctrl-C: the same command goes on from there
 """
-DONE, SOME_FAILED = 0, 1
 
 
 def main(args: list[str]) -> int:
@@ -68,9 +67,9 @@ def main(args: list[str]) -> int:
     plan = DATASETS[options.dataset].plan([open_download(path) for path in paths])
     print("\n".join(plan.summary), file=sys.stderr)
     if options.check_only:
-        damaged = damaged_images(plan, progress_bar)
+        damaged = damaged_images(plan, progress=True)
     else:
-        damaged = lay_out(plan, Path(options.out).expanduser(), progress_bar)
+        damaged = lay_out(plan, Path(options.out).expanduser(), progress=True)
     for fault in damaged:
         print(f"damaged: {fault}", file=sys.stderr)
     done = "checked" if options.check_only else f"in '{options.out}'"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from caption.data.images import open_image
-from caption.data.progress import ProgressBar, no_progress
 from caption.data.readers.captions import (
     EMPTY,
     LEAK,
@@ -34,6 +30,8 @@ from caption.data.readers.captions import (
     real_files,
 )
 from caption.errors import DataError, ImageError
+from caption.prefetch import prefetch
+from caption.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
 from caption.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
@@ -43,8 +41,8 @@ QUOTED = 60
 """Characters of a caption that a message quotes."""
 CHUNK = 1 << 20
 """Bytes of a file in memory while it is hashed."""
-AHEAD = 4
-"""Images per thread that wait to be decoded or reported."""
+AHEAD = 64
+"""Images that are being decoded, or wait to be reported."""
 
 
 @dataclass
@@ -117,7 +115,7 @@ def check_data(
     min_count: int = MIN_COUNT,
     max_words: int = MAX_WORDS,
     workers: int | None = None,
-    progress: ProgressBar = no_progress,
+    progress: bool = False,
 ) -> Check:
     """Read a data set, decode all its images, and count its words.
 
@@ -132,7 +130,7 @@ def check_data(
         min_count: how often a word must occur in the training captions to be in the vocabulary.
         max_words: a caption with more words is over-long.
         workers: threads that decode; None = one per processor, at most 16.
-        progress: shows a bar, with a name and a number of images to be done.
+        progress: whether to show the progress on stderr.
 
     Raises:
         UserError: there is no such tokenizer.
@@ -143,13 +141,14 @@ def check_data(
         splits = reader.survey(findings)
     if splits:
         if "train" not in splits:
-            findings.report([Finding(NO_TRAINING, f"only {', '.join(splits)}")])
-        absent = [split for split in SPLIT_NAMES[1:] if split not in splits]
-        findings.report([Finding(NO_EVALUATION, f"'{split}'") for split in absent])
-    with progress("counting words", sum(map(len, splits.values()))) as advance:
+            findings.add(NO_TRAINING, f"only {', '.join(splits)}")
+        for split in SPLIT_NAMES[1:]:
+            if split not in splits:
+                findings.add(NO_EVALUATION, f"'{split}'")
+    with progress_bar("counting words", sum(map(len, splits.values())), show=progress) as advance:
         summaries, vocabulary = check_captions(splits, findings, tokenizer, min_count, max_words, advance)
     images = ImageCheck(splits, findings, workers)
-    with suppress(KeyboardInterrupt), progress("checking", len(images.files)) as advance:
+    with suppress(KeyboardInterrupt), progress_bar("checking", len(images.files), show=progress) as advance:
         images.run(advance)
     images.report_duplicates()
     return Check(findings.found, summaries, vocabulary, len(images.files), images.done)
@@ -175,27 +174,23 @@ def check_captions(
         counts = [len(image.captions) for image in images]
         summary.captions = sum(counts)
         summary.fewest_captions, summary.most_captions = min(counts, default=0), max(counts, default=0)
-        faults: list[Finding] = []
-        notes: list[Finding] = []
         for image in images:
             for caption in image.captions:
                 words = len(tokenize(caption))
                 summary.words += words
                 summary.longest = max(summary.longest, words)
-                where, paths = image.within(split), (str(image.path),)
+                where = image.within(split)
                 if not words and caption:  # a blank one was found in reading
-                    faults.append(Finding(EMPTY, f"{where}: {_quoted(caption)} has no words", paths))
+                    findings.add(EMPTY, f"{where}: {_quoted(caption)} has no words", image.path)
                 if words > max_words:
-                    notes.append(Finding(LONG, f"{where}: {words} words, {_quoted(caption)}", paths))
+                    findings.add(LONG, f"{where}: {words} words, {_quoted(caption)}", image.path)
             advance(1)
-        findings.report(faults)
-        findings.report(notes)
     if not splits.get("train"):
         return summaries, None
     try:
         vocabulary = Vocabulary.build(_captions(splits["train"]), min_count, tokenizer)
     except DataError as error:
-        findings.report([Finding(NO_WORDS, str(error))])
+        findings.add(NO_WORDS, str(error))
         return summaries, None
     for split, images in splits.items():
         summaries[split].unknown_rate = vocabulary.unknown_rate(_captions(images))
@@ -258,7 +253,7 @@ class ImageCheck:
 
     def __init__(self, splits: Splits, findings: Findings, workers: int | None = None) -> None:
         self.findings = findings
-        self.workers = workers or min(16, os.cpu_count() or 1)
+        self.workers = workers
         missing = {path for finding in findings.of(MISSING) for path in finding.images}
         files: dict[tuple[str, str], ImageFile] = {}
         for split, images in splits.items():
@@ -277,12 +272,13 @@ class ImageCheck:
         Args:
             advance: called with the number of files just done.
         """
-        with warnings.catch_warnings():
+        outcomes = prefetch(lambda file: fingerprint(file.path), self.files, AHEAD, self.workers)
+        with closing(outcomes), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Pillow, about oddities of files that it can decode
-            for file, outcome in _in_threads(self.files, self.workers):
+            for file, outcome in outcomes:
                 if isinstance(outcome, ImageError):
                     text = f"{file.image.within(file.split)}: {outcome}"
-                    self.findings.report([Finding(UNDECODABLE, text, (str(file.path),))])
+                    self.findings.add(UNDECODABLE, text, file.path)
                 else:
                     self._copies.setdefault(outcome.pixels, []).append((file, outcome))
                 self.done += 1
@@ -295,31 +291,4 @@ class ImageCheck:
                 kind = LEAK if len({file.split for file, _ in copies}) > 1 else TWIN
                 same = "file" if len({print.content for _, print in copies}) == 1 else "pixels"
                 names = " = ".join(file.image.within(file.split) for file, _ in copies)
-                paths = tuple(str(file.path) for file, _ in copies)
-                self.findings.report([Finding(kind, f"{names}: the same {same}", paths)])
-
-
-Outcome = Fingerprint | ImageError
-
-
-def _in_threads(files: Sequence[ImageFile], workers: int) -> Iterator[tuple[ImageFile, Outcome]]:
-    """Every file with its outcome, in order. Threads suffice: Pillow and hashlib release the interpreter's lock."""
-    waiting: deque[tuple[ImageFile, Future[Outcome]]] = deque()
-    with ThreadPoolExecutor(workers) as threads:
-        try:
-            for file in files:
-                waiting.append((file, threads.submit(_outcome, file.path)))
-                if len(waiting) > workers * AHEAD:
-                    first, future = waiting.popleft()
-                    yield first, future.result()
-            for first, future in waiting:
-                yield first, future.result()
-        finally:  # when interrupted, do not start what is waiting
-            threads.shutdown(wait=True, cancel_futures=True)
-
-
-def _outcome(path: Path) -> Outcome:
-    try:
-        return fingerprint(path)
-    except ImageError as error:
-        return error
+                self.findings.add(kind, f"{names}: the same {same}", *(file.path for file, _ in copies))

@@ -21,9 +21,9 @@ from caption.features.files import HEADER_FILE, Header
 from caption.features.journal import FeatureJournal, locked
 from caption.features.key import feature_key
 from caption.features.photos import changed_photos
-from caption.features.progress import progress_bar
 from caption.features.repair import drop, drop_damaged
 from caption.features.store import FeatureStore
+from caption.progress import progress_bar
 
 
 @torch.no_grad()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 from caption.errors import UserError
 from caption.metrics.bleu import bleu
@@ -14,6 +13,7 @@ from caption.metrics.rouge import rouge_l
 from caption.metrics.score import Id, Score, Scores
 from caption.metrics.spice import spice
 from caption.text.tokenizer import get_tokenizer
+from caption.version import package_version
 
 __all__ = ["DEFAULT_METRICS", "METRICS", "Score", "Scores", "check_metrics", "evaluate", "signature"]
 
@@ -91,7 +91,7 @@ def signature(corpus: Corpus, brevity_penalty: bool, protocol: Mapping[str, obje
         "bp": "on" if brevity_penalty else "off",
         "n": len(corpus.ids),
         **(protocol or {}),
-        "v": _package_version(),
+        "v": package_version(),
     }
     return "|".join(f"{_clean(key)}:{_clean(value)}" for key, value in entries.items())
 
@@ -99,10 +99,3 @@ def signature(corpus: Corpus, brevity_penalty: bool, protocol: Mapping[str, obje
 def _clean(part: object) -> str:
     """Without the two characters that hold a signature together."""
     return str(part).replace("|", "/").replace(":", "=")
-
-
-def _package_version() -> str:
-    try:
-        return version("show-attend-and-tell")
-    except PackageNotFoundError:
-        return "unknown"

@@ -21,7 +21,6 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from caption import checkpoint
 from caption.attention.hard import AtTest, Multinoulli, at_test
 from caption.captioner import Captioner, search_spec
-from caption.checkpoint_formats import upgrade
 from caption.data.batches import Batch
 from caption.data.images import ImageTransform
 from caption.decoders.base import Decoder, Unrolled
@@ -288,7 +287,7 @@ class CaptionTraining(LightningModule):
     def on_load_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
         self.restored = True
         if "captioner" in checkpoint_contents:
-            upgrade(checkpoint_contents)
+            checkpoint.upgrade(checkpoint_contents)
         stored = checkpoint_contents.get("captioner", {}).get("vocabulary")
         if stored is not None and stored != self.captioner.vocabulary.to_dict():
             raise CheckpointError(

@@ -171,9 +171,9 @@ WRONG = [
     (["--images", "a", "b"], "one too many"),
     (["--splits", "train=x"], "takes fractions"),
     (["--images", "train=x"], "takes one folder"),
-    (["--max-words", "0"], "0 is no whole number from 1 up"),
-    (["--min-count", "few"], "few is no whole number from 1 up"),
-    (["--workers", "-1"], "-1 is no whole number from 1 up"),
+    (["--max-words", "0"], "0 is not a whole number from 1 up"),
+    (["--min-count", "few"], "few is not a whole number from 1 up"),
+    (["--workers", "-1"], "-1 is not a whole number from 1 up"),
     (["--tokenizer", "scissors"], "scissors"),
     (["--format", "xml"], "invalid choice"),
     (["more"], "unrecognized arguments"),
@@ -283,15 +283,15 @@ def test_ctrl_c_tells_what_is_known_so_far(
 ) -> None:
     own.images.joinpath(own.entries[0].name).write_bytes(b"no image")
     own.images.joinpath(own.entries[11].name).unlink()
-    real = check_images._in_threads
+    real = check_images.prefetch
 
-    def pressed(files: Any, workers: int) -> Any:
-        for number, outcome in enumerate(real(files, workers)):
+    def pressed(*arguments: Any) -> Any:
+        for number, outcome in enumerate(real(*arguments)):
             if number == 3:
                 raise KeyboardInterrupt
             yield outcome
 
-    monkeypatch.setattr(check_images, "_in_threads", pressed)
+    monkeypatch.setattr(check_images, "prefetch", pressed)
     assert caption_main(["check", str(own.folder), "--min-count", "2", "--format", format]) == 130
     out = capsys.readouterr().out
     if format == "json":

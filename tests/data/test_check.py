@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from caption.data import check as check_module
 from caption.data.check import check_data
 from caption.data.readers.captions import CaptionedImage, CheckedReader, Findings, Splits
 from caption.errors import DataError, UserError
@@ -71,15 +72,17 @@ def test_an_unknown_tokenizer_is_the_callers_fault(splits: Splits) -> None:
         check_data(Given(splits), tokenizer="scissors")
 
 
-def test_progress_counts_images(splits: Splits) -> None:
+def test_progress_counts_images(splits: Splits, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[tuple[str, int, list[int]]] = []
 
     @contextmanager
-    def bar(activity: str, total: int) -> Iterator[Callable[[int], None]]:
+    def bar(activity: str, total: int, show: bool) -> Iterator[Callable[[int], None]]:
+        assert show
         shown.append((activity, total, []))
         yield shown[-1][2].append
 
-    check_data(Given(splits), min_count=1, progress=bar)
+    monkeypatch.setattr(check_module, "progress_bar", bar)
+    check_data(Given(splits), min_count=1, progress=True)
     assert [(activity, total, sum(steps)) for activity, total, steps in shown] == [
         ("counting words", 3, 3),
         ("checking", 3, 3),

@@ -40,8 +40,8 @@ def test_captions_that_are_too_long_or_have_no_words() -> None:
     splits = {"train": [image("a", "one two three", "one two three four", "..."), image("b", "")]}
     check_captions(splits, findings, "ptb", min_count=1, max_words=3)
     assert [(finding.kind.name, finding.text, finding.images) for finding in findings.found] == [
-        ("empty caption", "image 'a' (train): '...' has no words", ("images/a",)),
         ("over-long caption", "image 'a' (train): 4 words, 'one two three four'", ("images/a",)),
+        ("empty caption", "image 'a' (train): '...' has no words", ("images/a",)),
     ]
 
 

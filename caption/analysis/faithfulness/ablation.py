@@ -22,7 +22,8 @@ from caption.errors import UserError
 from caption.eval_mode import evaluating
 
 if TYPE_CHECKING:
-    from caption.captioner import Captioner, Photo
+    from caption.captioner import Captioner
+    from caption.result import Photo
 
 
 class Removed:

@@ -29,8 +29,9 @@ from caption.text.vocabulary import START
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from caption.captioner import Captioner, Photo
+    from caption.captioner import Captioner
     from caption.encoders.base import Regions
+    from caption.result import Photo
     from caption.search import Search
 
 __all__ = ["Erase", "Force", "Intervention", "LogProbs", "Mask", "Move", "intervene"]

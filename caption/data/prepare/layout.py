@@ -16,8 +16,8 @@ from pathlib import Path
 from PIL import Image
 
 from caption.data.prepare.downloads import Folder, Member
-from caption.data.progress import ProgressBar, no_progress
 from caption.errors import DataError
+from caption.progress import progress_bar
 
 
 @dataclass
@@ -30,10 +30,10 @@ class Plan:
     """What the downloads hold, for the user."""
 
 
-def lay_out(plan: Plan, folder: Path, progress: ProgressBar = no_progress) -> list[str]:
+def lay_out(plan: Plan, folder: Path, progress: bool = False) -> list[str]:
     """Write the files that do not exist yet, and check the images that do.
 
-    It can be interrupted at any time; the same call goes on from there.
+    It can be interrupted at any time; the same call goes on from there. With `progress`, it shows a bar on stderr.
 
     Returns:
         damaged images, each with the reason; they are not written.
@@ -67,7 +67,7 @@ def lay_out(plan: Plan, folder: Path, progress: ProgressBar = no_progress) -> li
         ) from error
 
 
-def damaged_images(plan: Plan, progress: ProgressBar = no_progress) -> list[str]:
+def damaged_images(plan: Plan, progress: bool = False) -> list[str]:
     """The damaged ones among the images of a plan, each with the reason. Nothing is written."""
     images = _read_all(plan.images.values(), "checking", progress)
     return [f"{member}: {fault}" for member, data in images if (fault := image_fault(data))]
@@ -84,7 +84,7 @@ def image_fault(data: bytes) -> str | None:
         return f"its header cannot be decoded ({type(error).__name__})"
 
 
-def _check_written(folder: Path, written: dict[str, Member], progress: ProgressBar) -> list[str]:
+def _check_written(folder: Path, written: dict[str, Member], progress: bool) -> list[str]:
     """The damaged ones among the images that were written before."""
     failed = []
     copies = [copy for copy in Folder(folder).members if copy.path in written] if written else []
@@ -97,15 +97,13 @@ def _check_written(folder: Path, written: dict[str, Member], progress: ProgressB
     return failed
 
 
-def _read_all(
-    members: Iterable[Member], activity: str, progress: ProgressBar
-) -> Iterator[tuple[Member, bytes]]:
+def _read_all(members: Iterable[Member], activity: str, progress: bool) -> Iterator[tuple[Member, bytes]]:
     """All members with their content, download by download."""
     by_download: dict[int, list[Member]] = {}
     for member in members:
         by_download.setdefault(id(member.download), []).append(member)
     if by_download:
-        with progress(activity, sum(map(len, by_download.values()))) as advance:
+        with progress_bar(activity, sum(map(len, by_download.values())), show=progress) as advance:
             for group in by_download.values():
                 for member, data in group[0].download.read(group):
                     yield member, data

@@ -126,6 +126,10 @@ class Findings:
         """Add findings of one kind; there may be none."""
         self.found.extend(findings)
 
+    def add(self, kind: Kind, text: str, *images: str | Path) -> None:
+        """Report a single finding; for the arguments see `Finding`."""
+        self.report([Finding(kind, text, tuple(map(str, images)))])
+
     def skipping(self) -> AbstractContextManager[None]:
         """A context that turns a DataError into a finding. Use it around one entry: the others are still read."""
         return _Skipping(self)
@@ -145,7 +149,7 @@ class _Skipping(AbstractContextManager[None]):
     ) -> bool:
         if not isinstance(error, DataError):
             return False
-        self.findings.report([Finding(MALFORMED, str(error))])
+        self.findings.add(MALFORMED, str(error))
         return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from caption.data.files import entries, field, read_json
@@ -10,7 +11,6 @@ from caption.data.readers.captions import (
     SAME_ID,
     CaptionedImage,
     CheckedReader,
-    Finding,
     Findings,
     Splits,
     check_split_names,
@@ -18,6 +18,7 @@ from caption.data.readers.captions import (
 from caption.errors import DataError
 
 
+@dataclass
 class Coco(CheckedReader):
     """Captions in the format of MS COCO (`captions_train2014.json`). An image's id is its COCO id.
 
@@ -26,9 +27,8 @@ class Coco(CheckedReader):
         images: the image folder of each of these splits.
     """
 
-    def __init__(self, captions: dict[str, str], images: dict[str, str]) -> None:
-        self.captions = captions
-        self.images = images
+    captions: dict[str, str]
+    images: dict[str, str]
 
     @property
     def source(self) -> str:
@@ -61,9 +61,8 @@ def _read_split(file: str, folder: Path, findings: Findings) -> list[CaptionedIm
             if not name.strip():
                 raise DataError(f"{where} names no file. Write its 'file_name'.")
             if image_id in paths:
-                both = (str(paths[image_id]), str(folder / name))
-                text = f"image {image_id} is both '{both[0]}' and, by {where}, '{both[1]}'"
-                findings.report([Finding(SAME_ID, text, both)])
+                text = f"image {image_id} is both '{paths[image_id]}' and, by {where}, '{folder / name}'"
+                findings.add(SAME_ID, text, paths[image_id], folder / name)
             else:
                 paths[image_id] = folder / name
     captions: dict[int, list[str]] = {image_id: [] for image_id in known}
@@ -79,5 +78,5 @@ def _read_split(file: str, folder: Path, findings: Findings) -> list[CaptionedIm
             if caption := field(annotation, "caption", str, where).strip():
                 captions[image_id].append(caption)
             else:
-                findings.report([Finding(EMPTY, f"{where} (image {image_id})")])
+                findings.add(EMPTY, f"{where} (image {image_id})")
     return [CaptionedImage(image_id, path, tuple(captions[image_id])) for image_id, path in paths.items()]

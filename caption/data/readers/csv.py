@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from caption.errors import DataError
 DELIMITERS = (",", ";", "\t", "|")
 
 
+@dataclass
 class Csv(Table):
     """Rows like `a.jpg,"A dog, running.",train` under the header `image,caption,split`.
 
@@ -35,23 +37,13 @@ class Csv(Table):
             all images are training images.
     """
 
-    def __init__(
-        self,
-        file: str,
-        images: str | None = None,
-        image_column: str = "image",
-        caption_column: str = "caption",
-        split_column: str = "split",
-        delimiter: str | None = None,
-        fractions: dict[str, float] | None = None,
-    ) -> None:
-        self.file = file
-        self.images = images
-        self.image_column = image_column
-        self.caption_column = caption_column
-        self.split_column = split_column
-        self.delimiter = delimiter
-        self.fractions = fractions
+    file: str
+    images: str | None = None
+    image_column: str = "image"
+    caption_column: str = "caption"
+    split_column: str = "split"
+    delimiter: str | None = None
+    fractions: dict[str, float] | None = None
 
     def rows(self, file: Path, findings: Findings) -> Iterator[Row]:
         text = read_text(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from caption.data.files import text_lines
@@ -9,7 +10,6 @@ from caption.data.readers.captions import (
     EMPTY,
     CaptionedImage,
     CheckedReader,
-    Finding,
     Findings,
     Splits,
     check_split_names,
@@ -17,6 +17,7 @@ from caption.data.readers.captions import (
 from caption.errors import DataError
 
 
+@dataclass
 class Flickr(CheckedReader):
     """Captions in the format of `Flickr8k.token.txt`: lines `NAME.jpg#0<TAB>caption`.
 
@@ -28,10 +29,9 @@ class Flickr(CheckedReader):
         images: the folder of the images.
     """
 
-    def __init__(self, captions: str, splits: dict[str, str], images: str) -> None:
-        self.captions = captions
-        self.splits = splits
-        self.images = images
+    captions: str
+    splits: dict[str, str]
+    images: str
 
     @property
     def source(self) -> str:
@@ -65,7 +65,7 @@ class Flickr(CheckedReader):
                 if caption.strip():
                     captions.setdefault(name, []).append(caption.strip())
                 else:
-                    findings.report([Finding(EMPTY, f"{where} ({name})")])
+                    findings.add(EMPTY, f"{where} ({name})")
         return captions
 
 

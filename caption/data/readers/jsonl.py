@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from caption.errors import DataError
 CAPTIONS = "captions"
 
 
+@dataclass
 class JsonLines(Table):
     """Lines like `{"image": "a.jpg", "caption": "A dog.", "split": "train"}`.
 
@@ -31,21 +33,12 @@ class JsonLines(Table):
             all images are training images.
     """
 
-    def __init__(
-        self,
-        file: str,
-        images: str | None = None,
-        image_key: str = "image",
-        caption_key: str = "caption",
-        split_key: str = "split",
-        fractions: dict[str, float] | None = None,
-    ) -> None:
-        self.file = file
-        self.images = images
-        self.image_key = image_key
-        self.caption_key = caption_key
-        self.split_key = split_key
-        self.fractions = fractions
+    file: str
+    images: str | None = None
+    image_key: str = "image"
+    caption_key: str = "caption"
+    split_key: str = "split"
+    fractions: dict[str, float] | None = None
 
     def rows(self, file: Path, findings: Findings) -> Iterator[Row]:
         for number, line in text_lines(file):

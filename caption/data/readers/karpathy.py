@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ from caption.data.readers.captions import (
     SPLIT_NAMES,
     CaptionedImage,
     CheckedReader,
-    Finding,
     Findings,
     Splits,
 )
 from caption.errors import DataError
 
 
+@dataclass
 class Karpathy(CheckedReader):
     """The files `dataset_{coco,flickr8k,flickr30k}.json` of Karpathy and Fei-Fei (2015).
 
@@ -30,10 +31,9 @@ class Karpathy(CheckedReader):
             split, as is usual; otherwise they are left out.
     """
 
-    def __init__(self, file: str, images: str, restval: bool = True) -> None:
-        self.file = file
-        self.images = images
-        self.restval = restval
+    file: str
+    images: str
+    restval: bool = True
 
     @property
     def source(self) -> str:
@@ -65,7 +65,7 @@ def _captioned(entry: dict[str, Any], folder: Path, where: str, findings: Findin
             if caption := field(sentence, "raw", str, f"sentence {number} of {where}").strip():
                 captions.append(caption)
             else:
-                findings.report([Finding(EMPTY, f"sentence {number} of {where} ({name})")])
+                findings.add(EMPTY, f"sentence {number} of {where} ({name})")
     return CaptionedImage(
         id=field(entry, "cocoid", int, where) if "cocoid" in entry else name,
         path=folder / subfolder / name,

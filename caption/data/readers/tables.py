@@ -16,7 +16,6 @@ from caption.data.readers.captions import (
     SPLIT_NAMES,
     CaptionedImage,
     CheckedReader,
-    Finding,
     Findings,
     Splits,
     check_split_names,
@@ -112,11 +111,11 @@ class Table(CheckedReader):
                 if caption.strip():
                     image.captions.append(caption.strip())
                 else:
-                    findings.report([Finding(EMPTY, f"{where} ({row.image})", (str(path),))])
+                    findings.add(EMPTY, f"{where} ({row.image})", path)
         elif split not in image.other_splits:
             image.other_splits.add(split)
             text = f"{where} ({row.image}) is in '{split}', but in '{image.split}' on line {image.row.line}"
-            findings.report([Finding(OVERLAP, text, (str(path),))])
+            findings.add(OVERLAP, text, path)
 
 
 def hashed_split(name: str, fractions: Mapping[str, float]) -> str:
