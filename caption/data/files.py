@@ -19,15 +19,21 @@ def read_text(path: str | os.PathLike[str]) -> str:
     """
     path = Path(path).expanduser()
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return decoded(path.read_bytes(), f"'{path}'")
     except FileNotFoundError:
         raise DataError(f"'{path}' does not exist. Check the path.") from None
     except IsADirectoryError:
         raise DataError(f"'{path}' is a folder. Name the file in it.") from None
     except OSError as error:
         raise DataError(f"'{path}' cannot be read: {error.strerror}.") from None
+
+
+def decoded(data: bytes, name: str) -> str:
+    """UTF-8 text, with or without byte order mark. Raises a DataError, with the file's name, for other data."""
+    try:
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"'{path}' is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from None
+        raise DataError(f"{name} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from None
 
 
 def text_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
@@ -48,16 +54,20 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         DataError: the file is unreadable, is not JSON (the message gives the line), or holds no object.
     """
-    text = read_text(path)
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"'{path}' is not JSON: {error.msg} in line {error.lineno}. Download or write it again."
-        ) from None
+    data = parsed(read_text(path), f"'{path}'")
     if not isinstance(data, dict):
         raise DataError(f"'{path}' holds a JSON {type(data).__name__}, not an object. Is it the right file?")
     return data
+
+
+def parsed(text: str, name: str) -> Any:
+    """The content of a JSON text. Raises a DataError, with the file's name and the line, for other text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{name} is not JSON: {error.msg} in line {error.lineno}. Download or write it again."
+        ) from None
 
 
 def entries(data: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.captioner import Captioner
@@ -197,26 +197,25 @@ def _sizes(state: Mapping[str, Tensor], source: str) -> dict[str, int]:
 
 
 def _shapes(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tutorial's state dict."""
     attention, region, hidden = sizes["attention"], sizes["region"], sizes["hidden"]
     vocabulary, embedding = sizes["vocabulary"], sizes["embedding"]
-    layers = {
-        "attention.encoder_att": (attention, region),
-        "attention.decoder_att": (attention, hidden),
-        "attention.full_att": (1, attention),
-        "init_h": (hidden, region),
-        "init_c": (hidden, region),
-        "f_beta": (region, hidden),
-        "fc": (vocabulary, hidden),
-    }
-    shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (vocabulary, embedding)}
-    for name, (outputs, inputs) in layers.items():
-        shapes |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
-    for name, inputs in (("ih", embedding + region), ("hh", hidden)):
-        shapes |= {
-            f"decode_step.weight_{name}": (4 * hidden, inputs),
-            f"decode_step.bias_{name}": (4 * hidden,),
+    with torch.device("meta"):
+        modules = {
+            "attention.encoder_att": nn.Linear(region, attention),
+            "attention.decoder_att": nn.Linear(hidden, attention),
+            "attention.full_att": nn.Linear(attention, 1),
+            "embedding": nn.Embedding(vocabulary, embedding),
+            "decode_step": nn.LSTMCell(embedding + region, hidden),
+            "init_h": nn.Linear(region, hidden),
+            "init_c": nn.Linear(region, hidden),
+            "f_beta": nn.Linear(hidden, region),
+            "fc": nn.Linear(hidden, vocabulary),
         }
-    return shapes
+    tensors = (
+        (f"{name}.{part}", tensor) for name, m in modules.items() for part, tensor in m.named_parameters()
+    )
+    return {name: tuple(tensor.shape) for name, tensor in tensors}
 
 
 def _order(word_map: Mapping[str, Any], source: str) -> tuple[list[int], list[str]]:

@@ -6,7 +6,6 @@ archive cannot lead out of the target folder.
 
 from __future__ import annotations
 
-import json
 import lzma
 import os
 import tarfile
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from caption.data.files import decoded, parsed
 from caption.errors import DataError
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz", ".tar.xz", ".txz")
@@ -58,28 +58,12 @@ class Member:
         return data
 
     def text(self) -> str:
-        """The content as UTF-8 text, with or without byte order mark.
-
-        Raises:
-            DataError: the download is damaged there, or the content is not UTF-8.
-        """
-        try:
-            return self.read().decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{self} is not UTF-8 text (byte {error.start}). Download it again.") from None
+        """The content as UTF-8 text. Raises a DataError if it is damaged, or is not UTF-8."""
+        return decoded(self.read(), str(self))
 
     def json(self) -> Any:
-        """The content as JSON.
-
-        Raises:
-            DataError: the download is damaged there, or the content is not JSON.
-        """
-        try:
-            return json.loads(self.text())
-        except json.JSONDecodeError as error:
-            raise DataError(
-                f"{self} is not JSON: {error.msg} in line {error.lineno}. Download it again."
-            ) from None
+        """The content as JSON. Raises a DataError if it is damaged, or is not JSON."""
+        return parsed(self.text(), str(self))
 
 
 class Download(ABC):

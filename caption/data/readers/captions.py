@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar
 
 from caption.data.boxes import Boxes
 from caption.errors import DataError, first_few
@@ -42,22 +43,26 @@ Splits = dict[str, list[CaptionedImage]]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of fault or oddity in data."""
+    """A kind of fault in data."""
 
     name: str
     """In the singular: "missing image"."""
     plural: str
     remedy: str
     """What the user can do about it, as a sentence."""
-    is_fault: bool = True
-    """Whether training on such data would be wrong; otherwise it is a note."""
+    is_fault: ClassVar[bool] = True
+    """Whether training on such data would be wrong."""
+
+
+class Note(Kind):
+    """A kind of oddity that users should know of, and may accept."""
+
+    is_fault = False
 
 
 MALFORMED = Kind("malformed entry", "malformed entries", "Correct or delete what is malformed.")
 MISSING = Kind("missing image", "missing images", "Get the files, or take the images out of the captions.")
-UNDECODABLE = Kind(
-    "undecodable image", "undecodable images", "Get the files again, or take the images out of the captions."
-)
+UNDECODABLE = Kind("undecodable image", "undecodable images", "Get the files again, or take the images out.")
 EMPTY = Kind("empty caption", "empty captions", "Write the captions, or delete the entries.")
 BARE = Kind(
     "image without captions", "images without captions", "Add captions, or take the images out of the split."
@@ -70,31 +75,20 @@ OVERLAP = Kind(
 REPEATED = Kind("image listed twice", "images listed twice", "Keep one entry.")
 SAME_ID = Kind("id of two images", "ids of two images", "Give every image of a split its own id.")
 LEAK = Kind(
-    "duplicate across splits",
-    "duplicates across splits",
-    "Keep the picture in one split: otherwise the scores measure memory.",
+    "duplicate across splits", "duplicates across splits", "Keep one: otherwise the scores measure memory."
 )
 EMPTY_SPLIT = Kind("empty split", "empty splits", "Give it images, or leave it out.")
 NO_TRAINING = Kind("missing training split", "missing training splits", "Name the training images.")
 NO_WORDS = Kind("empty vocabulary", "empty vocabularies", "Lower the minimum count, or add captions.")
 
-LONG = Kind(
-    "over-long caption",
-    "over-long captions",
-    "They cost time and memory; data.max_words cuts them in training.",
-    is_fault=False,
+LONG = Note("over-long caption", "over-long captions", "They cost time and memory; data.max_words cuts them.")
+TWIN = Note(
+    "duplicate within a split", "duplicates within a split", "Such a picture has more weight than others."
 )
-TWIN = Kind(
-    "duplicate within a split",
-    "duplicates within a split",
-    "Such a picture has more weight than the others.",
-    is_fault=False,
-)
-NO_EVALUATION = Kind(
+NO_EVALUATION = Note(
     "missing evaluation split",
     "missing evaluation splits",
     "Without val no epoch can be chosen; without test there is no final score.",
-    is_fault=False,
 )
 
 KINDS = (
