@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from caption.cli.arguments import count
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED
-from caption.data.readers.captions import KINDS, SPLIT_NAMES, Finding, Kind
+from caption.data.readers.captions import SPLIT_NAMES, Finding, Kind
 from caption.errors import DataError
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ COCO captions JSON, Karpathy's JSON, a Flickr token file, CSV with the columns i
 these keys. The format is recognised by the content.
 """
 EPILOG = f"""\
-faults: {", ".join(kind.name for kind in KINDS if kind.is_fault)}.
-notes: {", ".join(kind.name for kind in KINDS if not kind.is_fault)}.
+faults: {", ".join(kind.label for kind in Kind if kind.is_fault)}.
+notes: {", ".join(kind.label for kind in Kind if not kind.is_fault)}.
 
 exit code: 0 no faults, with or without notes; 1 faults: training on the data would be wrong; 2 wrong usage, or DATA
 cannot be checked; 130 stopped by Ctrl-C, after a report of the findings so far. See docs/data.md.
@@ -169,12 +169,7 @@ def as_json(data: str, reader: Spec, limits: Mapping[str, Any], check: Check) ->
         "vocabulary": check.words,
         "splits": {split: _numbers(summary) for split, summary in check.splits.items()},
         "findings": [
-            {
-                "kind": kind.name,
-                "fault": kind.is_fault,
-                "text": finding.text,
-                "images": list(finding.images),
-            }
+            {"kind": kind.label, "fault": kind.is_fault, "text": finding.text, "images": list(finding.images)}
             for kind, found in _by_kind(check)
             for finding in found
         ],
@@ -184,7 +179,7 @@ def as_json(data: str, reader: Spec, limits: Mapping[str, Any], check: Check) ->
 
 def _by_kind(check: Check) -> list[tuple[Kind, list[Finding]]]:
     """The kinds that were found, faults first, each with its findings."""
-    by_kind = [(kind, [finding for finding in check.findings if finding.kind == kind]) for kind in KINDS]
+    by_kind = [(kind, [finding for finding in check.findings if finding.kind == kind]) for kind in Kind]
     return [(kind, found) for kind, found in by_kind if found]
 
 
@@ -225,7 +220,7 @@ def as_text(data: str, reader: Spec, limits: Mapping[str, Any], check: Check, re
             examined = f"{check.examined:,} of {check.images:,} decoded and compared, then stopped"
         parts[-1] += f"\nimages: {examined}"
     for kind, found in _by_kind(check):
-        name = kind.name if len(found) == 1 else kind.plural
+        name = kind.label if len(found) == 1 else kind.plural
         lines = [f"{'FAULT' if kind.is_fault else 'note'}: {len(found):,} {name}. {kind.remedy}"]
         lines += [f"  {finding.text}" for finding in found[:SHOWN]]
         if len(found) > SHOWN:

@@ -12,20 +12,12 @@ from typing import NamedTuple
 
 from caption.data.images import open_image
 from caption.data.readers.captions import (
-    EMPTY,
-    LEAK,
-    LONG,
-    MISSING,
-    NO_EVALUATION,
-    NO_TRAINING,
-    NO_WORDS,
     SPLIT_NAMES,
-    TWIN,
-    UNDECODABLE,
     CaptionedImage,
     CaptionReader,
     Finding,
     Findings,
+    Kind,
     Splits,
     real_files,
 )
@@ -141,10 +133,10 @@ def check_data(
         splits = reader.survey(findings)
     if splits:
         if "train" not in splits:
-            findings.add(NO_TRAINING, f"only {', '.join(splits)}")
+            findings.add(Kind.NO_TRAINING, f"only {', '.join(splits)}")
         for split in SPLIT_NAMES[1:]:
             if split not in splits:
-                findings.add(NO_EVALUATION, f"'{split}'")
+                findings.add(Kind.NO_EVALUATION, f"'{split}'")
     with progress_bar("counting words", sum(map(len, splits.values())), show=progress) as advance:
         summaries, vocabulary = check_captions(splits, findings, tokenizer, min_count, max_words, advance)
     images = ImageCheck(splits, findings, workers)
@@ -181,16 +173,16 @@ def check_captions(
                 summary.longest = max(summary.longest, words)
                 where = image.within(split)
                 if not words and caption:  # a blank one was found in reading
-                    findings.add(EMPTY, f"{where}: {_quoted(caption)} has no words", image.path)
+                    findings.add(Kind.EMPTY, f"{where}: {_quoted(caption)} has no words", image.path)
                 if words > max_words:
-                    findings.add(LONG, f"{where}: {words} words, {_quoted(caption)}", image.path)
+                    findings.add(Kind.LONG, f"{where}: {words} words, {_quoted(caption)}", image.path)
             advance(1)
     if not splits.get("train"):
         return summaries, None
     try:
         vocabulary = Vocabulary.build(_captions(splits["train"]), min_count, tokenizer)
     except DataError as error:
-        findings.add(NO_WORDS, str(error))
+        findings.add(Kind.NO_WORDS, str(error))
         return summaries, None
     for split, images in splits.items():
         summaries[split].unknown_rate = vocabulary.unknown_rate(_captions(images))
@@ -254,7 +246,7 @@ class ImageCheck:
     def __init__(self, splits: Splits, findings: Findings, workers: int | None = None) -> None:
         self.findings = findings
         self.workers = workers
-        missing = {path for finding in findings.of(MISSING) for path in finding.images}
+        missing = {path for finding in findings.of(Kind.MISSING) for path in finding.images}
         files: dict[tuple[str, str], ImageFile] = {}
         for split, images in splits.items():
             for image, identity in zip(images, real_files(image.path for image in images), strict=True):
@@ -278,7 +270,7 @@ class ImageCheck:
             for file, outcome in outcomes:
                 if isinstance(outcome, ImageError):
                     text = f"{file.image.within(file.split)}: {outcome}"
-                    self.findings.add(UNDECODABLE, text, file.path)
+                    self.findings.add(Kind.UNDECODABLE, text, file.path)
                 else:
                     self._copies.setdefault(outcome.pixels, []).append((file, outcome))
                 self.done += 1
@@ -288,7 +280,7 @@ class ImageCheck:
         """Report pictures found in several files: a fault across splits, a note within one."""
         for copies in self._copies.values():
             if len(copies) > 1:
-                kind = LEAK if len({file.split for file, _ in copies}) > 1 else TWIN
+                kind = Kind.LEAK if len({file.split for file, _ in copies}) > 1 else Kind.TWIN
                 same = "file" if len({print.content for _, print in copies}) == 1 else "pixels"
                 names = " = ".join(file.image.within(file.split) for file, _ in copies)
                 self.findings.add(kind, f"{names}: the same {same}", *(file.path for file, _ in copies))

@@ -37,11 +37,7 @@ class Vocabulary:
 
     @classmethod
     def build(
-        cls,
-        captions: Iterable[str],
-        min_count: int = 5,
-        tokenizer: str = "ptb",
-        max_size: int | None = None,
+        cls, captions: Iterable[str], min_count: int = 5, tokenizer: str = "ptb", max_size: int | None = None
     ) -> Vocabulary:
         """The words of `captions` by falling frequency, equally frequent ones in alphabetical order.
 

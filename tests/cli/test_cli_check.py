@@ -15,11 +15,11 @@ from planted_faults import FAULTS, FORMATS, Data, Fault, checked, clean, found_b
 from caption.cli.check import main
 from caption.cli.main import main as caption_main
 from caption.data import check as check_images
-from caption.data.readers.captions import KINDS
+from caption.data.readers.captions import Kind
 
 REPOSITORY = Path(__file__).parents[2]
 FLICKR8K = REPOSITORY.parent / "shared" / "data" / "flickr8k"
-IS_FAULT = {kind.name: kind.is_fault for kind in KINDS}
+IS_FAULT = {kind.label: kind.is_fault for kind in Kind}
 PLANTABLE = [(format, fault) for format in FORMATS for fault in FAULTS if format not in fault.impossible]
 
 
@@ -61,7 +61,7 @@ def test_faults_do_not_hide_each_other(tmp_path: Path) -> None:
 def test_the_table_in_the_documentation_is_what_is_found_today(tmp_path: Path) -> None:
     text = (REPOSITORY / "docs" / "data.md").read_text(encoding="utf-8")
     assert table(tmp_path) in text
-    assert all(f"| {kind.name} |" in text for kind in KINDS)
+    assert all(f"| {kind.label} |" in text for kind in Kind)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -215,7 +215,7 @@ def test_help_tells_the_faults_and_does_not_wait_for_torch() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     words = " ".join(ran.stdout.split())
-    assert all(kind.name in words for kind in KINDS)
+    assert all(kind.label in words for kind in Kind)
     assert words.endswith("0 False"), ran.stderr
 
 

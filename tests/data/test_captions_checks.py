@@ -7,12 +7,11 @@ import pytest
 
 from caption.data.readers import captions as module
 from caption.data.readers.captions import (
-    MALFORMED,
-    MISSING,
     CaptionedImage,
     CheckedReader,
     Finding,
     Findings,
+    Kind,
     Refusal,
     Splits,
     check_split_names,
@@ -42,7 +41,7 @@ def refused(splits: Splits) -> str:
 def found(splits: Splits) -> list[tuple[str, str]]:
     findings = Findings()
     check_splits(splits, findings)
-    return [(finding.kind.name, finding.text) for finding in findings.found]
+    return [(finding.kind.label, finding.text) for finding in findings.found]
 
 
 def test_nothing_is_found_in_good_splits(folder: Path) -> None:
@@ -63,7 +62,7 @@ def test_no_split_an_unknown_one_and_an_empty_one(folder: Path) -> None:
 
 def test_no_split_is_no_news_where_the_file_could_not_be_read() -> None:
     findings = Findings()
-    findings.report([Finding(MALFORMED, "no JSON")])
+    findings.report([Finding(Kind.MALFORMED, "no JSON")])
     check_splits({}, findings)
     assert len(findings.found) == 1
 
@@ -198,4 +197,4 @@ def test_one_way_of_reading_refuses_or_goes_on(folder: Path) -> None:
         reader.read()
     findings = Findings()
     assert reader.survey(findings) is reader.splits
-    assert [finding.kind for finding in findings.found] == [MALFORMED, MISSING]
+    assert [finding.kind for finding in findings.found] == [Kind.MALFORMED, Kind.MISSING]

@@ -51,8 +51,8 @@ def test_faults_and_notes(splits: Splits) -> None:
     splits["train"][0].path.unlink()
     del splits["val"]
     check = check_data(Given(splits), min_count=1, max_words=2)
-    assert [finding.kind.name for finding in check.faults] == ["missing image"]
-    assert [finding.kind.name for finding in check.notes] == [
+    assert [finding.kind.label for finding in check.faults] == ["missing image"]
+    assert [finding.kind.label for finding in check.notes] == [
         "missing evaluation split",
         *["over-long caption"] * 2,
     ]

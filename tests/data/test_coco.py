@@ -166,7 +166,7 @@ def test_all_faults_are_found_and_the_rest_is_read(images: Path) -> None:
         (42, "a.jpg", 2),
         (7, "b.jpg", 1),
     ]
-    found = [(finding.kind.name, finding.text) for finding in findings.found]
+    found = [(finding.kind.label, finding.text) for finding in findings.found]
     assert [(kind, text.partition(" in ")[0]) for kind, text in found] == [
         ("malformed entry", "entry 2 of 'images'"),
         ("id of two images", f"image 42 is both '{images / 'a.jpg'}' and, by entry 3 of 'images'"),

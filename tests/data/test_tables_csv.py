@@ -165,7 +165,7 @@ def test_a_split_too_many_is_said_once_for_each(folder: Path) -> None:
     text = "image,caption,split\na.jpg,A,train\na.jpg,B,val\na.jpg,C,val\na.jpg,D,test\na.jpg,E,train\n"
     findings = Findings()
     assert captions(reader(folder, text).survey(findings)) == {"train": {"a.jpg": ("A", "E")}}
-    assert [finding.kind.name for finding in findings.found] == ["image in two splits"] * 2
+    assert [finding.kind.label for finding in findings.found] == ["image in two splits"] * 2
     assert all(finding.images == (str(folder / "a.jpg"),) for finding in findings.found)
 
 

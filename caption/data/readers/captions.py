@@ -11,9 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar
 
 from caption.data.boxes import Boxes
 from caption.errors import DataError, first_few
@@ -41,61 +41,51 @@ Splits = dict[str, list[CaptionedImage]]
 """Images by split: keys among "train", "val" and "test", no empty list."""
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of fault in data."""
+class Kind(Enum):
+    """A kind of fault or oddity in data: its name, its plural, and a remedy for the user. Faults come first."""
 
-    name: str
-    """In the singular: "missing image"."""
-    plural: str
-    remedy: str
-    """What the user can do about it, as a sentence."""
-    is_fault: ClassVar[bool] = True
-    """Whether training on such data would be wrong."""
+    MALFORMED = "malformed entry", "malformed entries", "Correct or delete what is malformed."
+    MISSING = "missing image", "missing images", "Get the files, or take the images out of the captions."
+    UNDECODABLE = "undecodable image", "undecodable images", "Get the files again, or take the images out."
+    EMPTY = "empty caption", "empty captions", "Write the captions, or delete the entries."
+    BARE = "image without captions", "images without captions", "Add captions, or take the images out."
+    OVERLAP = (
+        "image in two splits",
+        "images in two splits",
+        "Keep it in one: otherwise the scores mean nothing.",
+    )
+    REPEATED = "image listed twice", "images listed twice", "Keep one entry."
+    SAME_ID = "id of two images", "ids of two images", "Give every image of a split its own id."
+    LEAK = (
+        "duplicate across splits",
+        "duplicates across splits",
+        "Keep one: otherwise the scores measure memory.",
+    )
+    EMPTY_SPLIT = "empty split", "empty splits", "Give it images, or leave it out."
+    NO_TRAINING = "missing training split", "missing training splits", "Name the training images."
+    NO_WORDS = "empty vocabulary", "empty vocabularies", "Lower the minimum count, or add captions."
 
+    LONG = "over-long caption", "over-long captions", "They cost time and memory; data.max_words cuts them."
+    TWIN = (
+        "duplicate within a split",
+        "duplicates within a split",
+        "Such a picture has more weight than others.",
+    )
+    NO_EVALUATION = (
+        "missing evaluation split",
+        "missing evaluation splits",
+        "Without val no epoch can be chosen; without test there is no final score.",
+    )
 
-class Note(Kind):
-    """A kind of oddity that users should know of, and may accept."""
+    def __init__(self, label: str, plural: str, remedy: str) -> None:
+        self.label = label
+        self.plural = plural
+        self.remedy = remedy
 
-    is_fault = False
-
-
-MALFORMED = Kind("malformed entry", "malformed entries", "Correct or delete what is malformed.")
-MISSING = Kind("missing image", "missing images", "Get the files, or take the images out of the captions.")
-UNDECODABLE = Kind("undecodable image", "undecodable images", "Get the files again, or take the images out.")
-EMPTY = Kind("empty caption", "empty captions", "Write the captions, or delete the entries.")
-BARE = Kind(
-    "image without captions", "images without captions", "Add captions, or take the images out of the split."
-)
-OVERLAP = Kind(
-    "image in two splits",
-    "images in two splits",
-    "Keep it in one of them: otherwise the scores mean nothing.",
-)
-REPEATED = Kind("image listed twice", "images listed twice", "Keep one entry.")
-SAME_ID = Kind("id of two images", "ids of two images", "Give every image of a split its own id.")
-LEAK = Kind(
-    "duplicate across splits", "duplicates across splits", "Keep one: otherwise the scores measure memory."
-)
-EMPTY_SPLIT = Kind("empty split", "empty splits", "Give it images, or leave it out.")
-NO_TRAINING = Kind("missing training split", "missing training splits", "Name the training images.")
-NO_WORDS = Kind("empty vocabulary", "empty vocabularies", "Lower the minimum count, or add captions.")
-
-LONG = Note("over-long caption", "over-long captions", "They cost time and memory; data.max_words cuts them.")
-TWIN = Note(
-    "duplicate within a split", "duplicates within a split", "Such a picture has more weight than others."
-)
-NO_EVALUATION = Note(
-    "missing evaluation split",
-    "missing evaluation splits",
-    "Without val no epoch can be chosen; without test there is no final score.",
-)
-
-KINDS = (
-    *(MALFORMED, MISSING, UNDECODABLE, EMPTY, BARE, OVERLAP, REPEATED, SAME_ID, LEAK),
-    *(EMPTY_SPLIT, NO_TRAINING, NO_WORDS, LONG, TWIN, NO_EVALUATION),
-)
-"""All kinds, faults first."""
+    @property
+    def is_fault(self) -> bool:
+        """Whether training on such data would be wrong; the other kinds are notes."""
+        return self not in (Kind.LONG, Kind.TWIN, Kind.NO_EVALUATION)
 
 
 @dataclass(frozen=True)
@@ -143,7 +133,7 @@ class _Skipping(AbstractContextManager[None]):
     ) -> bool:
         if not isinstance(error, DataError):
             return False
-        self.findings.add(MALFORMED, str(error))
+        self.findings.add(Kind.MALFORMED, str(error))
         return True
 
 
@@ -163,7 +153,7 @@ class Refusal(Findings):
         faults = [finding for finding in findings if finding.kind.is_fault]
         if faults:
             kind = faults[0].kind
-            what = f"1 {kind.name}" if len(faults) == 1 else f"{len(faults)} {kind.plural}"
+            what = f"1 {kind.label}" if len(faults) == 1 else f"{len(faults)} {kind.plural}"
             where = f" in {self.source}" if self.source else ""
             culprits = first_few(finding.text for finding in faults)
             raise DataError(f"{what}{where}: {culprits}. {kind.remedy} (`caption check` names all faults.)")
@@ -234,11 +224,13 @@ def check_splits(splits: Splits, findings: Findings, source: str = "") -> None:
         where = f" in {source}" if source else ""
         raise DataError(f"there is no split to read{where}: give at least one of {', '.join(SPLIT_NAMES)}.")
     check_split_names(splits)
-    findings.report([Finding(EMPTY_SPLIT, f"'{split}'") for split, images in splits.items() if not images])
+    findings.report(
+        [Finding(Kind.EMPTY_SPLIT, f"'{split}'") for split, images in splits.items() if not images]
+    )
     for split, images in splits.items():
         for kind, faulty in (
-            (BARE, [image for image in images if not image.captions]),
-            (EMPTY, [image for image in images if not all(image.captions)]),
+            (Kind.BARE, [image for image in images if not image.captions]),
+            (Kind.EMPTY, [image for image in images if not all(image.captions)]),
         ):
             findings.report([Finding(kind, image.within(split), (str(image.path),)) for image in faulty])
         findings.report(list(_shared_ids(split, images)))
@@ -259,7 +251,7 @@ def _shared_ids(split: str, images: list[CaptionedImage]) -> Iterator[Finding]:
         other = first.setdefault(image.id, image)
         if other is not image and other.path != image.path:  # one file listed twice is another finding
             paths = (str(other.path), str(image.path))
-            yield Finding(SAME_ID, f"{image.within(split)} is both '{paths[0]}' and '{paths[1]}'", paths)
+            yield Finding(Kind.SAME_ID, f"{image.within(split)} is both '{paths[0]}' and '{paths[1]}'", paths)
 
 
 def _check_overlap(splits: Splits, findings: Findings) -> None:
@@ -271,10 +263,10 @@ def _check_overlap(splits: Splits, findings: Findings) -> None:
             seen = owners.setdefault(file, [])
             if split in seen:
                 text = f"'{image.path}' stands twice in split '{split}'"
-                repeated.append(Finding(REPEATED, text, (str(image.path),)))
+                repeated.append(Finding(Kind.REPEATED, text, (str(image.path),)))
             elif seen:
                 text = f"'{image.path}' is in the splits '{seen[0]}' and '{split}'"
-                overlapping.append(Finding(OVERLAP, text, (str(image.path),)))
+                overlapping.append(Finding(Kind.OVERLAP, text, (str(image.path),)))
             seen.append(split)
     findings.report(repeated)
     findings.report(overlapping)
@@ -306,4 +298,4 @@ def _missing(paths: Iterable[Path]) -> Iterator[Finding]:
         for name in dict.fromkeys(names):
             if name not in present:
                 path_text = os.path.join(folder, name)
-                yield Finding(MISSING, f"'{path_text}'{reason}", (path_text,))
+                yield Finding(Kind.MISSING, f"'{path_text}'{reason}", (path_text,))

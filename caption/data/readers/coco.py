@@ -7,11 +7,10 @@ from pathlib import Path
 
 from caption.data.files import entries, field, read_json
 from caption.data.readers.captions import (
-    EMPTY,
-    SAME_ID,
     CaptionedImage,
     CheckedReader,
     Findings,
+    Kind,
     Splits,
     check_split_names,
 )
@@ -62,7 +61,7 @@ def _read_split(file: str, folder: Path, findings: Findings) -> list[CaptionedIm
                 raise DataError(f"{where} names no file. Write its 'file_name'.")
             if image_id in paths:
                 text = f"image {image_id} is both '{paths[image_id]}' and, by {where}, '{folder / name}'"
-                findings.add(SAME_ID, text, paths[image_id], folder / name)
+                findings.add(Kind.SAME_ID, text, paths[image_id], folder / name)
             else:
                 paths[image_id] = folder / name
     captions: dict[int, list[str]] = {image_id: [] for image_id in known}
@@ -78,5 +77,5 @@ def _read_split(file: str, folder: Path, findings: Findings) -> list[CaptionedIm
             if caption := field(annotation, "caption", str, where).strip():
                 captions[image_id].append(caption)
             else:
-                findings.add(EMPTY, f"{where} (image {image_id})")
+                findings.add(Kind.EMPTY, f"{where} (image {image_id})")
     return [CaptionedImage(image_id, path, tuple(captions[image_id])) for image_id, path in paths.items()]

@@ -79,10 +79,7 @@ class Csv(Table):
         if not image:
             raise DataError(f"{where} names no image. Write its name, or delete the row.")
         return Row(
-            line,
-            image,
-            (row[self.caption_column.casefold()],),
-            row.get(self.split_column.casefold()) or None,
+            line, image, (row[self.caption_column.casefold()],), row.get(self.split_column.casefold()) or None
         )
 
     def _delimiter(self, text: str, file: Path) -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from caption.data.files import text_lines
 from caption.data.readers.captions import (
-    EMPTY,
     CaptionedImage,
     CheckedReader,
     Findings,
+    Kind,
     Splits,
     check_split_names,
 )
@@ -65,7 +65,7 @@ class Flickr(CheckedReader):
                 if caption.strip():
                     captions.setdefault(name, []).append(caption.strip())
                 else:
-                    findings.add(EMPTY, f"{where} ({name})")
+                    findings.add(Kind.EMPTY, f"{where} ({name})")
         return captions
 
 

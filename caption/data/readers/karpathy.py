@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from caption.data.files import entries, field, read_json
-from caption.data.readers.captions import (
-    EMPTY,
-    SPLIT_NAMES,
-    CaptionedImage,
-    CheckedReader,
-    Findings,
-    Splits,
-)
+from caption.data.readers.captions import SPLIT_NAMES, CaptionedImage, CheckedReader, Findings, Kind, Splits
 from caption.errors import DataError
 
 
@@ -65,7 +58,7 @@ def _captioned(entry: dict[str, Any], folder: Path, where: str, findings: Findin
             if caption := field(sentence, "raw", str, f"sentence {number} of {where}").strip():
                 captions.append(caption)
             else:
-                findings.add(EMPTY, f"sentence {number} of {where} ({name})")
+                findings.add(Kind.EMPTY, f"sentence {number} of {where} ({name})")
     return CaptionedImage(
         id=field(entry, "cocoid", int, where) if "cocoid" in entry else name,
         path=folder / subfolder / name,

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from caption.data.readers.captions import (
-    EMPTY,
-    OVERLAP,
     SPLIT_NAMES,
     CaptionedImage,
     CheckedReader,
     Findings,
+    Kind,
     Splits,
     check_split_names,
 )
@@ -111,11 +110,11 @@ class Table(CheckedReader):
                 if caption.strip():
                     image.captions.append(caption.strip())
                 else:
-                    findings.add(EMPTY, f"{where} ({row.image})", path)
+                    findings.add(Kind.EMPTY, f"{where} ({row.image})", path)
         elif split not in image.other_splits:
             image.other_splits.add(split)
             text = f"{where} ({row.image}) is in '{split}', but in '{image.split}' on line {image.row.line}"
-            findings.add(OVERLAP, text, path)
+            findings.add(Kind.OVERLAP, text, path)
 
 
 def hashed_split(name: str, fractions: Mapping[str, float]) -> str:
