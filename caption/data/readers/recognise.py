@@ -88,7 +88,9 @@ def caption_format(text: str) -> tuple[Format, Any]:
         return "COCO", data
     if isinstance(data.get("images"), list):
         return "Karpathy", data
-    return ("JSON lines", [data]) if _is_entry(data) else ("JSON object", data)
+    if _is_entry(data):
+        return ("JSON lines" if len(lines) == 1 else "JSON list"), [data]
+    return "JSON object", data
 
 
 def _json_entries(lines: Sequence[str]) -> list[dict[str, Any]]:
