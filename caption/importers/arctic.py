@@ -30,7 +30,7 @@ from caption.captioner import Captioner
 from caption.data.files import read_text
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
 from caption.errors import CheckpointError, DataError
-from caption.importers.assemble import Config, Imported, assemble, check_shapes, make_encoder
+from caption.importers.assemble import Config, Imported, assemble, check_shapes
 from caption.search import BeamSearch
 from caption.text.vocabulary import END, UNKNOWN
 
@@ -156,17 +156,12 @@ def load(
     encoder_file: str | None = None,
     encoder_weights: str | None = None,
 ) -> Captioner:
-    """The captioner of a model of the authors' code; for the first three arguments see `read`.
+    """The captioner of a model of the authors' code.
 
-    Args:
-        encoder_file: see `make_encoder`; None = the published encoder.
-        encoder_weights: a state dict of the encoder; None = torchvision's, which is downloaded.
-
-    Raises:
-        UserError: see `read`; or the encoder does not fit, or its weights cannot be loaded.
+    Arguments and errors are those of `read` and `assemble`. Without `encoder_weights`, torchvision's are downloaded.
     """
     imported = read(model_file, options_file, words_file)
-    captioner = assemble(imported, *make_encoder(ENCODER, encoder_file, encoder_weights), SEARCH)
+    captioner = assemble(imported, ENCODER, SEARCH, encoder_file, encoder_weights)
     captioner.encoder.load_pretrained()
     return captioner
 

@@ -35,19 +35,43 @@ class Imported(NamedTuple):
     """D of the regions it was trained on."""
 
 
+def assemble(
+    imported: Imported,
+    default: Config,
+    search: Search,
+    encoder_file: str | None = None,
+    encoder_weights: str | None = None,
+) -> Captioner:
+    """The captioner of an imported decoder, in evaluation mode, before the weights of its encoder are loaded.
+
+    Args:
+        imported: the decoder.
+        default: encoder and transform of the published model.
+        search: the default search.
+        encoder_file: YAML that replaces encoder, transform or both.
+        encoder_weights: replaces the argument `weights` of the encoder.
+
+    Raises:
+        UserError: the file cannot be read, or does not describe an encoder or transform; the encoder's regions do not
+            have the size that the decoder was trained on.
+    """
+    encoder, transform = make_encoder(default, encoder_file, encoder_weights)
+    found, wanted = encoder.region_size, imported.region_size
+    if found != wanted:
+        raise UserError(
+            f"the decoder was trained on regions of {wanted} numbers, and the encoder gives {found}: name the encoder "
+            "that it was trained with (--encoder)"
+        )
+    vocabulary = Vocabulary(imported.words, tokenizer_for(imported.words))
+    captioner = Captioner(encoder, imported.decoder, vocabulary, transform, search)
+    captioner.decoder.load_state_dict(imported.weights)
+    return captioner.eval()
+
+
 def make_encoder(
     default: Config, file: str | None = None, weights: str | None = None
 ) -> tuple[Encoder, ImageTransform]:
-    """An encoder, before its weights are loaded, and an image transform.
-
-    Args:
-        default: those of the published model.
-        file: YAML that replaces one of them or both.
-        weights: replaces the argument `weights` of the encoder.
-
-    Raises:
-        UserError: the file cannot be read, or does not describe an encoder or transform.
-    """
+    """An encoder, before its weights are loaded, and an image transform; for the arguments see `assemble`."""
     config = default if file is None else {**default, **_read_config(file)}
     spec = config["encoder"]
     if weights is not None and isinstance(spec, dict):
@@ -65,24 +89,6 @@ def _read_config(file: str) -> Config:
             f"'{file}' should have 'encoder' (class_path, init_args), 'transform' (size, fit), or both"
         )
     return config
-
-
-def assemble(imported: Imported, encoder: Encoder, transform: ImageTransform, search: Search) -> Captioner:
-    """The captioner of an imported decoder, in evaluation mode.
-
-    Raises:
-        UserError: the encoder's regions do not have the size that the decoder was trained on.
-    """
-    found, wanted = encoder.region_size, imported.region_size
-    if found != wanted:
-        raise UserError(
-            f"the decoder was trained on regions of {wanted} numbers, and the encoder gives {found}: name the encoder "
-            "that it was trained with (--encoder)"
-        )
-    vocabulary = Vocabulary(imported.words, tokenizer_for(imported.words))
-    captioner = Captioner(encoder, imported.decoder, vocabulary, transform, search)
-    captioner.decoder.load_state_dict(imported.weights)
-    return captioner.eval()
 
 
 def tokenizer_for(words: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ from caption.data.files import read_json
 from caption.decoders import Gate, InitialState, LinearOutput, LSTMDecoder
 from caption.encoders.pretrained import TorchvisionEncoder, read_state
 from caption.errors import CheckpointError, DataError, first_few
-from caption.importers.assemble import Config, Imported, assemble, check_shapes, make_encoder
+from caption.importers.assemble import Config, Imported, assemble, check_shapes
 from caption.search import BeamSearch
 from caption.text.vocabulary import SPECIAL_TOKENS
 
@@ -51,23 +51,14 @@ def load(
 ) -> Captioner:
     """The captioner of a decoder of the tutorial.
 
-    Args:
-        state_file: see `read`.
-        word_map_file: see `read`.
-        encoder_file: see `make_encoder`; None = the published encoder.
-        encoder_weights: a state dict of the tutorial's `Encoder`, or with torchvision's names; None = torchvision's
-            weights, which are downloaded.
-
-    Raises:
-        UserError: see `read`; or the encoder does not fit, or its weights cannot be loaded.
+    Arguments and errors are those of `read` and `assemble`. `encoder_weights` is a state dict of the tutorial's
+    `Encoder`, or with torchvision's names; without it, torchvision's weights are downloaded.
     """
-    imported = read(state_file, word_map_file)
-    captioner = assemble(imported, *make_encoder(ENCODER, encoder_file, encoder_weights), SEARCH)
-    encoder = captioner.encoder
-    if encoder_weights is not None and isinstance(encoder, TorchvisionEncoder):
-        load_encoder_weights(encoder, encoder_weights)
+    captioner = assemble(read(state_file, word_map_file), ENCODER, SEARCH, encoder_file, encoder_weights)
+    if encoder_weights is not None and isinstance(captioner.encoder, TorchvisionEncoder):
+        load_encoder_weights(captioner.encoder, encoder_weights)
     else:
-        encoder.load_pretrained()
+        captioner.encoder.load_pretrained()
     return captioner
 
 
