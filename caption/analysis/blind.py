@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from caption.analysis.grounding import Box, Boxes, GroundableCaption, cell_centres
+from caption.analysis.grounding import GroundableCaption, cell_centres
+from caption.data.boxes import Boxes, BoxLike
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Redrawn:
     words: Sequence[str]
     weights: np.ndarray
     """(T, rows, cols)."""
-    box: Box
+    box: BoxLike
 
 
 def uniform(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
@@ -54,7 +55,7 @@ def centred(captions: Iterable[GroundableCaption], sigma: float = 0.25) -> list[
     return redrawn
 
 
-def fit_sigma(boxes: Iterable[tuple[Boxes, Box]]) -> float:
+def fit_sigma(boxes: Iterable[tuple[Boxes, BoxLike]]) -> float:
     """The standard deviation, for `centred`, of the Gaussian that gives the objects' centres the highest likelihood.
 
     Args:

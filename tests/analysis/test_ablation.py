@@ -120,4 +120,4 @@ def test_the_mean_region_is_over_all_regions_of_all_photos():
     photos = [photo(seed=seed) for seed in range(3)]
     (mean,) = mean_region(model, photos, batch_size=2)
     assert model.training
-    assert torch.allclose(mean, encode(model.eval(), photos)[0].vectors.mean((0, 1)), atol=1e-6)
+    assert torch.allclose(mean, model.eval().encode(photos)[0].vectors.mean((0, 1)), atol=1e-6)

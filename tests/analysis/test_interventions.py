@@ -25,7 +25,8 @@ from caption.analysis.interventions.intervene import (
 )
 from caption.attention import Alignment, Multinoulli, Softmax, at_test
 from caption.captioner import Captioner
-from caption.data.shapes.dataset import random_scene, render
+from caption.data.shapes.render import render
+from caption.data.shapes.scene import random_scene
 from caption.decoders import ConstantState
 from caption.errors import ImageError, UserError
 from caption.model_zoo import load

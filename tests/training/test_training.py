@@ -34,7 +34,7 @@ from caption.attention import (
 )
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
-from caption.data.shapes.reader import Shapes
+from caption.data.shapes import Shapes
 from caption.decoders import DeepOutput, Gate, LSTMDecoder
 from caption.encoders import SmallCNN
 from caption.errors import CheckpointError, UserError
