@@ -198,29 +198,18 @@ def opening(folder: Path) -> tuple[str, str]:
     return f"opening a store of {count:,} images: seconds (of CPU time)", f"{clock:.2f} ({work:.2f})"
 
 
-def sparse_store(folder: Path, count: int) -> None:
-    """A store that says it has images 0, 1, ... of 7×7×1280 numbers, with holes for regions and ids.
-
-    Raises:
-        OSError: the file system has no sparse files of that size.
-    """
-    from caption.features.files import IDS_FILE, INDEX_FILE, Header, shard_path
-    from caption.features.index import ENTRY, halves, packed
+def small_store(folder: Path, count: int) -> None:
+    """A store of images 0, 1, ... of one number each, in as many shards as if they had 7×7×1280."""
+    from caption.features import shards
 
     folder.mkdir(exist_ok=True)
-    header = Header.new({}, (7, 7), 1280)
-    entries = np.zeros(count, ENTRY)
-    entries["name"] = [halves(number) for number in range(count)]
-    entries["id_end"] = np.arange(1, count + 1)
-    sizes = {folder / IDS_FILE: count}
-    for number in range(-(-count // header.shard_images)):
-        held = min(header.shard_images, count - number * header.shard_images)
-        sizes[shard_path(folder, number)] = held * header.image_bytes
-    for path, size in sizes.items():
-        with open(path, "wb") as file:
-            file.truncate(size)
-    (folder / INDEX_FILE).write_bytes(packed(entries, header.entry))
-    header.save(folder)
+    held = -(-shards.SHARD_BYTES // (7 * 7 * 1280 * 2))
+    header = {"format": shards.FORMAT, "key": {}, "grids": [[1, 1]]}
+    for number, start in enumerate(range(0, count, held)):
+        ids = range(start, min(start + held, count))
+        photos = np.full((len(ids), 3), 224, np.uint64)
+        path = folder / f"shard-{number:05d}.safetensors"
+        shards.write_shard(path, header, ids, photos, {"view.0": np.zeros((len(ids), 1, 1), np.float16)})
 
 
 def configuration(data: str, weights: str) -> dict[str, Any]:

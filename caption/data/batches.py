@@ -12,8 +12,8 @@ from torch.utils.data import BatchSampler, Dataset, Sampler
 
 from caption.data.images import Box, ImageTransform, open_image
 from caption.data.readers.captions import CaptionedImage
-from caption.encoders.base import Regions
 from caption.features.store import FeatureStore
+from caption.regions import Regions, Views
 from caption.text.vocabulary import PAD, START, Vocabulary
 
 
@@ -22,8 +22,8 @@ class Batch(NamedTuple):
 
     images: Tensor | None
     """(B, 3, H, W) uint8, or None when the regions were computed beforehand."""
-    regions: Regions | None
-    """Precomputed regions (B, L, D) in half precision, or None."""
+    views: Views | None
+    """Precomputed regions in half precision, of each view (B, L, D), or None."""
     inputs: Tensor
     """(B, K, T) int64, the words fed in: START, then the caption; PAD behind."""
     targets: Tensor
@@ -36,6 +36,14 @@ class Batch(NamedTuple):
     """All captions of each image as they were written, for metrics."""
     boxes: list[Box]
     """The part of each original image that the grid covers; empty where regions are precomputed and nobody asked."""
+
+    @property
+    def regions(self) -> Regions | None:
+        """The precomputed regions of the only view."""
+        if self.views is None:
+            return None
+        (regions,) = self.views
+        return regions
 
 
 class Example(NamedTuple):
@@ -57,8 +65,8 @@ class CaptionedImages(Dataset[Example]):
         per_image: captions drawn at random for an image each time; None = all, in order.
         max_words: captions are cut after so many words; None = never.
         store: precomputed regions; None = decode the images.
-        with_boxes: whether to say which part of the image the grid covers. A store knows the image's size; one of an
-            older format does not, and the image is opened.
+        with_boxes: whether to say which part of the image the grid covers. A store knows the image's size, unless it
+            was converted from an early format; then the image is opened.
     """
 
     def __init__(
@@ -122,7 +130,7 @@ class CaptionedImages(Dataset[Example]):
         pixels = [example.pixels for example in examples if example.pixels is not None]
         return Batch(
             images=torch.stack(pixels) if pixels else None,
-            regions=Regions(self.store.read_many(image_ids), self.store.grid) if self.store else None,
+            views=self.store.read_many(image_ids) if self.store else None,
             inputs=inputs,
             targets=targets,
             lengths=lengths,

@@ -19,6 +19,7 @@ from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionReader, Splits
 from caption.errors import DataError
 from caption.features.store import FeatureStore
+from caption.regions import Regions
 from caption.text.vocabulary import Vocabulary
 
 
@@ -151,8 +152,10 @@ class CaptionData(LightningDataModule):
             targets=moved(batch.targets),
             lengths=moved(batch.lengths),
         )
-        if batch.regions is not None:
-            batch = batch._replace(
-                regions=batch.regions._replace(vectors=moved(batch.regions.vectors).float())
+        if batch.views is not None:
+            views = tuple(
+                Regions(moved(vectors).float(), grid, None if mask is None else moved(mask))
+                for vectors, grid, mask in batch.views
             )
+            batch = batch._replace(views=views)
         return batch

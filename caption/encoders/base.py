@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from caption.parts import Part
+from caption.regions import Regions as Regions
 
 PIECE = 4
 """Images that a CPU without gradients encodes at once, or as many as it has threads. For more, the layers' outputs are
 so large that the C library gives each back to the system and asks for it anew, which can take as long as the
 arithmetic."""
-
-
-class Regions(NamedTuple):
-    """A batch of encoded images."""
-
-    vectors: Tensor
-    """(B, L, D) region vectors a, row by row: region i stands at row i // cols, column i % cols."""
-    grid: tuple[int, int]
-    """(rows, cols), rows · cols = L. The grid covers the transform's whole output in equal cells."""
 
 
 class Encoder(Part, nn.Module):

@@ -1,4 +1,4 @@
-"""The progress bars of an extraction: on stderr, with rate and time left."""
+"""A progress bar on stderr, with rate and time left."""
 
 from __future__ import annotations
 
@@ -7,33 +7,37 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress_bar(doing: str, images: int, present: int = 0) -> Iterator[Callable[[int], None]]:
+def progress_bar(
+    doing: str, images: int, present: int = 0, show: bool = True
+) -> Iterator[Callable[[int], None]]:
     """Show a bar while in the context.
 
     Args:
         doing: what is going on, in a word or two.
         images: how many are to be done.
-        present: how many were done before; they count as done, not into the rate.
+        present: how many were done before; they count as done, but not in the rate.
+        show: whether to show it.
 
     Returns:
         a function to call with the number of images just done.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    bar = Progress(
-        TextColumn(doing),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]} images/s, time left"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TimeRemainingColumn,
     )
-    task = bar.add_task("", total=images + present, completed=present, rate="–")
+    from rich.text import Text
 
-    def advance(done: int) -> None:
-        speed = bar.tasks[0].speed
-        bar.update(task, advance=done, rate=f"{speed:,.0f}" if speed else "–")
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.0f} images/s, time left" if task.speed else "– images/s, time left")
 
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), disable=not (show and images))
+    task = bar.add_task(doing, total=images + present, completed=present)
     with bar:
-        yield advance
+        yield lambda count: bar.advance(task, count)

@@ -1,29 +1,72 @@
-"""Making a feature store, or adding to one: what is there already, what has changed, what is to be extracted."""
+"""Making a feature store, or adding to one: decode, encode and store images, all three at the same time.
+
+Threads decode (Pillow releases the interpreter's lock meanwhile), the caller's thread runs the encoder, and one more
+thread writes. The encoder should be the one that the others wait for.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
+from rich.filesize import decimal
+from torch import Tensor
 
-from caption.data.images import ImageTransform
-from caption.data.readers.captions import CaptionedImage, enumerated, located
+from caption.data.images import ImageTransform, open_image
+from caption.data.readers.captions import CaptionedImage, located
 from caption.encoders.base import Encoder
-from caption.errors import DataError
+from caption.errors import DataError, ImageError, first_few
 from caption.eval_mode import evaluating
-from caption.features.extractor import Extraction, Extractor
-from caption.features.files import HEADER_FILE, Header
-from caption.features.journal import FeatureJournal, locked
 from caption.features.key import feature_key
-from caption.features.photos import changed_photos
 from caption.features.progress import progress_bar
-from caption.features.repair import drop, drop_damaged
+from caption.features.shards import FORMAT, PhotoFile, ShardWriter, locked, shard_paths
 from caption.features.store import FeatureStore
+from caption.regions import Regions, Views
+
+AHEAD = 3
+"""Batches that are decoded, or being decoded, while one is encoded."""
+BACKLOG_BYTES = 256 * 2**20
+"""Regions that may wait to be written, so that the encoder does not wait for the disk."""
+
+Decoded = tuple[CaptionedImage, tuple[Tensor, PhotoFile] | ImageError]
+
+
+@dataclass
+class Extraction:
+    """Counts of what was done to a store."""
+
+    stored: int = 0
+    """Images stored now."""
+    present: int = 0
+    """Images that were in the store before."""
+    dropped: int = 0
+    """Images that were damaged and removed, or left out in a conversion."""
+    unreadable: int = 0
+    """Whole shards that were damaged and removed."""
+    changed: int = 0
+    """Images removed because their file has changed."""
+    failed: list[tuple[CaptionedImage, ImageError]] = field(default_factory=list)
+    """Images that cannot be decoded, each with the reason; nothing is stored for them."""
+
+    def __str__(self) -> str:
+        counts = {
+            "stored": self.stored,
+            "stored before": self.present,
+            "were damaged and are removed": self.dropped,
+            "shards were damaged and are removed": self.unreadable,
+            "had changed since they were stored and are removed": self.changed,
+            "cannot be read and are not stored": len(self.failed),
+        }
+        return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "no images"
 
 
 @torch.no_grad()
@@ -38,14 +81,14 @@ def write_features(
     progress: bool = True,
     verify: bool = False,
 ) -> Extraction:
-    """Store the regions of all images that are not in the store yet.
+    """Store the regions of all images that are not in the store yet: all views of each.
 
-    It may be killed at any moment; called again, it goes on where it was. The encoder is moved to `device`
-    and runs in evaluation mode. Batches always have `batch_size` images, blank ones if need be: with the same
-    batch size, an interrupted and an uninterrupted run give the same numbers to the last bit.
+    It may be killed at any moment; called again, it continues. The encoder is moved to `device` and runs in evaluation
+    mode. Batches always have `batch_size` images, filled up with blank ones: with the same batch size, an interrupted
+    and an uninterrupted run give the same numbers to the last bit.
 
     Args:
-        encoder: with its weights loaded.
+        encoder: with its weights loaded; returns `Regions` or a tuple of them.
         transform: makes pixels of an image.
         images: of all splits; one that is listed several times is stored once.
         folder: made where it does not exist.
@@ -53,60 +96,155 @@ def write_features(
         workers: threads that decode images; None = one per processor, 16 at most.
         device: where to encode.
         progress: whether to write the size of the store and a progress bar to stderr.
-        verify: first compare what is stored with its checksums; extract anew what is damaged, and images whose file
-            is no longer the one that was stored.
+        verify: first compare the store with its checksums; extract damaged images again, and those whose file has
+            changed.
 
     Raises:
         DataError: the folder holds a store made with something else, or a damaged one, or one of images that have
             changed (the latter two without `verify`); two images have one id; the disk has too little room;
-            another run is writing there; regions are not finite numbers in half precision.
+            another process is writing there; regions are not finite numbers in half precision.
     """
-    target = _folder(folder)
+    target = make_folder(folder)
     wanted = _distinct(images)
     workers = workers or min(16, os.cpu_count() or 1)
+    device = torch.device(device)
     done = Extraction()
-    changed: list[CaptionedImage] = []
     with locked(target), evaluating(encoder.to(device)):
-        if (target / HEADER_FILE).exists():
-            done.dropped = drop_damaged(target) if verify else 0
-            store = FeatureStore(target)
+        blank = torch.zeros(1, 3, transform.height, transform.width, dtype=torch.uint8, device=device)
+        views = views_of(encoder, blank)
+        store = FeatureStore(target, skip_damaged=verify) if shard_paths(target) else None
+        if store is not None:
             store.matches(encoder, transform)
-            header = Header.load(target)
-            changed = _changed(store, wanted, workers, progress)
+            removed = store.damaged() if verify else np.zeros(len(store), bool)
+            done.unreadable, done.dropped = len(store.unreadable), int(removed.sum())
+            numbers = store.find([image.id for image in wanted])
+            sound = (numbers >= 0) & ~removed[numbers]
+            stored = [image for image, good in zip(wanted, sound, strict=True) if good]
+            changed = changed_photos(store, stored, workers, progress)
             if changed and not verify:
-                raise DataError(_changes(target, changed))
-            kept = {image.id for image in wanted if image.id in store} - {image.id for image in changed}
+                raise DataError(
+                    f"{len(changed)} images are no longer those whose regions are in the feature store '{target}': "
+                    f"{first_few(repr(str(image.path)) for image in changed)}. Give the same command with --verify, "
+                    "which extracts them again, or name another folder; or restore the photos."
+                )
+            removed[store.find([image.id for image in changed])] = True
+            kept = {image.id for image in stored} - {image.id for image in changed}
             done.present, done.changed = len(kept), len(changed)
             wanted = [image for image in wanted if image.id not in kept]
+        _check_room(target, views, len(wanted), progress)
+        if store is not None:
+            store.remove(removed)
+            header = store.header
         else:
-            header = _header(encoder, transform, device)
-        _check_room(target, header, len(wanted), progress)
-        if changed:
-            drop(target, [image.id for image in changed])
-        with FeatureJournal(target, header) as journal, _bar(progress, wanted, done.present) as advance:
-            extractor = Extractor(encoder, transform, device, batch_size, journal)
-            extractor.run(wanted, workers, done, advance)
+            grids = [list(view.grid) for view in views]
+            header = {"format": FORMAT, "key": feature_key(encoder, transform), "grids": grids}
+        writer = ShardWriter(target, header)
+        with progress_bar("extracting", len(wanted), done.present, progress) as advance:
+            try:
+                backlog = BACKLOG_BYTES // (batch_size * _image_bytes(views))
+                with ThreadPoolExecutor(1) as writing:
+                    writes: deque[Future[None]] = deque()
+                    for batch in _decoded(wanted, transform, batch_size, workers):
+                        done.failed += [
+                            (image, found) for image, found in batch if isinstance(found, ImageError)
+                        ]
+                        good = [
+                            (image.id, *found) for image, found in batch if not isinstance(found, ImageError)
+                        ]
+                        if good:
+                            ids, pixels, photos = zip(*good, strict=True)
+                            regions = _encode(encoder, pixels, batch_size, device)
+                            writes.append(writing.submit(_write, writer, ids, photos, regions))
+                        while len(writes) > backlog:
+                            writes.popleft().result()
+                        done.stored += len(good)
+                        advance(len(batch))
+                    for write in writes:
+                        write.result()
+            finally:
+                writer.save()  # after Ctrl-C, too: what was encoded is good
     return done
 
 
-def _folder(folder: str | os.PathLike[str]) -> Path:
+def make_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder of a store, made where it does not exist.
+
+    Raises:
+        DataError: it cannot be made, or holds a store of an earlier release.
+    """
     target = located(os.fspath(folder))
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        raise DataError(f"the folder '{target}' cannot be made: {error.strerror}. Choose another.") from None
+    if (target / "store.json").exists():
         raise DataError(
-            f"'{target}' cannot be made into a folder: {error.strerror}. Choose another."
-        ) from None
-    if not (target / HEADER_FILE).exists() and any(target.glob("shard-*.f16")):
-        raise DataError(
-            f"'{target}' holds shards of features, but no {HEADER_FILE} that says what they are: "
-            "delete the folder or choose another."
+            f"'{target}' holds a feature store of an earlier release: convert it with "
+            f"`caption features --convert {target} --out NEW`, or choose another folder."
         )
     return target
 
 
+def changed_photos(
+    store: FeatureStore, images: Sequence[CaptionedImage], workers: int, progress: bool
+) -> list[CaptionedImage]:
+    """Images of the store whose file is not the one that their regions were computed from; reads all files."""
+    known = [(image, photo.digest) for image in images if (photo := store.photo(image.id))]
+    if progress and len(known) < len(images):
+        print(
+            f"'{store.folder}' cannot tell whether {len(images) - len(known):,} photos have changed: it was converted "
+            "from a store that did not keep their digests.",
+            file=sys.stderr,
+        )
+    changed = []
+    with (
+        ThreadPoolExecutor(workers) as readers,
+        progress_bar("comparing", len(known), 0, progress) as advance,
+    ):
+        try:
+            digests = readers.map(photo_digest, (image.path for image, _ in known))
+            for (image, stored), digest in zip(known, digests, strict=True):
+                if digest != stored:
+                    changed.append(image)
+                advance(1)
+        finally:
+            readers.shutdown(cancel_futures=True)
+    return changed
+
+
+def views_of(encoder: Encoder, images: Tensor) -> Views:
+    """All grids that an encoder makes of images; an encoder may also return a single `Regions`."""
+    found: Regions | Views = encoder(images)
+    return (found,) if isinstance(found, Regions) else tuple(found)
+
+
+def read_photo(path: Path, transform: ImageTransform) -> tuple[Tensor, PhotoFile]:
+    """Pixels (3, H, W) uint8 of an image file, and its size and digest.
+
+    Raises:
+        ImageError: the file cannot be read or decoded.
+    """
+    # Digest first: if the file is replaced in between, the store has the old digest, and the change is noticed.
+    digest = photo_digest(path)
+    image = open_image(path)
+    if digest is None:
+        raise ImageError(f"'{path}' changed while it was read. Wait until it is complete, and try again.")
+    return transform(image), PhotoFile(*image.size, digest)
+
+
+def photo_digest(path: Path) -> int | None:
+    """BLAKE2b of a file's bytes, 64 bits, independent of name and date; None if the file cannot be read."""
+    try:
+        if not path.is_file():  # reading from a pipe might never end
+            return None
+        data = path.read_bytes()
+    except (OSError, ValueError):  # ValueError: a null character in the name
+        return None
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
 def _distinct(images: Sequence[CaptionedImage]) -> list[CaptionedImage]:
-    """Every image once; features are filed under the id alone, so an id must mean one image."""
+    """Every image once; features are stored under the id alone, so an id must mean one image."""
     by_id: dict[int | str, CaptionedImage] = {}
     for image in images:
         other = by_id.setdefault(image.id, image)
@@ -118,68 +256,81 @@ def _distinct(images: Sequence[CaptionedImage]) -> list[CaptionedImage]:
     return list(by_id.values())
 
 
-def _changed(
-    store: FeatureStore, images: Sequence[CaptionedImage], workers: int, report: bool
-) -> list[CaptionedImage]:
-    """Those of the images that were stored from another file than the one that is there now."""
-    stored = [image for image in images if image.id in store]
-    if not store.knows_photos:
-        if report and stored:
-            print(
-                f"'{store.folder}' is of an older format, which does not tell whether photos have changed since. "
-                "Made anew, in another folder, it would.",
-                file=sys.stderr,
-            )
-        return []
-    with _bar(report, stored, 0, "comparing photos") as advance:
-        return changed_photos(store, stored, workers, advance)
-
-
-def _changes(folder: Path, changed: list[CaptionedImage]) -> str:
-    names = enumerated([f"'{image.path}'" for image in changed])
-    return (
-        f"{len(changed)} images are no longer those whose regions are in the feature store '{folder}': {names}. Give "
-        "the same command with --verify, which extracts them anew, or name another folder; or put back the photos."
+def _image_bytes(views: Views) -> int:
+    """Bytes that an image's regions take in half precision."""
+    return sum(
+        2 * vectors[0].numel() + (0 if mask is None else mask[0].numel()) for vectors, _, mask in views
     )
 
 
-def _header(encoder: Encoder, transform: ImageTransform, device: str | torch.device) -> Header:
-    """Header of a new store; a blank image shows what the encoder makes of this transform."""
-    blank = torch.zeros(1, 3, transform.height, transform.width, dtype=torch.uint8, device=device)
-    vectors, grid = encoder(blank)
-    return Header.new(feature_key(encoder, transform), grid, vectors.shape[2])
-
-
-def _check_room(folder: Path, header: Header, images: int, report: bool) -> None:
+def _check_room(folder: Path, views: Views, images: int, report: bool) -> None:
     """Say how large the store will be, and raise a DataError if the disk has less room."""
-    needed = images * (header.image_bytes + header.entry.itemsize + 32)  # 32: about what an id takes
+    needed = images * (_image_bytes(views) + 64)  # 64: about what the tables take
     free = shutil.disk_usage(folder).free
-    rows, cols = header.grid
-    size = f"{images:,} images of {rows}×{cols}×{header.region_size} numbers take {_readable(needed)}"
+    shapes = " + ".join(f"{rows}×{cols}×{vectors.shape[2]}" for vectors, (rows, cols), _ in views)
+    size = f"{images:,} images of {shapes} numbers take {decimal(needed)}"
     if needed > free:
         raise DataError(
-            f"{size}, but the disk of '{folder}' has {_readable(free)} left: make room, or choose a folder "
+            f"{size}, but the disk of '{folder}' has {decimal(free)} left: make room, or choose a folder "
             "on another disk, another layer, or a smaller image size."
         )
     if report and images:
-        print(f"{size} in '{folder}' ({_readable(free)} free)", file=sys.stderr)
+        print(f"{size} in '{folder}' ({decimal(free)} free)", file=sys.stderr)
 
 
-def _readable(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.4g} TB"
+def _decoded(
+    images: Sequence[CaptionedImage], transform: ImageTransform, batch_size: int, workers: int
+) -> Iterator[list[Decoded]]:
+    """Batches of images in order, each with what `read_photo` returns or raises; further ones are read meanwhile."""
+
+    def read(image: CaptionedImage) -> Decoded:
+        try:
+            return image, read_photo(image.path, transform)
+        except ImageError as error:
+            return image, error
+
+    ahead: deque[list[Future[Decoded]]] = deque()
+    with ThreadPoolExecutor(workers) as readers:
+        try:
+            for start in range(0, len(images), batch_size):
+                ahead.append([readers.submit(read, image) for image in images[start : start + batch_size]])
+                if len(ahead) > AHEAD:
+                    yield [future.result() for future in ahead.popleft()]
+            while ahead:
+                yield [future.result() for future in ahead.popleft()]
+        finally:
+            readers.shutdown(cancel_futures=True)
 
 
-@contextmanager
-def _bar(
-    show: bool, images: Sequence[CaptionedImage], present: int, doing: str = "extracting"
-) -> Iterator[Callable[[int], None]]:
-    """The progress bar, or a function that does nothing where there is nothing to show."""
-    if show and images:
-        with progress_bar(doing, len(images), present) as advance:
-            yield advance
-    else:
-        yield lambda done: None
+def _encode(
+    encoder: Encoder, pixels: Sequence[Tensor], batch_size: int, device: torch.device
+) -> dict[str, Tensor]:
+    """Regions in half precision and masks of b images, on the device. Does not wait for a GPU to finish."""
+    # Always a full batch: how a convolution rounds may depend on the batch size. NumPy copies in this thread alone;
+    # torch would use all processors, which are busy decoding.
+    batch = np.zeros((batch_size, *pixels[0].shape), np.uint8)
+    for row, image in zip(batch, pixels, strict=False):
+        row[:] = image.numpy()
+    images = torch.from_numpy(batch)
+    if device.type == "cuda":
+        images = images.pin_memory()
+    found = {}
+    for k, (vectors, _, mask) in enumerate(views_of(encoder, images.to(device, non_blocking=True))):
+        found[f"view.{k}"] = vectors[: len(pixels)].to(torch.float16, memory_format=torch.contiguous_format)
+        if mask is not None:
+            found[f"mask.{k}"] = mask[: len(pixels)]
+    return found
+
+
+def _write(
+    writer: ShardWriter, ids: Sequence[int | str], photos: Sequence[PhotoFile], regions: dict[str, Tensor]
+) -> None:
+    for values in regions.values():
+        # A sum is finite if all its terms are, and takes a third of the time of testing each number.
+        finite = values.flatten(1).sum(1, dtype=torch.float32).isfinite().tolist()
+        if not all(finite):
+            raise DataError(
+                f"the regions of image {ids[finite.index(False)]!r} are not finite numbers, or too large for half "
+                "precision (65,504): choose another layer or other weights of the encoder"
+            )
+    writer.add(ids, photos, {name: values.cpu().numpy() for name, values in regions.items()})
