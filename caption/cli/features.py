@@ -54,17 +54,18 @@ def main(args: list[str] | None = None) -> int:
         return 1 if done.dropped else 0
 
     from caption import checkpoint
-    from caption.cli.configuration import Configuration
+    from caption.cli.configuration import make_encoder, make_reader, make_transform, read_parts
     from caption.features.writer import write_features
 
-    config = Configuration(options.config, overrides)
-    images = [image for split in config.reader().read().values() for image in split]
+    needed = ("data.reader",) if options.model else ("data.reader", "data.transform", "model.encoder")
+    parts = read_parts(options.config, overrides, needed)
+    images = [image for split in make_reader(parts).read().values() for image in split]
     if options.model:
         captioner = checkpoint.load(options.model)
         encoder, transform = captioner.encoder, captioner.transform
         encoder.freeze()
     else:
-        encoder, transform = config.encoder(), config.transform()
+        encoder, transform = make_encoder(parts), make_transform(parts)
     done = write_features(
         encoder,
         transform,
