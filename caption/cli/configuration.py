@@ -71,8 +71,8 @@ def read_parts(
             f"{', '.join(paths)}, or an option that overrides an entry: {readable(str(error))}. Of a configuration, "
             f"{', '.join(names)} can be used here."
         ) from error
-    for name in set(names) - {"data.transform"}:
-        if found[name] is None:
+    for name in names:
+        if found[name] is None and name != "data.transform":
             raise DataError(f"{', '.join(paths)}: there is no {name} with a class_path. Add it.")
     return found
 

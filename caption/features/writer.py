@@ -145,16 +145,12 @@ def write_features(
                 with ThreadPoolExecutor(1) as writing:
                     writes: deque[Future[None]] = deque()
                     for batch in _decoded(wanted, transform, batch_size, workers):
-                        done.failed += [
-                            (image, found) for image, found in batch if isinstance(found, ImageError)
-                        ]
-                        good = [
-                            (image.id, *found) for image, found in batch if not isinstance(found, ImageError)
-                        ]
+                        good = [(image.id, *found) for image, found in batch if isinstance(found, tuple)]
                         if good:
                             ids, pixels, photos = zip(*good, strict=True)
                             regions = _encode(encoder, pixels, batch_size, device)
                             writes.append(writing.submit(_write, writer, ids, photos, regions))
+                        done.failed += [(image, e) for image, e in batch if isinstance(e, ImageError)]
                         while len(writes) > backlog:
                             writes.popleft().result()
                         done.stored += len(good)
