@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
 from analyse_report import KINDS, OBJECT_WORDS, Setting, write_report  # beside this file
+from caption.data.shapes.reader import Shapes
 
 import caption
 from caption.analysis import blind
@@ -35,7 +36,6 @@ from caption.analysis.grounding import Boxes, GroundableCaption, Grounding, grou
 from caption.analysis.interchange import Interchange, interchange
 from caption.analysis.permutation import Permutation, permute
 from caption.captioner import Captioner
-from caption.data.shapes.reader import Shapes
 from caption.decoders.initial import ConstantState
 from caption.errors import UserError
 from caption.result import Caption

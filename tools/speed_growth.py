@@ -66,27 +66,27 @@ def prepare(folder: Path, count: int, names: list[str]) -> None:
     if "vocabulary" in names:
         (folder / "captions.txt").write_text("\n".join(captions(count)))
     if "index" in names:
-        from benchmark_features import sparse_store
+        from benchmark_features import small_store
 
-        sparse_store(folder / "sparse", count)
+        small_store(folder / "sparse", count)
 
 
 def write_store(folder: Path, count: int) -> None:
     """Noise, as `caption features` would store it."""
     import numpy as np
 
-    from caption.features.files import Header
-    from caption.features.index import Photo
-    from caption.features.journal import FeatureJournal
     from caption.features.key import feature_key
+    from caption.features.shards import FORMAT, PhotoFile, ShardWriter
 
     encoder, transform = tiny_encoder()
     regions = np.random.default_rng(0).standard_normal((BATCH, GRID[0] * GRID[1], SIZE)).astype(np.float16)
     folder.mkdir()
-    with FeatureJournal(folder, Header.new(feature_key(encoder, transform), GRID, SIZE)) as journal:
-        for first in range(0, count, BATCH):
-            ids = range(first, min(first + BATCH, count))
-            journal.add(ids, [Photo(PIXELS, PIXELS, 0)] * len(ids), regions[: len(ids)])
+    header = {"format": FORMAT, "key": feature_key(encoder, transform), "grids": [list(GRID)]}
+    writer = ShardWriter(folder, header)
+    for first in range(0, count, BATCH):
+        ids = range(first, min(first + BATCH, count))
+        writer.add(ids, [PhotoFile(PIXELS, PIXELS, 0)] * len(ids), {"view.0": regions[: len(ids)]})
+    writer.save()
 
 
 def tiny_encoder():  # type: ignore[no-untyped-def]
@@ -170,7 +170,6 @@ def training(folder: Path, count: int) -> None:
 def search(folder: Path, count: int) -> None:
     """Searching for the captions of stored regions, which are written as they come."""
     from caption.data.images import Box
-    from caption.encoders import Regions
     from caption.features.store import FeatureStore
     from caption.text.vocabulary import Vocabulary
 
@@ -179,7 +178,8 @@ def search(folder: Path, count: int) -> None:
     with open("/dev/null", "w", encoding="utf-8") as out:
         for first in range(0, count, BATCH):
             ids = range(first, min(first + BATCH, count))
-            found = captioner.generate(Regions(store.read_many(ids).float(), GRID))
+            (regions,) = store.read_many(ids)
+            found = captioner.generate(regions._replace(vectors=regions.vectors.float()))
             for caption in captioner.captions(found, GRID, [Box(0, 0, PIXELS, PIXELS)] * len(ids)):
                 print(json.dumps(caption.to_dict()), file=out)
 
