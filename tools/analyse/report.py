@@ -1,51 +1,42 @@
-"""The text of docs/analysis.md. Every sentence that tells a result is chosen by the numbers that it tells."""
+"""The measured sections of docs/analysis.md. Every sentence that states a result is chosen by the numbers it states."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from analyse_text import (
-    AGREE,
-    BY_CLASS,
-    EXCHANGED,
-    FAITHFUL,
-    GROUNDING,
-    HEAD,
-    LIMITS,
-    MAPS,
-    PERMUTED,
-    STARTS,
-)
 
-from caption.analysis.maps import UNSEEN, change, entropy, measure_maps, unseen
+from caption.analysis.maps import change, entropy, measure_maps, unseen
 from caption.analysis.means import Estimate, difference, estimate
 from caption.data.shapes.scene import COLOURS
 from caption.data.shapes.silhouettes import SHAPES
+from tools.documents import table
 
 if TYPE_CHECKING:
-    from analyse import Analysis
-
     from caption.analysis.agreement import Agreement
     from caption.analysis.faithfulness.curves import Erasure, Kind
     from caption.analysis.words import PerWord
+    from tools.analyse.__main__ import Analysis
 
-RELATIONS = frozenset(("above", "below", "left", "right"))
 OBJECT_WORDS = frozenset(COLOURS) | frozenset(SHAPES)
 KINDS = {"colours": frozenset(COLOURS), "shapes": frozenset(SHAPES)}
-"""Naming words by what may stand for each other."""
-CLASSES = {**KINDS, "relations": RELATIONS}
+"""Naming words by what they may be exchanged with."""
+CLASSES = {**KINDS, "relations": frozenset(("above", "below", "left", "right"))}
 OWN, BLIND = "attention", "random"
 SIGNS: dict[Kind, int] = {"deletion": -1, "insertion": 1}
-"""What a large area says for an order."""
+"""Whether a large area speaks for an order."""
 NEARLY = 0.9
-"""Of the way from random orders to the best one: what is called faithful."""
+"""Share of the way from random orders to the best one from which attention is called faithful."""
 HIDDEN = 4
-"""Regions after which the fall of log p is told: about as many as one object covers."""
+"""Regions after which the fall of log p is reported: about as many as one object covers."""
 WAYS = {"removed": "Removed", "replaced": "Replaced by the mean region"}
+STARTS = {
+    True: "The LSTM of {} starts from a learned constant: all it knows of an image comes through attention.",
+    False: "The LSTM of {} starts from the image: it knows something of the image before it attends.",
+}
 
 
 class Setting(NamedTuple):
@@ -53,55 +44,56 @@ class Setting(NamedTuple):
 
     scenes: int
     sigma: float
-    """Of the centre prior."""
+    """Width of the centre prior."""
     threads: int
     picture: str
     """File name of the figure."""
     arguments: str = ""
-    """What the tool was called with, for the page to say."""
+    """The arguments of the command, which the page states."""
 
 
 def write_report(
     analyses: Sequence[Analysis], agreements: Mapping[tuple[str, str], Agreement], setting: Setting
-) -> str:
-    """The page.
+) -> dict[str, str]:
+    """The sections by name.
 
     Args:
         analyses: of the models, each of which names objects of Shapes.
         agreements: of pairs of them, by their names.
         setting: how they were made.
     """
-    parts = [HEAD.format(scenes=setting.scenes, arguments=setting.arguments, starts=_starts(analyses))]
-    for analysis in analyses:
-        parts += [_in_short(analysis)]
-    parts += [_agreement_in_short(agreements)] if agreements else []
-    parts += [GROUNDING.format(sigma=setting.sigma, speed=_speed(analyses, setting)), _grounding(analyses)]
-    most = measure_maps(analyses[0].captions)["attention_entropy_max"]
-    parts += [MAPS.format(most=most, unseen=UNSEEN), _maps(analyses)]
-    parts += [FAITHFUL.format(picture=setting.picture, hidden=HIDDEN, nearly=round(100 * NEARLY))]
-    for way, title in WAYS.items():
-        parts += [f"\n{title}:\n", _orders(analyses, way)]
-    parts += [BY_CLASS, _classes(analyses), PERMUTED, _permuted(analyses), EXCHANGED, _exchanged(analyses)]
-    parts += [AGREE, _agreement(agreements)] if agreements else []
-    return "\n".join([part.rstrip("\n") if part.startswith("|") else part for part in parts]) + "\n" + LIMITS
+    orders = [f"{title}:\n\n{_orders(analyses, way)}" for way, title in WAYS.items()]
+    return {
+        "setting": _setting(analyses, setting),
+        "summary": "\n".join([*map(_summary, analyses), *map(_agree, agreements, agreements.values())]),
+        "grounding": _grounding(analyses),
+        "maps": _maps(analyses),
+        "faithfulness": "\n\n".join(
+            [f"![Deletion and insertion curves of naming words]({setting.picture})", *orders]
+        ),
+        "classes": _classes(analyses),
+        "permuted": _permuted(analyses),
+        "exchanged": _exchanged(analyses),
+        "agreement": _agreement(agreements) if agreements else "Only one model was given.",
+    }
 
 
-def _starts(analyses: Sequence[Analysis]) -> str:
-    """What the models know of an image before they look."""
-    blind = [analysis.name for analysis in analyses if analysis.starts_blind]
-    told = [analysis.name for analysis in analyses if not analysis.starts_blind]
-    return "\n".join(
-        STARTS[how].format(names=_listed(names)) for how, names in (("blind", blind), ("told", told)) if names
-    )
+# -- sentences
 
 
-def _speed(analyses: Sequence[Analysis], setting: Setting) -> str:
-    seconds = _listed([f"{analysis.seconds:.1f} s ({analysis.name})" for analysis in analyses])
+def _setting(analyses: Sequence[Analysis], setting: Setting) -> str:
     threads = "1 thread" if setting.threads == 1 else f"{setting.threads} threads"
-    return f"{seconds} on {threads}"
+    lines = [f"{setting.scenes} scenes, by `python -m tools.analyse{setting.arguments}`."]
+    for blind, sentence in STARTS.items():
+        names = [analysis.name for analysis in analyses if analysis.starts_blind == blind]
+        lines += [sentence.format(_listed(names))] if names else []
+    log_l = measure_maps(analyses[0].captions)["attention_entropy_max"]
+    taken = _listed([f"{analysis.seconds:.1f} s ({analysis.name})" for analysis in analyses])
+    lines.append(f"log L = {log_l:.2f} nats; the centre prior has σ = {setting.sigma:.2f} of the side.")
+    return "\n".join([*lines, f"Captions and pointing game took {taken} on {threads}."])
 
 
-def _in_short(analysis: Analysis) -> str:
+def _summary(analysis: Analysis) -> str:
     findings = (_points, _explains, _reads, _changes, _follows)
     return "\n".join([f"- **{analysis.name}**", *(f"  - {finding(analysis)}" for finding in findings)])
 
@@ -116,8 +108,9 @@ def _points(analysis: Analysis) -> str:
             (ahead if lead.low > 0 else not_ahead).append(f"{name} {other.accuracy:.3f}")
     said = f"It points at {_interval(estimate(own.values('hit'), own.captions))} of the objects it names"
     if not_ahead:
-        return f"{said}, not surely more than {_listed(not_ahead)}: **that it looks at what it names is not shown.**"
-    return f"{said}; blind maps point at less: {_listed(ahead)}. **It looks at what it names.**"
+        verdict = "**it is not shown that it looks at what it names.**"
+        return f"{said}, not significantly more than {_listed(not_ahead)}: {verdict}"
+    return f"{said}; blind maps point at fewer: {_listed(ahead)}. **It looks at what it names.**"
 
 
 def _explains(analysis: Analysis) -> str:
@@ -137,54 +130,53 @@ def _explains(analysis: Analysis) -> str:
             ahead.update(order for order, lead in leads.items() if lead.low > 0)
     shares = sorted({str(math.floor(100 * share + 1e-9)) for share in (min(ways), max(ways))}, key=float)
     if beaten < len(ways):
-        some = "not in all" if beaten else "in none"
-        verdict = f"**That attention is the reason for these words is not shown**: it beats chance {some} of the tests."
+        some = "some" if beaten else "none"
+        verdict = "**It is not shown that attention is the reason for these words**: "
+        verdict += f"it beats chance in {some} of the tests."
     elif min(ways) < NEARLY:
-        verdict = "**Attention tells part of the reason for these words.**"
+        verdict = "**Attention is part of the reason for these words.**"
     else:
-        verdict = "**For these words attention is faithful as far as these tests go.**"
+        verdict = "**For these words attention is faithful, as far as these tests go.**"
     naming = analysis.erasures["removed"].only(OBJECT_WORDS)
-    own_fall, blind_fall = (
-        _interval(estimate(naming.fall(order, HIDDEN), naming.images), 2) for order in (OWN, BLIND)
-    )
+    own, blind = (_interval(estimate(naming.fall(order, HIDDEN), naming.images), 2) for order in (OWN, BLIND))
     better_ones = [f"{order} in {count}" for order, count in ahead.items()]
     return (
-        f"Hiding its {HIDDEN} most attended of {naming.counts[-1]} regions takes {own_fall} nats from a naming word, "
-        f"{HIDDEN} at random {blind_fall}. In the {len(ways)} tests (deletion and insertion, removed and replaced) α "
-        f"goes {' to '.join(shares)} % of the way from a random order to the best one tried. {verdict} Ahead of it, by "
-        f"however little: {_listed(better_ones) if better_ones else 'none'}."
+        f"Hiding its {HIDDEN} most attended of {naming.counts[-1]} regions lowers log p of a naming word by {own} "
+        f"nats, hiding {HIDDEN} at random by {blind}. In the {len(ways)} tests (deletion and insertion, removed and "
+        f"replaced) α goes {' to '.join(shares)} % of the way from a random order to the best one tried. {verdict} Significantly "
+        f"ahead of it: {_listed(better_ones) if better_ones else 'none'}."
     )
 
 
 def _reads(analysis: Analysis) -> str:
-    """Which classes of words need their look at all: most of whose words lose half of p when nothing is read."""
+    """Which classes of words need the look at their step: those of which most lose half of p when nothing is read."""
     needing: list[str] = []
     knowing: list[str] = []
     for name, erasure in _by_class(analysis.erasures["removed"]).items():
         curve = erasure.curve("deletion", OWN)
         lost = estimate(curve[:, -1] < curve[:, 0] / 2, erasure.images)
         (needing if lost.mean > 0.5 else knowing).append(f"{name} ({_percent(lost)})")
-    said = "Read nothing at their step, and more than half of their probability is lost by "
+    said = "With nothing to read at their step, more than half of the probability is lost by "
     said += f"most of the {_listed(needing)}" if needing else "most words of no class"
     if knowing:
-        said += (
-            f", but not of the {_listed(knowing)}. **For the words that lose less, the look at their step is not the "
-            "main reason**, however sharp the map: the words before and the state would do"
-        )
+        said += f", but not of the {_listed(knowing)}. **The look at their step is not the main reason for the latter**"
+        said += ", however sharp the map: the words before and the state suffice"
     return said + "."
 
 
 def _changes(analysis: Analysis) -> str:
     naming = analysis.permutation.only(OBJECT_WORDS)
-    changed, even = (estimate(naming.changed[name], naming.images) for name in ("permuted", "uniform"))
+    permuted, uniform = (
+        _percent(estimate(naming.changed[name], naming.images)) for name in ("permuted", "uniform")
+    )
     return (
-        f"With α permuted, another word becomes the likeliest in {_percent(changed)} of the naming words; with "
-        f"uniform α in {_percent(even)}."
+        f"With α permuted, another word becomes the most probable at {permuted} of the naming words; with uniform α "
+        f"at {uniform}."
     )
 
 
 def _follows(analysis: Analysis) -> str:
-    """Whether exactly that word comes whose map was given: more often than by its permutation, and mostly."""
+    """Whether the word whose map was given is said: more often than with that map permuted, and mostly."""
     told: list[str] = []
     beyond, mostly = [], []
     for kind, exchanged in analysis.exchanges.items():
@@ -198,26 +190,27 @@ def _follows(analysis: Analysis) -> str:
     if not told:
         return "No caption has two different colours or shapes whose maps could be exchanged."
     if all(beyond) and all(mostly):
-        verdict = "**What is named follows where it looks.**"
+        verdict = "**The word follows the look.**"
     elif any(beyond):
-        verdict = "**What is named follows where it looks only in part.**"
+        verdict = "**The word follows the look only in part.**"
     else:
-        verdict = "**That what is named follows where it looks is not shown.**"
+        verdict = "**It is not shown that the word follows the look.**"
     said = "Given the map of another word of its kind in the same caption, a word becomes exactly that word: "
     return f"{said}{_listed(told)}. {verdict}"
 
 
-def _agreement_in_short(agreements: Mapping[tuple[str, str], Agreement]) -> str:
-    lines = []
-    for (first, second), agreement in agreements.items():
-        naming = agreement.only(OBJECT_WORDS)
-        same, other = naming.measures["same cell"], naming.other_image["same cell"]
-        shared, blind = (_percent(_known(values, naming)) for values in (same, other))
-        lines.append(
-            f"- **{first} and {second}** have their maximum in the same cell at {shared} of the naming words; with "
-            f"maps of another image it would be {blind}."
-        )
-    return "\n".join(lines)
+def _agree(names: tuple[str, str], agreement: Agreement) -> str:
+    naming = agreement.only(OBJECT_WORDS)
+    same, blind = (
+        _percent(_known(values["same cell"], naming)) for values in (naming.measures, naming.other_image)
+    )
+    return (
+        f"- **{names[0]} and {names[1]}** have their maximum in the same cell at {same} of the naming words; with maps "
+        f"of another image it would be {blind}."
+    )
+
+
+# -- tables
 
 
 def _grounding(analyses: Sequence[Analysis]) -> str:
@@ -226,7 +219,7 @@ def _grounding(analyses: Sequence[Analysis]) -> str:
         for name, grounding in analysis.groundings.items():
             hit, mass = (estimate(grounding.values(field), grounding.captions) for field in ("hit", "mass"))
             rows.append((analysis.name, name, _interval(hit), _interval(mass)))
-    return _table(("model", "maps", "pointing accuracy", "mass in the box"), rows)
+    return table(("model", "maps", "pointing accuracy", "mass in the box"), rows)
 
 
 def _maps(analyses: Sequence[Analysis]) -> str:
@@ -234,10 +227,9 @@ def _maps(analyses: Sequence[Analysis]) -> str:
     for analysis in analyses:
         maps = [caption.weights for caption in analysis.captions]
         measured = [_over_captions(measure, maps) for measure in (entropy, change)]
-        shares = [(image, unseen(weights)) for image, weights in enumerate(maps) if len(weights)]
-        left_out = estimate([share for _, share in shares], [image for image, _ in shares])
+        left_out = _over_captions(lambda weights: np.array([unseen(weights)] if len(weights) else []), maps)
         rows.append((analysis.name, *(_interval(of, 2) for of in measured), _percent(left_out)))
-    return _table(("model", "H[α]", "change", "hardly looked at"), rows)
+    return table(("model", "H[α]", "change", "hardly looked at"), rows)
 
 
 def _orders(analyses: Sequence[Analysis], way: str) -> str:
@@ -245,15 +237,10 @@ def _orders(analyses: Sequence[Analysis], way: str) -> str:
     for analysis in analyses:
         naming = analysis.erasures[way].only(OBJECT_WORDS)
         for order in naming.orders:
-            measured = [
-                naming.area("deletion", order),
-                naming.area("insertion", order),
-                naming.fall(order, HIDDEN),
-            ]
-            deletion, insertion, fall = (estimate(values, naming.images) for values in measured)
-            name = "**α**" if order == OWN else order
-            rows.append((analysis.name, name, _interval(deletion), _interval(insertion), _interval(fall, 2)))
-    return _table(("model", "order", "area, deletion", "area, insertion", f"fall after {HIDDEN}"), rows)
+            areas = [_interval(estimate(naming.area(kind, order), naming.images)) for kind in SIGNS]
+            fall = _interval(estimate(naming.fall(order, HIDDEN), naming.images), 2)
+            rows.append((analysis.name, "**α**" if order == OWN else order, *areas, fall))
+    return table(("model", "order", "area, deletion", "area, insertion", f"fall after {HIDDEN}"), rows)
 
 
 def _classes(analyses: Sequence[Analysis]) -> str:
@@ -261,67 +248,51 @@ def _classes(analyses: Sequence[Analysis]) -> str:
     for analysis in analyses:
         for name, erasure in _by_class(analysis.erasures["removed"]).items():
             curve = erasure.curve("deletion", OWN)
-            told, blind = (estimate(curve[:, end], erasure.images) for end in (0, -1))
-            areas = (
-                estimate(erasure.area("deletion", order), erasure.images) for order in ("attention", "random")
-            )
-            rows.append(
-                (
-                    analysis.name,
-                    f"{name} ({len(erasure)})",
-                    _interval(told),
-                    _interval(blind),
-                    *map(_interval, areas),
-                )
-            )
-    return _table(
-        ("model", "words", "p, all to read", "p, nothing to read", "area by α", "area at random"), rows
-    )
+            areas = [erasure.area("deletion", order) for order in (OWN, BLIND)]
+            values = (curve[:, 0], curve[:, -1], *areas)
+            cells = [_interval(estimate(of, erasure.images)) for of in values]
+            rows.append((analysis.name, f"{name} ({len(erasure)})", *cells))
+    head = ("model", "words", "p, all to read", "p, nothing to read", "area by α", "area at random")
+    return table(head, rows)
 
 
 def _permuted(analyses: Sequence[Analysis]) -> str:
     rows = []
     for analysis in analyses:
-        naming = analysis.permutation.only(OBJECT_WORDS)
-        for name in naming.falls:
-            fall, distance, changed = (
-                _known(measured[name], naming)
-                for measured in (naming.falls, naming.distances, naming.changed)
-            )
+        of = analysis.permutation.only(OBJECT_WORDS)
+        for name in of.falls:
+            fall, distance, changed = (_known(all[name], of) for all in (of.falls, of.distances, of.changed))
             rows.append((analysis.name, name, _interval(fall, 2), _interval(distance), _percent(changed)))
-    return _table(("model", "weights", "fall", "distance", "changed"), rows)
+    return table(("model", "weights", "fall", "distance", "changed"), rows)
 
 
 def _exchanged(analyses: Sequence[Analysis]) -> str:
     rows = []
     for analysis in analyses:
-        for kind, exchanged in analysis.exchanges.items():
-            for name in exchanged.follows if len(exchanged) else ():
+        for kind, of in analysis.exchanges.items():
+            for name in of.follows if len(of) else ():
                 follows, stays, leads = (
-                    estimate(measured[name], exchanged.images)
-                    for measured in (exchanged.follows, exchanged.stays, exchanged.leads)
+                    estimate(measured[name], of.images) for measured in (of.follows, of.stays, of.leads)
                 )
-                pairs = f"{kind} ({len(exchanged)})"
-                rows.append(
-                    (analysis.name, pairs, name, _percent(follows), _percent(stays), _interval(leads, 2))
-                )
-    return _table(
+                cells = (_percent(follows), _percent(stays), _interval(leads, 2))
+                rows.append((analysis.name, f"{kind} ({len(of)})", name, *cells))
+    return table(
         ("model", "pairs", "weights", "the other word", "the word itself", "lead of the other"), rows
     )
 
 
 def _agreement(agreements: Mapping[tuple[str, str], Agreement]) -> str:
     rows = []
-    for (first, second), agreement in agreements.items():
+    for names, agreement in agreements.items():
         for title, part in (("all", agreement), ("naming", agreement.only(OBJECT_WORDS))):
             for name in part.measures:
                 of = [_known(maps[name], part) for maps in (part.measures, part.other_word, part.other_image)]
-                rows.append((f"{first} / {second}", title, name, *map(_interval, of)))
-    return _table(("models", "words", "measure", "same word", "other word", "other image"), rows)
+                rows.append((" / ".join(names), title, name, *map(_interval, of)))
+    return table(("models", "words", "measure", "same word", "other word", "other image"), rows)
 
 
 def _over_captions(measure: Callable[[np.ndarray], np.ndarray], maps: Sequence[np.ndarray]) -> Estimate:
-    """The mean over words of something that gives a number for each (or nearly each) word of a caption."""
+    """The mean of a measure that gives any number of values for the maps of a caption."""
     values = [measure(weights) for weights in maps]
     return estimate(np.concatenate(values), np.repeat(np.arange(len(maps)), [len(of) for of in values]))
 
@@ -348,8 +319,3 @@ def _percent(of: Estimate) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
