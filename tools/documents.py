@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+MARKS = "<!-- section {} begins -->", "<!-- section {} ends -->"
+
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
@@ -18,10 +20,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def read_sections(document: Path) -> dict[str, str]:
-    """The sections of a document by name; none where there is no document."""
+    """The sections of a document by name; none if there is no document."""
     text = document.read_text(encoding="utf-8") if document.exists() else ""
-    names = re.findall(r"^<!-- section (.+) begins -->$", text, re.MULTILINE)
-    return {name: _split(text, name)[1].strip() for name in names}
+    begin, end = (mark.format("(.+)") for mark in MARKS)
+    return {found[1]: found[2].strip() for found in re.finditer(rf"{begin}\n(.*?){end}", text, re.DOTALL)}
 
 
 def write_sections(document: Path, sections: Mapping[str, str], template: Path | None = None) -> None:
@@ -35,45 +37,28 @@ def write_sections(document: Path, sections: Mapping[str, str], template: Path |
     Raises:
         SystemExit: the document or the template lacks a section; nothing is written.
     """
-    text = (template or document).read_text(encoding="utf-8")
+    template = template or document
+    text = template.read_text(encoding="utf-8")
     for name, section in sections.items():
-        before, _, after = _split(text, name)
-        if not after:
-            marks = " and ".join(_marks(name))
+        begin, end = (mark.format(name) for mark in MARKS)
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
             raise SystemExit(
-                f"{template or document} lacks the lines {marks}: put them where the tables belong"
+                f"{template} lacks the lines {begin} and {end}: put them where the tables belong"
             )
-        text = before + _marked(name, section) + after
+        text = f"{before}{begin}\n\n{section.strip()}\n\n{end}{after}"
     document.write_text(text, encoding="utf-8")
 
 
-def add_section(document: Path, name: str, text: str, after: str | None = None) -> None:
-    """Write a section, which a new document or one without it gets behind the section `after`, or else at its end."""
+def add_section(document: Path, name: str, text: str, after: str) -> None:
+    """Write a section. A document without it gets it behind the section `after`, or else at its end."""
     found = read_sections(document)
-    if name in found:
-        write_sections(document, {name: text})
-        return
-    whole = document.read_text(encoding="utf-8") if document.exists() else ""
-    head, tail = (whole.rstrip("\n"), "\n")
-    if after in found:
-        head, mark, tail = whole.partition(_marks(after)[1])
-        head += mark
-    document.parent.mkdir(parents=True, exist_ok=True)
-    document.write_text(f"{head}\n\n{_marked(name, text)}{tail}".lstrip("\n"), encoding="utf-8")
-
-
-def _marks(name: str) -> tuple[str, str]:
-    return f"<!-- section {name} begins -->", f"<!-- section {name} ends -->"
-
-
-def _marked(name: str, text: str) -> str:
-    begin, end = _marks(name)
-    return f"{begin}\n\n{text.strip()}\n\n{end}"
-
-
-def _split(text: str, name: str) -> tuple[str, str, str]:
-    """What stands before, in and behind a section; the last is empty if the section is not there."""
-    begin, end = _marks(name)
-    before, _, rest = text.partition(begin)
-    section, found, after = rest.partition(end)
-    return before, section, after or "\n" if found else ""
+    if name not in found:
+        whole = document.read_text(encoding="utf-8") if document.exists() else ""
+        behind = MARKS[1].format(after) if after in found else ""
+        head, mark, tail = whole.partition(behind) if behind else (whole.rstrip("\n"), "", "\n")
+        begin, end = (line.format(name) for line in MARKS)
+        document.parent.mkdir(parents=True, exist_ok=True)
+        document.write_text(f"{head}{mark}\n\n{begin}\n{end}{tail}".lstrip("\n"), encoding="utf-8")
+    write_sections(document, {name: text})

@@ -6,8 +6,8 @@
 
 On a toy (two images of 4 regions with two captions each, of one to three words, so up to 64 paths) the gradients of the
 bound L_s and of log p(y|a) are known exactly (caption/objectives/exact.py). Each estimator draws its gradient many
-times through the decoder and objective that training uses. Cost is that of a training step at Flickr8k's size; the steps of
-all estimators take turns.
+times through the decoder and objective that training uses. Cost is that of a training step at Flickr8k's size; the
+steps of all estimators take turns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -106,25 +106,30 @@ ESTIMATORS = (
 )
 
 
-@dataclass(frozen=True)
-class Measured:
-    """An estimator with a number of samples. Everything is relative to the length of the exact gradient g of L_s."""
+class Bias(NamedTuple):
+    """‖E ĝ − g‖ / ‖g‖, without the part that chance alone would give, and its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+class Measured(NamedTuple):
+    """An estimator with a number of samples, against the exact gradient g of L_s."""
 
     estimator: Estimator
     samples: int
-    bias: float
-    """‖E ĝ − g‖ / ‖g‖, with the part removed that chance alone would give."""
-    low: float
-    high: float
-    """95 % bootstrap interval of `bias`."""
-    own_bias: float
-    """As `bias`, of the attention's own weights alone."""
-    own_low: float
-    own_high: float
-    own_variance: float
+    all: Bias
+    """Of all weights."""
+    own: Bias
+    """Of the attention's own weights."""
+    variance: float
     """tr Cov ĝ / ‖g‖², of the attention's own weights."""
-    to_marginal: float
-    """As `bias`, but against the gradient of log p(y|a), relative to that."""
+    to_marginal: Bias
+    """Of all weights, against the gradient of log p(y|a)."""
 
 
 def main(args: list[str] | None = None) -> int:
@@ -148,7 +153,8 @@ def main(args: list[str] | None = None) -> int:
         for samples in estimator.among(SAMPLES):
             draws = draw(estimator, samples, options.draws, options.seed)
             measured.append(measure(estimator, samples, draws, truth))
-            say(line(measured[-1]))
+            found = measured[-1]
+            say(f"{estimator.name:52} S={samples:<3} bias {found.all}, of the attention {found.own}")
     costs = cost(options.repeats) if options.repeats else {}
     text = report(measured, costs, truth, options)
     print(text)
@@ -249,18 +255,13 @@ def measure(estimator: Estimator, samples: int, draws: np.ndarray, truth: Truth)
     generator = np.random.default_rng(0)
     counts = generator.multinomial(len(draws), np.full(len(draws), 1 / len(draws)), size=400)
     own = truth.own
-    return Measured(
-        estimator,
-        samples,
-        *bias(draws, truth.of_bound, counts),
-        *bias(draws[:, own], truth.of_bound[own], counts),
-        own_variance=float(draws[:, own].var(0, ddof=1).sum() / np.square(truth.of_bound[own]).sum()),
-        to_marginal=bias(draws, truth.of_marginal, counts)[0],
-    )
+    variance = float(draws[:, own].var(0, ddof=1).sum() / np.square(truth.of_bound[own]).sum())
+    of_all, of_own = bias(draws, truth.of_bound, counts), bias(draws[:, own], truth.of_bound[own], counts)
+    return Measured(estimator, samples, of_all, of_own, variance, bias(draws, truth.of_marginal, counts))
 
 
-def bias(draws: np.ndarray, exact: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
-    """‖E ĝ − g‖ / ‖g‖ with its 95 % bootstrap interval; `counts` says how often each resampling takes each draw."""
+def bias(draws: np.ndarray, exact: np.ndarray, counts: np.ndarray) -> Bias:
+    """The bias of draws (N, parameters). `counts` (resamplings, N) says how often each resampling takes each draw."""
     length = np.linalg.norm(exact)
     scaled, truth = draws / length, exact / length
     chance = scaled.var(0, ddof=1).sum() / len(scaled)
@@ -268,7 +269,7 @@ def bias(draws: np.ndarray, exact: np.ndarray, counts: np.ndarray) -> tuple[floa
     # A resampled mean is off by chance twice: once as the mean is, once by resampling.
     resampled = np.square(counts @ scaled / len(scaled) - truth).sum(1) - 2 * chance
     low, high = np.percentile(resampled, [2.5, 97.5])
-    return tuple(float(max(0.0, value)) ** 0.5 for value in (squared, low, high))  # type: ignore[return-value]
+    return Bias(*(float(max(0.0, value)) ** 0.5 for value in (squared, low, high)))
 
 
 def cost(repeats: int) -> dict[tuple[str, int], float]:
@@ -305,17 +306,6 @@ def training_step(alignment: Alignment, objective: Objective) -> Callable[[], No
     return step
 
 
-def line(found: Measured) -> str:
-    return (
-        f"{found.estimator.name:52} S={found.samples:<3} bias {interval(found.bias, found.low, found.high)}, of the "
-        f"attention {interval(found.own_bias, found.own_low, found.own_high)}, its variance {found.own_variance:.3g}"
-    )
-
-
-def interval(value: float, low: float, high: float) -> str:
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
-
-
 def tidy(variance: float) -> str:
     return "0" if variance < 1e-12 else f"{variance:.3g}"  # what rounding leaves of nothing
 
@@ -335,10 +325,9 @@ def report(
         found = of_it[min(max(4, min(of_it)), max(of_it))]
         priced = (f"{costs[estimator.name, s]:.2f}" if (estimator.name, s) in costs else "–" for s in (1, 4))
         row = [estimator.name, "yes" if estimator.unbiased else "no", str(found.samples)]
-        row += [interval(found.bias, found.low, found.high)]
-        row += [interval(found.own_bias, found.own_low, found.own_high), tidy(found.own_variance)]
-        rows.append([*row, f"{found.to_marginal:.2f}", " / ".join(priced)])
-        cells = (tidy(of_it[s].own_variance) if s in of_it else "–" for s in SAMPLES)
+        row += [str(found.all), str(found.own), tidy(found.variance)]
+        rows.append([*row, f"{found.to_marginal.value:.2f}", " / ".join(priced)])
+        cells = (tidy(of_it[s].variance) if s in of_it else "–" for s in SAMPLES)
         by_samples.append([estimator.name, *cells])
     head = [
         "estimator",
@@ -367,11 +356,11 @@ def draw_figure(measured: list[Measured], file: Path) -> None:
         of_it = [found for found in measured if found.estimator is estimator]
         shown = min(of_it, key=lambda found: abs(found.samples - 4))
         style = {"color": f"C{place % 10}", "marker": mark}
-        value = shown.own_bias
-        reach = [[max(0.0, value - shown.own_low)], [max(0.0, shown.own_high - value)]]
+        value, low, high = shown.own
+        reach = [[max(0.0, value - low)], [max(0.0, high - value)]]
         left.errorbar(value, -place, xerr=reach, capsize=3, **style)
-        if len(of_it) > 1 and of_it[0].own_variance > 0:
-            samples, variances = [f.samples for f in of_it], [f.own_variance for f in of_it]
+        if len(of_it) > 1 and of_it[0].variance > 0:
+            samples, variances = [f.samples for f in of_it], [f.variance for f in of_it]
             dash = "-" if estimator.unbiased else ":"
             right.plot(samples, variances, label=estimator.name, linestyle=dash, **style)
     share = "in the attention's weights, as a share of the exact gradient's"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ NEARLY = 0.9
 HIDDEN = 4
 """Regions after which the fall of log p is reported: about as many as one object covers."""
 WAYS = {"removed": "Removed", "replaced": "Replaced by the mean region"}
+Rows = Iterator[list[str]]
 STARTS = {
     True: "The LSTM of {} starts from a learned constant: all it knows of an image comes through attention.",
     False: "The LSTM of {} starts from the image: it knows something of the image before it attends.",
@@ -62,19 +63,28 @@ def write_report(
         agreements: of pairs of them, by their names.
         setting: how they were made.
     """
-    orders = [f"{title}:\n\n{_orders(analyses, way)}" for way, title in WAYS.items()]
+
+    def each(head: str, rows: Callable[..., Rows], *more: str) -> str:
+        columns = head.split(" | ")
+        return _table(["model", *columns], {analysis.name: rows(analysis, *more) for analysis in analyses})
+
+    orders = f"order | area, deletion | area, insertion | fall after {HIDDEN}"
+    by_way = [f"{title}:\n\n{each(orders, _orders, way)}" for way, title in WAYS.items()]
+    classes = "words | p, all to read | p, nothing to read | area by α | area at random"
+    exchanged = "pairs | weights | the other word | the word itself | lead of the other"
+    agreed = {" / ".join(names): _agreement(agreement) for names, agreement in agreements.items()}
+    between = ("models", "words", "measure", "same word", "other word", "other image")
+    figure = f"![Deletion and insertion curves of naming words]({setting.picture})"
     return {
         "setting": _setting(analyses, setting),
         "summary": "\n".join([*map(_summary, analyses), *map(_agree, agreements, agreements.values())]),
-        "grounding": _grounding(analyses),
-        "maps": _maps(analyses),
-        "faithfulness": "\n\n".join(
-            [f"![Deletion and insertion curves of naming words]({setting.picture})", *orders]
-        ),
-        "classes": _classes(analyses),
-        "permuted": _permuted(analyses),
-        "exchanged": _exchanged(analyses),
-        "agreement": _agreement(agreements) if agreements else "Only one model was given.",
+        "grounding": each("maps | pointing accuracy | mass in the box", _grounding),
+        "maps": each("H[α] | change | hardly looked at", _maps),
+        "faithfulness": "\n\n".join([figure, *by_way]),
+        "classes": each(classes, _classes),
+        "permuted": each("weights | fall | distance | changed", _permuted),
+        "exchanged": each(exchanged, _exchanged),
+        "agreement": _table(between, agreed) if agreed else "Only one model was given.",
     }
 
 
@@ -143,8 +153,8 @@ def _explains(analysis: Analysis) -> str:
     return (
         f"Hiding its {HIDDEN} most attended of {naming.counts[-1]} regions lowers log p of a naming word by {own} "
         f"nats, hiding {HIDDEN} at random by {blind}. In the {len(ways)} tests (deletion and insertion, removed and "
-        f"replaced) α goes {' to '.join(shares)} % of the way from a random order to the best one tried. {verdict} Significantly "
-        f"ahead of it: {_listed(better_ones) if better_ones else 'none'}."
+        f"replaced) α goes {' to '.join(shares)} % of the way from a random order to the best one tried. {verdict} "
+        f"Significantly ahead of it, by any amount: {_listed(better_ones) if better_ones else 'none'}."
     )
 
 
@@ -210,85 +220,62 @@ def _agree(names: tuple[str, str], agreement: Agreement) -> str:
     )
 
 
-# -- tables
+# -- tables: functions that yield the rows of one analysis
 
 
-def _grounding(analyses: Sequence[Analysis]) -> str:
-    rows = []
-    for analysis in analyses:
-        for name, grounding in analysis.groundings.items():
-            hit, mass = (estimate(grounding.values(field), grounding.captions) for field in ("hit", "mass"))
-            rows.append((analysis.name, name, _interval(hit), _interval(mass)))
-    return table(("model", "maps", "pointing accuracy", "mass in the box"), rows)
+def _grounding(analysis: Analysis) -> Rows:
+    for name, grounding in analysis.groundings.items():
+        values = (grounding.values(field) for field in ("hit", "mass"))
+        yield [name, *(_interval(estimate(of, grounding.captions)) for of in values)]
 
 
-def _maps(analyses: Sequence[Analysis]) -> str:
-    rows = []
-    for analysis in analyses:
-        maps = [caption.weights for caption in analysis.captions]
-        measured = [_over_captions(measure, maps) for measure in (entropy, change)]
-        left_out = _over_captions(lambda weights: np.array([unseen(weights)] if len(weights) else []), maps)
-        rows.append((analysis.name, *(_interval(of, 2) for of in measured), _percent(left_out)))
-    return table(("model", "H[α]", "change", "hardly looked at"), rows)
+def _maps(analysis: Analysis) -> Rows:
+    maps = [caption.weights for caption in analysis.captions]
+    measured = [_interval(_over_captions(measure, maps), 2) for measure in (entropy, change)]
+    left_out = _over_captions(lambda weights: np.array([unseen(weights)] if len(weights) else []), maps)
+    yield [*measured, _percent(left_out)]
 
 
-def _orders(analyses: Sequence[Analysis], way: str) -> str:
-    rows = []
-    for analysis in analyses:
-        naming = analysis.erasures[way].only(OBJECT_WORDS)
-        for order in naming.orders:
-            areas = [_interval(estimate(naming.area(kind, order), naming.images)) for kind in SIGNS]
-            fall = _interval(estimate(naming.fall(order, HIDDEN), naming.images), 2)
-            rows.append((analysis.name, "**α**" if order == OWN else order, *areas, fall))
-    return table(("model", "order", "area, deletion", "area, insertion", f"fall after {HIDDEN}"), rows)
+def _orders(analysis: Analysis, way: str) -> Rows:
+    naming = analysis.erasures[way].only(OBJECT_WORDS)
+    for order in naming.orders:
+        areas = [_interval(estimate(naming.area(kind, order), naming.images)) for kind in SIGNS]
+        fall = _interval(estimate(naming.fall(order, HIDDEN), naming.images), 2)
+        yield ["**α**" if order == OWN else order, *areas, fall]
 
 
-def _classes(analyses: Sequence[Analysis]) -> str:
-    rows = []
-    for analysis in analyses:
-        for name, erasure in _by_class(analysis.erasures["removed"]).items():
-            curve = erasure.curve("deletion", OWN)
-            areas = [erasure.area("deletion", order) for order in (OWN, BLIND)]
-            values = (curve[:, 0], curve[:, -1], *areas)
-            cells = [_interval(estimate(of, erasure.images)) for of in values]
-            rows.append((analysis.name, f"{name} ({len(erasure)})", *cells))
-    head = ("model", "words", "p, all to read", "p, nothing to read", "area by α", "area at random")
-    return table(head, rows)
+def _classes(analysis: Analysis) -> Rows:
+    for name, erasure in _by_class(analysis.erasures["removed"]).items():
+        curve = erasure.curve("deletion", OWN)
+        values = [curve[:, 0], curve[:, -1], *(erasure.area("deletion", order) for order in (OWN, BLIND))]
+        yield [f"{name} ({len(erasure)})", *(_interval(estimate(of, erasure.images)) for of in values)]
 
 
-def _permuted(analyses: Sequence[Analysis]) -> str:
-    rows = []
-    for analysis in analyses:
-        of = analysis.permutation.only(OBJECT_WORDS)
-        for name in of.falls:
-            fall, distance, changed = (_known(all[name], of) for all in (of.falls, of.distances, of.changed))
-            rows.append((analysis.name, name, _interval(fall, 2), _interval(distance), _percent(changed)))
-    return table(("model", "weights", "fall", "distance", "changed"), rows)
+def _permuted(analysis: Analysis) -> Rows:
+    of = analysis.permutation.only(OBJECT_WORDS)
+    for name in of.falls:
+        fall, distance, changed = (_known(all[name], of) for all in (of.falls, of.distances, of.changed))
+        yield [name, _interval(fall, 2), _interval(distance), _percent(changed)]
 
 
-def _exchanged(analyses: Sequence[Analysis]) -> str:
-    rows = []
-    for analysis in analyses:
-        for kind, of in analysis.exchanges.items():
-            for name in of.follows if len(of) else ():
-                follows, stays, leads = (
-                    estimate(measured[name], of.images) for measured in (of.follows, of.stays, of.leads)
-                )
-                cells = (_percent(follows), _percent(stays), _interval(leads, 2))
-                rows.append((analysis.name, f"{kind} ({len(of)})", name, *cells))
-    return table(
-        ("model", "pairs", "weights", "the other word", "the word itself", "lead of the other"), rows
-    )
+def _exchanged(analysis: Analysis) -> Rows:
+    for kind, of in analysis.exchanges.items():
+        for name in of.follows if len(of) else ():
+            measured = (estimate(all[name], of.images) for all in (of.follows, of.stays, of.leads))
+            follows, stays, leads = measured
+            yield [f"{kind} ({len(of)})", name, _percent(follows), _percent(stays), _interval(leads, 2)]
 
 
-def _agreement(agreements: Mapping[tuple[str, str], Agreement]) -> str:
-    rows = []
-    for names, agreement in agreements.items():
-        for title, part in (("all", agreement), ("naming", agreement.only(OBJECT_WORDS))):
-            for name in part.measures:
-                of = [_known(maps[name], part) for maps in (part.measures, part.other_word, part.other_image)]
-                rows.append((" / ".join(names), title, name, *map(_interval, of)))
-    return table(("models", "words", "measure", "same word", "other word", "other image"), rows)
+def _agreement(agreement: Agreement) -> Rows:
+    for title, part in (("all", agreement), ("naming", agreement.only(OBJECT_WORDS))):
+        for name in part.measures:
+            maps = (part.measures, part.other_word, part.other_image)
+            yield [title, name, *(_interval(_known(of[name], part)) for of in maps)]
+
+
+def _table(head: Sequence[str], rows: Mapping[str, Rows]) -> str:
+    """A table of the rows of every model, with the model's name in front."""
+    return table(head, ([name, *row] for name, of in rows.items() for row in of))
 
 
 def _over_captions(measure: Callable[[np.ndarray], np.ndarray], maps: Sequence[np.ndarray]) -> Estimate:

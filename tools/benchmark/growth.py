@@ -10,7 +10,6 @@ import random
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,13 +30,11 @@ from caption.features.store import FeatureStore
 from caption.metrics import evaluate
 from caption.search import BeamSearch
 from caption.text.vocabulary import Vocabulary
-from tools.benchmark.harness import Setting, in_process, resident_peak, say
+from tools.benchmark.harness import Setting, in_process, made_up, resident_peak, say
 from tools.benchmark_features import sparse_store
 from tools.documents import table
 
 FIGURE = Path(__file__).resolve().parents[2] / "docs" / "growth.png"
-COMMON, KNOWN = 1000, 10_000
-"""Different words, and captions that are made up once; the others are made of their halves."""
 GRID, SIZE, PIXELS = (2, 2), 16, 4
 """Regions so small that the cost of an image, not that of its regions, is measured."""
 BATCH = 256
@@ -46,11 +43,7 @@ FEW = 2 * BATCH
 LARGEST = {
     "vocabulary": 6,
     "index": 6,
-    "reading": 5,
-    "loading": 5,
-    "training": 5,
-    "search": 5,
-    "scoring": 5,
+    **dict.fromkeys(("reading", "loading", "training", "search", "scoring"), 5),
 }
 """The most images of each measurement, as a power of ten."""
 
@@ -67,16 +60,6 @@ class Point(NamedTuple):
 # -- the data
 
 
-def captions(count: int, seed: int = 0) -> Iterator[str]:
-    """Captions of eight words, whose frequencies fall as those of real words do."""
-    draw = random.Random(seed)
-    shares = [1 / (rank + 5) for rank in range(COMMON)]
-    words = draw.choices(range(COMMON), shares, k=4 * KNOWN)
-    halves = [" ".join(f"w{word}" for word in words[i : i + 4]) for i in range(0, len(words), 4)]
-    for _ in range(count):
-        yield f"{halves[draw.randrange(KNOWN)]} {halves[draw.randrange(KNOWN)]}"
-
-
 def prepare(folder: Path, count: int, names: list[str]) -> None:
     """Write what the measurements read: a caption file, images without content, a feature store."""
     if {"reading", "loading", "training", "search"} & set(names):
@@ -84,12 +67,12 @@ def prepare(folder: Path, count: int, names: list[str]) -> None:
         for number in range(count):
             (folder / "images" / f"{number}.jpg").touch()
         entries = [{"id": number, "file_name": f"{number}.jpg"} for number in range(count)]
-        texts = enumerate(captions(5 * count))
+        texts = enumerate(made_up(5 * count))
         annotations = [{"id": i, "image_id": i // 5, "caption": text} for i, text in texts]
         (folder / "train.json").write_text(json.dumps({"images": entries, "annotations": annotations}))
         write_store(folder / "store", count)
     if "vocabulary" in names:
-        (folder / "captions.txt").write_text("\n".join(captions(count)))
+        (folder / "captions.txt").write_text("\n".join(made_up(count)))
     if "index" in names:
         sparse_store(folder / "sparse", count)
 
@@ -175,9 +158,9 @@ def search(folder: Path, count: int) -> None:
 
 
 def scoring(folder: Path, count: int) -> None:
-    texts = captions(5 * count)
+    texts = made_up(5 * count)
     references = {number: tuple(next(texts) for _ in range(5)) for number in range(count)}
-    evaluate(dict(enumerate(captions(count, seed=1))), references)
+    evaluate(dict(enumerate(made_up(count, seed=1))), references)
 
 
 # -- measuring

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import random
 import re
 import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -34,6 +35,10 @@ class Times(NamedTuple):
     """Seconds of each contestant in each round."""
 
     seconds: dict[str, list[float]]
+    work: dict[str, list[float]]
+    """Of the processors' time."""
+    first: dict[str, float]
+    """The run before the rounds, which loads and sets up what is needed."""
 
     def median(self, name: str) -> float:
         return statistics.median(self.seconds[name])
@@ -43,29 +48,47 @@ class Times(NamedTuple):
         if name == reference:
             return [seconds(self.median(name)), "1"]
         pairs = zip(self.seconds[reference], self.seconds[name], strict=True)
-        return [
-            seconds(self.median(name)),
-            spread((theirs / own for theirs, own in pairs), "{:.1f}", bold=True),
-        ]
+        faster = spread((theirs / own for theirs, own in pairs), "{:.1f}", bold=True)
+        return [seconds(self.median(name)), faster]
 
 
 def take_turns(
-    contestants: dict[str, Callable[[], Any]], setting: Setting, rounds: int | None = None
+    contestants: dict[Any, Callable[[], Any]], setting: Setting, rounds: int | None = None
 ) -> Times:
     """Run each contestant once to warm up, then all in turns, so that other work on the machine slows all of them."""
     from tools.benchmark.core import wait
 
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    for run in contestants.values():
+    def measured(run: Callable[[], Any]) -> tuple[float, float]:
+        wait(setting.device)
+        clock, work = time.perf_counter(), time.process_time()
         run()
+        wait(setting.device)
+        return time.perf_counter() - clock, time.process_time() - work
+
+    first = {name: measured(run)[0] for name, run in contestants.items()}
+    times = Times({name: [] for name in contestants}, {name: [] for name in contestants}, first)
     for _ in range(rounds or setting.rounds):
         for name, run in contestants.items():
-            wait(setting.device)
-            started = time.perf_counter()
-            run()
-            wait(setting.device)
-            times[name].append(time.perf_counter() - started)
-    return Times(times)
+            clock, work = measured(run)
+            times.seconds[name].append(clock)
+            times.work[name].append(work)
+    return times
+
+
+def made_up(count: int, seed: int = 0, parts: tuple[int, int] = (2, 2), common: int = 1000) -> Iterator[str]:
+    """Captions whose word frequencies fall as those of real words do.
+
+    Args:
+        count: number of captions.
+        seed: of the random numbers.
+        parts: smallest and largest number of parts, of four words each.
+        common: different words.
+    """
+    draw = random.Random(seed)
+    words = draw.choices(range(common), [1 / (rank + 5) for rank in range(common)], k=80_000)
+    pieces = [" ".join(f"w{word}" for word in words[i : i + 4]) for i in range(0, len(words), 4)]
+    for _ in range(count):
+        yield " ".join(draw.choices(pieces, k=draw.randint(*parts)))
 
 
 def in_process(function: Callable[..., Result], *arguments: Any) -> Result:

@@ -11,14 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from caption import checkpoint
@@ -36,7 +37,7 @@ from caption.objectives import Captions
 from caption.search import BeamSearch, Search
 from caption.text.vocabulary import Vocabulary
 from tools.benchmark import core
-from tools.benchmark.harness import Setting, say, spread, take_turns
+from tools.benchmark.harness import Setting, made_up, say, spread, take_turns
 from tools.benchmark.textbook import textbook_of
 from tools.documents import table
 
@@ -44,22 +45,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
 SIZE = (500, 375)
 """Of generated photos, the usual size of Flickr's."""
-WORDS = (
-    "a",
-    "man",
-    "dog",
-    "ball",
-    "red",
-    "blue",
-    "runs",
-    "over",
-    "the",
-    "green",
-    "grass",
-    "with",
-    "two",
-    "near",
-)
 IMAGES = 16
 """Images in a training batch."""
 ENCODERS = (("mobilenet_v2", "features"), ("resnet50", "layer4"))
@@ -89,7 +74,8 @@ def photos(count: int, folder: Path) -> Photos:
     with Image.open(files[0]) as first:
         size = f"{first.width}×{first.height}"
     source = "photos of Flickr8k" if files is real else "generated scenes"
-    images = [CaptionedImage(file.stem, file, sentences(number)) for number, file in enumerate(files)]
+    texts = made_up(5 * count, parts=(2, 4))
+    images = [CaptionedImage(file.stem, file, tuple(islice(texts, 5))) for file in files]
     return Photos(images, f"{count:,} {source}, JPEG, {size}")
 
 
@@ -101,14 +87,6 @@ def generated(count: int, folder: Path) -> list[Path]:
         scene = render(random_scene(0, "train", number, 96))
         scene.resize(SIZE, Image.Resampling.BICUBIC).save(path, quality=90)
     return paths
-
-
-def sentences(number: int) -> tuple[str, ...]:
-    """Five sentences of 8 to 16 words."""
-    draw = torch.Generator().manual_seed(number)
-    lengths = torch.randint(8, 17, (5,), generator=draw).tolist()
-    chosen = (torch.randint(len(WORDS), (length,), generator=draw).tolist() for length in lengths)
-    return tuple(" ".join(WORDS[i] for i in numbers) for numbers in chosen)
 
 
 def encoder_of(name: str, layer: str) -> TorchvisionEncoder:
@@ -148,8 +126,8 @@ def compare_training(dataset: CaptionedImages, setting: Setting, frozen: bool) -
         "ours, another process": Loop(together(workers=1), forms.loss, forms),
     }
     times = take_turns({name: loop.step for name, loop in loops.items()}, setting)
-    for name, loop in loops.items():  # what counts is the time of a caption
-        times.seconds[name][:] = [taken / loop.captions for taken in times.seconds[name]]
+    for name, loop in loops.items():
+        times.seconds[name][:] = [taken / loop.captions for taken in times.seconds[name]]  # of one caption
     rows = []
     for name, loop in loops.items():
         form, _, process = name.partition(", ")
@@ -165,10 +143,11 @@ def loader(dataset: Any, collate: Callable[..., Batch], workers: int = 0) -> Dat
     return DataLoader(dataset, IMAGES, shuffle=True, collate_fn=collate, **options)
 
 
-class Forms:
+class Forms(nn.Module):
     """Both forms of a model, with the same weights and one encoder."""
 
     def __init__(self, device: torch.device, frozen: bool) -> None:
+        super().__init__()
         self.device = device
         self.encoder = encoder_of("mobilenet_v2", "features").to(device)
         self.encoder.freeze(frozen)
@@ -177,37 +156,32 @@ class Forms:
 
     def loss(self, batch: Batch) -> Tensor:
         """Of images with their captions: each image is encoded and projected once."""
-        return self._ours(core.first_view(self.encoder(batch.images.to(self.device))), batch)
-
-    def _ours(self, vectors: Tensor, batch: Batch) -> Tensor:
-        captions = Captions(*(each.to(self.device) for each in (batch.inputs, batch.targets, batch.lengths)))
-        return core.caption_loss(self.decoder, vectors, captions)
+        vectors = core.first_view(self.encoder(batch.images.to(self.device)))
+        return core.caption_loss(self.decoder, vectors, self._captions(batch))
 
     def textbook_loss(self, batch: Batch) -> Tensor:
         """Of pairs: an image is encoded for each of its captions, the whole batch at once."""
-        encoder = self.encoder
-        with torch.set_grad_enabled(not encoder.frozen):
-            maps = encoder.features(encoder.normalise(batch.images.to(self.device)))
-        return self._textbook(maps.flatten(2).transpose(1, 2), batch)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder.frozen):
+            maps = self.encoder.features(self.encoder.normalise(batch.images.to(self.device)))
+        vectors = maps.flatten(2).transpose(1, 2).repeat_interleave(batch.inputs.shape[1], 0)
+        return self.textbook.loss(vectors, *(each.flatten(0, 1) for each in self._captions(batch)))
 
-    def _textbook(self, vectors: Tensor, batch: Batch) -> Tensor:
-        """Each of the captions (B, K) gets a copy of its image's regions (B, L, D)."""
-        flat = (each.flatten(0, 1).to(self.device) for each in (batch.inputs, batch.targets, batch.lengths))
-        return self.textbook.loss(vectors.repeat_interleave(batch.inputs.shape[1], 0), *flat)
+    def _captions(self, batch: Batch) -> Captions:
+        return Captions(*(each.to(self.device) for each in (batch.inputs, batch.targets, batch.lengths)))
 
     @torch.no_grad()
     def difference(self, batch: Batch) -> float:
         """The relative difference of the two losses of one batch."""
-        vectors = core.first_view(self.encoder(batch.images.to(self.device)))
-        expected = self._textbook(vectors, batch)
-        return float(abs(self._ours(vectors, batch) - expected) / expected)
+        expected = self.textbook_loss(batch)
+        return float(abs(self.loss(batch) - expected) / expected)
 
 
 class Loop:
     """Training without an optimizer; notes the share of each step that passes until the batch is there."""
 
     def __init__(self, batches: DataLoader[Any], loss: Callable[[Batch], Tensor], forms: Forms) -> None:
-        self.batches = forever(batches)
+        epochs = chain.from_iterable(repeat(batches))
+        self.batches = (batch for batch in epochs if len(batch.ids) == IMAGES)  # whole ones only
         self.loss = loss
         self.forms = forms
         self.captions = 0
@@ -218,17 +192,10 @@ class Loop:
         started = time.perf_counter()
         batch = next(self.batches)
         waited = time.perf_counter() - started
-        for module in (self.forms.encoder, self.forms.decoder, self.forms.textbook):
-            module.zero_grad()
+        self.forms.zero_grad()
         self.loss(batch).backward()
         self.captions = int((batch.lengths > 0).sum())
         self.waiting.append(waited / (time.perf_counter() - started))
-
-
-def forever(batches: DataLoader[Any]) -> Iterator[Batch]:
-    """One epoch after another, whole batches only."""
-    while True:
-        yield from (batch for batch in batches if len(batch.ids) == IMAGES)
 
 
 # -- a folder
@@ -279,35 +246,17 @@ def rates(captioner: Captioner, paths: list[Path], search: Search, setting: Sett
         "decoding": lambda: [captioner.transform(open_image(path)) for path in paths],
         "searching": lambda: [captioner.generate(each, search) for each in regions],
     }
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in forms}
-    list(describe_each(captioner, paths[:BATCH], search))  # the first run of a network sets it up
-    for _ in range(min(3, setting.rounds)):
-        for name, run in forms.items():
-            clock, work = time.perf_counter(), time.process_time()
-            run()
-            core.wait(setting.device)
-            times[name].append((time.perf_counter() - clock, time.process_time() - work))
-    return [
-        rate(times["alone"], len(paths)),
-        rate(times["stream"], len(paths)),
-        ratio(times, "alone", "stream", 0, bold=True),
-        ratio(times, "alone", "stream", 1),
-        ratio(times, "decoding", "alone", 1),
-        ratio(times, "searching", "alone", 1),
-    ]
+    times = take_turns(forms, setting, min(3, setting.rounds))
+    alone, stream = (f"{len(paths) / times.median(name):.1f}" for name in ("alone", "stream"))
+    pairs = [("alone", "stream", times.seconds), ("alone", "stream", times.work)]
+    pairs += [("decoding", "alone", times.work), ("searching", "alone", times.work)]
+    ratios = [ratio(of[one], of[other], bold=of is times.seconds) for one, other, of in pairs]
+    return [alone, stream, *ratios]
 
 
-def rate(times: list[tuple[float, float]], count: int) -> str:
-    """Images per second."""
-    return f"{count / statistics.median(clock for clock, _ in times):.1f}"
-
-
-def ratio(
-    times: dict[str, list[tuple[float, float]]], one: str, other: str, which: int, bold: bool = False
-) -> str:
-    """Of clock (0) or CPU (1) times, round by round."""
-    pairs = zip(times[one], times[other], strict=True)
-    return spread((a[which] / b[which] for a, b in pairs), "{:.0%}", bold)
+def ratio(one: list[float], other: list[float], bold: bool = False) -> str:
+    """Round by round, in per cent."""
+    return spread((a / b for a, b in zip(one, other, strict=True)), "{:.0%}", bold)
 
 
 def memory(path: Path, files: list[Path], setting: Setting) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from PIL import Image
 
 from caption.result import Caption
 from caption.visualize import contact_sheet, plot_caption, save_figure, save_html, to_html
-from tools.benchmark.harness import Setting, seconds
+from tools.benchmark.harness import Setting, seconds, take_turns
 from tools.documents import table
 
 PHOTOS, WORDS, GRID, BEAM = 24, 12, (14, 14), 5
@@ -32,23 +30,15 @@ def pictures(setting: Setting) -> str:
             f"contact sheet of {count} photos, as PNG": lambda: save_figure(contact_sheet(captions), png),
             f"page of {count} photos": lambda: save_html(to_html(captions), page),
         }
-        rows = [[name, *timed(draw)] for name, draw in draws.items()]
+        times = take_turns(draws, setting, rounds=5)
+        rows = []
+        for name, taken in times.seconds.items():
+            between = f"{seconds(min(taken))} to {seconds(max(taken))}"
+            rows.append([name, seconds(times.median(name)), between, seconds(times.first[name])])
         size = page.stat().st_size / count / 1000
     return (
         f"The page has {size:.0f} kB for each photo.\n\n{table(['picture', 'time', 'range', 'first'], rows)}"
     )
-
-
-def timed(draw: Callable[[], Any]) -> list[str]:
-    """Median and range of five, and the first one, which loads what it needs."""
-    taken = []
-    for _ in range(6):
-        started = time.perf_counter()
-        draw()
-        taken.append(time.perf_counter() - started)
-    first, *others = taken
-    between = f"{seconds(min(others))} to {seconds(max(others))}"
-    return [seconds(statistics.median(others)), between, seconds(first)]
 
 
 def make_caption(number: int, folder: Path) -> Caption:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 from caption.kernels.additive_energies import TILE
 from tools.benchmark import core
@@ -41,13 +42,9 @@ class Part(NamedTuple):
     forward: Callable[[], Tensor]
     learned: list[Tensor]
     """The tensors that get gradients."""
-    flop: float
-    """Operations of the forward pass."""
-    bytes: float
-    """Bytes that it reads and writes at least, if all else stays in the cache."""
-    tanhs: float = 0.0
-    backward: float = 1.0
-    """Operations of the backward pass, relative to the forward pass."""
+    moved: int
+    """Numbers that it reads and writes at least, if all else stays in the cache."""
+    tanhs: int = 0
 
 
 def roofline(setting: Setting) -> str:
@@ -86,11 +83,13 @@ def measure_parts(region_size: int, setting: Setting, rates: Rates) -> list[list
         def backward(part: Part = part, output: Tensor = output, grad: Tensor = grad) -> object:
             return torch.autograd.grad(output, part.learned, grad, retain_graph=True)
 
-        for name, run, more in (("forward", part.forward, 1.0), ("backward", backward, part.backward)):
-            taken, flop = statistics.median(clock(run, setting)), part.flop * more
-            least = max(flop / rates.product, part.bytes / rates.read, part.tanhs / rates.tanh)
+        for name, run in (("forward", part.forward), ("backward", backward)):
+            with FlopCounterMode(display=False) as counter:
+                run()
+            taken, flop = statistics.median(clock(run, setting)), counter.get_total_flops()
+            least = max(flop / rates.product, 4 * part.moved / rates.read, part.tanhs / rates.tanh)
             row = [str(region_size), part.name, str(part.times), name, seconds(taken), f"{flop / 1e9:.2f}"]
-            row += [f"{part.bytes / 1e6:.0f}", f"{part.tanhs / 1e6:.1f} M" if part.tanhs else ""]
+            row += [f"{4 * part.moved / 1e6:.0f}", f"{part.tanhs / 1e6:.1f} M" if part.tanhs else ""]
             rows.append([*row, seconds(least), f"{least / taken:.0%}"])
     return rows
 
@@ -110,44 +109,15 @@ def parts(region_size: int, device: torch.device) -> list[Part]:
     gates = decoder.gates_from_state.weight.detach()  # its gradient is one product over all steps
     words, numbers = core.IMAGES * STEPS, core.IMAGES * core.REGIONS
     read = [learned(words, size) for size in (WIDTH, WIDTH, region_size)]
-    sizes = WIDTH * WIDTH + region_size * WIDTH + WIDTH * core.VOCABULARY  # of the read-out's weights
-    d, a = region_size, WIDTH
+    moved = [region_size * numbers, WIDTH * numbers, region_size * WIDTH]  # regions, keys, projection
+    written = words * core.VOCABULARY + sum(p.numel() for p in readout.parameters())
+    project, of_scores = [score.region.weight], [query, keys, score.energy.weight]
     return [
-        Part(
-            "project the regions",
-            1,
-            lambda: score.keys(vectors),
-            [score.region.weight],
-            flop=2 * numbers * d * a,
-            bytes=4 * (numbers * d + numbers * a + d * a),
-        ),
-        Part(
-            "scores",
-            STEPS,
-            lambda: score(query, keys),
-            [query, keys, score.energy.weight],
-            flop=2 * core.IMAGES * a * a + 4 * numbers * a,
-            bytes=4 * numbers * a,
-            tanhs=numbers * a,
-        ),
-        Part("context", STEPS, lambda: weights @ vectors, [weights], 2 * numbers * d, 4 * numbers * d),
-        Part(
-            "LSTM's product",
-            STEPS,
-            lambda: functional.linear(joined, gates),
-            [joined],
-            flop=2 * core.IMAGES * gates.numel(),
-            bytes=4 * gates.numel(),
-        ),
-        Part(
-            "read-out",
-            1,
-            lambda: readout(*read),
-            [*read, *readout.parameters()],
-            flop=2 * words * sizes,
-            bytes=4 * (words * core.VOCABULARY + sizes),
-            backward=2.0,
-        ),
+        Part("project the regions", 1, lambda: score.keys(vectors), project, sum(moved)),
+        Part("scores", STEPS, lambda: score(query, keys), of_scores, moved[1], moved[1]),
+        Part("context", STEPS, lambda: weights @ vectors, [weights], moved[0]),
+        Part("LSTM's product", STEPS, lambda: functional.linear(joined, gates), [joined], gates.numel()),
+        Part("read-out", 1, lambda: readout(*read), [*read, *readout.parameters()], written),
     ]
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import random
 import shutil
 import sys
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from caption.metrics import evaluate
 from caption.metrics.files import read_captions
-from tools.benchmark.harness import Setting, in_process, resident_peak, say, seconds
+from tools.benchmark.harness import Setting, in_process, made_up, resident_peak, say, seconds
 from tools.documents import table
 
 IMAGES, REFERENCES = 5000, 5
@@ -30,7 +29,12 @@ def scores(setting: Setting) -> str:
     if shutil.which("java") is None or importlib.util.find_spec("pycocoevalcap") is None:
         return "Not measured: this needs Java and `pip install pycocoevalcap`."
     images = IMAGES // 10 if setting.quick else IMAGES
-    references, candidates = task(read(setting.captions) if setting.captions else made_up(images), images)
+    if setting.captions:
+        texts = read(setting.captions)
+    else:
+        drawn = made_up(images * REFERENCES, parts=(2, 4), common=10_000)
+        texts = [[next(drawn) for _ in range(REFERENCES)] for _ in range(images)]
+    references, candidates = task(texts, images)
     systems = {"caption": ours, "pycocoevalcap": theirs}
     found: dict[str, list[Scored]] = {name: [] for name in systems}
     for _ in range(setting.rounds):
@@ -44,18 +48,6 @@ def read(path: Path) -> list[list[str]]:
     """The captions of a file, for images with enough of them."""
     texts = read_captions(str(path)).captions.values()
     return [list(several[:REFERENCES]) for several in texts if len(several) >= REFERENCES]
-
-
-def made_up(images: int) -> list[list[str]]:
-    """Captions with a long tail of words, about as long as people's."""
-    draw = random.Random(0)
-    words = ["".join(draw.choices("aeioubcdfghklmnprst", k=draw.randint(2, 9))) for _ in range(10_000)]
-    weights = [1 / rank for rank in range(1, len(words) + 1)]
-
-    def sentence() -> str:
-        return " ".join(draw.choices(words, weights, k=draw.randint(7, 16))) + " ."
-
-    return [[sentence() for _ in range(REFERENCES)] for _ in range(images)]
 
 
 def task(captions: list[list[str]], images: int) -> tuple[Texts, dict[str, str]]:

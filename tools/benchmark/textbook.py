@@ -31,18 +31,13 @@ class Found(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step of N captions."""
+    """One step of N captions: Ey[t-1] (N, E), z[t] (N, D), h[t] and c[t] (N, H), α[t] (N, L)."""
 
     embedded: Tensor
-    """(N, E) Ey[t-1]."""
     context: Tensor
-    """(N, D) z[t]."""
     hidden: Tensor
-    """(N, H) h[t]."""
     cell: Tensor
-    """(N, H) c[t]."""
     weights: Tensor
-    """(N, L) α[t]."""
 
 
 class Textbook(nn.Module):
@@ -131,13 +126,7 @@ class Textbook(nn.Module):
 
     @torch.no_grad()
     def beam_search(
-        self,
-        regions: Tensor,
-        start: int,
-        end: int,
-        beam: int,
-        max_length: int,
-        forbidden: tuple[int, ...] = (),
+        self, regions: Tensor, start: int, end: int, beam: int, max_length: int, forbidden: tuple[int, ...]
     ) -> Found:
         """The best caption of one photo, regions (1, L, D); a finished hypothesis gives up its place in the beam.
 
@@ -161,9 +150,7 @@ class Textbook(nn.Module):
             parents, following = chosen // vocabulary, chosen % vocabulary
             words = torch.cat([words[parents], following[:, None]], 1)
             ended = following == end
-            done += [
-                Found(words[i, 1:-1].tolist(), float(totals[i])) for i in ended.nonzero().flatten().tolist()
-            ]
+            done += [Found(words[i, 1:-1].tolist(), float(totals[i])) for i in ended.nonzero()[:, 0].tolist()]
             running = ~ended
             if not running.any():
                 break
