@@ -22,7 +22,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def read_sections(document: Path) -> dict[str, str]:
     """The sections of a document by name; none if there is no document."""
     text = document.read_text(encoding="utf-8") if document.exists() else ""
-    begin, end = (mark.format("(.+)") for mark in MARKS)
+    begin, end = MARKS[0].format(r"([^\n]+?)"), MARKS[1].format(r"\1")
     return {found[1]: found[2].strip() for found in re.finditer(rf"{begin}\n(.*?){end}", text, re.DOTALL)}
 
 

@@ -192,7 +192,8 @@ def measure(name: str, count: int, small: Path, large: Path) -> Point:
     run(small, FEW)
     before, started = resident_peak(), time.perf_counter()
     run(large, count)
-    return Point(count, time.perf_counter() - started, resident_peak() - before)
+    taken = time.perf_counter() - started
+    return Point(count, taken, max(0, resident_peak() - before))  # Linux counts pages approximately
 
 
 def exponent(points: list[Point]) -> float:
