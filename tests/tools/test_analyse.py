@@ -18,6 +18,7 @@ from caption.model_zoo import load
 from caption.result import Caption
 from tools.analyse import __main__ as tool
 from tools.analyse.report import Setting, write_report
+from tools.documents import read_sections
 
 WORDS = ("red", "circle", "above", "the")
 SCENES = 40
