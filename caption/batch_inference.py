@@ -1,18 +1,13 @@
-"""Many photos to captions, as a stream: files are decoded while images are encoded and captions searched for.
+"""From many photos to regions: files are decoded in threads while earlier batches are encoded.
 
-Threads decode files ahead (Pillow lets go of the interpreter meanwhile); the caller's thread encodes a batch and
-searches for its captions. No more than a few batches are in memory, however many photos there are.
-
-A thread of its own for the search was tried: encoder and search each take all processors of a CPU, and side by side
-took a tenth longer than one after the other.
+However many photos there are, only a few batches are in memory. Encoding and searching stay in the caller's thread:
+each uses all processors of a CPU, and running them side by side took a tenth longer than one after the other.
 """
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,105 +15,67 @@ import torch
 from torch import Tensor
 
 from caption.data.images import Box, ImageTransform, open_image
-from caption.encoders.base import Regions
+from caption.encoders.base import Encoder
 from caption.errors import ImageError
-from caption.eval_mode import evaluating
-from caption.result import Caption
-from caption.search import Search
+from caption.prefetch import prefetch
+from caption.regions import Views
 
 if TYPE_CHECKING:
-    from caption.captioner import Captioner, Photo
+    from caption.result import Photo
 
 BATCH = 128
-"""Photos searched at once: every step of a search costs the same work of its own, for few photos and for many."""
+"""Photos encoded and searched at once. A search step has a fixed cost, which a large batch shares."""
 AHEAD = 2
 """Batches that are decoded, or being decoded, while one is encoded."""
 
 
 class Decoded(NamedTuple):
-    """A photo as the encoder wants it."""
+    """A photo as the encoder's input."""
 
     pixels: Tensor
     """(3, H, W) uint8."""
     box: Box
-    """What the pixels show of the photo."""
+    """The part of the photo that the pixels show."""
 
 
-def describe_each(
-    captioner: Captioner,
-    photos: Iterable[Photo],
-    search: Search | None = None,
-    batch_size: int = BATCH,
-    workers: int | None = None,
-) -> Iterator[Caption | ImageError]:
-    """Caption photos one after another, as they come.
+def decode(photo: Photo, transform: ImageTransform) -> Decoded:
+    """Read a photo and transform it.
 
-    The captioner is in evaluation mode meanwhile. Closing the iterator stops the work.
+    Raises:
+        ImageError: the photo cannot be read.
+    """
+    image = open_image(photo)
+    return Decoded(transform(image), transform.box(*image.size))
+
+
+def decode_ahead(
+    photos: Iterable[Photo], transform: ImageTransform, batch_size: int = BATCH, workers: int | None = None
+) -> Generator[list[tuple[Photo, Decoded | ImageError]], None, None]:
+    """Decode photos in threads, `AHEAD` batches before they are needed.
 
     Args:
-        captioner: with its weights, on any device.
-        photos: paths or PIL images; taken a few batches ahead.
-        search: None = the search the model was saved with.
-        batch_size: photos searched at once.
-        workers: threads that decode; None = one per processor, 16 at most.
+        photos: paths or PIL images, taken a few batches ahead.
+        transform: makes the encoder's input of a photo.
+        batch_size: photos in a batch.
+        workers: number of threads; None = one per processor, at most 16.
 
     Yields:
-        for every photo, in their order, its caption, or why it cannot be decoded.
+        batches in the order of the photos: each photo with its pixels, or with the reason why it cannot be read.
     """
-    decoders = ThreadPoolExecutor(workers or min(16, os.cpu_count() or 1))
-    try:
-        with evaluating(captioner):
-            for batch, decoded in _decode(captioner.transform, photos, batch_size, decoders):
-                good = [each for each in decoded if not isinstance(each, ImageError)]
-                regions = _encode(captioner, [each.pixels for each in good]) if good else None
-                yield from _search(captioner, search, batch, decoded, regions)
-    finally:
-        decoders.shutdown(cancel_futures=True)
-
-
-def _decode(
-    transform: ImageTransform, photos: Iterable[Photo], batch_size: int, decoders: ThreadPoolExecutor
-) -> Iterator[tuple[list[Photo], list[Decoded | ImageError]]]:
-    """Batches in order, decoded ahead of their use."""
-
-    def decode(photo: Photo) -> Decoded | ImageError:
-        try:
-            image = open_image(photo)
-            return Decoded(transform(image), transform.box(*image.size))
-        except ImageError as error:
-            return error
-
-    remaining = iter(photos)
-    ahead: deque[tuple[list[Photo], list[Future[Decoded | ImageError]]]] = deque()
-    while True:
-        if batch := list(islice(remaining, batch_size)):
-            ahead.append((batch, [decoders.submit(decode, photo) for photo in batch]))
-        if not ahead:
-            return
-        if len(ahead) > AHEAD or not batch:
-            first, futures = ahead.popleft()
-            yield first, [future.result() for future in futures]
+    with closing(
+        prefetch(lambda photo: decode(photo, transform), photos, AHEAD * batch_size, workers)
+    ) as decoded:
+        while batch := list(islice(decoded, batch_size)):
+            yield batch
 
 
 @torch.no_grad()
-def _encode(captioner: Captioner, pixels: Sequence[Tensor]) -> Regions:
-    return captioner.encoder(torch.stack(list(pixels)).to(captioner.device))
+def encode(encoder: Encoder, decoded: Sequence[Decoded], device: torch.device) -> Views:
+    """Regions of photos, without gradients.
 
-
-def _search(
-    captioner: Captioner,
-    search: Search | None,
-    photos: Sequence[Photo],
-    decoded: Sequence[Decoded | ImageError],
-    regions: Regions | None,
-) -> list[Caption | ImageError]:
-    """Captions in the places of the photos that could be decoded, the errors of the others in theirs."""
-    captions: Iterator[Caption] = iter(())
-    if regions is not None:
-        good = [
-            (photo, each) for photo, each in zip(photos, decoded, strict=True) if isinstance(each, Decoded)
-        ]
-        boxes = [each.box for _, each in good]
-        found = captioner.generate(regions, search)
-        captions = captioner.captions(found, regions.grid, boxes, [photo for photo, _ in good])
-    return [next(captions) if isinstance(each, Decoded) else each for each in decoded]
+    Args:
+        encoder: on `device`, in evaluation mode.
+        decoded: B photos, B > 0.
+        device: where the encoder is.
+    """
+    return encoder(torch.stack([each.pixels for each in decoded]).to(device))

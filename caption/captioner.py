@@ -9,31 +9,35 @@ Training is in `caption.training`. A captioner loads from one file and captions 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from caption.data.images import Box, ImageTransform, open_image
-from caption.decoders.base import Decoder, Trace, Unrolled
-from caption.encoders.base import Encoder, Regions
-from caption.encoders.refine import Refiner
-from caption.eval_mode import evaluating
+from caption.attention.base import chosen
+from caption.batch_inference import BATCH, Decoded, decode_ahead, encode
+from caption.data.images import Box, ImageTransform
+from caption.decoders.base import Decoder, Memory, Trace, Unrolled
+from caption.encoders.base import Encoder
+from caption.encoders.refiners import Refiner
+from caption.errors import ImageError
+from caption.eval_mode import eval_mode
 from caption.parts import public_path
+from caption.regions import Views
 from caption.result import Caption
 from caption.search import BeamSearch, Hypotheses, Search
 from caption.search.prefix import begin_with
-from caption.tensor_tree import Record, map_record
+from caption.tensor_tree import map_tensors
 from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
-    from PIL import Image
+    from caption.result import Photo
 
-    Photo = str | Path | Image.Image
+Grid = tuple[int, int]
 
 FORBIDDEN = (PAD, START, UNKNOWN)
 """Words that search never emits."""
@@ -67,41 +71,42 @@ class Captioner(nn.Module):
         self.vocabulary = vocabulary
         self.transform = transform
         self.search = search or BeamSearch()
-        region_size = encoder.region_size
+        region_sizes = encoder.region_sizes
         if refiner is not None:
-            refiner.build(region_size)
-            region_size = refiner.region_size
-        decoder.build(region_size, len(vocabulary), padding=PAD, start=START)
+            refiner.build(region_sizes)
+            region_sizes = refiner.region_sizes
+        decoder.build(region_sizes, len(vocabulary), padding=PAD, start=START)
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.parameters()).device
 
-    def project(self, regions: Regions) -> Record:
-        """The decoder's memory of encoded images: all that depends on the image alone."""
-        vectors = regions.vectors if self.refiner is None else self.refiner(regions.vectors)
-        return self.decoder.project(vectors)
+    def refine(self, views: Views) -> Views:
+        """The regions as the decoder gets them."""
+        return views if self.refiner is None else self.refiner(views)
 
-    def forward(self, regions: Regions, words: Tensor, lengths: Tensor) -> Unrolled:
+    def project(self, views: Views) -> Memory:
+        """The decoder's memory of encoded images: all that depends on the image alone."""
+        return self.decoder.project(self.refine(views))
+
+    def forward(self, views: Views, words: Tensor, lengths: Tensor) -> Unrolled:
         """Teacher forcing: see `Decoder.forward` for words (B, K, T) and lengths (B, K)."""
-        return self.decoder(self.project(regions), words, lengths)
+        return self.decoder(self.project(views), words, lengths)
 
     @torch.no_grad()
-    def generate(
-        self, regions: Regions, search: Search | None = None, begin: Sequence[int] = ()
-    ) -> Hypotheses:
+    def generate(self, views: Views, search: Search | None = None, begin: Sequence[int] = ()) -> Hypotheses:
         """Captions of encoded images, as word ids; `trace` holds α, β and what else the decoder recorded.
 
         Args:
-            regions: of B images.
+            views: of B images.
             search: None = the search the model was saved with.
             begin: ids of the words that every caption begins with.
         """
-        state = self.decoder.start(self.project(regions))
+        state = self.decoder.start(self.project(views))
         search = search or self.search
         step = begin_with(self.decoder.step, begin)
-        return search(step, state, len(regions.vectors), START, END, FORBIDDEN)
+        return search(step, state, len(views[0].vectors), START, END, FORBIDDEN)
 
     @overload
     def describe(
@@ -122,52 +127,87 @@ class Captioner(nn.Module):
             batch_size: photos encoded and searched at once.
 
         Returns:
-            a Caption for a photo, a list of them for a list; a search for several candidates puts the others
-            into `Caption.alternatives`.
+            a Caption for a photo, a list of them for a list. If the search returns several candidates, the others are
+            in `Caption.alternatives`.
 
         Raises:
             caption.errors.ImageError: a photo cannot be read.
         """
-        if isinstance(photos, list):
-            batches = (photos[i : i + batch_size] for i in range(0, len(photos), batch_size))
-            return [caption for batch in batches for caption in self._describe(batch, search)]
-        return next(self._describe([photos], search))
+        several = photos if isinstance(photos, list) else [photos]
+        captions = []
+        with closing(self.describe_each(several, search, batch_size)) as stream:
+            for caption in stream:
+                if isinstance(caption, ImageError):
+                    raise caption
+                captions.append(caption)
+        return captions if isinstance(photos, list) else captions[0]
 
-    @torch.no_grad()
-    def _describe(self, photos: Sequence[Photo], search: Search | None) -> Iterator[Caption]:
-        images = [open_image(photo) for photo in photos]
-        pixels = torch.stack([self.transform(image) for image in images]).to(self.device)
-        with evaluating(self):
-            regions = self.encoder(pixels)
-            found = self.generate(regions, search)
-        boxes = [self.transform.box(*image.size) for image in images]
-        yield from self.captions(found, regions.grid, boxes, photos)
+    def describe_each(
+        self,
+        photos: Iterable[Photo],
+        search: Search | None = None,
+        batch_size: int = BATCH,
+        workers: int | None = None,
+    ) -> Generator[Caption | ImageError, None, None]:
+        """Caption photos as a stream: the next files are decoded while captions of the present batch are searched for.
+
+        The captioner is in evaluation mode until the iterator ends or is closed. Closing it stops the work.
+
+        Args:
+            photos: paths or PIL images, taken a few batches ahead.
+            search: None = the search the model was saved with.
+            batch_size: photos encoded and searched at once.
+            workers: number of threads that decode; None = one per processor, at most 16.
+
+        Yields:
+            for each photo, in order, its caption, or the reason why it cannot be read.
+        """
+        with closing(decode_ahead(photos, self.transform, batch_size, workers)) as batches, eval_mode(self):
+            for batch in batches:
+                good = [(photo, decoded) for photo, decoded in batch if isinstance(decoded, Decoded)]
+                captions = self._describe(good, search)
+                yield from [each if isinstance(each, ImageError) else next(captions) for _, each in batch]
+
+    def _describe(self, photos: Sequence[tuple[Photo, Decoded]], search: Search | None) -> Iterator[Caption]:
+        if photos:
+            names, decoded = zip(*photos, strict=True)
+            views = encode(self.encoder, decoded, self.device)
+            found = self.generate(views, search)
+            yield from self.captions(found, self.grids(views), [each.box for each in decoded], names)
 
     def captions(
         self,
         found: Hypotheses,
-        grid: tuple[int, int],
+        grids: Sequence[Grid],
         boxes: Sequence[Box],
         photos: Sequence[Photo] | None = None,
     ) -> Iterator[Caption]:
-        """Hypotheses of B images as B captions, the other candidates among their alternatives."""
+        """Hypotheses of B images as B captions, the other candidates among their alternatives.
+
+        Args:
+            found: by `generate`.
+            grids: of the views that the decoder attended to, see `grids`.
+            boxes: what the grid covers of each photo, in the photo's pixels.
+            photos: for the captions to carry.
+        """
         found = Hypotheses(*(_to_cpu(entry) for entry in found))
         for image, box in enumerate(boxes):
             photo = photos[image] if photos is not None else None
             ranks = range(found.words.shape[1])
-            best, *others = [self._caption(found, image, rank, grid, box, photo) for rank in ranks]
+            best, *others = [self._caption(found, image, rank, grids, box, photo) for rank in ranks]
             # Ranks that the search could not fill are empty and unfinished with log-probability -inf.
             best.alternatives = [other for other in others if other.log_prob > -torch.inf]
             yield best
 
     def _caption(
-        self, found: Hypotheses, image: int, rank: int, grid: tuple[int, int], box: Box, photo: Photo | None
+        self, found: Hypotheses, image: int, rank: int, grids: Sequence[Grid], box: Box, photo: Photo | None
     ) -> Caption:
         length = int(found.lengths[image, rank])
-        trace: Trace = map_record(lambda entry: entry[image, rank, :length], found.trace)
+        trace: Trace = map_tensors(lambda entry: entry[image, rank, :length], found.trace)
         gate, location = trace.gate, trace.location
         words = self.vocabulary.decode(found.words[image, rank, :length].tolist())
-        rows, cols = grid
+        rows, cols = grids[0]
+        of_maps = self.decoder.map_grids(grids)
         return Caption(
             text=" ".join(words),
             words=words,
@@ -178,8 +218,20 @@ class Captioner(nn.Module):
             gates=None if gate is None else gate.float().numpy(),
             finished=bool(found.finished[image, rank]),
             image=photo,
-            locations=None if location is None or (location < 0).any() else _places(location, cols),
+            locations=_locations(location, cols),
+            points=_points(location, box),
+            maps={
+                name: values.float().unflatten(-1, of_maps[name]).numpy()
+                for name, values in trace.maps.items()
+                if name in of_maps
+            },
+            properties=self.decoder.properties,
         )
+
+    def grids(self, views: Views) -> list[Grid]:
+        """(rows, cols) of the grids that the decoder attends to, for encoded images."""
+        grids = [view.grid for view in views]
+        return grids if self.refiner is None else self.refiner.grids(grids)
 
     def description(self) -> dict[str, Any]:
         """What, beside the weights, a checkpoint must say to make this captioner again; plain types only."""
@@ -198,10 +250,20 @@ def search_spec(search: Search) -> dict[str, Any]:
     return {"class_path": public_path(type(search)), "init_args": dataclasses.asdict(search)}  # type: ignore[call-overload]
 
 
-def _places(location: Tensor, cols: int) -> np.ndarray:
-    """Region numbers (T,) -> rows and columns (T, 2)."""
+def _locations(location: Tensor | None, cols: int) -> np.ndarray | None:
+    """Region numbers (T,) -> rows and columns (T, 2); None where no region was chosen."""
+    if location is None or location.is_floating_point() or not chosen(location).all():
+        return None
     return torch.stack((location // cols, location % cols), -1).numpy()
 
 
+def _points(location: Tensor | None, box: Box) -> np.ndarray | None:
+    """Points (T, 2) across the grid -> x and y in the photo's pixels; None where no point was chosen."""
+    if location is None or not location.is_floating_point() or not chosen(location).all():
+        return None
+    left, top, right, bottom = box
+    return location.double().numpy() * (right - left, bottom - top) + (left, top)
+
+
 def _to_cpu(record: Any) -> Any:
-    return map_record(partial(torch.Tensor.cpu), record)
+    return map_tensors(partial(torch.Tensor.cpu), record)

@@ -1,40 +1,40 @@
-"""Checkpoints: one file that makes a captioner again, read with `weights_only=True`.
+"""Checkpoints: one file that holds a whole captioner, read with `weights_only=True`.
 
-The layout is Lightning's, so that a file written in training is a model as it stands:
+The layout is Lightning's, so that every file written by training is a model:
 
     state_dict        tensors; the captioner's under "captioner."
     captioner         format (int), package version, and `Captioner.description()`: encoder, refiner and decoder
                       as class paths with arguments, vocabulary, image transform, search
-    ...               in training checkpoints, what Lightning needs to resume
+    ...               in training checkpoints, the entries that Lightning needs to resume
+
+Formats, each read by this release:
+
+    1   first release
+    2   the baseline of the objective Reinforce is a part of its own, not `baseline_decay` and a buffer
 """
 
 from __future__ import annotations
 
 import pickle
 import zipfile
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from caption.captioner import Captioner
-from caption.checkpoint_formats import FORMAT, upgrade
 from caption.data.images import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders.base import Encoder
-from caption.encoders.refine import Refiner
+from caption.encoders.refiners import Refiner
 from caption.errors import CheckpointError, UserError
-from caption.parts import make
+from caption.parts import current_paths, make
 from caption.search import Search
 from caption.text.vocabulary import Vocabulary
+from caption.version import package_version
 
+FORMAT = 2
 PREFIX = "captioner."
-
-
-def package_version() -> str:
-    """Version of the installed package."""
-    return metadata.version("show-attend-and-tell")
 
 
 def section(captioner: Captioner) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def section(captioner: Captioner) -> dict[str, Any]:
 
 
 def save(captioner: Captioner, path: str | Path) -> None:
-    """Write a captioner, without any training state. The file appears whole or not at all."""
+    """Write a captioner without training state. An error leaves an earlier file of that name unchanged."""
     state = {PREFIX + name: tensor for name, tensor in captioner.state_dict().items()}
     partial = Path(f"{path}.partial")
     torch.save({"state_dict": state, "captioner": section(captioner)}, partial)
@@ -51,10 +51,10 @@ def save(captioner: Captioner, path: str | Path) -> None:
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """The contents of a checkpoint, checked to be one of this package's and brought up to the present format.
+    """Read and check a checkpoint, and convert it to the current format.
 
     Raises:
-        CheckpointError: missing, damaged, a pickle, or something else.
+        CheckpointError: the file is missing, damaged, a pickle, or not a checkpoint of this package.
     """
     path = Path(path).expanduser()
     if not path.exists():
@@ -63,39 +63,56 @@ def read(path: str | Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is a folder: name the checkpoint file in it")
     if not zipfile.is_zipfile(path):
         raise CheckpointError(
-            f"{path} is no checkpoint of this package: it is damaged, a bare pickle or something else, "
+            f"{path} is not a checkpoint of this package: it is damaged, a bare pickle or another kind of file, "
             "and was not loaded"
         )
     try:
         contents = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
-            f"{path} holds pickled objects, which could run any code when loaded, or is damaged, and was refused: a "
-            "checkpoint of this package holds tensors and plain values only"
+            f"{path} holds pickled objects, which could run any code when loaded, or is damaged, and was refused: "
+            "checkpoints of this package hold only tensors and plain values"
         ) from error
-    except Exception as error:  # at damage, torch raises whatever its unpickler stumbles over
-        raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from error
+    except Exception as error:  # on damaged files torch raises exceptions of many types
+        raise CheckpointError(f"{path} is damaged or not a checkpoint: {error}") from error
     found = contents.get("captioner") if isinstance(contents, dict) else None
     if not isinstance(found, dict) or "format" not in found or "state_dict" not in contents:
-        raise CheckpointError(f"{path} is a PyTorch file, but no checkpoint of this package")
+        raise CheckpointError(f"{path} is a PyTorch file, but not a checkpoint of this package")
     if found["format"] not in range(1, FORMAT + 1):
         raise CheckpointError(
             f"{path} has checkpoint format {found['format']}, and this release (format {FORMAT}) cannot read it: "
-            f"it was written by version {found.get('version')} of this package, use that or a newer one"
+            f"it was written by version {found.get('version')} of this package, use that version or a newer one"
         )
     upgrade(contents)
     return contents
 
 
+def upgrade(contents: dict[str, Any]) -> None:
+    """Convert the contents of a checkpoint of any earlier format to the current one, in place."""
+    for name in ("captioner", "hyper_parameters"):
+        if name in contents:
+            contents[name] = current_paths(contents[name])
+    if contents["captioner"]["format"] == 1:
+        state = contents["state_dict"]
+        if "objective.baseline" in state:
+            state["objective.baseline.value"] = state.pop("objective.baseline")
+        objective = contents.get("hyper_parameters", {}).get("objective") or {}
+        arguments = objective.get("init_args", {})
+        if "baseline_decay" in arguments:
+            decay = {"decay": arguments.pop("baseline_decay")}
+            arguments["baseline"] = {"class_path": "caption.objectives.MovingAverage", "init_args": decay}
+        contents["captioner"]["format"] = 2
+
+
 def load(path: str | Path, device: str | torch.device = "cpu") -> Captioner:
-    """Make the captioner that a checkpoint describes, in evaluation mode.
+    """Load a captioner from a checkpoint, in evaluation mode.
 
     Args:
         path: a file written by training or by `save`.
-        device: where to put it.
+        device: where to put the captioner.
 
     Raises:
-        CheckpointError: the file is missing, damaged, a pickle, of another format, or its parts cannot be made.
+        CheckpointError: the file is missing, damaged, a pickle, of a newer format, or its parts cannot be made.
     """
     contents = read(path)
     try:
@@ -107,12 +124,12 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> Captioner:
         }
         captioner.load_state_dict(weights)
     except (UserError, KeyError, RuntimeError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"the captioner in {path} cannot be made again: {error}") from error
+        raise CheckpointError(f"the captioner in {path} cannot be rebuilt: {error}") from error
     return captioner.to(device).eval()
 
 
 def rebuild(description: dict[str, Any]) -> Captioner:
-    """A captioner from `Captioner.description()`, with weights yet to be loaded."""
+    """Make a captioner from `Captioner.description()`, with random weights."""
     return Captioner(
         encoder=make(description["encoder"], Encoder),
         decoder=make(description["decoder"], Decoder),

@@ -9,8 +9,8 @@ from torch import nn
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Have a module, with all below it, in evaluation mode; afterwards, come what may, in the mode that it was in."""
+def eval_mode(module: nn.Module) -> Iterator[None]:
+    """Puts a module and its children in evaluation mode. Restores the mode, even after an exception."""
     was_training = module.training
     module.eval()
     try:

@@ -1,4 +1,4 @@
-"""Models by the path of their checkpoint, or by name: those that come with the package."""
+"""Loading models: by the path of a checkpoint, or by the name of a model that is installed with the package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def installed_models() -> list[str]:
-    """Names of the models that come with the package."""
+    """Names of the models that are installed with the package."""
     folder = files("caption") / "models"
     if not folder.is_dir():
         return []
@@ -24,15 +24,15 @@ def installed_models() -> list[str]:
 
 
 def load(model: str | os.PathLike[str], device: str | torch.device = "cpu") -> Captioner:
-    """The captioner in a checkpoint, or the installed one of that name, in evaluation mode.
+    """Load a captioner from a checkpoint, or an installed model by its name, in evaluation mode.
 
     Args:
-        model: path of a checkpoint, or one of `installed_models()`; a file of that name goes first.
-        device: where to put it.
+        model: path of a checkpoint, or one of `installed_models()`; a file of that name takes precedence.
+        device: where to put the captioner.
 
     Raises:
         UserError: neither exists, or there is no such device.
-        CheckpointError: the file is no checkpoint that can be trusted and rebuilt.
+        CheckpointError: the file is not a checkpoint, is not safe to load, or cannot be rebuilt.
     """
     import torch
 
@@ -43,14 +43,14 @@ def load(model: str | os.PathLike[str], device: str | torch.device = "cpu") -> C
         where = torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        raise UserError(f"there is no device {device} here: {reason}") from error
-    # A folder of that name, such as the demo's shapes/, is no checkpoint and hides nothing.
+        raise UserError(f"device {device} cannot be used: {reason}") from error
+    # A folder of that name, such as the demo's shapes/, does not hide an installed model.
     if not Path(name).expanduser().is_file() and name in installed_models():
         with as_file(files("caption") / "models" / f"{name}.ckpt") as path:
             return checkpoint.load(path, where)
     if not Path(name).expanduser().exists() and Path(name).name == name and "." not in name:
         raise UserError(
-            f"there is no checkpoint {name} and no installed model of that name: installed are "
+            f"there is no checkpoint {name} and no installed model of that name; installed models: "
             f"{', '.join(installed_models()) or 'none'}"
         )
     return checkpoint.load(name, where)

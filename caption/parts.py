@@ -1,11 +1,11 @@
-"""Parts: the replaceable modules a captioner is made of, and how a checkpoint makes them again.
+"""Parts: the replaceable modules of a captioner, and how they are made again from a checkpoint.
 
-Every encoder, attention, decoder and objective is a part: it remembers its class path and the arguments
-it was made with. That record, plain strings and numbers, is what a checkpoint stores and what a YAML file says.
+Every encoder, attention, decoder and objective is a part: it remembers its class path and the arguments it was made
+with. A checkpoint stores these as plain strings and numbers; a YAML file has the same form.
 
-Sizes that follow from other parts (how long a region vector is, how many words there are) are no arguments.
-A part that needs them creates its weights in `build`, which its owner calls once, so that a YAML file names a
-choice once and two sizes cannot disagree.
+Sizes that follow from other parts (the length of a region vector, the number of words) are not arguments. A part that
+needs them creates its weights in `build`, which its owner calls once. So a YAML file names each choice once, and two
+sizes cannot disagree.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,9 +25,28 @@ from caption.errors import CheckpointError
 Spec = dict[str, Any]
 """`{"class_path": "caption.attention.Softmax", "init_args": {...}}`, nested; plain types only."""
 
+MOVED_MODULES = {
+    "caption.attention.additive": "caption.attention",
+    "caption.attention.hard": "caption.attention",
+    "caption.attention.soft": "caption.attention",
+    "caption.data.coco": "caption.data.readers",
+    "caption.data.flickr": "caption.data.readers",
+    "caption.data.karpathy": "caption.data.readers",
+    "caption.data.shapes_reader": "caption.data.shapes",
+    "caption.data.tables_csv": "caption.data.readers",
+    "caption.data.tables_jsonl": "caption.data.readers",
+    "caption.data.vocabulary": "caption.text.vocabulary",
+    "caption.encoders.pretrained": "caption.encoders",
+    "caption.encoders.refine": "caption.encoders",
+    "caption.objectives.soft": "caption.objectives",
+    "caption.training": "caption.training.module",
+    "caption.watching": "caption.training.callbacks",
+}
+"""Where the classes of modules that were moved are now. Older YAML files and checkpoints have the old paths."""
+
 
 class Part:
-    """Mixin: remembers how the object was made. `part.spec` makes an equal one through `make`."""
+    """Mixin that remembers how the object was made: `make(part.spec, Part)` makes an equal one."""
 
     _arguments: dict[str, Any]
 
@@ -46,22 +66,23 @@ class Part:
 
 
 def public_path(cls: type) -> str:
-    """Where users import a class from: the package that re-exports it, so that files can be split and merged."""
-    package = cls.__module__.rpartition(".")[0]
-    if package and getattr(sys.modules.get(package), cls.__name__, None) is cls:
-        return f"{package}.{cls.__name__}"
-    return f"{cls.__module__}.{cls.__qualname__}"
+    """The shortest path by which users can import a class: that of the outermost package which re-exports it."""
+    packages = accumulate(cls.__module__.split("."), "{}.{}".format)
+    home = next(
+        (name for name in packages if getattr(sys.modules.get(name), cls.__name__, None) is cls), None
+    )
+    return f"{home}.{cls.__name__}" if home else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _recording(initialise: Any) -> Any:
     @functools.wraps(initialise)
     def record_and_initialise(self: Any, *args: Any, **kwargs: Any) -> None:
-        if not hasattr(self, "_arguments"):  # the outermost __init__ is the one that was called
+        if not hasattr(self, "_arguments"):  # the outermost __init__ runs first
             bound = inspect.signature(initialise).bind(self, *args, **kwargs)
             bound.apply_defaults()
             arguments = dict(list(bound.arguments.items())[1:])
             for parameter in inspect.signature(initialise).parameters.values():
-                if parameter.kind is parameter.VAR_KEYWORD:  # a subclass that passes on what it does not know
+                if parameter.kind is parameter.VAR_KEYWORD:  # **kwargs for the base class
                     arguments |= arguments.pop(parameter.name)
             # object.__setattr__: nn.Module refuses attributes before its own __init__ has run.
             object.__setattr__(self, "_arguments", arguments)
@@ -90,11 +111,25 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} is one of {', '.join(map(repr, choices))}, not {value!r}")
 
 
+def current_paths(value: Any) -> Any:
+    """Replace the paths of moved classes (see `MOVED_MODULES`) in a string, or in nested dicts and lists of strings."""
+    if isinstance(value, str):
+        module, _, name = value.rpartition(".")
+        return f"{MOVED_MODULES[module]}.{name}" if module in MOVED_MODULES and name[:1].isupper() else value
+    if isinstance(value, Mapping):
+        return {key: current_paths(entry) for key, entry in value.items()}
+    return [current_paths(entry) for entry in value] if isinstance(value, list) else value
+
+
 Kind = TypeVar("Kind")
 
 
 def make(spec: Mapping[str, Any], kind: type[Kind]) -> Kind:
-    """The object of class `kind` that a spec describes; the parts in its arguments are made first.
+    """Make the object that a spec describes; the parts in its arguments are made first.
+
+    Args:
+        spec: class path and arguments. The paths of moved classes still work.
+        kind: the class, or a base class, of the object.
 
     Raises:
         CheckpointError: the class does not exist, is not a `kind`, or does not take the arguments.
@@ -104,15 +139,16 @@ def make(spec: Mapping[str, Any], kind: type[Kind]) -> Kind:
     if not isinstance(path, str) or "." not in path or not all(map(str.isidentifier, path.split("."))):
         raise CheckpointError(f"a part is described by a class path, not by {path!r}")
     if not isinstance(given, Mapping):
-        raise CheckpointError(f"{path} is described by its arguments, not by {given!r}")
+        raise CheckpointError(f"the arguments of {path} must be a mapping, not {given!r}")
+    path = current_paths(path)
     module, _, name = path.rpartition(".")
     try:
         cls = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise CheckpointError(f"there is no class {path}: install the package that defines it") from error
-    # A checkpoint may come from anybody: it must not be able to call whatever it likes.
+    # A checkpoint may come from anybody, and must not be able to call arbitrary code.
     if not (isinstance(cls, type) and issubclass(cls, kind)):
-        raise CheckpointError(f"{path} is no {kind.__name__}")
+        raise CheckpointError(f"{path} is not a subclass of {kind.__name__}")
     arguments = {key: _made(value) for key, value in given.items()}
     try:
         return cls(**arguments)
@@ -121,12 +157,8 @@ def make(spec: Mapping[str, Any], kind: type[Kind]) -> Kind:
 
 
 def _made(value: Any) -> Any:
+    if isinstance(value, Mapping) and "class_path" in value:
+        return make(value, Part)
     if isinstance(value, Mapping):
-        return (
-            make(value, Part)
-            if "class_path" in value
-            else {key: _made(entry) for key, entry in value.items()}
-        )
-    if isinstance(value, list):
-        return [_made(entry) for entry in value]
-    return value
+        return {key: _made(entry) for key, entry in value.items()}
+    return [_made(entry) for entry in value] if isinstance(value, list) else value

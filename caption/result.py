@@ -1,17 +1,17 @@
-"""One result: a caption, the weights behind each of its words, and how to see and keep them.
+"""The result of captioning one image: the sentence, the attention weights behind each word, figures and files.
 
-Nothing here needs the model that wrote the caption: a result can be pickled, sent, stored and drawn without
-a checkpoint. Importing this module loads neither PyTorch nor Matplotlib; drawing does.
+A result needs no model: it can be pickled, sent, stored and drawn without a checkpoint. Importing this module loads
+neither PyTorch nor Matplotlib; drawing does.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,34 +21,57 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL import Image
 
+    Photo = Image.Image | str | os.PathLike[str]
+
 
 class OutputError(UserError):
     """A result cannot be written where the user asked."""
+
+
+class WeightProperties(NamedTuple):
+    """What holds of attention weights. Entropy, figures and diagnostics ask this, not the mechanism's class."""
+
+    sums_to_one: bool = True
+    """The weights of a word, with the sentinel's share if there is a sentinel, sum to one."""
+    signed: bool = False
+    """Weights may be negative."""
+    sentinel: bool = False
+    """Something beside the regions takes a share of the sum."""
+
+    @property
+    def is_distribution(self) -> bool:
+        """Whether the weights of a word are a probability distribution over the regions."""
+        return self.sums_to_one and not self.signed and not self.sentinel
 
 
 @dataclass(eq=False, repr=False)
 class Caption:
     """What the model says about one image, and where it looked for every word.
 
-    T words (the end token is not one of them), a grid of rows x cols regions. Arrays are converted on
-    construction; lengths and shapes that do not agree raise ValueError.
+    T words (the end token is not one of them), a grid of rows x cols regions. Arrays are converted and copied. Lengths
+    and shapes that do not agree raise ValueError.
 
     Attributes:
         text: the sentence, as a person would read it.
-        words: the T tokens it is made of.
-        weights: (T, rows, cols) float32, α of each word: `weights[t]` is where the model looked to emit
-            `words[t]`.
+        words: its T tokens.
+        weights: (T, rows, cols) float32, α of each word: `weights[t]` is where the model looked to emit `words[t]`.
+            For a mechanism with several maps this is their summary.
         log_prob: natural logarithm of the probability of the whole sentence, end token included.
         word_log_probs: (T,) natural log-probability of each word given those before it. Their sum is
             `log_prob` less the end token's share.
         box: (left, top, right, bottom), the part of the original image that the grid covers, in that image's
-            pixels counted from its upper left corner, pixel edges being whole numbers. It reaches beyond the
-            image where the transform padded.
+            pixels counted from its upper left corner; whole numbers are edges of pixels. The box reaches beyond
+            the image where the transform padded.
         gates: (T,) β of each word (section 4.2.1 of Xu et al. 2015), or None for a model without a gate.
         finished: False where the search stopped before the end token.
         image: the photo itself or its path; EXIF orientation is applied when it is opened.
         locations: (T, 2) int64 row and column where hard attention looked, or None.
-        alternatives: the other captions of the search, best first; this one is not among them.
+        alternatives: the other captions of the search, best first, without this one.
+        maps: all maps of the mechanism by name, (T, *structure, rows, cols) float32, such as "heads" (T, M, rows,
+            cols). Each has a grid of its own over the same `box`.
+        points: (T, 2) float32 x and y of the point that was looked at, in pixels of the original image, for a
+            mechanism that chooses a point; else None.
+        properties: what holds of `weights`.
     """
 
     text: str
@@ -59,22 +82,34 @@ class Caption:
     box: tuple[float, float, float, float]
     gates: np.ndarray | None = None
     finished: bool = True
-    image: Image.Image | str | Path | None = None
+    image: Photo | None = None
     locations: np.ndarray | None = None
     alternatives: list[Caption] = field(default_factory=list)
+    maps: dict[str, np.ndarray] = field(default_factory=dict)
+    points: np.ndarray | None = None
+    properties: WeightProperties = field(default_factory=WeightProperties)
 
     def __post_init__(self) -> None:
         self.words = [str(word) for word in self.words]
-        self.weights = _weights(self.weights, len(self.words))
+        steps = len(self.words)
+        self.weights = _weights("weights", self.weights, steps)
+        if self.weights.ndim != 3:
+            raise ValueError(f"weights must be (words, rows, cols), not {self.weights.shape}")
         self.log_prob = float(self.log_prob)
-        self.word_log_probs = _per_word("word_log_probs", self.word_log_probs, len(self.words))
+        self.word_log_probs = _per_word("word_log_probs", self.word_log_probs, steps)
         self.box = _box(self.box)
         if self.gates is not None:
-            self.gates = _per_word("gates", self.gates, len(self.words))
+            self.gates = _per_word("gates", self.gates, steps)
         if self.locations is not None:
             self.locations = _locations(self.locations, self.weights.shape)
         self.finished = bool(self.finished)
         self.alternatives = list(self.alternatives)
+        self.maps = {str(name): _weights(f"map {name!r}", maps, steps) for name, maps in self.maps.items()}
+        if self.points is not None:
+            self.points = _pairs("points", self.points, steps, np.float32)
+            if not np.isfinite(self.points).all():
+                raise ValueError("points must be finite numbers")
+        self.properties = WeightProperties(*map(bool, self.properties))
 
     def __str__(self) -> str:
         return self.text
@@ -86,7 +121,7 @@ class Caption:
         return f"Caption({self.text!r}, {facts})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the weights and the image, in types that `json.dumps` takes.
+        """Everything but the image and the weights, in types that `json.dumps` takes. Of `maps` it holds the shapes.
 
         Numbers that JSON cannot write (NaN, infinities) become None.
         """
@@ -100,26 +135,84 @@ class Caption:
             "box": list(self.box),
             "grid": list(self.weights.shape[1:]),
             "locations": None if self.locations is None else self.locations.tolist(),
+            "maps": {name: list(maps.shape) for name, maps in self.maps.items()},
+            "points": None if self.points is None else self.points.tolist(),
+            "properties": self.properties._asdict(),
             "alternatives": [caption.to_dict() for caption in self.alternatives],
         }
 
-    def plot(self, image: Image.Image | str | Path | None = None, **options: Any) -> Figure:
+    @property
+    def sentinel_shares(self) -> np.ndarray | None:
+        """(T,) the share of each word's attention that no region got, 1 − Σ α; None without a sentinel."""
+        return 1 - self.weights.sum(axis=(1, 2)) if self.properties.sentinel else None
+
+    def with_map(self, name: str, index: int | tuple[int, ...] | None = None) -> Caption:
+        """The same caption with one of its maps as `weights`, so that everything that draws weights draws this map.
+
+        Args:
+            name: among `maps`.
+            index: which head, hop, ..., counted from 0: an index into the map's structure, None if it has none.
+
+        Returns:
+            a caption without `maps` and `alternatives`. It keeps `locations` if the map has the grid of `weights`.
+            Whether its weights sum to one is measured. It has no sentinel, because nothing says what share of a single
+            map a sentinel took.
+
+        Raises:
+            ValueError: there is no such map.
+        """
+        if name not in self.maps:
+            raise ValueError(f"this caption has no map {name!r}: it has {', '.join(self.maps) or 'none'}")
+        weights = self.maps[name]
+        structure = weights.shape[1:-2]
+        place = () if index is None else tuple(np.atleast_1d(index).tolist())
+        if len(place) != len(structure) or not all(0 <= i < n for i, n in zip(place, structure, strict=True)):
+            wanted = f"below {structure}" if structure else "None"
+            raise ValueError(f"map {name!r} has no index {index}: give an index {wanted}")
+        cut = (slice(None), *place)
+        weights = weights[cut]
+        sums_to_one = np.allclose(weights.sum(axis=(1, 2)), 1, atol=1e-3)
+        return replace(
+            self,
+            weights=weights,
+            locations=self.locations if weights.shape == self.weights.shape else None,
+            alternatives=[],
+            maps={},
+            properties=self.properties._replace(sums_to_one=sums_to_one, sentinel=False),
+        )
+
+    def single_maps(self, name: str | None = None) -> dict[str, Caption]:
+        """Every single map, or every one under `name`, as `with_map` gives it, by labels such as "heads[2]".
+
+        Raises:
+            ValueError: there is no such map.
+        """
+        found = {}
+        for each in self.maps if name is None else [name]:
+            if each not in self.maps:
+                self.with_map(each)  # says which there are
+            structure = self.maps[each].shape[1:-2]
+            for place in np.ndindex(structure):
+                found[map_label(each, place)] = self.with_map(each, place)
+        return found
+
+    def plot(self, image: Photo | None = None, **options: Any) -> Figure:
         """The paper's figure: the photo, then one panel per word (`caption.visualize.plot_caption`).
 
         Args:
             image: the photo to draw over; by default the one the caption carries.
-            options: passed on to `plot_caption`.
+            options: passed on to `plot_caption`, such as `map="heads", index=2` to draw a single map.
 
         Raises:
-            ValueError: neither the call nor the caption has a photo.
+            ValueError: neither the call nor the caption has a photo, or there is no such map.
             caption.errors.ImageError: the photo cannot be opened.
         """
         from caption.visualize.figure import plot_caption
 
         return plot_caption(self, self._photo(image), **options)
 
-    def to_html(self, image: Image.Image | str | Path | None = None, title: str | None = None) -> str:
-        """A complete page in which the light follows the words (`caption.visualize.to_html`).
+    def to_html(self, image: Photo | None = None, title: str | None = None) -> str:
+        """A complete interactive page: pointing at a word shows its weights (`caption.visualize.to_html`).
 
         Args:
             image: the photo; by default the one the caption carries.
@@ -129,13 +222,13 @@ class Caption:
             ValueError: neither the call nor the caption has a photo.
             caption.errors.ImageError: the photo cannot be opened.
         """
-        from caption.visualize.html import to_html
+        from caption.visualize.page import to_html
 
         return to_html([self], str(self) if title is None else title, images=[self._photo(image)])
 
     def _repr_html_(self) -> str | None:
-        """The same for a notebook; None, which makes it print `repr`, for a caption without a photo."""
-        from caption.visualize.html import to_fragment
+        """The page's content for a notebook; None without a photo, and the notebook then prints `repr`."""
+        from caption.visualize.page import to_fragment
 
         return None if self.image is None else to_fragment([self])
 
@@ -143,33 +236,53 @@ class Caption:
         """Write the attention as an `.npz`, loadable without pickle.
 
         Arrays: `words` (T,) unicode, without the end token; `weights` (T, rows, cols) float32; `gates` (T,)
-        float32, NaN throughout for a model without a gate; `box` (4,) float64.
+        float32, NaN throughout for a model without a gate; `box` (4,) float64; `map_NAME` float32 for each of `maps`;
+        `points` (T, 2) float32 if there are any.
 
         Raises:
             OutputError: the file cannot be written.
         """
-        gates = np.full(len(self.words), np.nan, np.float32) if self.gates is None else self.gates
-        words = np.array(self.words, dtype=np.str_)
-        try:
-            # An open file, because NumPy would add ".npz" to a name without it.
-            with open(path, "wb") as file:
-                np.savez(file, words=words, weights=self.weights, gates=gates, box=np.array(self.box))
-        except OSError as error:
-            raise OutputError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
+        arrays: dict[str, Any] = {
+            "words": np.array(self.words, dtype=np.str_),
+            "weights": self.weights,
+            "gates": np.full(len(self.words), np.nan, np.float32) if self.gates is None else self.gates,
+            "box": np.array(self.box),
+            **{f"map_{name}": maps for name, maps in self.maps.items()},
+            **({} if self.points is None else {"points": self.points}),
+        }
+        # An open file, because NumPy would add ".npz" to a name without it.
+        with open_output(path) as file:
+            np.savez(file, **arrays)
 
-    def _photo(self, image: Image.Image | str | Path | None) -> Image.Image | str | Path:
+    def _photo(self, image: Photo | None) -> Photo:
         photo = self.image if image is None else image
         if photo is None:
             raise ValueError("this caption carries no photo: pass it as image=")
         return photo
 
 
-def _weights(values: Any, steps: int) -> np.ndarray:
+def map_label(name: str, index: int | tuple[int, ...] | None) -> str:
+    """How figures name a single map: "heads[2]", "channels[2, 0]", "level 1"."""
+    place = () if index is None else tuple(np.atleast_1d(index).tolist())
+    return f"{name}[{', '.join(map(str, place))}]" if place else name
+
+
+@contextmanager
+def open_output(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file opened for writing bytes; what the operating system refuses becomes an OutputError."""
+    try:
+        with open(path, "wb") as file:
+            yield file
+    except OSError as error:
+        raise OutputError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
+
+
+def _weights(name: str, values: Any, steps: int) -> np.ndarray:
     weights = np.array(values, dtype=np.float32)
-    if weights.ndim != 3 or len(weights) != steps or 0 in weights.shape[1:]:
-        raise ValueError(f"weights must be (words, rows, cols) with {steps} words, not {weights.shape}")
+    if weights.ndim < 3 or len(weights) != steps or 0 in weights.shape[1:]:
+        raise ValueError(f"{name} must be (words, ..., rows, cols) with {steps} words, not {weights.shape}")
     if not np.isfinite(weights).all():
-        raise ValueError("weights must be finite numbers")
+        raise ValueError(f"{name} must be finite numbers")
     return weights
 
 
@@ -186,17 +299,22 @@ def _box(values: Sequence[float]) -> tuple[float, float, float, float]:
     if len(values) != 4:
         raise ValueError(f"box must be (left, top, right, bottom), not {tuple(values)}")
     left, top, right, bottom = (float(value) for value in values)
-    # Written so that NaN fails, too.
+    # Written so that NaN fails as well.
     if not (left < right and top < bottom and all(map(math.isfinite, (left, top, right, bottom)))):
         raise ValueError(f"box must have left < right and top < bottom, not {(left, top, right, bottom)}")
     return left, top, right, bottom
 
 
+def _pairs(name: str, values: Any, steps: int, dtype: Any) -> np.ndarray:
+    pairs = np.array(values, dtype)
+    if pairs.shape != (steps, 2) and pairs.size + steps:
+        raise ValueError(f"{name} must be (words, 2) with {steps} words, not {pairs.shape}")
+    return pairs.reshape(-1, 2)
+
+
 def _locations(values: Any, shape: tuple[int, ...]) -> np.ndarray:
     steps, rows, cols = shape
-    locations = np.array(values, dtype=np.int64).reshape(-1, 2) if steps == 0 else np.array(values, np.int64)
-    if locations.shape != (steps, 2):
-        raise ValueError(f"locations must be (words, 2) with {steps} words, not {locations.shape}")
+    locations = _pairs("locations", values, steps, np.int64)
     if ((locations < 0) | (locations >= (rows, cols))).any():
         raise ValueError(f"locations must lie in the grid of {rows} rows and {cols} columns")
     return locations

@@ -1,61 +1,99 @@
-"""Records of tensors: what decoders carry from word to word and what search reorders.
+"""Trees of tensors: what decoders carry from word to word and what search reorders.
 
-A record is a tensor, None, or a NamedTuple, tuple or list of records. Search knows nothing else about a
-decoder's state, so the two can change independently.
+A tree is a tensor, None, a number, or a named tuple, tuple, list or dictionary of trees. Search knows nothing else
+about a decoder's state, so the two can change independently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-Record = Any  # Tensor | None | NamedTuple | tuple | list of records; not expressible without recursion
+TensorTree = Any  # Tensor | None | int | float | NamedTuple | tuple | list | dict of trees: a recursive type
 
 
 class State(NamedTuple):
     """What a decoder carries between two words, sorted by how search may move it."""
 
-    shared: Record
-    """One entry per image, tensors (B, ...): the projected regions. Never copied per hypothesis."""
-    carried: Record
-    """One entry per hypothesis, tensors (B, K, ...): LSTM state, whatever the attention carries."""
-    trace: Record
+    shared: TensorTree
+    """One entry per image, tensors (B, ...): the decoder's memory. Never copied per hypothesis."""
+    carried: TensorTree
+    """One entry per hypothesis, tensors (B, K, ...): LSTM state, attention state."""
+    trace: TensorTree
     """One entry per hypothesis, tensors (B, K, ...): what is known about the word just scored (α, β).
     Search keeps it for every word and returns it with the caption."""
 
 
-def map_record(function: Callable[[Tensor], Tensor], record: Record) -> Record:
-    """The same record with `function` applied to each of its tensors."""
-    if record is None:
-        return None
-    if isinstance(record, Tensor):
-        return function(record)
-    if isinstance(record, tuple) and hasattr(record, "_fields"):
-        return type(record)(*(map_record(function, entry) for entry in record))
-    if isinstance(record, (tuple, list)):
-        return type(record)(map_record(function, entry) for entry in record)
+def map_tensors(function: Callable[[Tensor], Tensor], tree: TensorTree) -> TensorTree:
+    """The same tree with `function` applied to each of its tensors.
+
+    A tensor that occurs several times is mapped once, so that what was shared stays shared. Numbers stay as they are.
+
+    Raises:
+        TypeError: the tree holds something else.
+    """
+    mapped: dict[int, Tensor] = {}
+
+    def once(tensor: Tensor) -> Tensor:
+        if id(tensor) not in mapped:
+            mapped[id(tensor)] = function(tensor)
+        return mapped[id(tensor)]
+
+    return _map(once, tree)
+
+
+def _map(function: Callable[[Tensor], Tensor], tree: TensorTree) -> TensorTree:
+    if isinstance(tree, Tensor):
+        return function(tree)
+    if tree is None or isinstance(tree, (int, float)):
+        return tree
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(_map(function, child) for child in tree))
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(_map(function, child) for child in tree)
+    if isinstance(tree, dict):
+        return {name: _map(function, child) for name, child in tree.items()}
     raise TypeError(
-        f"a record holds tensors, None, named tuples, tuples and lists, not {type(record).__name__}"
+        "a tensor tree holds tensors, numbers, None, named tuples, tuples, lists and dictionaries, not "
+        f"{type(tree).__name__}"
     )
 
 
-def select_images(record: Record, images: Tensor) -> Record:
-    """Keep the images with the given indices.
+def leaves(tree: TensorTree) -> list[Tensor]:
+    """The tensors of a tree, place by place; one that occurs several times is listed as often."""
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    _map(note, tree)
+    return found
+
+
+def combine(function: Callable[[list[Tensor]], Tensor], trees: Sequence[TensorTree]) -> TensorTree:
+    """One tree from several of the same structure: `function` makes one tensor of the tensors at each place."""
+    columns = iter([function(list(column)) for column in zip(*map(leaves, trees), strict=True)])
+    return _map(lambda _: next(columns), trees[0])
+
+
+def select_images(tree: TensorTree, images: Tensor) -> TensorTree:
+    """The images with the given indices.
 
     Args:
-        record: tensors (B, ...).
+        tree: tensors (B, ...).
         images: (B',) int64 indices into B.
     """
-    return map_record(lambda tensor: tensor.index_select(0, images), record)
+    return map_tensors(lambda tensor: tensor.index_select(0, images), tree)
 
 
-def select_hypotheses(record: Record, parents: Tensor) -> Record:
-    """Reorder the hypotheses within each image.
+def select_hypotheses(tree: TensorTree, parents: Tensor) -> TensorTree:
+    """The hypotheses reordered within each image.
 
     Args:
-        record: tensors (B, K, ...).
+        tree: tensors (B, K, ...).
         parents: (B, K') int64; the new hypothesis k of image b continues the old hypothesis `parents[b, k]`.
     """
 
@@ -63,4 +101,4 @@ def select_hypotheses(record: Record, parents: Tensor) -> Record:
         index = parents.view(*parents.shape, *[1] * (tensor.dim() - 2))
         return tensor.gather(1, index.expand(*parents.shape, *tensor.shape[2:]))
 
-    return map_record(gather, record)
+    return map_tensors(gather, tree)

@@ -1,4 +1,4 @@
-"""One file makes the captioner again, and nothing else is taken for one."""
+"""Checkpoints: a captioner comes back from its file, other files are refused, and earlier formats load."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ import caption
 from caption import checkpoint
 from caption.attention import Multinoulli
 from caption.captioner import Captioner
-from caption.checkpoint_formats import FORMAT
+from caption.checkpoint import FORMAT, upgrade
 from caption.data.images import ImageTransform
 from caption.encoders import LinearRefiner, TorchvisionEncoder
 from caption.errors import CheckpointError
+from caption.objectives import Objective, Reinforce
+from caption.parts import make
 from caption.search import BeamSearch, Sampling
+from caption.version import package_version
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +98,7 @@ def test_it_holds_tensors_and_plain_values_alone(path: Path):
     assert plain(contents["captioner"])
     assert all(name.startswith("captioner.") for name in contents["state_dict"])
     assert contents["captioner"]["format"] == FORMAT
-    assert contents["captioner"]["version"] == checkpoint.package_version()
+    assert contents["captioner"]["version"] == package_version()
 
 
 def test_the_public_name_loads_it(path: Path):
@@ -111,7 +114,7 @@ def test_encoder_weights_come_from_the_checkpoint_and_not_from_their_file(tmp_pa
         assert torch.equal(again.encoder.state_dict()[name], tensor)
 
 
-def test_what_training_adds_is_no_obstacle(path: Path, made: Captioner):
+def test_the_entries_of_training_do_not_matter(path: Path, made: Captioner):
     contents = torch.load(path, weights_only=True)
     contents["state_dict"]["objective.baseline.value"] = torch.zeros(())
     contents |= {"optimizer_states": [{"lr": 0.1}], "epoch": 3, "pytorch-lightning_version": "2.6.6"}
@@ -144,7 +147,7 @@ def test_a_save_that_fails_leaves_the_old_checkpoint(
 
 
 class Trap:
-    """Whoever unpickles it writes the canary file."""
+    """Unpickling it writes the canary file."""
 
     def __init__(self, canary: Path) -> None:
         self.canary = canary
@@ -201,8 +204,8 @@ def write(kind: str, path: Path, canary: Path) -> None:
     [
         ("missing", "there is no checkpoint"),
         ("folder", "is a folder: name the checkpoint file in it"),
-        ("empty", "no checkpoint of this package"),
-        ("text", "no checkpoint of this package"),
+        ("empty", "not a checkpoint of this package"),
+        ("text", "not a checkpoint of this package"),
         ("half", "damaged"),
         ("nearly whole", "damaged"),
         ("without a beginning", "damaged|refused"),
@@ -210,13 +213,13 @@ def write(kind: str, path: Path, canary: Path) -> None:
         ("pickled object", "pickled objects, which could run any code"),
         ("old format of torch", "a bare pickle"),
         ("module", "pickled objects, which could run any code"),
-        ("other zip", "damaged or no checkpoint"),
-        ("state dict", "a PyTorch file, but no checkpoint of this package"),
-        ("tensor", "a PyTorch file, but no checkpoint of this package"),
-        ("checkpoint of others", "a PyTorch file, but no checkpoint of this package"),
+        ("other zip", "damaged or not a checkpoint"),
+        ("state dict", "a PyTorch file, but not a checkpoint of this package"),
+        ("tensor", "a PyTorch file, but not a checkpoint of this package"),
+        ("checkpoint of others", "a PyTorch file, but not a checkpoint of this package"),
     ],
 )
-def test_what_is_no_checkpoint_is_refused_with_its_reason(kind: str, said: str, path: Path, canary: Path):
+def test_other_files_are_refused_with_the_reason(kind: str, said: str, path: Path, canary: Path):
     write(kind, path, canary)
     with pytest.raises(CheckpointError, match=said) as caught:
         checkpoint.load(path)
@@ -279,16 +282,16 @@ def hostile(canary: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("entry", ["encoder", "decoder", "refiner", "search"])
-def test_classes_that_are_no_parts_are_not_made(entry: str, path: Path, canary: Path):
-    with pytest.raises(CheckpointError, match=r"subprocess\.Popen is no"):
+def test_classes_that_are_not_parts_are_refused(entry: str, path: Path, canary: Path):
+    with pytest.raises(CheckpointError, match=r"subprocess\.Popen is not a subclass of"):
         checkpoint.load(changed(path, **{entry: hostile(canary)}))
     assert not canary.exists()
 
 
-def test_nor_are_they_made_as_arguments(path: Path, canary: Path, made: Captioner):
+def test_classes_that_are_not_parts_are_refused_as_arguments(path: Path, canary: Path, made: Captioner):
     decoder = made.decoder.spec
     decoder["init_args"]["attention"]["init_args"]["score"] = hostile(canary)
-    with pytest.raises(CheckpointError, match=r"subprocess\.Popen is no Part"):
+    with pytest.raises(CheckpointError, match=r"subprocess\.Popen is not a subclass of Part"):
         checkpoint.load(changed(path, decoder=decoder))
     assert not canary.exists()
 
@@ -314,7 +317,7 @@ def test_nor_are_they_made_as_arguments(path: Path, canary: Path, made: Captione
     ids=str,
 )
 def test_parts_that_cannot_be_made_are_refused(changes: dict[str, Any], path: Path):
-    with pytest.raises(CheckpointError, match="cannot be made again"):
+    with pytest.raises(CheckpointError, match="cannot be rebuilt"):
         checkpoint.load(changed(path, **changes))
 
 
@@ -343,5 +346,77 @@ def test_weights_that_do_not_fit_are_refused(how: str, path: Path):
     else:
         contents["state_dict"] = [1, 2]
     torch.save(contents, path)
-    with pytest.raises(CheckpointError, match="cannot be made again"):
+    with pytest.raises(CheckpointError, match="cannot be rebuilt"):
         checkpoint.load(path)
+
+
+# -- earlier formats -----------------------------------------------------------------------------------------
+
+
+def first_format() -> dict[str, Any]:
+    """The objective of hard attention as the first format stored it."""
+    return {
+        "captioner": {"format": 1},
+        "state_dict": {"objective.baseline": torch.tensor(-2.5), "captioner.x": torch.ones(1)},
+        "hyper_parameters": {
+            "objective": {
+                "class_path": "caption.objectives.Reinforce",
+                "init_args": {
+                    "reward_weight": 0.1,
+                    "entropy_weight": 0.002,
+                    "baseline_decay": 0.8,
+                    "reward": "mean",
+                    "credit": "future",
+                    "doubly_stochastic": 0.0,
+                },
+            }
+        },
+    }
+
+
+def test_the_first_formats_objective_is_made_again():
+    contents = first_format()
+    upgrade(contents)
+    assert contents["captioner"]["format"] == FORMAT
+    objective = make(contents["hyper_parameters"]["objective"], Objective)
+    assert isinstance(objective, Reinforce)
+    assert (objective.baseline.decay, objective.credit) == (0.8, "future")
+    state = {n.removeprefix("objective."): t for n, t in contents["state_dict"].items() if "objective" in n}
+    objective.load_state_dict(state)
+    assert objective.baseline.value.item() == -2.5
+
+
+def test_soft_attention_and_bare_models_need_no_change():
+    contents = {"captioner": {"format": 1}, "state_dict": {"captioner.x": torch.ones(1)}}
+    upgrade(contents)
+    assert contents == {"captioner": {"format": FORMAT}, "state_dict": {"captioner.x": torch.ones(1)}}
+
+
+def test_upgrading_twice_changes_nothing_more():
+    contents = first_format()
+    upgrade(contents)
+    once = repr(contents)
+    upgrade(contents)
+    assert repr(contents) == once
+
+
+@pytest.mark.parametrize("name", ["shapes", "shapes-hard"])
+def test_the_models_that_came_with_the_first_release_load(name: str):
+    path = Path(checkpoint.__file__).parent / "models" / f"{name}.ckpt"
+    assert torch.load(path, weights_only=True)["captioner"]["format"] == 1
+    assert checkpoint.read(path)["captioner"]["format"] == FORMAT
+    assert checkpoint.load(path).decoder.hidden_size == 128
+
+
+def test_a_checkpoint_with_old_class_paths_loads(path: Path, made: Captioner):
+    contents = torch.load(path, weights_only=True)
+    attention = contents["captioner"]["decoder"]["init_args"]["attention"]["init_args"]
+    attention["score"]["class_path"] = "caption.attention.additive.AdditiveScore"
+    attention["alignment"]["class_path"] = "caption.attention.soft.Softmax"
+    contents["hyper_parameters"] = {"objective": {"class_path": "caption.objectives.soft.CrossEntropy"}}
+    torch.save(contents, path)
+    assert checkpoint.load(path).description() == made.description()
+    assert (
+        checkpoint.read(path)["hyper_parameters"]["objective"]["class_path"]
+        == "caption.objectives.CrossEntropy"
+    )

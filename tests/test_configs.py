@@ -92,7 +92,7 @@ def test_its_parts_make_a_model(path: Path):
     from caption.data.images import ImageTransform
     from caption.decoders.base import Decoder
     from caption.encoders import Encoder
-    from caption.encoders.refine import Refiner
+    from caption.encoders.refiners import Refiner
     from caption.objectives import Objective
     from caption.parts import make
     from caption.search import Search

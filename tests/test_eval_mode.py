@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from caption.eval_mode import evaluating
+from caption.eval_mode import eval_mode
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_the_mode_comes_back_also_behind_an_error(training: bool) -> None:
     module = nn.Sequential(nn.Dropout()).train(training)
-    with evaluating(module):
+    with eval_mode(module):
         assert not any(part.training for part in module.modules())
     assert all(part.training == training for part in module.modules())
-    with pytest.raises(KeyError), evaluating(module):
+    with pytest.raises(KeyError), eval_mode(module):
         raise KeyError
     assert all(part.training == training for part in module.modules())

@@ -1,7 +1,8 @@
-"""Parts remember how they were made, and a description makes nothing but parts."""
+"""Parts remember how they were made, are made again from a spec, and a spec can make nothing else."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -19,7 +20,7 @@ from caption.decoders import ConstantState, Decoder, DeepOutput, Gate, InitialSt
 from caption.encoders import Encoder, LinearRefiner, SmallCNN, TorchvisionEncoder
 from caption.errors import CheckpointError
 from caption.objectives import CrossEntropy, Reinforce
-from caption.parts import Part, make, public_path
+from caption.parts import MOVED_MODULES, Part, current_paths, make, public_path
 
 
 class Knob(Part, nn.Module):
@@ -145,7 +146,66 @@ def test_a_copy_describes_itself_like_the_original():
 def test_the_public_path_is_where_users_import_from():
     assert public_path(AdditiveScore) == "caption.attention.AdditiveScore"
     assert public_path(Attention) == "caption.attention.Attention"
+    assert public_path(Softmax) == "caption.attention.Softmax"  # defined two packages further in
     assert public_path(Part) == "caption.parts.Part"
+
+
+# -- classes that were moved -------------------------------------------------------------------------------
+
+
+MOVED_CLASSES = {
+    "caption.attention.additive.AdditiveScore": "caption.attention.AdditiveScore",
+    "caption.attention.hard.Multinoulli": "caption.attention.Multinoulli",
+    "caption.attention.soft.Softmax": "caption.attention.Softmax",
+    "caption.data.coco.Coco": "caption.data.readers.Coco",
+    "caption.data.flickr.Flickr": "caption.data.readers.Flickr",
+    "caption.data.karpathy.Karpathy": "caption.data.readers.Karpathy",
+    "caption.data.shapes_reader.Shapes": "caption.data.shapes.Shapes",
+    "caption.data.tables_csv.Csv": "caption.data.readers.Csv",
+    "caption.data.tables_jsonl.JsonLines": "caption.data.readers.JsonLines",
+    "caption.data.vocabulary.Vocabulary": "caption.text.vocabulary.Vocabulary",
+    "caption.encoders.pretrained.TorchvisionEncoder": "caption.encoders.TorchvisionEncoder",
+    "caption.encoders.refine.LinearRefiner": "caption.encoders.LinearRefiner",
+    "caption.objectives.soft.CrossEntropy": "caption.objectives.CrossEntropy",
+    "caption.training.CaptionTraining": "caption.training.module.CaptionTraining",
+    "caption.watching.AttentionFigures": "caption.training.callbacks.AttentionFigures",
+}
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED_CLASSES.items())
+def test_the_path_of_a_moved_class_is_the_new_one(old: str, new: str):
+    assert current_paths(old) == new
+    assert current_paths({"class_path": old, "init_args": {"parts": [old, 3, None]}}) == {
+        "class_path": new,
+        "init_args": {"parts": [new, 3, None]},
+    }
+    module, _, name = new.rpartition(".")
+    assert isinstance(getattr(importlib.import_module(module), name), type)
+    assert current_paths(new) == new
+
+
+def test_every_module_that_moved_is_tested():
+    assert {path.rpartition(".")[0] for path in MOVED_CLASSES} == MOVED_MODULES.keys()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "caption.data.flickr", "caption.training.module.CaptionTraining", "a.Flickr", "Flickr"]
+)
+def test_other_text_stays(text: str):
+    assert current_paths(text) == text
+
+
+def test_parts_are_made_from_old_paths():
+    spec = {
+        "class_path": "caption.attention.ScoredAttention",
+        "init_args": {
+            "score": {"class_path": "caption.attention.additive.AdditiveScore", "init_args": {"size": 3}},
+            "alignment": {"class_path": "caption.attention.soft.Softmax"},
+        },
+    }
+    attention = make(spec, Attention)
+    assert isinstance(attention.score, AdditiveScore)
+    assert attention.spec["init_args"]["alignment"]["class_path"] == "caption.attention.Softmax"
 
 
 # -- what must not be made ---------------------------------------------------------------------------------
@@ -174,18 +234,18 @@ HOSTILE = [
 
 @pytest.mark.parametrize("spec", HOSTILE, ids=lambda spec: spec["class_path"])
 def test_only_parts_are_called(spec: dict[str, Any], canary: Path):
-    with pytest.raises(CheckpointError, match="is no Decoder"):
+    with pytest.raises(CheckpointError, match="is not a subclass of Decoder"):
         make(spec, Decoder)
     for nested in ({"score": spec, "alignment": None}, {"score": None, "alignment": [spec]}):
-        with pytest.raises(CheckpointError, match="is no Part"):
+        with pytest.raises(CheckpointError, match="is not a subclass of Part"):
             make({"class_path": "caption.attention.ScoredAttention", "init_args": nested}, Attention)
-    with pytest.raises(CheckpointError, match="is no Part"):
+    with pytest.raises(CheckpointError, match="is not a subclass of Part"):
         make({"class_path": public_path(Knob), "init_args": {"table": {"deep": [{"er": spec}]}}}, Knob)
     assert not canary.exists()
 
 
 def test_a_part_of_another_kind_is_refused():
-    with pytest.raises(CheckpointError, match=r"caption\.attention\.Softmax is no Encoder"):
+    with pytest.raises(CheckpointError, match=r"caption\.attention\.Softmax is not a subclass of Encoder"):
         make(Softmax().spec, Encoder)
 
 
@@ -214,7 +274,7 @@ def test_an_unknown_class_is_named(path: str):
         ["caption.attention.Softmax"],
     ],
 )
-def test_what_is_no_description_is_refused(spec: Any):
+def test_an_invalid_spec_is_refused(spec: Any):
     with pytest.raises(CheckpointError, match="class path"):
         make(spec, Part)
 
@@ -234,7 +294,7 @@ def test_arguments_that_do_not_fit_are_refused(arguments: Any, said: str):
     assert "caption.attention.AdditiveScore" in str(caught.value)
 
 
-def test_values_that_a_part_refuses_are_the_checkpoints_fault():
+def test_a_value_that_a_part_refuses_is_a_checkpoint_error():
     with pytest.raises(CheckpointError, match="expectation is a probability, not 2"):
         make({"class_path": "caption.attention.Multinoulli", "init_args": {"expectation": 2}}, Part)
 

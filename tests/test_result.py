@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from caption.errors import UserError
-from caption.result import Caption, OutputError
+from caption.result import Caption, OutputError, WeightProperties, map_label
 
 
 def dog(**changes):
@@ -54,6 +55,12 @@ def test_values_are_converted_and_copied():
         ({"box": (0, 0, float("nan"), 10)}, "left < right"),
         ({"locations": [[0, 0], [1, 1]]}, "locations must be"),
         ({"locations": [[0, 0], [1, 1], [2, 0]]}, "locations must lie in the grid of 2 rows and 5 columns"),
+        ({"weights": np.zeros((3, 4, 2, 5))}, "weights must be"),
+        ({"maps": {"heads": np.zeros((2, 4, 2, 5))}}, "map 'heads' must be .* 3 words, not"),
+        ({"maps": {"heads": np.zeros((3, 5))}}, "map 'heads' must be"),
+        ({"maps": {"heads": np.full((3, 4, 2, 5), np.inf)}}, "map 'heads' must be finite"),
+        ({"points": [[0, 0], [1, 1]]}, "points must be"),
+        ({"points": [[0, 0], [1, 1], [2, np.nan]]}, "points must be finite"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(changes, said):
@@ -66,6 +73,9 @@ def test_the_dictionary_is_plain_json():
         gates=[0.25, 0.5, 1],
         locations=[[0, 0], [1, 4], [0, 2]],
         image="dog.jpg",
+        maps={"heads": np.zeros((3, 4, 1, 2))},
+        points=[[0.5, 1], [2, 3], [4, 5]],
+        properties=WeightProperties(signed=True),
         alternatives=[dog(text="a cat", log_prob=-np.inf)],
         finished=False,
     )
@@ -80,10 +90,15 @@ def test_the_dictionary_is_plain_json():
         "box": [0.0, -10.0, 100.0, 60.0],
         "grid": [2, 5],
         "locations": [[0, 0], [1, 4], [0, 2]],
+        "maps": {"heads": [3, 4, 1, 2]},
+        "points": [[0.5, 1.0], [2.0, 3.0], [4.0, 5.0]],
+        "properties": {"sums_to_one": True, "signed": True, "sentinel": False},
         "alternatives": [dog(text="a cat", log_prob=-np.inf).to_dict()],
     }
     assert record["alternatives"][0]["log_prob"] is None
     assert record["alternatives"][0]["gates"] is None
+    assert record["alternatives"][0]["points"] is None
+    assert record["alternatives"][0]["maps"] == {}
 
 
 @pytest.mark.parametrize("name", ["dog.npz", "dog.attention"])
@@ -103,6 +118,103 @@ def test_a_model_without_a_gate_saves_nan(tmp_path):
     with np.load(tmp_path / "dog.npz", allow_pickle=False) as saved:
         assert saved["gates"].shape == (3,)
         assert np.isnan(saved["gates"]).all()
+
+
+def heads(**changes):
+    """A caption with three heads on its own grid, two channels of two scales, and one coarser level."""
+    maps = {
+        "heads": np.random.default_rng(0).dirichlet(np.ones(10), (3, 3)).reshape(3, 3, 2, 5),
+        "channels": np.arange(3 * 4 * 6.0).reshape(3, 2, 2, 2, 3),
+        "level 1": np.full((3, 1, 2), 0.25),
+    }
+    return dog(maps=maps, locations=[[0, 0], [1, 4], [0, 2]], **changes)
+
+
+def test_maps_and_points_are_saved_beside_the_four_arrays(tmp_path):
+    caption = heads(points=[[1, 2], [3, 4], [5, 6]])
+    caption.save_attention(tmp_path / "dog.npz")
+    with np.load(tmp_path / "dog.npz", allow_pickle=False) as saved:
+        maps = {f"map_{name}" for name in caption.maps}
+        assert set(saved) == {"box", "gates", "weights", "words", "points", *maps}
+        np.testing.assert_array_equal(saved["map_heads"], caption.maps["heads"])
+        assert saved["map_level 1"].shape == (3, 1, 2)
+        assert saved["points"].tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_a_pickle_keeps_everything():
+    caption = heads(points=[[1, 2], [3, 4], [5, 6]], properties=WeightProperties(sentinel=True))
+    again = pickle.loads(pickle.dumps(caption))
+    assert again.to_dict() == caption.to_dict()
+    np.testing.assert_array_equal(again.maps["heads"], caption.maps["heads"])
+    assert again.properties == WeightProperties(True, False, True)
+
+
+def test_one_map_becomes_the_weights():
+    caption = heads(alternatives=[dog()], properties=WeightProperties(sentinel=True))
+    head = caption.with_map("heads", 2)
+    np.testing.assert_array_equal(head.weights, caption.maps["heads"][:, 2])
+    assert (head.words, head.log_prob, head.maps, head.alternatives) == (caption.words, -4.5, {}, [])
+    assert head.locations.tolist() == caption.locations.tolist()
+    assert head.properties == WeightProperties(sums_to_one=True, sentinel=False)
+    channel = caption.with_map("channels", (1, 0))
+    np.testing.assert_array_equal(channel.weights, caption.maps["channels"][:, 1, 0])
+    assert channel.locations is None
+    assert not channel.properties.sums_to_one
+    assert caption.with_map("level 1").weights.shape == (3, 1, 2)
+
+
+def test_all_single_maps_by_their_labels():
+    caption = heads()
+    channels = [f"channels[{row}, {col}]" for row in range(2) for col in range(2)]
+    assert list(caption.single_maps()) == ["heads[0]", "heads[1]", "heads[2]", *channels, "level 1"]
+    assert list(caption.single_maps("level 1")) == ["level 1"]
+    np.testing.assert_array_equal(
+        caption.single_maps("heads")["heads[1]"].weights, caption.maps["heads"][:, 1]
+    )
+    assert map_label("heads", (1,)) == map_label("heads", 1) == "heads[1]"
+    assert dog().single_maps() == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "said"),
+    [
+        ("hops", 0, "no map 'hops': it has heads, channels, level 1"),
+        ("heads", None, "map 'heads' has no index None: give an index below"),
+        ("heads", 3, "no index 3"),
+        ("heads", -1, "no index -1"),
+        ("channels", 1, "no index 1: give an index below .2, 2."),
+        ("level 1", 0, "no index 0: give an index None"),
+    ],
+)
+def test_a_map_that_is_not_there_is_named(name, index, said):
+    with pytest.raises(ValueError, match=said):
+        heads().with_map(name, index)
+
+
+def test_maps_are_asked_for_by_name():
+    with pytest.raises(ValueError, match="no map 'hops': it has none"):
+        dog().single_maps("hops")
+
+
+def test_the_sentinel_takes_what_no_region_got():
+    weights = np.zeros((3, 2, 5))
+    weights[1, 0, 0], weights[2, 1] = 0.25, 0.2
+    shares = dog(weights=weights, properties=(True, False, True)).sentinel_shares
+    np.testing.assert_allclose(shares, [1, 0.75, 0], atol=1e-6)
+    assert dog().sentinel_shares is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "distribution"),
+    [
+        (WeightProperties(), True),
+        (WeightProperties(sums_to_one=False), False),
+        (WeightProperties(signed=True), False),
+        (WeightProperties(sentinel=True), False),
+    ],
+)
+def test_only_plain_weights_are_a_distribution(properties, distribution):
+    assert properties.is_distribution == distribution
 
 
 def test_an_empty_caption_is_a_caption(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from caption.tensor_tree import State, map_record, select_hypotheses, select_images
+from caption.tensor_tree import State, map_tensors, select_hypotheses, select_images
 
 
 class Pair(NamedTuple):
@@ -20,19 +20,19 @@ class Pair(NamedTuple):
 
 def test_mapping_keeps_the_structure():
     record = Pair(torch.tensor(1), [None, (torch.tensor(2), State(torch.tensor(3), None, ()))])
-    doubled = map_record(lambda tensor: 2 * tensor, record)
+    doubled = map_tensors(lambda tensor: 2 * tensor, record)
     assert isinstance(doubled, Pair)
     assert doubled == Pair(torch.tensor(2), [None, (torch.tensor(4), State(torch.tensor(6), None, ()))])
     assert isinstance(doubled.right, list)
     assert isinstance(doubled.right[1], tuple)
     assert isinstance(doubled.right[1][1], State)
-    assert map_record(lambda tensor: tensor, None) is None
+    assert map_tensors(lambda tensor: tensor, None) is None
 
 
 @pytest.mark.parametrize("stranger", [{"a": torch.zeros(1)}, 3, "words"])
 def test_what_is_no_record_is_refused(stranger: object):
     with pytest.raises(TypeError, match=type(stranger).__name__):
-        map_record(lambda tensor: tensor, (torch.zeros(1), stranger))
+        map_tensors(lambda tensor: tensor, (torch.zeros(1), stranger))
 
 
 def test_images_are_selected_by_index():

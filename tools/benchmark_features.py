@@ -155,7 +155,7 @@ def training_step(data: str, weights: str) -> float:
     from caption.data.batches import Batch, CaptionedImages
     from caption.decoders.base import Decoder
     from caption.encoders import Regions
-    from caption.encoders.refine import Refiner
+    from caption.encoders.refiners import Refiner
     from caption.objectives import Objective
     from caption.parts import make
     from caption.text.vocabulary import Vocabulary

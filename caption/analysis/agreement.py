@@ -21,7 +21,8 @@ from caption.errors import UserError
 from caption.result import Caption
 
 if TYPE_CHECKING:
-    from caption.captioner import Captioner, Photo
+    from caption.captioner import Captioner
+    from caption.result import Photo
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from caption.analysis.words import PerWord
 from caption.result import Caption
 
 if TYPE_CHECKING:
-    from caption.captioner import Captioner, Photo
+    from caption.captioner import Captioner
+    from caption.result import Photo
 
 WEIGHTS = ("its own", "of the other", "of the other, permuted")
 """Under which weights each word is said again. The last keeps how sharp the other's map is, but not where it lies."""

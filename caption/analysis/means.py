@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from caption.metrics.score import Score, mean_of
+from caption.metrics.score import MetricScore, mean_of
 from caption.metrics.significance import LEVEL, RESAMPLES, Comparison, compare, confidence_interval
 
 
@@ -61,7 +61,7 @@ def difference(
     return compared
 
 
-def _score(values: Sequence[float] | np.ndarray, images: Sequence[int] | np.ndarray) -> Score:
+def _score(values: Sequence[float] | np.ndarray, images: Sequence[int] | np.ndarray) -> MetricScore:
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.ndim != 1 or numbers.shape != np.shape(images) or not len(numbers):
         raise ValueError(
@@ -69,4 +69,6 @@ def _score(values: Sequence[float] | np.ndarray, images: Sequence[int] | np.ndar
         )
     ids, which = np.unique(images, return_inverse=True)
     statistics = np.column_stack([np.bincount(which, weights=numbers), np.bincount(which)])
-    return Score.from_statistics("mean", ids.tolist(), mean_of(statistics).tolist(), statistics, mean_of)
+    return MetricScore.from_statistics(
+        "mean", ids.tolist(), mean_of(statistics).tolist(), statistics, mean_of
+    )

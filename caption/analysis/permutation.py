@@ -23,7 +23,8 @@ from caption.analysis.words import PerWord
 from caption.result import Caption
 
 if TYPE_CHECKING:
-    from caption.captioner import Captioner, Photo
+    from caption.captioner import Captioner
+    from caption.result import Photo
 
 
 @dataclass(frozen=True)

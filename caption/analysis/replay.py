@@ -9,9 +9,9 @@ a single chosen region there is nothing to hide but the whole.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -22,13 +22,14 @@ from caption.attention.forced import force, with_parts
 from caption.data.images import open_image
 from caption.decoders.base import Decoder
 from caption.encoders.base import Regions
-from caption.eval_mode import evaluating
+from caption.eval_mode import eval_mode
 from caption.result import Caption
-from caption.tensor_tree import Record, State, map_record, select_images
+from caption.tensor_tree import State, TensorTree, map_tensors, select_images
 from caption.text.vocabulary import PAD, START, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
-    from caption.captioner import Captioner, Photo
+    from caption.captioner import Captioner
+    from caption.result import Photo
 
 
 class Sentences(NamedTuple):
@@ -113,7 +114,7 @@ def sentences(
     several = listed(photos)
     given = None if captions is None else iter(captions)
     first = 0
-    with evaluating(captioner):
+    with eval_mode(captioner):
         while batch := list(islice(several, batch_size)):
             told = None if given is None else list(islice(given, len(batch)))
             if told is not None and len(told) < len(batch):
@@ -126,7 +127,7 @@ def sentences(
 
 def listed(photos: Photo | Iterable[Photo]) -> Iterator[Photo]:
     """One photo, or each of many."""
-    if isinstance(photos, (str, Path)) or hasattr(
+    if isinstance(photos, (str, os.PathLike)) or hasattr(
         photos, "getexif"
     ):  # so that Pillow is loaded only where it was
         return iter([photos])  # type: ignore[list-item]
@@ -181,7 +182,7 @@ class Replay:
 
     def _say(self, moment: Moment, weights: Tensor) -> Tensor:
         copies = weights.shape[1]
-        carried = map_record(
+        carried = map_tensors(
             lambda tensor: tensor.expand(tensor.shape[0], copies, *tensor.shape[2:]), moment.state.carried
         )
         self._reading.weights = weights
@@ -218,7 +219,7 @@ class _Given(Attention):
     weights: Tensor
     """(B, K, L)."""
 
-    def forward(self, query: Tensor, memory: Memory, state: Record = None) -> Look:
+    def forward(self, query: Tensor, memory: Memory, state: TensorTree = None) -> Look:
         return Look(self.weights @ memory.values, self.weights, state)
 
 

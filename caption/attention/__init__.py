@@ -1,22 +1,35 @@
-"""Attention mechanisms: one idea per file, its equation on top."""
+"""Attention mechanisms: one idea per file, its equation on top.
 
-from caption.attention.alignments.softmax import Softmax
-from caption.attention.base import Attention, Look, Memory
-from caption.attention.hard import GumbelSoftmax, Multinoulli, at_test
-from caption.attention.scored import Aligned, Alignment, Score, ScoredAttention
-from caption.attention.scores.additive import AdditiveScore
+Most mechanisms are a score (`scores/`) joined to an alignment (`alignments/`) by `ScoredAttention`.
+"""
+
+from caption.attention.alignments import GumbelSoftmax, Multinoulli, Softmax
+from caption.attention.base import Attention, AttentionOutput, Query, QuerySizes, Reading, Weighed
+from caption.attention.edited import edited
+from caption.attention.scored import Aligned, Alignment, Choice, Score, ScoredAttention, ScoredMemory
+from caption.attention.scores import AdditiveScore
+from caption.attention.stochastic import Stochastic, at_test
+from caption.attention.weights import entropy
 
 __all__ = [
     "AdditiveScore",
     "Aligned",
     "Alignment",
     "Attention",
+    "AttentionOutput",
+    "Choice",
     "GumbelSoftmax",
-    "Look",
-    "Memory",
     "Multinoulli",
+    "Query",
+    "QuerySizes",
+    "Reading",
     "Score",
     "ScoredAttention",
+    "ScoredMemory",
     "Softmax",
+    "Stochastic",
+    "Weighed",
     "at_test",
+    "edited",
+    "entropy",
 ]

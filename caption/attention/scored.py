@@ -1,4 +1,4 @@
-"""Attention = a score joined to an alignment, which vary independently."""
+"""Attention as a score joined to an alignment, which vary independently (eqs. 4 to 6 of Xu et al. 2015)."""
 
 from __future__ import annotations
 
@@ -7,49 +7,117 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Look, Memory
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
 from caption.parts import Part
-from caption.tensor_tree import Record
+from caption.regions import Regions, Views
+from caption.result import WeightProperties
+from caption.tensor_tree import TensorTree
+
+
+class ScoredMemory(NamedTuple):
+    """One grid of regions as a score and an alignment see it."""
+
+    keys: TensorTree
+    """What the score compares the query with, tensors (B, L, ...)."""
+    values: Tensor
+    """(B, L, D) what is averaged into the context."""
+    mask: Tensor | None
+    """(B, L) bool, True where there is a region; None when all are real."""
+    grid: tuple[int, int]
+    """(rows, cols)."""
 
 
 class Score(Part, nn.Module):
     """How well a query and a region go together: the f_att of eq. 4."""
 
-    def build(self, region_size: int, query_size: int) -> None:
+    def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         """Create the weights. Called once."""
         raise NotImplementedError
 
-    def keys(self, regions: Tensor) -> Tensor:
-        """(B, L, D) regions -> (B, L, A) keys: the part of the score that depends on the image alone."""
+    def keys(self, regions: Regions) -> TensorTree:
+        """The part of the score that depends on the image alone, tensors (B, L, ...)."""
         raise NotImplementedError
 
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        """Queries (B, K, H) and keys (B, L, A) -> scores e (B, K, L)."""
+    def start(self, memory: ScoredMemory, hypotheses: int) -> TensorTree:
+        """State before the first step, tensors (B, K, ...) with K = `hypotheses`; None for most scores."""
+        return None
+
+    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+        """Scores e (B, K, L) of K queries for each image."""
         raise NotImplementedError
+
+    def carry(self, weights: Tensor, state: TensorTree) -> TensorTree:
+        """State of the next step, given the weights (B, K, L) that were read."""
+        return state
 
 
 class Aligned(NamedTuple):
     """What an alignment makes of the scores."""
 
     weights: Tensor
-    """(B, K, L) the distribution α."""
-    read: Tensor
-    """(B, K, L) the weights with which the regions are summed into the context: α itself, or a one-hot s."""
-    state: Record = None
+    """(B, K, L) α."""
+    log_weights: Tensor | None = None
+    """(B, K, L) log α, where the alignment needs it more exactly than the logarithm of `weights`."""
+    state: TensorTree = None
+    """Of the next step, tensors (B, K, ...)."""
+
+
+class Choice(NamedTuple):
+    """With which weights the regions are summed into the context."""
+
+    weights: Tensor
+    """(B, K, L): α itself, or a one-hot s."""
     location: Tensor | None = None
+    """See `Reading`."""
     log_prob: Tensor | None = None
+    """See `Reading`."""
 
 
 class Alignment(Part, nn.Module):
-    """How scores become a choice of regions: the φ of eq. 6."""
+    """How scores become weights, and weights a choice of regions: the φ of eq. 6."""
 
-    def start(self, images: int, hypotheses: int, like: Tensor) -> Record:
-        """State before the first step, on the device of `like`; None for most."""
+    properties: WeightProperties = WeightProperties()
+    """What holds of the weights."""
+
+    def build(self, query_sizes: QuerySizes) -> None:
+        """Create the weights of the alignment itself, if it has any. Called once."""
+
+    def start(self, memory: ScoredMemory, hypotheses: int) -> TensorTree:
+        """State before the first step, tensors (B, K, ...) with K = `hypotheses`; None for most alignments."""
         return None
 
-    def forward(self, scores: Tensor, state: Record = None) -> Aligned:
+    def forward(
+        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
+    ) -> Aligned:
         """Scores (B, K, L), -inf where masked -> weights."""
         raise NotImplementedError
+
+    def choose(self, weights: Tensor, aligned: Aligned | None = None) -> Choice:
+        """What is read under weights (B, K, L): all regions, unless the alignment chooses one.
+
+        Args:
+            weights: of `aligned`, or others that replace them.
+            aligned: of this step; None = choose nothing.
+        """
+        return Choice(weights)
+
+    def carry(self, weights: Tensor, aligned: Aligned) -> TensorTree:
+        """State of the next step, given the weights (B, K, L) that were read."""
+        return aligned.state
+
+
+class ScoredState(NamedTuple):
+    """What `ScoredAttention` carries from step to step."""
+
+    score: TensorTree
+    alignment: TensorTree
+
+
+class _Kept(NamedTuple):
+    """What `ScoredAttention` keeps of a step."""
+
+    aligned: Aligned
+    score_state: TensorTree
 
 
 class ScoredAttention(Attention):
@@ -65,22 +133,40 @@ class ScoredAttention(Attention):
         self.score = score
         self.alignment = alignment
 
-    def build(self, region_size: int, query_size: int) -> None:
-        self.score.build(region_size, query_size)
-        self.context_size = region_size
+    @property
+    def properties(self) -> WeightProperties:  # type: ignore[override]
+        """Those of the alignment."""
+        return self.alignment.properties
 
-    def project(self, regions: Tensor, mask: Tensor | None = None) -> Memory:
-        return Memory(self.score.keys(regions), regions, mask)
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        one_view(self, region_sizes)
+        self.score.build(region_sizes[0], query_sizes)
+        self.alignment.build(query_sizes)
+        self.context_size = region_sizes[0]
 
-    def start(self, memory: Memory, hypotheses: int) -> Record:
-        return self.alignment.start(len(memory.values), hypotheses, like=memory.values)
+    def project(self, views: Views) -> ScoredMemory:
+        one_view(self, views)
+        return ScoredMemory(self.score.keys(views[0]), views[0].vectors, views[0].mask, views[0].grid)
 
-    def forward(self, query: Tensor, memory: Memory, state: Record = None) -> Look:
-        scores = self.score(query, memory.keys)
+    def start(self, memory: ScoredMemory, hypotheses: int) -> ScoredState:
+        return ScoredState(self.score.start(memory, hypotheses), self.alignment.start(memory, hypotheses))
+
+    def weigh(self, query: Query, memory: ScoredMemory, state: ScoredState) -> Weighed:
+        scores = self.score(query, memory, state.score)
         if memory.mask is not None:
             scores = scores.masked_fill(~memory.mask[:, None], -torch.inf)
-        aligned = self.alignment(scores, state)
+        aligned = self.alignment(scores, query, memory, state.alignment)
+        return Weighed(aligned.weights, _Kept(aligned, state.score))
+
+    def read(
+        self, maps: Tensor, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
+    ) -> Reading:
+        weights, location, log_prob = self.alignment.choose(maps, weighed and weighed.state.aligned)
         # In the precision of the values: autocast would convert them, the largest tensor there is, at every step.
         with torch.autocast(memory.values.device.type, enabled=False):
-            context = aligned.read.to(memory.values.dtype) @ memory.values
-        return Look(context, aligned.weights, aligned.state, aligned.location, aligned.log_prob)
+            context = weights.to(memory.values.dtype) @ memory.values
+        return Reading(context, location, log_prob)
+
+    def carry(self, maps: Tensor, weighed: Weighed) -> ScoredState:
+        kept: _Kept = weighed.state
+        return ScoredState(self.score.carry(maps, kept.score_state), self.alignment.carry(maps, kept.aligned))

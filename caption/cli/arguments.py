@@ -1,20 +1,27 @@
-"""Types of command-line options that several verbs have."""
+"""Argument parsing that several verbs share."""
 
 from __future__ import annotations
 
 import argparse
 
 
+def verb_parser(verb: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    """A parser for a verb's arguments; description and epilog keep their line breaks."""
+    return argparse.ArgumentParser(
+        f"caption {verb}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
 def count(text: str) -> int:
     """A whole number from 1 up.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: `text` is something else.
     """
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no whole number from 1 up")
-    return number
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 up")

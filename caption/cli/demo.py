@@ -1,8 +1,7 @@
-"""`caption demo`: from nothing to a captioner, its scores and its heatmaps, on the embedded Shapes dataset."""
+"""`caption demo`: train a captioner on the built-in Shapes dataset, score it, and draw its heatmaps."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
@@ -10,47 +9,38 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from caption.cli.outputs import make_folder
+from caption.cli.arguments import verb_parser
+from caption.cli.exit_codes import DONE
+from caption.cli.files import make_folder
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.training.evaluation import Evaluation
 
 DESCRIPTION = """\
-Generate the Shapes dataset, train a captioner with attention on it from scratch, score it on the test split, and
-draw where it looked for every word. Needs nothing but this package, and a few minutes on two CPU cores. Stopped, it
-goes on where it was when started again.
+Generate the Shapes dataset, train a captioner with attention on it, score it on the test split, and draw where it
+looked for every word. Needs nothing but this package, and a few minutes on two CPU cores. If it is stopped, the same
+command continues it.
 """
 EPILOG = """\
 DIR then holds metrics.json, captions.json, heatmaps/, page.html, the model best.ckpt, its logs, and the dataset.
-Hard attention trains soft attention first, in DIR/soft, and starts from it; a soft demo that DIR holds is moved there.
+Hard attention first trains soft attention in DIR/soft, and starts from it. If DIR holds a soft demo, that one is moved
+there and used.
 """
 STATE = "demo.json"
 RUN = (STATE, "best.ckpt", "last.ckpt", "logs")
 PRODUCTS = ("metrics.json", "captions.json", "heatmaps", "contact_sheet.png", "page.html")
 PICTURES = 12
-"""Test images that are drawn."""
+"""Number of test images that are drawn."""
 REPORTED = (
-    "BLEU-1",
-    "BLEU-2",
-    "BLEU-3",
-    "BLEU-4",
-    "ROUGE-L",
-    "CIDEr",
-    "pointing_accuracy",
-    "pointing_chance",
+    *("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"),
+    *("pointing_accuracy", "pointing_chance"),
 )
 
 
 def main(args: list[str]) -> int:
     """Run `caption demo`."""
-    parser = argparse.ArgumentParser(
-        "caption demo",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--out", default="demo", metavar="DIR", help="folder for everything; default demo")
+    parser = verb_parser("demo", DESCRIPTION, EPILOG)
+    parser.add_argument("--out", default="demo", metavar="DIR", help="folder for all output; default demo")
     parser.add_argument("--attention", choices=("soft", "hard"), default="soft", help="default soft")
     options = parser.parse_args(args)
     folder = Path(options.out).expanduser()
@@ -61,28 +51,35 @@ def main(args: list[str]) -> int:
     if options.attention == "hard":
         warm_start = ["--model.warm_start", str(soft_folder / "best.ckpt")]
         seconds += _train("hard", folder, folder / "shapes", warm_start)
-    evaluation = _test(f"shapes_{options.attention}", folder)
+    evaluation = _test(options.attention, folder)
     _draw(folder)
     numbers = {name: round(value, 4) for name, value in evaluation.numbers.items()}
-    metrics: dict[str, Any] = {
-        name: numbers[name] for name in (*REPORTED, *sorted(set(numbers) - set(REPORTED)))
-    }
+    metrics: dict[str, Any] = {name: numbers.pop(name) for name in REPORTED} | dict(sorted(numbers.items()))
     metrics |= {"attention": options.attention, "train_seconds": round(seconds, 1)}
     metrics["signature"] = evaluation.signature
     _write(folder / "metrics.json", metrics)
-    _report(folder, metrics)
-    return 0
+    for name in REPORTED:
+        print(f"{name:20}{metrics[name]:.3f}")
+    print(f"{'train_seconds':20}{seconds:.0f}")
+    print(f"caption demo: pictures in {folder / 'heatmaps'}, page {folder / 'page.html'}", file=sys.stderr)
+    return DONE
 
 
 def configuration(name: str) -> Path:
-    """A file of configs/: beside the package in a clone, inside it when installed."""
+    """The path of a file of configs/, which is beside the package in a clone and inside it when installed."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "configs" / f"{name}.yaml"
     return installed if installed.exists() else package.parent / "configs" / f"{name}.yaml"
 
 
+def _arguments(verb: str, attention: str, folder: Path, data: Path) -> list[str]:
+    config = configuration(f"shapes_{attention}")
+    arguments = [verb, "-c", str(config), "--trainer.default_root_dir", str(folder)]
+    return [*arguments, "--data.reader.init_args.folder", str(data)]
+
+
 def _train(attention: str, folder: Path, data: Path, more: list[str]) -> float:
-    """Train, or go on training; returns the seconds that all sittings took together."""
+    """Train, or resume training; returns the training time in seconds, summed over all runs of the command."""
     from caption.cli.train import run
 
     state = _state(folder)
@@ -91,31 +88,24 @@ def _train(attention: str, folder: Path, data: Path, more: list[str]) -> float:
         state = {}
     seconds = state.get("train_seconds", 0.0)
     if state.get("trained"):
-        print(f"caption demo: {attention} attention is trained already, in {folder}", file=sys.stderr)
+        print(f"caption demo: {attention} attention is already trained, in {folder}", file=sys.stderr)
         return seconds
-    arguments = [
-        "fit",
-        "-c",
-        str(configuration(f"shapes_{attention}")),
-        "--trainer.default_root_dir",
-        str(folder),
-    ]
-    arguments += ["--data.reader.init_args.folder", str(data), *more]
+    arguments = [*_arguments("fit", attention, folder, data), *more]
     if (folder / "last.ckpt").exists():
-        print(f"caption demo: going on with the training in {folder}", file=sys.stderr)
+        print(f"caption demo: resuming the training in {folder}", file=sys.stderr)
         arguments += ["--ckpt_path", str(folder / "last.ckpt")]
     clock, trained = time.monotonic(), False
     try:
         run(arguments)
         trained = True
-    finally:  # also when stopped
+    finally:  # also after Ctrl-C
         seconds += time.monotonic() - clock
         _write(folder / STATE, {"attention": attention, "trained": trained, "train_seconds": seconds})
     return seconds
 
 
 def _make_room(folder: Path, attention: str) -> None:
-    """A demo that is through starts anew, but hard attention goes on from soft attention."""
+    """Remove a finished demo, so that it runs again; but hard attention keeps the soft model and moves it aside."""
     if not (folder / "metrics.json").exists():
         return
     soft = folder / "soft"
@@ -138,7 +128,7 @@ def _clear(folder: Path) -> None:
 
 
 def _state(folder: Path) -> dict[str, Any]:
-    """Which attention is trained in a folder, for how long so far, and whether it is done."""
+    """The attention trained in a folder, the training time so far, and whether training has ended."""
     try:
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -151,19 +141,17 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def _test(config: str, folder: Path) -> Evaluation:
+def _test(attention: str, folder: Path) -> Evaluation:
     from caption.cli.train import run
 
-    arguments = ["test", "-c", str(configuration(config)), "--trainer.default_root_dir", str(folder)]
-    arguments += ["--data.reader.init_args.folder", str(folder / "shapes")]
-    arguments += ["--ckpt_path", str(folder / "best.ckpt"), "--verbose", "false"]
-    command = run(arguments)
+    arguments = _arguments("test", attention, folder, folder / "shapes")
+    command = run([*arguments, "--ckpt_path", str(folder / "best.ckpt"), "--verbose", "false"])
     shutil.copy(Path(command.trainer.log_dir or folder) / "test_captions.json", folder / "captions.json")
     return command.model.evaluation
 
 
 def _draw(folder: Path) -> None:
-    """Heatmaps and a page of the first test images: not chosen, so that they show what the model is like."""
+    """Draw heatmaps and a page of the first test images. They are not selected, so they show the model as it is."""
     from caption import checkpoint
     from caption.visualize import contact_sheet, plot_caption, save_figure, save_html, to_html
 
@@ -176,10 +164,3 @@ def _draw(folder: Path) -> None:
         save_figure(plot_caption(caption, photo), heatmaps / f"{photo.stem}.png")
     save_figure(contact_sheet(captions, photos), folder / "contact_sheet.png")
     save_html(to_html(captions, title="Shapes: where the model looked"), folder / "page.html")
-
-
-def _report(folder: Path, metrics: dict[str, Any]) -> None:
-    for name in REPORTED:
-        print(f"{name:20}{metrics[name]:.3f}")
-    print(f"{'train_seconds':20}{metrics['train_seconds']:.0f}")
-    print(f"caption demo: pictures in {folder / 'heatmaps'}, page {folder / 'page.html'}", file=sys.stderr)

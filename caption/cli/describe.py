@@ -1,4 +1,4 @@
-"""`caption describe`: photos in, captions and heatmaps out."""
+"""`caption describe`: from photos to captions and heatmaps."""
 
 from __future__ import annotations
 
@@ -9,138 +9,116 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from caption.cli.outputs import output_file, output_paths
-from caption.cli.photos import photos_of
-from caption.cli.progress import Progress
+from caption.cli.arguments import verb_parser
+from caption.cli.exit_codes import DONE, SOME_FAILED
+from caption.cli.files import input_photos, output_file, output_paths
 from caption.errors import ImageError, UserError
+from caption.progress import progress_bar
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
-    from caption.attention.hard import AtTest
+    from caption.attention.stochastic import AtTest
     from caption.captioner import Captioner
     from caption.result import Caption
     from caption.search import Search
 
-DESCRIPTION = (
-    "Caption photos. Captions go to stdout, as they come; a photo that cannot be read is named on stderr."
-)
-EPILOG = "exit code: 0 all captioned; 1 some photos could not be, the others are; 2 wrong usage"
+DESCRIPTION = """\
+Caption photos. Each caption is printed to stdout as soon as it is found; photos that cannot be read are listed on
+stderr.
+"""
+EPILOG = "exit code: 0 all photos captioned; 1 some photos could not be read, the others are captioned; 2 wrong usage"
+SEARCH_OPTIONS = ("beam_size", "length_normalization", "candidates")
 
 
 def main(args: list[str]) -> int:
     """Run `caption describe`.
 
     Raises:
-        UserError: wrong usage, no such model, outputs that cannot be written.
+        UserError: wrong usage, no such model, or outputs that cannot be written.
     """
     options = _parser().parse_args(args)
-    photos = photos_of(options.images)
-    # Decided before any work, so that wrong usage is said at once.
+    photos = input_photos(options.images)
+    # Before any work, so that wrong usage is reported at once.
     heatmaps = options.heatmap and output_paths(options.heatmap, photos, ".png", "--heatmap")
     attentions = options.attention and output_paths(options.attention, photos, ".npz", "--attention")
     page = options.html and output_file(options.html, "--html")
-    from caption.batch_inference import describe_each
     from caption.model_zoo import load
 
     captioner = load(options.model, options.device)
     if options.at_test:
         _choose_at_test(captioner, options.at_test)
-    search = _search(captioner, options)
-    printer = Printer(options.format, options.model, several=len(photos) > 1)
-    progress = Progress("captioned", "photos", len(photos))
-    failed = 0
+    stream = captioner.describe_each(photos, _search(captioner, options))
+    done = failed = 0
     on_page: list[Caption] = []
-    try:
-        for index, caption in enumerate(describe_each(captioner, photos, search)):
-            progress.clear()
-            if isinstance(caption, ImageError):
-                failed += 1
-                print(f"caption describe: {caption}", file=sys.stderr)
-            else:
-                printer.add(photos[index], caption)
-                if attentions:
-                    caption.save_attention(attentions[index])
-                if heatmaps:
-                    from caption.visualize.figure import plot_caption, save_figure
+    with progress_bar("captioning", len(photos), unit="photos") as advance:
+        printer = Printer(options.format, options.model, several=len(photos) > 1)
+        try:
+            for index, caption in enumerate(stream):
+                if isinstance(caption, ImageError):
+                    failed += 1
+                    print(f"caption describe: {caption}", file=sys.stderr)
+                else:
+                    printer.add(photos[index], caption)
+                    if attentions:
+                        caption.save_attention(attentions[index])
+                    if heatmaps:
+                        from caption.visualize import plot_caption, save_figure
 
-                    save_figure(plot_caption(caption, photos[index], smooth=options.smooth), heatmaps[index])
-                if page:
-                    on_page.append(caption)
-            progress.advance()
-    except KeyboardInterrupt:
-        progress.clear()
-        so_far = f"{progress.done:,} of {len(photos):,} photos"
-        print(f"caption describe: stopped after {so_far}; what is written stays", file=sys.stderr)
-        raise
-    finally:
-        printer.finish()
-        if page and on_page:
-            from caption.visualize.html import save_html, to_html
+                        figure = plot_caption(caption, photos[index], smooth=options.smooth)
+                        save_figure(figure, heatmaps[index])
+                    if page:
+                        on_page.append(caption)
+                done += 1
+                advance(1)
+        except KeyboardInterrupt:
+            so_far = f"{done:,} of {len(photos):,} photos"
+            print(f"caption describe: stopped after {so_far}; their output is kept", file=sys.stderr)
+            raise
+        finally:
+            printer.finish()
+            if on_page:
+                from caption.visualize import save_html, to_html
 
-            save_html(to_html(on_page), page)
-    return 1 if failed else 0
+                save_html(to_html(on_page), page)
+    return SOME_FAILED if failed else DONE
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "caption describe", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False
-    )
-    add = parser.add_argument
+    parser = verb_parser("describe", DESCRIPTION, EPILOG)
+    add, formats = parser.add_argument, ("text", "json", "jsonl", "csv", "coco")
     add(
         "images",
         nargs="+",
         metavar="IMAGE",
-        help="photos, in any format that Pillow reads, and folders of them",
+        help="photos in any format that Pillow reads, or folders of photos",
     )
-    add(
-        "--model",
-        required=True,
-        metavar="CKPT|NAME",
-        help="a checkpoint, or the name of a model that is installed",
-    )
+    add("--model", required=True, metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
     add(
         "--beam-size",
         type=int,
         metavar="K",
-        help="hypotheses of the beam search (1 = greedy); default: the model's",
+        help="hypotheses of the beam search, 1 = greedy; default: the model's",
     )
-    add(
-        "--length-normalization",
-        type=float,
-        metavar="A",
-        help="exponent of the length that divides log p; 0 = none",
-    )
-    add(
-        "--at-test",
-        choices=("expectation", "argmax", "sample"),
-        help="what hard attention reads at each word; default: the model's",
-    )
-    add("--candidates", type=int, metavar="N", help="captions for each photo, best first; default 1")
+    help_ = "exponent of the length by which log p is divided, 0 = none; default: the model's"
+    add("--length-normalization", type=float, metavar="A", help=help_)
+    choices = ("expectation", "argmax", "sample")
+    add("--at-test", choices=choices, help="what hard attention reads at each word; default: the model's")
+    add("--candidates", type=int, metavar="N", help="captions of each photo, best first; default 1")
     add("--device", default="cpu", metavar="D", help="cpu, cuda, cuda:1, mps; default cpu")
-    add(
-        "--format",
-        choices=("text", "json", "jsonl", "csv", "coco"),
-        default="text",
-        help="of stdout; default text",
-    )
-    add("--heatmap", metavar="FILE|DIR", help="figure with a panel for each word, as .png, .pdf, .svg ...")
-    add("--smooth", action="store_true", help="smooth the heatmaps instead of showing the grid's cells")
+    add("--format", choices=formats, default="text", help="format of stdout; default text")
+    add("--heatmap", metavar="FILE|DIR", help="a figure with a panel for each word, as .png, .pdf, .svg ...")
+    add("--smooth", action="store_true", help="smooth heatmaps, instead of the cells of the grid")
     add("--html", metavar="FILE", help="one interactive page with all photos")
-    add("--attention", metavar="FILE.npz|DIR", help="the numbers: words, weights (T, rows, cols), gates, box")
+    add("--attention", metavar="FILE.npz|DIR", help="arrays: words, weights (T, rows, cols), gates, box")
     return parser
 
 
 def _search(captioner: Captioner, options: argparse.Namespace) -> Search:
-    """The model's search, with what the command line says otherwise."""
+    """The model's search, changed by the options given."""
     from caption.search import BeamSearch
 
-    given = {
-        "beam_size": options.beam_size,
-        "length_normalization": options.length_normalization,
-        "candidates": options.candidates,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name in SEARCH_OPTIONS if (value := getattr(options, name)) is not None}
     if not given:
         return captioner.search
     base = captioner.search if isinstance(captioner.search, BeamSearch) else BeamSearch()
@@ -148,71 +126,58 @@ def _search(captioner: Captioner, options: argparse.Namespace) -> Search:
 
 
 def _choose_at_test(captioner: Captioner, how: AtTest) -> None:
-    from caption.attention import Multinoulli
+    from caption.attention.stochastic import stochastic_parts
 
-    hard = [part for part in captioner.modules() if isinstance(part, Multinoulli)]
+    hard = stochastic_parts(captioner)
     if not hard:
-        raise UserError("--at-test is for hard attention, and this model's is soft: leave it out")
+        raise UserError("--at-test is for hard attention, and this model has soft attention: leave it out")
     for part in hard:
         part.at_test = how
 
 
 class Printer:
-    """Writes captions to stdout, each as soon as it is there; none is kept.
+    """Prints captions to stdout one at a time, and keeps none.
 
     Args:
         form: text, json, jsonl, csv or coco.
-        model: what the user called the model.
-        several: whether a line of text must say which photo it belongs to.
+        model: the model as the user named it.
+        several: whether lines of text begin with the name of the photo.
     """
 
     def __init__(self, form: str, model: str, several: bool) -> None:
-        self.form = form
-        self.model = model
-        self.several = several
-        self.begun = False
+        self.form, self.model, self.several = form, model, several
+        self.separator = "[\n"
         columns = ("image", "text", "log_prob", "finished")
         self.table = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
+        if form == "csv":
+            self.table.writeheader()
 
     def add(self, photo: str, caption: Caption) -> None:
-        """One caption."""
+        """Print one caption; in text and CSV also its alternatives, one line each."""
+        candidates = (caption, *caption.alternatives)
+        entry = {"image": photo, "model": self.model, **caption.to_dict()}
         if self.form == "text":
-            for each in (caption, *caption.alternatives):
+            for each in candidates:
                 print(f"{photo}\t{each}" if self.several else each)
-        elif self.form == "csv":  # a line for each candidate, as in text
-            self._begin()
-            for each in (caption, *caption.alternatives):
-                self.table.writerow({"image": photo, **each.to_dict()})
-        elif self.form == "coco":
-            self._add_to_list({"image_id": coco_id(photo), "caption": caption.text})
+        elif self.form == "csv":
+            self.table.writerows({"image": photo, **each.to_dict()} for each in candidates)
+        elif self.form == "jsonl":
+            print(json.dumps(entry))
         else:
-            entry = {"image": photo, "model": self.model, **caption.to_dict()}
-            if self.form == "jsonl":
-                print(json.dumps(entry))
-            else:
-                self._add_to_list(entry)
+            if self.form == "coco":
+                entry = {"image_id": coco_id(photo), "caption": caption.text}
+            print(self.separator, json.dumps([entry], indent=1)[2:-2], sep="", end="")
+            self.separator = ",\n"
         sys.stdout.flush()
 
     def finish(self) -> None:
-        """End what is one document."""
+        """Print the end of a document. Call it once, also after an error."""
         if self.form in ("json", "coco"):
-            print("\n]" if self.begun else "[]")
-        elif self.form == "csv":
-            self._begin()
-
-    def _begin(self) -> None:
-        if not self.begun:
-            self.table.writeheader()
-        self.begun = True
-
-    def _add_to_list(self, entry: dict[str, Any]) -> None:
-        """One more of a JSON list, laid out as `json.dumps` lays out the whole."""
-        print(",\n" if self.begun else "[\n", json.dumps([entry], indent=1)[2:-2], sep="", end="")
-        self.begun = True
+            print("[]" if self.separator == "[\n" else "\n]")
 
 
 def coco_id(photo: str) -> int | str:
-    """The image id that COCO's tools expect: 42 for COCO_val2014_000000000042.jpg, else the name without suffix."""
+    """The image id for COCO's tools: 42 for COCO_val2014_000000000042.jpg, otherwise the name without suffix."""
     stem = Path(photo).stem
     number = re.fullmatch(r"(?:COCO_\w+_)?(\d+)", stem)
     return int(number[1]) if number else stem

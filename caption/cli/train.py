@@ -1,4 +1,4 @@
-"""`caption fit | validate | test | predict`: Lightning's command line over our model and data."""
+"""`caption fit | validate | test | predict`: Lightning's command line for our model and data."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import caption.encoders.torchvision_compat  # noqa: F401  (before pytorch_lightn
 import rich
 import torch
 import yaml
+from jsonargparse import get_loader, set_loader
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
@@ -24,22 +25,24 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
 from caption import checkpoint
-from caption.cli.complaints import readable
-from caption.cli.outputs import make_folder
+from caption.cli.error_messages import one_line
+from caption.cli.exit_codes import DONE
+from caption.cli.files import make_folder
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.data.readers.captions import located, read_text
 from caption.errors import CheckpointError, UserError
+from caption.parts import current_paths
 from caption.text.vocabulary import Vocabulary
 from caption.training.callbacks import AttentionFigures
 from caption.training.module import CaptionTraining
 
 DEFAULT_FOLDER = "runs/default"
 
-# Warnings of what is wanted: arguments from Python, decoding in the process itself, a checkpoint folder that is not
-# empty on resuming, a frozen encoder, and evaluation by several processes, each of which here has all answers, each
-# image once.
-WANTED = (
+# Warnings about intended behaviour: arguments from Python, decoding in the main process, resuming into a checkpoint
+# folder that is not empty, a frozen encoder, and evaluation by several processes (each of which has all the captions
+# and counts every image once).
+INTENDED = (
     ".*args parameter is intended.*",
     ".*does not have many workers.*",
     ".*exists and is not empty.*",
@@ -48,24 +51,30 @@ WANTED = (
     ".*Using `DistributedSampler` with the dataloaders.*",
     r".*It is recommended to use `self.log\('(val|test)[/_].*sync_dist=True.*",
 )
-# Evaluating a checkpoint elsewhere than where it was trained is as wanted; resuming it elsewhere is worth a word.
-WANTED_IN_EVALUATION = ".*The dirpath has changed from.*"
-# What Lightning's log says to everybody.
+# Evaluating a checkpoint in another folder than that of its training is intended; resuming it there deserves a warning.
+INTENDED_IN_EVALUATION = ".*The dirpath has changed from.*"
 ADVERTISEMENTS = ("💡 Tip:", "TPU available:")
+"""How log messages of Lightning begin that carry no information."""
+
+YAML = "caption yaml"
+set_loader(YAML, lambda text: current_paths(get_loader("yaml")(text)), (yaml.YAMLError,))
 
 
 class Parser(LightningArgumentParser):
-    """Lightning's parser, which says what is wrong with a configuration in a line instead of a page."""
+    """Lightning's parser with error messages of one line, which also reads the old paths of moved classes."""
+
+    def __init__(self, *args: Any, parser_mode: str = YAML, **kwargs: Any) -> None:
+        super().__init__(*args, parser_mode=parser_mode, **kwargs)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        if not self.exit_on_error:  # a parser inside this one, whose complaint becomes part of a larger one
+        if not self.exit_on_error:  # an inner parser, whose message becomes part of a longer one
             super().error(message, ex)
         verb = self.prog.split()[-1] if self.prog.split()[-1] in CaptionCLI.subcommands() else "fit"
-        raise UserError(f"{readable(message)} (caption {verb} --help tells all options)") from ex
+        raise UserError(f"{one_line(message)} (caption {verb} --help lists all options)") from ex
 
 
 class CaptionCLI(LightningCLI):
-    """One folder per run: `trainer.default_root_dir` holds best.ckpt, last.ckpt and the logs of each start."""
+    """One folder per training run: `trainer.default_root_dir` holds best.ckpt, last.ckpt and the logs of each start."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
@@ -80,8 +89,8 @@ class CaptionCLI(LightningCLI):
                 "early_stopping.monitor": "val/CIDEr",
                 "early_stopping.mode": "max",
                 "early_stopping.patience": 5,
-                # A trial of a few steps never validates, and need not fail for that. A metric that does not exist is
-                # found by the checkpoint.
+                # A trial run of a few steps never validates, and must not fail for that. The checkpoint callback
+                # reports a metric that does not exist.
                 "early_stopping.strict": False,
                 "trainer.default_root_dir": DEFAULT_FOLDER,
             }
@@ -91,7 +100,7 @@ class CaptionCLI(LightningCLI):
         parser.link_arguments("data", "model.transform", self._transform, apply_on="instantiate")
 
     def _option(self, name: str) -> Any:
-        """What the verb's command line or configuration says."""
+        """The value of an option of the verb, from the command line or the configuration."""
         return self.config[self.config["subcommand"]].get(name)
 
     def _checkpoint(self) -> dict[str, Any] | None:
@@ -99,30 +108,23 @@ class CaptionCLI(LightningCLI):
         path = self._option("ckpt_path")
         return None if path in (None, "best", "last", "hpc", "registry") else checkpoint.read(path)
 
-    def _stored(self) -> dict[str, Any] | None:
-        """What that checkpoint says of its model."""
-        contents = self._checkpoint()
-        return None if contents is None else contents["captioner"]
-
     def _vocabulary(self, data: CaptionData) -> Vocabulary:
-        """A checkpoint's words are its own, whatever data it meets."""
-        stored = self._stored()
-        if stored is not None:
-            data.vocabulary = Vocabulary.from_dict(stored["vocabulary"])
+        """The checkpoint's vocabulary, if there is a checkpoint, otherwise that of the data."""
+        if (contents := self._checkpoint()) is not None:
+            data.vocabulary = Vocabulary.from_dict(contents["captioner"]["vocabulary"])
         return data.vocabulary
 
     def _transform(self, data: CaptionData) -> ImageTransform:
-        stored = self._stored()
-        if stored is not None:
-            data.transform = ImageTransform.from_dict(stored["transform"])
+        if (contents := self._checkpoint()) is not None:
+            data.transform = ImageTransform.from_dict(contents["captioner"]["transform"])
         return data.transform
 
     def _parse_ckpt_path(self) -> None:
         if self._option("ckpt_path") is None and self.config["subcommand"] != "fit":
             raise UserError(
-                f"caption {self.config['subcommand']} needs a trained model: name it with --ckpt_path FILE"
+                f"caption {self.config['subcommand']} needs a trained model: give it with --ckpt_path FILE"
             )
-        # As Lightning does it, but of any format that we read, and with an error message for users.
+        # Like Lightning's own method, but for all our checkpoint formats, and with an error message for users.
         contents = self._checkpoint()
         if contents is not None and contents.get("hyper_parameters"):
             stored = {self.config["subcommand"]: {"model": contents["hyper_parameters"]}}
@@ -131,8 +133,8 @@ class CaptionCLI(LightningCLI):
     def instantiate_classes(self) -> None:
         try:
             super().instantiate_classes()
-        except ValueError as error:  # a value that has the right type, and yet is none that a part can use
-            raise UserError(f"the configuration cannot be used: {readable(str(error))}") from error
+        except ValueError as error:  # a value of the right type that a part refuses
+            raise UserError(f"the configuration cannot be used: {one_line(str(error))}") from error
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         config = self.config_init[self.config_init["subcommand"]]["trainer"]
@@ -145,7 +147,7 @@ class CaptionCLI(LightningCLI):
         if config.get("enable_checkpointing") is False:
             self._parser(self.subcommand).callback_keys.remove("checkpoint")
         else:
-            # Beside the best: `save_last` of a monitoring callback writes only when the best improves.
+            # A second callback, because `save_last` of a monitoring callback writes only when the best improves.
             callbacks.append(ModelCheckpoint(folder, "last", enable_version_counter=False))
         self.trainer_defaults["callbacks"] = callbacks
         trainer = super().instantiate_trainer(**kwargs)
@@ -157,7 +159,7 @@ class CaptionCLI(LightningCLI):
         return [tensorboard, CSVLogger(str(folder), name="logs", version=tensorboard.version)]
 
     def before_fit(self) -> None:
-        """Nothing is lost: a new run does not write over the checkpoints of another."""
+        """Refuse to overwrite the checkpoints of an earlier run."""
         folder, resumed = Path(self.trainer.default_root_dir), self._option("ckpt_path")
         if (folder / "last.ckpt").exists() and (
             resumed is None
@@ -181,7 +183,7 @@ class CaptionCLI(LightningCLI):
         self._say(f"captions are in {self.trainer.log_dir}/predictions.json")
 
     def _report(self, verbose: bool) -> None:
-        """The numbers and what they mean, on stdout. Lightning's own table has neither names nor rounding."""
+        """Print the scores and their signature to stdout, in place of Lightning's own table."""
         evaluation = self.model.evaluation
         if verbose and self.trainer.is_global_zero and evaluation is not None:
             for name, value in evaluation.numbers.items():
@@ -194,13 +196,14 @@ class CaptionCLI(LightningCLI):
 
 
 def main(args: list[str]) -> int:
-    """Run one of Lightning's verbs; `args` begins with it."""
+    """Run one of Lightning's verbs; `args` begins with the verb."""
     run(args)
-    return 0
+    return DONE
 
 
 def run(args: list[str]) -> CaptionCLI:
-    """As `main`, but gives the trainer, model and data that did it."""
+    """Like `main`, but returns the command with its trainer, model and data."""
+    args = [_current(arg) for arg in args]
     _check_configurations(args)
     torch.set_float32_matmul_precision("high")
     try:
@@ -214,7 +217,7 @@ def run(args: list[str]) -> CaptionCLI:
                 parser_class=Parser,
                 parser_kwargs={"prog": "caption", "default_env": False},
             )
-    except SystemExit as leaving:  # Lightning's way to leave when Ctrl-C was pressed
+    except SystemExit as leaving:  # Lightning exits like this after Ctrl-C
         if isinstance(leaving.__context__, KeyboardInterrupt):
             raise leaving.__context__ from None
         raise
@@ -226,8 +229,14 @@ def run(args: list[str]) -> CaptionCLI:
         raise CheckpointError(f"the checkpoint does not fit this configuration: {error}") from error
 
 
+def _current(arg: str) -> str:
+    """An argument with the current path of a moved class: PATH or --option=PATH."""
+    option, equals, value = arg.rpartition("=")
+    return f"{option}{equals}{current_paths(value)}"
+
+
 def _check_configurations(args: list[str]) -> None:
-    """Find fault with configuration files by name, which jsonargparse does not tell."""
+    """Report errors in configuration files with the name of the file, which jsonargparse leaves out."""
     named = [value for option, value in pairwise(args) if option in ("-c", "--config")]
     named += [arg.removeprefix("--config=") for arg in args if arg.startswith("--config=")]
     for file in named:
@@ -236,29 +245,29 @@ def _check_configurations(args: list[str]) -> None:
         except yaml.YAMLError as error:
             mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
             where = f"line {mark.line + 1}: " if mark else ""
-            raise UserError(f"{file} is no YAML: {where}{' '.join(str(problem).split())}") from error
+            raise UserError(f"{file} is not valid YAML: {where}{' '.join(str(problem).split())}") from error
 
 
 @contextmanager
 def _quiet(evaluating: bool) -> Iterator[None]:
-    """Keep Lightning's advertisements, and warnings of what is wanted, from the user; send its tables to stderr."""
+    """Hide Lightning's advertisements and warnings about intended behaviour; print its tables to stderr."""
     loggers = [
         logging.getLogger(f"{package}.utilities.rank_zero")
         for package in ("pytorch_lightning", "lightning_fabric")
     ]
     for logger in loggers:
-        logger.addFilter(_is_news)
+        logger.addFilter(_is_information)
     rich.reconfigure(stderr=True)
     try:
         with warnings.catch_warnings():
-            for message in (*WANTED, WANTED_IN_EVALUATION)[: None if evaluating else -1]:
+            for message in (*INTENDED, INTENDED_IN_EVALUATION)[: None if evaluating else -1]:
                 warnings.filterwarnings("ignore", message)
             yield
     finally:
         rich.reconfigure()
         for logger in loggers:
-            logger.removeFilter(_is_news)
+            logger.removeFilter(_is_information)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
+def _is_information(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith(ADVERTISEMENTS)

@@ -12,8 +12,8 @@ from torch.utils.data import BatchSampler, Dataset, Sampler
 
 from caption.data.images import Box, ImageTransform, open_image
 from caption.data.readers.captions import CaptionedImage
-from caption.encoders.base import Regions
 from caption.features.store import FeatureStore
+from caption.regions import Regions, Views
 from caption.text.vocabulary import PAD, START, Vocabulary
 
 
@@ -22,8 +22,8 @@ class Batch(NamedTuple):
 
     images: Tensor | None
     """(B, 3, H, W) uint8, or None when the regions were computed beforehand."""
-    regions: Regions | None
-    """Precomputed regions (B, L, D) in half precision, or None."""
+    views: Views | None
+    """Precomputed regions in half precision, or None."""
     inputs: Tensor
     """(B, K, T) int64, the words fed in: START, then the caption; PAD behind."""
     targets: Tensor
@@ -122,7 +122,7 @@ class CaptionedImages(Dataset[Example]):
         pixels = [example.pixels for example in examples if example.pixels is not None]
         return Batch(
             images=torch.stack(pixels) if pixels else None,
-            regions=Regions(self.store.read_many(image_ids), self.store.grid) if self.store else None,
+            views=(Regions(self.store.read_many(image_ids), self.store.grid),) if self.store else None,
             inputs=inputs,
             targets=targets,
             lengths=lengths,

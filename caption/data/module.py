@@ -151,8 +151,8 @@ class CaptionData(LightningDataModule):
             targets=moved(batch.targets),
             lengths=moved(batch.lengths),
         )
-        if batch.regions is not None:
+        if batch.views is not None:
             batch = batch._replace(
-                regions=batch.regions._replace(vectors=moved(batch.regions.vectors).float())
+                views=tuple(view._replace(vectors=moved(view.vectors).float()) for view in batch.views)
             )
         return batch

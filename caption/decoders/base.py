@@ -1,27 +1,48 @@
-"""What every decoder offers training and search."""
+"""What every decoder offers training, search and analysis."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from caption.attention.base import Attention, AttentionOutput, named_maps
 from caption.parts import Part
-from caption.tensor_tree import Record, State
+from caption.regions import Views
+from caption.result import WeightProperties
+from caption.tensor_tree import State, TensorTree
+
+
+class Memory(NamedTuple):
+    """What a decoder knows of an image, computed once per image."""
+
+    views: Views
+    """The regions themselves: what h[0] is made from."""
+    projected: tuple[TensorTree, ...]
+    """The memory of each of the decoder's attentions, in the order of `Decoder.attentions`."""
 
 
 class Trace(NamedTuple):
     """What is known about the step that emitted a word; (B, K, ...) in search, (N, ...) in an unroll."""
 
     weights: Tensor
-    """(..., L) α[t]."""
+    """(..., L) the summary α[t] that a heatmap shows; `Decoder.properties` declares what holds of it."""
+    maps: dict[str, Tensor]
+    """(..., S, L) all maps by name, where they are more than the summary: heads, hops, levels."""
     gate: Tensor | None = None
     """(...) β[t]; the mean over the features for a vector gate; None without a gate."""
     location: Tensor | None = None
-    """(...) int64, the region that was chosen, -1 where none was; None for soft attention."""
+    """(...) int64 or (..., 2) float, what was chosen, see `caption.attention.Reading`; None for soft attention."""
     log_prob: Tensor | None = None
-    """(...) log α of the sampled location, 0 where none was sampled; None for mechanisms that do not sample."""
+    """(...) log-density of the sampled location, 0 where none was sampled; None for mechanisms that do not sample."""
+
+    @classmethod
+    def of(cls, output: AttentionOutput, gate: Tensor | None = None) -> Trace:
+        """The trace of a decoder that attends once per step."""
+        more = {} if isinstance(output.maps, Tensor) else named_maps(output.maps)
+        return cls(output.weights, more, gate, output.location, output.log_prob)
 
 
 class Unrolled(NamedTuple):
@@ -32,13 +53,13 @@ class Unrolled(NamedTuple):
     trace: Trace
     """What the decoder looked at at each real step, tensors (N, ...)."""
     queries: Tensor
-    """(N, H) without gradient: what each step asked the attention with, h[t-1]; it does not know where step t looks."""
+    """(N, H) without gradient: the state before each step, h[t-1], which does not know where step t looks."""
     positions: Tensor
     """(N,) int64: where each real step stands in the flattened (B, K, T)."""
     shape: tuple[int, int, int]
     """(B, K, T)."""
 
-    def there(self) -> Tensor:
+    def has_steps(self) -> Tensor:
         """(B, K) bool: which captions have a step at all. Their number is the N of the paper's 1/N Σ_n."""
         return self.unpack(torch.ones_like(self.positions)).any(-1)
 
@@ -57,24 +78,59 @@ class Decoder(Part, nn.Module):
     """Writes captions one word at a time. `forward` and repeated `step` give the same log-probabilities."""
 
     query_size: int
-    """Length H of the queries with which it attends; known from the start."""
+    """Length H of the state with which it attends; known from the start."""
+    compiled: bool = False
+    """Whether what is done at every word is compiled when it first runs."""
 
-    def build(self, region_size: int, vocabulary_size: int, padding: int, start: int) -> None:
+    @property
+    def attentions(self) -> Mapping[str, Attention]:
+        """The attention mechanisms by their dotted name, in the order in which a step uses them.
+
+        A mechanism inside another belongs to that one.
+        """
+        found: dict[str, Attention] = {}
+        for name, module in self.named_modules():
+            inside = any(name.startswith(f"{outer}.") for outer in found)
+            if isinstance(module, Attention) and not inside:
+                found[name] = module
+        return found
+
+    @property
+    def properties(self) -> WeightProperties:
+        """What holds of `Trace.weights`: what the attention declares, or all of several."""
+        declared = [attention.properties for attention in self.attentions.values()]
+        return WeightProperties(
+            all(each.sums_to_one for each in declared),
+            any(each.signed for each in declared),
+            any(each.sentinel for each in declared),
+        )
+
+    def map_grids(self, views: Sequence[tuple[int, int]]) -> dict[str, tuple[int, int]]:
+        """The grid (rows, cols) of each map in `Trace.maps`, by name, for images whose views have these grids."""
+        return {name: grid for each in self.attentions.values() for name, grid in each.grids(views).items()}
+
+    def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
+        """The sum of what the attention mechanisms declare as penalties, given `Trace.maps` of an unroll; or None."""
+        declared = [each.penalty(maps) for each in self.attentions.values()]
+        there = [penalty for penalty in declared if penalty is not None]
+        return torch.stack(there).sum() if there else None
+
+    def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         """Create the weights. Called once.
 
         Args:
-            region_size: length D of the region vectors.
+            region_sizes: length D of the region vectors of each view.
             vocabulary_size: number of words V.
             padding: id of the padding word.
             start: id of the word that is fed first.
         """
         raise NotImplementedError
 
-    def project(self, regions: Tensor, mask: Tensor | None = None) -> Record:
-        """Regions (B, L, D) -> memory: what depends on the image alone, computed once per image."""
+    def project(self, views: Views) -> Memory:
+        """What depends on the image alone, computed once per image."""
         raise NotImplementedError
 
-    def start(self, memory: Record, hypotheses: int = 1) -> State:
+    def start(self, memory: Memory, hypotheses: int = 1) -> State:
         """The state before the first word, for K = `hypotheses` captions of each image."""
         raise NotImplementedError
 
@@ -90,10 +146,7 @@ class Decoder(Part, nn.Module):
         """
         raise NotImplementedError
 
-    def compile_step(self) -> None:
-        """Have what is done at every word compiled when it first runs; a decoder that cannot does nothing."""
-
-    def forward(self, memory: Record, words: Tensor, lengths: Tensor) -> Unrolled:
+    def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
         """Teacher forcing.
 
         Args:
@@ -102,3 +155,19 @@ class Decoder(Part, nn.Module):
             lengths: (B, K) int64, how many steps of each caption are real; 0 for a caption that is not there.
         """
         raise NotImplementedError
+
+
+def in_working_precision(views: Views, weight: Tensor) -> Views:
+    """Regions in the precision in which a decoder reads them at every step.
+
+    Stored regions are in half precision. Under autocast a GPU reads them in the lower precision. A CPU is slow at
+    all but large matrix products in it, and reads them in the precision of the decoder's weights.
+
+    Args:
+        views: of the images.
+        weight: one of the decoder's weights.
+    """
+    device, dtype = weight.device.type, weight.dtype
+    if device != "cpu" and torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+    return tuple(view._replace(vectors=view.vectors.to(dtype)) for view in views)

@@ -8,33 +8,35 @@ import torch
 from torch import Tensor, nn
 
 from caption.parts import Part, check_choice
+from caption.regions import Regions
 
 
 class Initial(Part, nn.Module):
-    """Where the LSTM starts."""
+    """The LSTM's first state."""
 
     def build(self, region_size: int, hidden_size: int) -> None:
         """Create the weights. Called once."""
         raise NotImplementedError
 
-    def forward(self, regions: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Regions (B, L, D), mask (B, L) bool or None -> h[0], c[0], each (B, 1, H)."""
+    def forward(self, regions: Regions) -> tuple[Tensor, Tensor]:
+        """The first view of B images -> h[0], c[0], each (B, 1, H)."""
         raise NotImplementedError
 
 
 class ConstantState(Initial):
     """The same learned h[0] and c[0] for all images.
 
-    The mean region vector of `InitialState` tells the decoder what is in the image before it has looked anywhere. From
-    here, all it learns about the image passes through attention: for studies of where a model has to look.
+    With `InitialState`, the mean region vector tells the decoder what is in the image before it has looked anywhere.
+    With a constant state, everything it learns about the image passes through attention, for studies of where a model
+    has to look.
     """
 
     def build(self, region_size: int, hidden_size: int) -> None:
         self.hidden = nn.Parameter(torch.zeros(hidden_size))
         self.cell = nn.Parameter(torch.zeros(hidden_size))
 
-    def forward(self, regions: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        shape = (len(regions), 1, -1)
+    def forward(self, regions: Regions) -> tuple[Tensor, Tensor]:
+        shape = (len(regions.vectors), 1, -1)
         return self.hidden.expand(shape), self.cell.expand(shape)
 
 
@@ -86,11 +88,12 @@ class InitialState(Initial):
             modules.append(nn.Tanh())
         return nn.Sequential(*modules)
 
-    def forward(self, regions: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, regions: Regions) -> tuple[Tensor, Tensor]:
+        vectors, mask = regions.vectors, regions.mask
         if mask is None:
-            mean = regions.mean(1, keepdim=True)
+            mean = vectors.mean(1, keepdim=True)
         else:
-            real = mask[..., None].to(regions.dtype)
-            mean = (regions * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
+            real = mask[..., None].to(vectors.dtype)
+            mean = (vectors * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
         mean = self.trunk(mean)
         return self.hidden(mean), self.cell(mean)

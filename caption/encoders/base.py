@@ -1,29 +1,20 @@
-"""What every encoder offers: an image becomes a grid of region vectors."""
+"""What every encoder offers: an image becomes one or more grids of region vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from caption.parts import Part
+from caption.regions import Regions, Views
 
 PIECE = 4
-"""Images that a CPU without gradients encodes at once, or as many as it has threads. For more, the layers' outputs are
-so large that the C library gives each back to the system and asks for it anew, which can take as long as the
-arithmetic."""
-
-
-class Regions(NamedTuple):
-    """A batch of encoded images."""
-
-    vectors: Tensor
-    """(B, L, D) region vectors a, row by row: region i stands at row i // cols, column i % cols."""
-    grid: tuple[int, int]
-    """(rows, cols), rows · cols = L. The grid covers the transform's whole output in equal cells."""
+"""Images that a CPU encodes at once without gradients; as many as there are threads, if those are more. The outputs of
+larger pieces are so large that the C library returns their memory to the system after every layer, which can take as
+long as the arithmetic."""
 
 
 class Encoder(Part, nn.Module):
@@ -33,14 +24,14 @@ class Encoder(Part, nn.Module):
     running statistics of its BatchNorm layers do not drift.
     """
 
-    region_size: int
-    """Length D of a region vector."""
+    region_sizes: tuple[int, ...]
+    """Length D of the region vectors of each view."""
     frozen: bool = False
     compiled: bool = False
-    """Whether torch.compile makes faster code of `features` when it first runs."""
+    """Whether `features` is compiled with torch.compile when it first runs."""
 
-    def features(self, images: Tensor) -> Tensor:
-        """Normalised images (B, 3, H, W) float -> feature map (B, D, rows, cols)."""
+    def features(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Normalised images (B, 3, H, W) float -> a feature map (B, D, rows, cols), or one for each view."""
         raise NotImplementedError
 
     def normalise(self, images: Tensor) -> Tensor:
@@ -53,25 +44,29 @@ class Encoder(Part, nn.Module):
         Apart from construction, because a checkpoint brings its own: restoring one must not need the file.
         """
 
-    def forward(self, images: Tensor) -> Regions:
-        """Images (B, 3, H, W) uint8, as the image transform makes them -> their regions."""
+    def forward(self, images: Tensor) -> Views:
+        """Images (B, 3, H, W) uint8, as the image transform makes them -> their regions, view by view."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             in_pieces = images.device.type == "cpu" and not torch.is_grad_enabled() and not self.training
             pieces = images.split(max(PIECE, torch.get_num_threads())) if in_pieces else [images]
             features = compiled_features(type(self).features) if self.compiled else type(self).features
-            maps = torch.cat([features(self, self.normalise(piece)) for piece in pieces])
-        return Regions(maps.flatten(2).transpose(1, 2), (maps.shape[2], maps.shape[3]))
+            encoded = [features(self, self.normalise(piece)) for piece in pieces]
+            by_piece = [maps if isinstance(maps, tuple) else (maps,) for maps in encoded]
+            views = [torch.cat(maps) for maps in zip(*by_piece, strict=True)]
+        return tuple(
+            Regions(maps.flatten(2).transpose(1, 2), (maps.shape[2], maps.shape[3])) for maps in views
+        )
 
     def freeze(self, frozen: bool = True) -> None:
-        """Freeze, or thaw: parameters, BatchNorm statistics and dropout.
+        """Freeze or unfreeze parameters, BatchNorm statistics and dropout.
 
-        Who thaws an encoder wants it to learn, so thawing puts it in training mode. It cannot return to the mode of
-        its owner, which it does not know: Lightning, for one, restores modes after validation without a call.
+        Unfreezing also switches to training mode. The encoder does not know its owner's mode, and Lightning restores
+        modes after validation without a call.
         """
-        thawing = self.frozen and not frozen
+        unfreezing = self.frozen and not frozen
         self.frozen = frozen
         self.requires_grad_(not frozen)
-        self.train(thawing or self.training)
+        self.train(unfreezing or self.training)
 
     def train(self, mode: bool = True) -> Encoder:
         """Training or evaluation mode; a frozen encoder stays in evaluation mode."""
@@ -80,5 +75,5 @@ class Encoder(Part, nn.Module):
 
 @cache
 def compiled_features(features: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`features` of a class, compiled. Not that of an encoder: its copies would go on to use its weights."""
+    """`features` of a class, compiled. A compiled method of one encoder would keep that one's weights in its copies."""
     return torch.compile(features)

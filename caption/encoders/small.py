@@ -14,7 +14,7 @@ class SmallCNN(Encoder):
     """Convolutions with BatchNorm and ReLU: 4x4 with stride 2, and 3x3 at the end.
 
     With four widths, 64 pixels become 8x8 regions whose receptive field is 38 pixels wide and centred on the cell:
-    enough to see an object whole wherever it lies across the cells. Two input channels hold the pixel's coordinates
+    enough to see a whole object wherever it lies across the cells. Two input channels hold the pixel's coordinates
     (Liu et al. 2018, "CoordConv"): a region vector says where it is, which words for relations need.
 
     Args:
@@ -31,7 +31,7 @@ class SmallCNN(Encoder):
             layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
             inputs = width
         self.layers = nn.Sequential(*layers)
-        self.region_size = inputs
+        self.region_sizes = (inputs,)
 
     def normalise(self, images: Tensor) -> Tensor:
         return images / 127.5 - 1

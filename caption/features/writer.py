@@ -15,15 +15,15 @@ from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionedImage, enumerated, located
 from caption.encoders.base import Encoder
 from caption.errors import DataError
-from caption.eval_mode import evaluating
+from caption.eval_mode import eval_mode
 from caption.features.extractor import Extraction, Extractor
 from caption.features.files import HEADER_FILE, Header
 from caption.features.journal import FeatureJournal, locked
 from caption.features.key import feature_key
 from caption.features.photos import changed_photos
-from caption.features.progress import progress_bar
 from caption.features.repair import drop, drop_damaged
 from caption.features.store import FeatureStore
+from caption.progress import progress_bar
 
 
 @torch.no_grad()
@@ -66,7 +66,7 @@ def write_features(
     workers = workers or min(16, os.cpu_count() or 1)
     done = Extraction()
     changed: list[CaptionedImage] = []
-    with locked(target), evaluating(encoder.to(device)):
+    with locked(target), eval_mode(encoder.to(device)):
         if (target / HEADER_FILE).exists():
             done.dropped = drop_damaged(target) if verify else 0
             store = FeatureStore(target)

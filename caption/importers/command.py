@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from caption import checkpoint
 from caption.captioner import Captioner
-from caption.cli.outputs import output_file
+from caption.cli.files import output_file
 from caption.errors import UserError
 
 WRONG_USAGE = 2

@@ -19,7 +19,7 @@ from torch import Tensor
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.data.readers.captions import read_json
 from caption.decoders import Gate, InitialState, LinearOutput, LSTMDecoder
-from caption.encoders.pretrained import TorchvisionEncoder, read_state
+from caption.encoders.torchvision import TorchvisionEncoder, read_state
 from caption.errors import CheckpointError, DataError
 from caption.importers.assemble import Imported, check_shapes, listed
 from caption.search import BeamSearch

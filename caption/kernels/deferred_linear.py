@@ -10,14 +10,14 @@ from torch import Tensor
 from caption.kernels.first_order import require_first_order
 
 
-class LateLinear:
+class DeferredLinear:
     """y[t] = o[t] + W x[t] at each step of an unroll, with dW = Σ_t dy[t] x[t]ᵀ computed once.
 
     Autograd alone computes a gradient as large as W at every step and adds them all up, which for the LSTM's weights
     takes longer than the steps themselves. Here the steps pass W by: since dy[t] is also the gradient of o[t], and all
     o[t] come from one tensor, dW is computed where that tensor's gradient arrives.
 
-        late = LateLinear(weight)
+        late = DeferredLinear(weight)
         offsets = late.join(offsets).split(sizes)
         for t in range(steps):
             y = offsets[t] + functional.linear(x, late.weight)
@@ -46,7 +46,7 @@ class LateLinear:
 
 
 class Join(torch.autograd.Function):
-    """See `LateLinear.join`."""
+    """See `DeferredLinear.join`."""
 
     @staticmethod
     def forward(ctx: Any, offsets: Tensor, weight: Tensor, inputs: list[Tensor]) -> Tensor:

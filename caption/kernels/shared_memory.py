@@ -9,18 +9,18 @@ from torch import Tensor
 
 from caption.kernels.first_order import require_first_order
 from caption.kernels.gradient_sum import GradientSum, gradient_sum, mark
-from caption.tensor_tree import Record, map_record
+from caption.tensor_tree import TensorTree, map_tensors
 
 
-class Shrinking:
+class SharedMemory:
     """The memory of the images that still run at step t of an unroll.
 
     Autograd alone makes of a slice's gradient a tensor as large as the whole, filled up with zeros, and adds it to
     those of the other steps. Here each step adds its gradient to its part of one `GradientSum`.
 
-        shrinking = Shrinking(memory)
+        shared = SharedMemory(memory)
         for t in range(steps):
-            memory_of_step = shrinking.first(rows[t])
+            memory_of_step = shared.first(rows[t])
 
     The gradients are exact, but cannot be differentiated again.
 
@@ -28,12 +28,12 @@ class Shrinking:
         record: tensors (B, ...).
     """
 
-    def __init__(self, record: Record) -> None:
-        self.record = map_record(_join, record)
+    def __init__(self, record: TensorTree) -> None:
+        self.record = map_tensors(_join, record)
 
-    def first(self, images: int) -> Record:
+    def first(self, images: int) -> TensorTree:
         """The record with the first `images` images."""
-        return map_record(lambda tensor: _first(tensor, images), self.record)
+        return map_tensors(lambda tensor: _first(tensor, images), self.record)
 
 
 def _join(tensor: Tensor) -> Tensor:

@@ -1,16 +1,16 @@
-"""How good captions are: BLEU, ROUGE-L, CIDEr and METEOR, with the protocol that made each number."""
+"""Scores of captions: BLEU, ROUGE-L, CIDEr, METEOR and SPICE, each with the protocol that made it."""
 
 from caption.metrics.corpus import References
-from caption.metrics.score import Score, Scores
-from caption.metrics.scores import DEFAULT_METRICS, METRICS, evaluate
+from caption.metrics.evaluation import DEFAULT_METRICS, METRICS, evaluate
+from caption.metrics.score import MetricScore, Scores
 from caption.text.tokenizer import TOKENIZERS, Tokenizer, get_tokenizer
 
 __all__ = [
     "DEFAULT_METRICS",
     "METRICS",
     "TOKENIZERS",
+    "MetricScore",
     "References",
-    "Score",
     "Scores",
     "Tokenizer",
     "evaluate",

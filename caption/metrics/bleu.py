@@ -3,8 +3,8 @@
     p_n = Σ clipped matches of n-grams / Σ n-grams of the candidates        over the whole corpus
     BLEU-N = BP · (p_1 · … · p_N)^(1/N) ,  BP = min(1, exp(1 − r/c))
 
-c is the length of all candidates and r that of all references, where each image counts with the reference whose
-length is closest to its candidate's, the shorter one when two are equally close.
+c is the total length of the candidates. r is the total length of one reference per image: the one whose length is
+closest to the candidate's, the shorter one if two are equally close.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from functools import partial
 import numpy as np
 
 from caption.metrics.corpus import LONGEST, Corpus, Counts
-from caption.metrics.score import Score
+from caption.metrics.score import MetricScore
 
-# coco-caption's guards against 0/0. They are part of its numbers: without a match of some length an image's own
-# BLEU is tiny rather than zero.
+# coco-caption's guards against 0/0. They affect its numbers: the BLEU of a single image without a match of some length
+# is tiny, not zero.
 TINY = 1e-15
 SMALL = 1e-9
 
 
-def bleu(corpus: Corpus, brevity_penalty: bool = True) -> list[Score]:
+def bleu(corpus: Corpus, brevity_penalty: bool = True) -> list[MetricScore]:
     """BLEU-1 to BLEU-4 as fractions.
 
     Args:
         corpus: candidates and references.
-        brevity_penalty: False leaves BP out, as was the custom before 2015: short captions then score higher.
+        brevity_penalty: False leaves BP out, as papers before 2015 did; short captions then score higher.
     """
     statistics = np.array(
         [
@@ -46,7 +46,9 @@ def bleu(corpus: Corpus, brevity_penalty: bool = True) -> list[Score]:
     for order in range(1, LONGEST + 1):
         combine = partial(combined, order=order, brevity_penalty=brevity_penalty)
         per_image = [float(value) for value in combine(statistics)]
-        scores.append(Score.from_statistics(f"BLEU-{order}", corpus.ids, per_image, statistics, combine))
+        scores.append(
+            MetricScore.from_statistics(f"BLEU-{order}", corpus.ids, per_image, statistics, combine)
+        )
     return scores
 
 
@@ -75,7 +77,7 @@ def _statistics(
 
 
 def _clipped_matches(counts: Counts, references: list[Counts]) -> int:
-    """An n-gram matches at most as often as it stands in the reference that has it most."""
+    """The matches; an n-gram matches at most as often as it occurs in the reference that has it most often."""
     return sum(
         min(count, max(reference.get(ngram, 0) for reference in references))
         for ngram, count in counts.items()

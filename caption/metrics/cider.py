@@ -1,16 +1,16 @@
-"""CIDEr (Vedantam et al. 2015, arXiv 1411.5726): agreement with the references in what is rare elsewhere.
+"""CIDEr (Vedantam et al. 2015, arXiv 1411.5726): agreement with the references, most of all in rare n-grams.
 
     g_n(s) = ( count of ω in s · log(N / images whose references have ω) )  over all n-grams ω           (eq. 1)
     CIDEr_n = 1/m Σ_j cos(g_n(c), g_n(s_j)) ,  CIDEr = 1/4 Σ_n CIDEr_n                                (eqs. 2, 3)
     CIDEr-D_n = 10/m Σ_j e^(−(l(c) − l(s_j))² / 2σ²) · min(g_n(c), g_n(s_j)) · g_n(s_j) / |g_n(c)| |g_n(s_j)|
                                                                                                          (eq. 4)
-Two measures, three names:
+There are three names for two measures:
 
-* "CIDEr" is what coco-caption prints as CIDEr, and with it nearly every paper since 2015. It is CIDEr-D, eq. 4:
-  clipped, with a penalty for length. Signatures say so ("cider:D").
+* "CIDEr" is the number that coco-caption, and nearly every paper since 2015, calls CIDEr. It is CIDEr-D, eq. 4:
+  clipped, with a penalty for a different length. Signatures say so ("cider:D").
 * "CIDEr-D" is the same number under its own name.
-* "CIDEr-plain" is eqs. 2 and 3, neither clipped nor penalised for length, times 10 as in its authors' code;
-  words are not stemmed, as in their code and unlike their text. No other name stands for it here.
+* "CIDEr-plain" is eqs. 2 and 3, neither clipped nor penalised for length, times 10 as in its authors' code. Words are
+  not stemmed: the authors' code does not stem either, although their text says so.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ import math
 from typing import NamedTuple
 
 from caption.metrics.corpus import LONGEST, Corpus, Counts
-from caption.metrics.score import Score
+from caption.metrics.score import MetricScore
 
 SIGMA = 6.0
 VARIANTS = ("CIDEr", "CIDEr-D", "CIDEr-plain")
 
 
 class Rarity(NamedTuple):
-    """How much n-grams weigh."""
+    """The weights of n-grams."""
 
     frequency: dict[str, int]
-    """In the references of how many images each n-gram is."""
+    """The number of images whose references contain each n-gram."""
     squares: list[float]
-    """log(N / frequency), squared, because it meets only itself in products; by frequency, 0 counting as 1."""
+    """log(N / frequency)², by frequency; 0 counts as 1. Products always contain the square."""
 
 
 class Vector(NamedTuple):
-    """One sentence: its n-grams and the Euclidean length of g_n, for each length n of the n-grams."""
+    """One sentence: its n-grams and the Euclidean norm of g_n, for each length n of the n-grams."""
 
     counts: list[Counts]
     norms: list[float]
@@ -43,11 +43,11 @@ class Vector(NamedTuple):
     """In words."""
 
 
-def cider(corpus: Corpus, variants: tuple[str, ...] = ("CIDEr",)) -> list[Score]:
+def cider(corpus: Corpus, variants: tuple[str, ...] = ("CIDEr",)) -> list[MetricScore]:
     """CIDEr in the variants asked for, each between 0 and 10.
 
-    The weights come from the references of this very corpus (N is its size), so values of different sets of
-    images do not compare, and a single image, where log N = 0, scores 0.
+    The weights come from the references of this corpus (N is its number of images). So values of different sets of
+    images cannot be compared, and a single image always scores 0, since log N = 0.
     """
     rarity = _rarity(corpus)
     similarities: dict[str, list[float]] = {variant: [] for variant in variants}
@@ -57,7 +57,7 @@ def cider(corpus: Corpus, variants: tuple[str, ...] = ("CIDEr",)) -> list[Score]
         for variant, values in similarities.items():
             total = sum(_similarity(candidate, reference, rarity, variant) for reference in references)
             values.append(10.0 * total / len(references))
-    return [Score.from_mean(variant, corpus.ids, values) for variant, values in similarities.items()]
+    return [MetricScore.from_mean(variant, corpus.ids, values) for variant, values in similarities.items()]
 
 
 def _rarity(corpus: Corpus) -> Rarity:
@@ -85,10 +85,10 @@ def _similarity(candidate: Vector, reference: Vector, rarity: Rarity, variant: s
     total = 0.0
     for order in range(LONGEST):
         ours, theirs = candidate.counts[order], reference.counts[order]
-        # In the order of the sentence, not of a set: sums must not vary from run to run.
+        # In the order of the sentence, not of a set, so that sums do not vary from run to run.
         shared = [ngram for ngram in ours if ngram in theirs]
         if not shared:
-            break  # nor do they share anything longer
+            break  # then they share nothing longer either
         product = 0.0
         for ngram in shared:
             count = min(ours[ngram], theirs[ngram]) if clipped else ours[ngram]

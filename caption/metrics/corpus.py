@@ -1,27 +1,27 @@
-"""What the metrics look at: captions cut into words, with the n-gram counts several of them share."""
+"""Candidates and references as the metrics read them: tokenized, with the n-gram counts that BLEU and CIDEr share."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from caption.errors import UserError
+from caption.errors import UserError, first_few
 from caption.metrics.score import Id
 from caption.text.tokenizer import Tokenizer
 
 Words = list[str]
 Counts = dict[str, int]
-"""How often each n-gram occurs in one sentence. An n-gram is written with spaces between its words, which contain
-none: strings, unlike tuples, cost the garbage collector nothing, and there are a million of them."""
+"""How often each n-gram occurs in one sentence. An n-gram is a string, its words joined by spaces: there are millions
+of them, and tuples would cost the garbage collector time."""
 
 LONGEST = 4  # words in the longest n-gram, for BLEU as for CIDEr
 KEPT = 50_000
-"""Sentences whose counts are kept, which takes some 4 kB for each; those of more are counted anew by every metric."""
-NAMED = 3  # culprits an error message names before it counts the rest
+"""Up to this many sentences, counts are kept, at about 4 kB each. For more, every metric counts again."""
 
 
 def ngram_counts(words: Words) -> list[Counts]:
-    """Counts of the 1-grams, 2-grams, ... up to `LONGEST` of one sentence, in this order."""
+    """Counts of the 1-grams, 2-grams, ..., up to `LONGEST`, of one sentence."""
     counts: list[Counts] = []
     ngrams = words
     for length in range(1, LONGEST + 1):
@@ -33,15 +33,9 @@ def ngram_counts(words: Words) -> list[Counts]:
     return counts
 
 
-class Shared:
-    """Makes equal words one object: a hundred thousand images have millions of words, but few different ones."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, str] = {}
-
-    def __call__(self, words: Words) -> Words:
-        """The same words."""
-        return [self.known.setdefault(word, word) for word in words]
+def _interned(words: Words) -> Words:
+    """The words with one object for equal ones: a corpus has millions of words, but few different ones."""
+    return list(map(sys.intern, words))
 
 
 class MissingCandidates(UserError):
@@ -49,14 +43,14 @@ class MissingCandidates(UserError):
 
 
 class References:
-    """The references of a set of images under one tokenizer; can be scored against any number of times.
+    """The references of a set of images under one tokenizer; any number of candidates can be scored against them.
 
     Args:
         texts: what people wrote about each image, at least one sentence each.
-        tokenizer: cuts them into words.
+        tokenizer: splits them into words.
 
     Raises:
-        UserError: no image at all, an image without references, a reference that is no text.
+        UserError: no image at all, an image without references, a reference that is not a text.
     """
 
     def __init__(self, texts: Mapping[Id, Sequence[str]], tokenizer: Tokenizer) -> None:
@@ -64,12 +58,11 @@ class References:
         self.tokenizer = tokenizer
         self.ids = list(texts)
         self.texts = [list(texts[image]) for image in self.ids]
-        words = Shared()
-        self.words: list[list[Words]] = [[words(tokenizer(text)) for text in group] for group in self.texts]
+        self.words = [[_interned(tokenizer(text)) for text in group] for group in self.texts]
 
     @property
     def counts(self) -> Iterable[list[list[Counts]]]:
-        """N-gram counts: image, reference, length of the n-gram less one. To be gone through once."""
+        """N-gram counts by image, reference, and length of the n-gram minus one; may be an iterator."""
         if sum(map(len, self.words)) <= KEPT:
             return self._counts
         return ([ngram_counts(words) for words in group] for group in self.words)
@@ -79,10 +72,10 @@ class References:
         return [[ngram_counts(words) for words in group] for group in self.words]
 
     def only(self, images: Container[Id]) -> References:
-        """Those of the images that are in `images`, with what was computed for them.
+        """The references of those images that are in `images`.
 
         Raises:
-            UserError: none is.
+            UserError: there are none.
         """
         if not any(image in images for image in self.ids):
             raise UserError(
@@ -93,21 +86,21 @@ class References:
 
     @property
     def per_image(self) -> str:
-        """How many references an image has: "5", or "4-6" where it varies."""
+        """How many references an image has: "5", or "4-6" if the number varies."""
         fewest, most = min(map(len, self.texts)), max(map(len, self.texts))
         return str(fewest) if fewest == most else f"{fewest}-{most}"
 
 
 class Corpus:
-    """Candidates beside their references, image by image in the order of the references.
+    """Candidates and their references, image by image in the order of the references.
 
     Args:
         candidates: one sentence for each image of `references`; may be empty.
         references: what to score them against.
-        tokenizer: cuts the candidates into words; as a rule the references' own.
+        tokenizer: splits the candidates into words; by default the references' tokenizer.
 
     Raises:
-        UserError: candidates without references, references without a candidate, a candidate that is no text.
+        UserError: candidates without references, references without a candidate, a candidate that is not a text.
     """
 
     def __init__(
@@ -118,23 +111,16 @@ class Corpus:
         self.ids = references.ids
         self.texts = [candidates[image] for image in self.ids]
         self.tokenizer = tokenizer or references.tokenizer
-        words = Shared()
-        self.words: list[Words] = [words(self.tokenizer(text)) for text in self.texts]
+        self.words = [_interned(self.tokenizer(text)) for text in self.texts]
 
     @property
     def counts(self) -> Iterable[list[Counts]]:
-        """N-gram counts: image, length of the n-gram less one. To be gone through once."""
+        """N-gram counts by image and length of the n-gram minus one; may be an iterator."""
         return self._counts if len(self.words) <= KEPT else map(ngram_counts, self.words)
 
     @cached_property
     def _counts(self) -> list[list[Counts]]:
         return [ngram_counts(words) for words in self.words]
-
-
-def named(culprits: Sequence[object]) -> str:
-    """The first few, and how many more: "1, 2, 3 and 12 more"."""
-    shown = ", ".join(str(culprit) for culprit in culprits[:NAMED])
-    return shown if len(culprits) <= NAMED else f"{shown} and {len(culprits) - NAMED} more"
 
 
 def _check_references(texts: Mapping[Id, Sequence[str]]) -> None:
@@ -143,16 +129,16 @@ def _check_references(texts: Mapping[Id, Sequence[str]]) -> None:
     single = [image for image, group in texts.items() if isinstance(group, str)]
     if single:
         raise UserError(
-            f"the references of {named(single)} are one text, not a list of texts: put them in a list."
+            f"the references of {first_few(single)} are one text, not a list of texts: put them in a list."
         )
     bare = [image for image, group in texts.items() if not group]
     if bare:
         raise UserError(
-            f"{len(bare)} images have no reference: {named(bare)}. Add some or leave the images out."
+            f"{len(bare)} images have no reference: {first_few(bare)}. Add some or leave the images out."
         )
     odd = [image for image, group in texts.items() if not all(isinstance(text, str) for text in group)]
     if odd:
-        raise UserError(f"a reference of {named(odd)} is no text: correct it or leave it out.")
+        raise UserError(f"a reference of {first_few(odd)} is not a text: correct it or leave it out.")
 
 
 def _check_candidates(candidates: Mapping[Id, str], references: References) -> None:
@@ -163,18 +149,18 @@ def _check_candidates(candidates: Mapping[Id, str], references: References) -> N
         alike = {str(image) for image in missing} & {str(image) for image in extra}
         hint = " One side names images by number, the other by text." if alike else ""
         raise UserError(
-            f"no candidate belongs to an image of the references: the candidates name {named(extra)}, the "
-            f"references {named(missing)}. Do the two files belong together?{hint}"
+            f"no candidate belongs to an image of the references: the candidates name {first_few(extra)}, the "
+            f"references {first_few(missing)}. Do the two files belong together?{hint}"
         )
     if missing:
         raise MissingCandidates(
-            f"{len(missing)} of the {len(known)} images have no candidate: {named(missing)}. Add their captions "
+            f"{len(missing)} of the {len(known)} images have no candidate: {first_few(missing)}. Add their captions "
             f"(an empty one counts as such), or take the images out of the references."
         )
     if extra:
         raise UserError(
-            f"{len(extra)} candidates have no references: {named(extra)}. Take them out, or add references."
+            f"{len(extra)} candidates have no references: {first_few(extra)}. Take them out, or add references."
         )
     odd = [image for image, text in candidates.items() if not isinstance(text, str)]
     if odd:
-        raise UserError(f"the candidate of {named(odd)} is no text: give one sentence for each image.")
+        raise UserError(f"the candidate of {first_few(odd)} is not a text: give one sentence for each image.")

@@ -1,6 +1,6 @@
-"""Captions as people keep them: JSON of COCO, of Karpathy, or by image; JSON lines; CSV; Flickr's token files.
+"""Caption files, read for scoring: JSON of COCO, of Karpathy, or by image; JSON lines; CSV; Flickr's token files.
 
-What a file is shows in its content. Read for scoring only: no image needs to exist.
+The content of a file decides its format. The images need not exist.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from caption.errors import DataError
-from caption.metrics.corpus import named
+from caption.errors import DataError, first_few
 from caption.metrics.score import Id
 
 STDIN = "-"
@@ -30,11 +29,11 @@ class CaptionFile:
     """The captions of one file."""
 
     name: str
-    """What the user called it."""
+    """The path as the user gave it, in quotes; or "standard input"."""
     captions: dict[Id, list[str]]
     """All captions of each image, in the order of the file."""
     files: dict[str, Id] = field(default_factory=dict)
-    """The image by its file's name, where the file tells."""
+    """The image by the name of its file, as far as the caption file tells."""
 
 
 def read_captions(path: str, split: str | None = None) -> CaptionFile:
@@ -47,31 +46,35 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
         split: keep the entries whose `split` is this one; for files that have splits.
 
     Raises:
-        DataError: missing, empty, none of these formats, or an entry that is incomplete.
+        DataError: the file is missing, empty or in none of these formats, or an entry is incomplete.
     """
     name = "standard input" if path == STDIN else f"'{path}'"
     text = _text(path, name)
     if not text.strip():
         raise DataError(f"{name} is empty: give captions as JSON, JSON lines or CSV.")
-    captions: dict[Id, list[str]] = {}
-    files: dict[str, Id] = {}
+    file = CaptionFile(name, {})
     if text.lstrip()[0] in "[{":
-        entries = _json(text, name, files)
+        entries = _json(text, file)
     elif _FLICKR.match(text):
         entries = _flickr(text, name)
     else:
         entries = _csv(text, name)
-    for image, texts, entry_split in entries:
+    for where, image, found, entry_split in entries:
+        if not isinstance(image, (int, str)) or isinstance(image, bool) or image == "":
+            raise DataError(f"{where} of {name} names no image: give it 'image_id' or 'image'.")
+        texts = [found] if isinstance(found, str) else found
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise DataError(f"{where} of {name} has no caption: give it a text as 'caption'.")
         if split is None or entry_split == split:
-            captions.setdefault(image, []).extend(texts)
-    if not captions:
+            file.captions.setdefault(image, []).extend(texts)
+    if not file.captions:
         of_split = f" of split '{split}'" if split else ""
         raise DataError(f"{name} holds no captions{of_split}. Is it the right file?")
-    return CaptionFile(name, captions, files)
+    return file
 
 
-Entry = tuple[Id, list[str], Any]
-"""Image, its captions, its split."""
+Entry = tuple[str, Any, Any, Any]
+"""Where it stands in the file; its image; its caption or captions; its split. The types are not yet checked."""
 
 
 def _text(path: str, name: str) -> str:
@@ -85,32 +88,40 @@ def _text(path: str, name: str) -> str:
     except OSError as error:
         raise DataError(f"{name} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{name} is no UTF-8 text (byte {error.start}). Save it as UTF-8.") from None
+        raise DataError(f"{name} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from None
 
 
-def _json(text: str, name: str, files: dict[str, Id]) -> Iterator[Entry]:
+def _json(text: str, file: CaptionFile) -> Iterator[Entry]:
+    """Entries of any JSON format; notes the file names of the images in `file`."""
+    name = file.name
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) < 2 or not lines[0].rstrip().endswith("}"):
-            raise DataError(f"{name} is no JSON: {error.msg} in line {error.lineno}.") from None
-        return _entries(_json_lines(text, name), name)
+            raise DataError(f"{name} is not JSON: {error.msg} in line {error.lineno}.") from None
+        return _keyed(_json_lines(text, name), name)
     if isinstance(data, list):
-        return _entries(((f"entry {number}", entry) for number, entry in enumerate(data, 1)), name)
+        return _keyed(_numbered("entry", data), name)
     if "annotations" in data:
-        files.update(_file_names(data, name))
-        annotations = data["annotations"]
+        images, annotations = data.get("images") or [], data["annotations"]
+        if not isinstance(images, list) or not all(isinstance(image, Mapping) for image in images):
+            raise DataError(f"'images' of {name} is not a list of objects. Is it the right file?")
         if not isinstance(annotations, list):
-            raise DataError(f"'annotations' of {name} is no list. Is it the right file?")
-        return _entries(
-            ((f"annotation {number}", entry) for number, entry in enumerate(annotations, 1)), name
-        )
+            raise DataError(f"'annotations' of {name} is not a list. Is it the right file?")
+        file.files = {
+            image["file_name"]: image["id"] for image in images if {"file_name", "id"} <= set(image)
+        }
+        return _keyed(_numbered("annotation", annotations), name)
     if isinstance(data.get("images"), list):
-        return _karpathy(data["images"], name, files)
-    if "caption" in data or "text" in data:  # JSON lines of one line
-        return _entries([("line 1", data)], name)
-    return _by_image(data, name)
+        return _karpathy(data["images"], file)
+    if "caption" in data or "text" in data:
+        return _keyed([("line 1", data)], name)  # JSON lines with a single line
+    return ((f"image {image}", image, found, None) for image, found in data.items())
+
+
+def _numbered(what: str, entries: list[Any]) -> Iterator[tuple[str, Any]]:
+    return ((f"{what} {number}", entry) for number, entry in enumerate(entries, 1))
 
 
 def _json_lines(text: str, name: str) -> Iterator[tuple[str, Any]]:
@@ -119,25 +130,25 @@ def _json_lines(text: str, name: str) -> Iterator[tuple[str, Any]]:
             try:
                 yield f"line {number}", json.loads(line)
             except json.JSONDecodeError as error:
-                raise DataError(f"line {number} of {name} is no JSON: {error.msg}.") from None
+                raise DataError(f"line {number} of {name} is not JSON: {error.msg}.") from None
 
 
-def _karpathy(images: list[Any], name: str, files: dict[str, Id]) -> Iterator[Entry]:
-    for number, image in enumerate(images, 1):
+def _karpathy(images: list[Any], file: CaptionFile) -> Iterator[Entry]:
+    for where, image in _numbered("image", images):
         try:
-            file, texts = image["filename"], [sentence["raw"] for sentence in image["sentences"]]
+            filename, texts = image["filename"], [sentence["raw"] for sentence in image["sentences"]]
         except (TypeError, KeyError):
-            raise DataError(f"image {number} of {name} lacks 'filename' or 'sentences' with 'raw'.") from None
+            raise DataError(f"{where} of {file.name} lacks 'filename' or 'sentences' with 'raw'.") from None
         if "cocoid" in image:
-            files[str(image["cocoid"])] = file
-        yield file, _texts(texts, f"image {number} of {name}"), image.get("split")
+            file.files[str(image["cocoid"])] = filename
+        yield where, filename, texts, image.get("split")
 
 
 def _flickr(text: str, name: str) -> Iterator[Entry]:
     for number, line in enumerate(text.splitlines(), 1):
         match = _FLICKR.fullmatch(line)
         if match:
-            yield match[1], [match[2]], None
+            yield f"line {number}", match[1], match[2], None
         elif line.strip():
             raise DataError(f"line {number} of {name} is not 'NAME#NUMBER<tab>caption' like the first one.")
 
@@ -149,55 +160,35 @@ def _csv(text: str, name: str) -> Iterator[Entry]:
     table.fieldnames = columns
     if not any(key in columns for key in _IMAGE) or not any(key in columns for key in _CAPTION):
         raise DataError(
-            f"{name} is no JSON, and as CSV it lacks a column: its first line must name 'image' and 'caption', "
-            f"but it names {named(columns)}."
+            f"{name} is not JSON, and as CSV it lacks a column: its first line must name 'image' and 'caption', "
+            f"but it names {first_few(columns)}."
         )
-    return _entries(((f"line {table.line_num}", row) for row in table), name)
+    return _keyed(((f"line {table.line_num}", row) for row in table), name)
 
 
-def _entries(entries: Iterable[tuple[str, Any]], name: str) -> Iterator[Entry]:
-    """Entries that name their image and its caption."""
+def _keyed(entries: Iterable[tuple[str, Any]], name: str) -> Iterator[Entry]:
+    """Entries from objects that name their image and its caption by key."""
     for where, entry in entries:
         if not isinstance(entry, Mapping):
-            raise DataError(f"{where} of {name} is no object with an image and a caption.")
-        image = next((entry[key] for key in _IMAGE if key in entry), None)
-        if not isinstance(image, (int, str)) or isinstance(image, bool) or image == "":
-            raise DataError(f"{where} of {name} names no image: give it 'image_id' or 'image'.")
-        found = next((entry[key] for key in _CAPTION if key in entry), None)
-        yield image, _texts(found, f"{where} of {name}"), entry.get("split")
+            raise DataError(f"{where} of {name} is not an object with an image and a caption.")
+        image, found = (
+            next((entry[key] for key in keys if key in entry), None) for keys in (_IMAGE, _CAPTION)
+        )
+        yield where, image, found, entry.get("split")
 
 
-def _by_image(data: Mapping[str, Any], name: str) -> Iterator[Entry]:
-    for image, found in data.items():
-        yield image, _texts(found, f"image {image} of {name}"), None
+def match_images(candidates: CaptionFile, references: CaptionFile) -> dict[Id, str]:
+    """The one caption of each image, under the names that the references give to the images.
 
-
-def _texts(found: Any, where: str) -> list[str]:
-    texts = [found] if isinstance(found, str) else found
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise DataError(f"{where} has no caption: give it a text as 'caption'.")
-    return texts
-
-
-def _file_names(data: Mapping[str, Any], name: str) -> Iterator[tuple[str, Id]]:
-    images = data.get("images") or []
-    if not isinstance(images, list) or not all(isinstance(image, Mapping) for image in images):
-        raise DataError(f"'images' of {name} is no list of objects. Is it the right file?")
-    return ((image["file_name"], image["id"]) for image in images if "file_name" in image and "id" in image)
-
-
-def matched(candidates: CaptionFile, references: CaptionFile) -> dict[Id, str]:
-    """The one caption of each image, under the references' names for the images.
-
-    A number and its digits are one name; a file may be named with or without folder and suffix.
+    A number and its digits are the same name. A file may be named with or without folder and suffix.
 
     Raises:
-        DataError: an image with several captions, or without one.
+        DataError: an image has several captions.
     """
     several = [image for image, texts in candidates.captions.items() if len(texts) > 1]
     if several:
         raise DataError(
-            f"{len(several)} images have several captions in {candidates.name}: {named(several)}. "
+            f"{len(several)} images have several captions in {candidates.name}: {first_few(several)}. "
             f"Keep one caption for each image."
         )
     names = _names(references)
@@ -211,7 +202,7 @@ def matched(candidates: CaptionFile, references: CaptionFile) -> dict[Id, str]:
 
 
 def _names(references: CaptionFile) -> dict[str, Id]:
-    """Every name that means one image and no other. An image's own name goes before those made from it."""
+    """Every name that means exactly one image. An image's own name takes precedence over those derived from it."""
     meant: dict[str, set[Id]] = {}
     for file, image in (*references.files.items(), *((image, image) for image in references.captions)):
         for name in _spellings(file):

@@ -1,13 +1,12 @@
-"""METEOR, twice: version 1.5 in Java, the reference, and nltk's version in Python. Their numbers differ.
+"""METEOR in two versions with different numbers: 1.5 in Java, which papers report, and nltk's in Python.
 
-"METEOR-1.5" (Denkowski and Lavie 2014) matches words, stems, synonyms and paraphrases and weighs function words less:
+"METEOR-1.5" (Denkowski and Lavie 2014) matches words, stems, synonyms and paraphrases; function words weigh less:
 
     P, R = weighted matches / weighted words of candidate, of reference ,  F = P R / (α P + (1 − α) R)
     METEOR = F · (1 − γ (chunks / matches)^β) ,  α = 0.85, β = 0.2, γ = 0.6, the reference with the highest score
 
-"METEOR-nltk" (Banerjee and Lavie 2005; α = 0.9, β = 3, γ = 0.5) knows words, stems and WordNet's synonyms, and weighs
-all words alike. On the captions of coco-caption's demo it is nearly twice as high; the one must never stand for the
-other.
+"METEOR-nltk" (Banerjee and Lavie 2005; α = 0.9, β = 3, γ = 0.5) matches words, stems and WordNet's synonyms; all words
+weigh the same. On the captions of coco-caption's demo it is nearly twice as high. Never report one as the other.
 """
 
 from __future__ import annotations
@@ -20,32 +19,32 @@ import numpy as np
 
 from caption.metrics.corpus import Corpus
 from caption.metrics.java import java_fault
-from caption.metrics.score import Score
+from caption.metrics.score import MetricScore
 
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
 MATCHERS = (1.0, 0.6, 0.8, 0.6)  # the weights of same word, same stem, synonym, paraphrase
 _SEPARATOR = "|||"
 
 
-def meteor_15(corpus: Corpus) -> Score:
-    """METEOR 1.5 as a fraction, by the jar that pycocoevalcap brings; not computed where it or Java is missing."""
+def meteor_15(corpus: Corpus) -> MetricScore:
+    """METEOR 1.5 as a fraction, by the jar in pycocoevalcap; not computed if that package or Java is missing."""
     name = "METEOR-1.5"
     fault = java_fault("pycocoevalcap.meteor")
     if fault:
-        return Score.missing(name, fault)
+        return MetricScore.missing(name, fault)
     try:
         statistics = _matches(corpus)
     except (OSError, RuntimeError, ValueError) as error:
-        return Score.missing(name, f"METEOR's Java program failed: {error}.")
-    return Score.from_statistics(name, corpus.ids, combined(statistics).tolist(), statistics, combined)
+        return MetricScore.missing(name, f"METEOR's Java program failed: {error}.")
+    return MetricScore.from_statistics(name, corpus.ids, combined(statistics).tolist(), statistics, combined)
 
 
 def combined(statistics: np.ndarray) -> np.ndarray:
     """METEOR 1.5 (...) of the statistics (..., 23) that its program reports, summed over images or not.
 
     They are: words and function words of candidate and reference (4); for each of the four matchers, the matched
-    content and function words, each counted in candidate and reference (16); chunks, matched words of candidate and
-    of reference. A sentence that is matched whole has no chunk.
+    content and function words, each counted in candidate and reference (16); chunks (1); matched words of candidate
+    and of reference (2). A sentence that is matched as a whole has 0 chunks.
     """
     test, reference, test_function, reference_function = np.moveaxis(statistics[..., :4], -1, 0)
     stages = statistics[..., 4:20].reshape(*statistics.shape[:-1], 4, 4)
@@ -68,14 +67,14 @@ def _weighted(content: np.ndarray, function: np.ndarray) -> np.ndarray:
 
 
 def _positive(divisor: np.ndarray) -> np.ndarray:
-    """Zero divisors belong to zero dividends here; the quotient is 0."""
+    """The divisor with 1 in place of 0. Here the dividend is then 0, too, and so is the quotient."""
     return np.where(divisor == 0, 1.0, divisor)
 
 
 def _matches(corpus: Corpus) -> np.ndarray:
-    """(N, 23): what the program finds for each candidate with its best reference."""
+    """(N, 23): the program's statistics of each candidate with its best reference."""
     spec = find_spec("pycocoevalcap.meteor.meteor")
-    assert spec is not None  # java_fault has looked
+    assert spec is not None  # java_fault has checked this
     assert spec.origin is not None
     folder = Path(spec.origin).parent
     lines = [
@@ -93,7 +92,7 @@ def _matches(corpus: Corpus) -> np.ndarray:
         -1, 23
     )
     chunks, test, reference = statistics[:, 20], statistics[:, 0], statistics[:, 1]
-    # The program counts no chunk where a sentence is matched whole, or a perfect caption would not score 1.
+    # The program counts 0 chunks if a sentence is matched as a whole; otherwise a perfect caption would not score 1.
     chunks[(chunks == 1) & (statistics[:, 21] == test) & (statistics[:, 22] == reference)] = 0
     return statistics
 
@@ -102,20 +101,22 @@ def _plain(words: list[str]) -> str:
     return " ".join(words).replace(_SEPARATOR, "")
 
 
-def meteor_nltk(corpus: Corpus) -> Score:
+def meteor_nltk(corpus: Corpus) -> MetricScore:
     """nltk's METEOR as a fraction, the mean over images of the best reference; needs nltk's WordNet data."""
     name = "METEOR-nltk"
-    from nltk.corpus import wordnet  # an import of a second, for this metric alone
+    from nltk.corpus import wordnet  # takes a second to import
     from nltk.translate.meteor_score import meteor_score
 
     try:
         wordnet.ensure_loaded()
     except LookupError:
-        return Score.missing(name, "WordNet is missing: run python -m nltk.downloader wordnet.")
+        return MetricScore.missing(name, "WordNet is missing: run python -m nltk.downloader wordnet.")
     except OSError as error:
-        return Score.missing(name, f"WordNet is damaged ({error}): run python -m nltk.downloader wordnet.")
+        return MetricScore.missing(
+            name, f"WordNet is damaged ({error}): run python -m nltk.downloader wordnet."
+        )
     per_image = [
         float(meteor_score(references, candidate))
         for candidate, references in zip(corpus.words, corpus.references.words, strict=True)
     ]
-    return Score.from_mean(name, corpus.ids, per_image)
+    return MetricScore.from_mean(name, corpus.ids, per_image)

@@ -9,18 +9,18 @@ LCS is the length of the longest common subsequence of words. P and R may come f
 from __future__ import annotations
 
 from caption.metrics.corpus import Corpus, Words
-from caption.metrics.score import Score
+from caption.metrics.score import MetricScore
 
 BETA = 1.2
 
 
-def rouge_l(corpus: Corpus) -> Score:
+def rouge_l(corpus: Corpus) -> MetricScore:
     """ROUGE-L as a fraction; an empty candidate gets 0."""
     per_image = [
         _rouge_l(words, references)
         for words, references in zip(corpus.words, corpus.references.words, strict=True)
     ]
-    return Score.from_mean("ROUGE-L", corpus.ids, per_image)
+    return MetricScore.from_mean("ROUGE-L", corpus.ids, per_image)
 
 
 def _rouge_l(candidate: Words, references: list[Words]) -> float:
@@ -35,14 +35,14 @@ def _rouge_l(candidate: Words, references: list[Words]) -> float:
 def common_subsequence(left: Words, right: Words) -> int:
     """Length of the longest common subsequence.
 
-    A row of the usual table is kept as the bits of one integer (Crochemore et al. 2001), because the rows of
-    25,000 tables cell by cell would take most of the time that scoring takes.
+    A row of the usual table is kept as the bits of one integer (Crochemore et al. 2001). Filling 25,000 tables cell by
+    cell would take most of the time of scoring.
     """
     positions: dict[str, int] = {}
     for position, word in enumerate(left):
         positions[word] = positions.get(word, 0) | (1 << position)
     everything = (1 << len(left)) - 1
-    row = everything  # a zero marks where the length goes up by one
+    row = everything  # a zero bit marks where the length increases by one
     for word in right:
         matches = positions.get(word, 0) & row
         if matches:

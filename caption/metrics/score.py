@@ -1,4 +1,4 @@
-"""A score as an object: its value, what it was made of, and how sure one can be of it."""
+"""Scores as objects: the value, the statistics behind it for confidence intervals, and the protocol."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any
 import numpy as np
 
 Id = Any  # hashable
-"""What names an image: a COCO number, a file name."""
+"""The name of an image: a COCO number or a file name."""
 Combine = Callable[[np.ndarray], np.ndarray]
-"""From summed statistics (..., S) to scores (...)."""
+"""A function from summed statistics (..., S) to scores (...)."""
 
 
 def mean_of(sums: np.ndarray) -> np.ndarray:
-    """The mean, from statistics (..., 2) that hold a sum and a count."""
+    """The means (...) of statistics (..., 2), each a sum and a count."""
     return sums[..., 0] / sums[..., 1]
 
 
 @dataclass(frozen=True, eq=False)
-class Score:
-    """One metric over one set of images.
+class MetricScore:
+    """The score of one metric over one set of images.
 
     Attributes:
-        name: what the metric is called in tables and in JSON.
-        value: a fraction (CIDEr goes to 10), or None where it was not computed.
-        reason: why it was not computed, a sentence; None where it was.
+        name: of the metric, in tables and in JSON.
+        value: a fraction (CIDEr goes to 10), or None if it was not computed.
+        reason: a sentence that says why it was not computed; None if it was.
         per_image: the metric of each image alone. For BLEU these do not average to `value`, which is computed
             from counts summed over all images.
-        statistics: (N, S), row i holds what image i adds to the corpus score.
-        combine: makes the score from rows of `statistics` summed, so that intervals and tests cost one matrix
+        statistics: (N, S), row i is what image i contributes.
+        combine: computes the score from the sum of rows of `statistics`, so that intervals and tests cost one matrix
             product.
     """
 
@@ -42,7 +42,7 @@ class Score:
     combine: Combine | None = field(default=None, repr=False)
 
     @classmethod
-    def missing(cls, name: str, reason: str) -> Score:
+    def missing(cls, name: str, reason: str) -> MetricScore:
         """A score that could not be computed."""
         return cls(name, None, reason)
 
@@ -54,16 +54,22 @@ class Score:
         per_image: Sequence[float],
         statistics: np.ndarray,
         combine: Combine,
-    ) -> Score:
+    ) -> MetricScore:
         """The score of summed statistics (N, S)."""
         value = float(combine(statistics.sum(axis=0)))
         return cls(name, value, None, dict(zip(ids, per_image, strict=True)), statistics, combine)
 
     @classmethod
-    def from_mean(cls, name: str, ids: Sequence[Id], per_image: Sequence[float]) -> Score:
+    def from_mean(cls, name: str, ids: Sequence[Id], per_image: Sequence[float]) -> MetricScore:
         """A score that is the mean of its values per image."""
         statistics = np.column_stack([np.asarray(per_image, dtype=float), np.ones(len(per_image))])
         return cls.from_statistics(name, ids, per_image, statistics, mean_of)
+
+    def resampled(self, draws: np.ndarray) -> np.ndarray:
+        """The scores (R,) of R draws of the images, (R, N): how often each draw takes each image."""
+        assert self.combine is not None
+        assert self.statistics is not None
+        return self.combine(draws @ self.statistics)
 
 
 class Scores(Mapping[str, float | None]):
@@ -75,7 +81,7 @@ class Scores(Mapping[str, float | None]):
         signature: the protocol, `key:value` pairs joined by `|`.
     """
 
-    def __init__(self, scores: Sequence[Score], ids: Sequence[Id], signature: str) -> None:
+    def __init__(self, scores: Sequence[MetricScore], ids: Sequence[Id], signature: str) -> None:
         self._scores = {score.name: score for score in scores}
         self.ids = tuple(ids)
         self.signature = signature
@@ -89,17 +95,17 @@ class Scores(Mapping[str, float | None]):
     def __len__(self) -> int:
         return len(self._scores)
 
-    def score(self, name: str) -> Score:
-        """The score called `name` with all that belongs to it; KeyError where it was not asked for."""
+    def score(self, name: str) -> MetricScore:
+        """The score object called `name`; KeyError if it was not asked for."""
         return self._scores[name]
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why, for each score that was not computed."""
+        """The reason of each score that was not computed."""
         return {name: score.reason for name, score in self._scores.items() if score.reason is not None}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types for JSON: `scores` by name (None where not computed), `signature`, and `reasons` if any."""
+        """Plain types for JSON: `scores` by name (None if not computed), `signature`, and any `reasons`."""
         plain: dict[str, Any] = {"scores": dict(self), "signature": self.signature}
         return plain | ({"reasons": self.reasons} if self.reasons else {})
 
@@ -113,5 +119,5 @@ class Scores(Mapping[str, float | None]):
         return f"<Scores {shown} ({self.signature})>"
 
 
-def _shown(score: Score) -> str:
+def _shown(score: MetricScore) -> str:
     return f"not computed: {score.reason}" if score.value is None else f"{score.value:.4f}"

@@ -1,8 +1,8 @@
-"""How sure a score is: bootstrap intervals, and a paired test between two systems.
+"""Bootstrap confidence intervals of scores, and a paired test between two systems.
 
-Both draw the images anew with replacement (Koehn 2004, "Statistical Significance Tests for Machine Translation
-Evaluation"). A score keeps what each image adds to it, so a draw costs one row of a matrix product. What does not
-change with the draw: the references' n-gram weights in CIDEr.
+Both draw the images with replacement (Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation").
+A score keeps what each image contributes, so a draw costs one row of a matrix product. The n-gram weights of CIDEr do
+not change with the draw.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from caption.errors import UserError
-from caption.metrics.score import Score, Scores
+from caption.metrics.score import MetricScore, Scores
 
 RESAMPLES = 1000
 LEVEL = 0.95
@@ -21,7 +21,7 @@ _ROWS = 100  # draws at a time: 100 x 40,000 images are 32 MB
 
 
 class Interval(NamedTuple):
-    """Between `low` and `high` lies the score in `level` of all draws."""
+    """The score lies between `low` and `high` in the share `level` of all draws."""
 
     low: float
     high: float
@@ -32,60 +32,50 @@ class Comparison(NamedTuple):
     """One metric of two systems on the same images."""
 
     difference: float
-    """Second less first."""
+    """Second minus first."""
     low: float
     """Bounds of the difference in 95 % of all draws."""
     high: float
     p_value: float
-    """Two-sided: how often chance alone would put the systems this far apart."""
+    """Two-sided: how often chance alone would make a difference this large."""
 
 
 def confidence_interval(
-    score: Score, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+    score: MetricScore, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval | None:
-    """The percentile interval of a score over draws of its images; None for a score that was not computed.
+    """The percentile interval of a score over draws of its images; None if the score was not computed.
 
     Args:
         score: of any metric.
-        level: share of the draws inside.
+        level: share of the draws inside the interval.
         resamples: number of draws.
         seed: the same seed gives the same interval.
     """
-    if score.statistics is None or score.combine is None:
+    if score.value is None:
         return None
-    values = np.concatenate(
-        [score.combine(draws @ score.statistics) for draws in _draws(len(score.statistics), resamples, seed)]
-    )
+    values = np.concatenate([score.resampled(draws) for draws in _draws(score, resamples, seed)])
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high), level)
 
 
-def compare(first: Score, second: Score, resamples: int = RESAMPLES, seed: int = 0) -> Comparison | None:
-    """Is the second system really better or worse than the first? None where either was not computed.
+def compare(
+    first: MetricScore, second: MetricScore, resamples: int = RESAMPLES, seed: int = 0
+) -> Comparison | None:
+    """A test whether the second system is better or worse than the first; None if either score was not computed.
 
-    The interval is that of the difference when both are scored on the same draw of images. The p-value asks how
-    often the difference, were it zero on average, would stray from zero by as much as was measured.
+    The interval is that of the difference when both are scored on the same draw of images. The p-value is the share of
+    draws whose difference lies at least as far from the mean difference as the measured difference lies from zero.
 
     Args:
-        first, second: the same metric on the same images in the same order, see `compare_all`.
+        first, second: the same metric on the same images in the same order; `compare_all` checks this.
         resamples: number of draws.
         seed: the same seed gives the same answer.
     """
-    if (
-        first.statistics is None
-        or second.statistics is None
-        or first.combine is None
-        or second.combine is None
-    ):
+    if first.value is None or second.value is None:
         return None
+    measured = second.value - first.value
     differences = np.concatenate(
-        [
-            second.combine(draws @ second.statistics) - first.combine(draws @ first.statistics)
-            for draws in _draws(len(first.statistics), resamples, seed)
-        ]
-    )
-    measured = float(
-        second.combine(second.statistics.sum(axis=0)) - first.combine(first.statistics.sum(axis=0))
+        [second.resampled(draws) - first.resampled(draws) for draws in _draws(first, resamples, seed)]
     )
     astray = np.abs(differences - differences.mean()) >= abs(measured) - 1e-12
     low, high = np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -102,7 +92,7 @@ def compare_all(
     """
     if first.ids != second.ids:
         raise UserError(
-            "two systems are compared on the same images, but these were scored on different ones."
+            "these two systems were scored on different images: to compare them, score both on the same images."
         )
     return {
         name: compare(first.score(name), second.score(name), resamples, seed)
@@ -111,10 +101,11 @@ def compare_all(
     }
 
 
-def _draws(images: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+def _draws(score: MetricScore, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """(at most _ROWS, images) blocks: how often each draw takes each image."""
+    assert score.statistics is not None
+    images = len(score.statistics)
     generator = np.random.default_rng(seed)
-    chances = np.full(images, 1 / images)
     for start in range(0, resamples, _ROWS):
         rows = min(_ROWS, resamples - start)
-        yield generator.multinomial(images, chances, size=rows).astype(float)
+        yield generator.multinomial(images, np.full(images, 1 / images), size=rows).astype(float)

@@ -11,7 +11,7 @@ from caption.objectives.baselines import (
     SelfCritical,
 )
 from caption.objectives.cross_entropy import CrossEntropy
-from caption.objectives.regularizers import doubly_stochastic, entropy
+from caption.objectives.regularizers import doubly_stochastic
 from caption.objectives.reinforce import Reinforce
 
 __all__ = [
@@ -28,6 +28,5 @@ __all__ = [
     "Returns",
     "SelfCritical",
     "doubly_stochastic",
-    "entropy",
     "word_log_likelihoods",
 ]

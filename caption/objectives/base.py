@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from caption.decoders.base import Decoder, Unrolled
 from caption.kernels.log_likelihood import log_likelihoods
 from caption.parts import Part
-from caption.tensor_tree import Record
+from caption.tensor_tree import TensorTree
 
 
 class Captions(NamedTuple):
@@ -51,7 +51,7 @@ class Objective(Part, nn.Module):
             query_size: length H of the decoder's queries.
         """
 
-    def forward(self, decoder: Decoder, memory: Record, captions: Captions) -> Loss:
+    def forward(self, decoder: Decoder, memory: TensorTree, captions: Captions) -> Loss:
         """Loss of a batch.
 
         Args:

@@ -83,7 +83,7 @@ class MovingAverage(Baseline):
         return returns.share * self.value
 
     def learn(self, returns: Returns) -> None:
-        there = returns.unrolled.there().view(returns.totals.shape)
+        there = returns.unrolled.has_steps().view(returns.totals.shape)
         reward = returns.totals[there].mean()
         if distributed.is_available() and distributed.is_initialized():  # the same on all processes
             distributed.all_reduce(reward)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from caption.attention.weights import entropy
 from caption.decoders.base import Decoder
 from caption.errors import UserError
 from caption.objectives.base import Captions, Loss, Objective, word_log_likelihoods
-from caption.objectives.regularizers import Reduction, doubly_stochastic, entropy
+from caption.objectives.regularizers import Reduction, doubly_stochastic
 from caption.parts import check_choice
-from caption.tensor_tree import Record
+from caption.tensor_tree import TensorTree
 
 
 class CrossEntropy(Objective):
@@ -29,6 +30,8 @@ class CrossEntropy(Objective):
         regions: the doubly stochastic term is the "sum" over regions as in eq. 14, or their "mean".
         captions: the terms beside −log p are the "mean" over captions, or their "sum" as in the authors' code, where
             their weight grows with the batch.
+        attention_penalty: weight of the penalty that the attention itself declares (`Attention.penalty`), such as
+            queries that attend to the same regions, or heads in use.
     """
 
     batches: Tensor
@@ -42,11 +45,13 @@ class CrossEntropy(Objective):
         words: Reduction = "sum",
         regions: Reduction = "sum",
         captions: Reduction = "mean",
+        attention_penalty: float = 0.0,
     ) -> None:
         super().__init__()
         for name, choice in (("words", words), ("regions", regions), ("captions", captions)):
             check_choice(name, choice, ("sum", "mean"))
         self.doubly_stochastic = doubly_stochastic
+        self.attention_penalty = attention_penalty
         self.entropy = entropy
         self.entropy_after = entropy_after
         self.label_smoothing = label_smoothing
@@ -58,14 +63,14 @@ class CrossEntropy(Objective):
                 "batches", torch.zeros((), dtype=torch.int64)
             )  # counted in training; resumes with it
 
-    def forward(self, decoder: Decoder, memory: Record, captions: Captions) -> Loss:
+    def forward(self, decoder: Decoder, memory: TensorTree, captions: Captions) -> Loss:
         unrolled = decoder(memory, captions.words, captions.lengths)
         if unrolled.trace.log_prob is not None:
             raise UserError(
                 "cross-entropy has no gradient for where sampled attention looks: train Multinoulli attention with the "
                 "objective caption.objectives.Reinforce, or sample with caption.attention.GumbelSoftmax"
             )
-        there = unrolled.there()
+        there = unrolled.has_steps()
         of_captions = there.sum() if self.captions == "mean" else 1
         log_likelihoods = word_log_likelihoods(unrolled, captions.targets)
         of_words = there.sum() if self.words == "sum" else len(log_likelihoods)
@@ -75,11 +80,17 @@ class CrossEntropy(Objective):
             value = (1 - self.label_smoothing) * value - self.label_smoothing * uniform
         logged = {"NLL": -log_likelihoods.mean().detach()}
         if self.doubly_stochastic:
-            penalty = (doubly_stochastic(unrolled, self.regions) * there).sum()
+            penalty = (doubly_stochastic(unrolled, decoder.properties, self.regions) * there).sum()
             logged["doubly_stochastic"] = (penalty / there.sum()).detach()
             value = value + self.doubly_stochastic * penalty / of_captions
         if self.entropy and (not self.entropy_after or self.batches >= self.entropy_after):
-            value = value + self.entropy * entropy(unrolled.trace.weights).sum() / of_captions
+            value = (
+                value + self.entropy * entropy(unrolled.trace.weights, decoder.properties).sum() / of_captions
+            )
+        declared = decoder.penalty(unrolled.trace.maps) if self.attention_penalty else None
+        if declared is not None:
+            logged["attention_penalty"] = declared.detach()
+            value = value + self.attention_penalty * declared
         if self.training and self.entropy_after:
             self.batches += 1
         return Loss(value, logged, unrolled)

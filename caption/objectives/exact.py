@@ -1,4 +1,4 @@
-"""The truth that estimators of hard attention are held to: the bound L_s and log p(y|a) by enumerating all paths.
+"""The bound L_s and log p(y|a) by enumerating all paths: what estimators of hard attention are compared with.
 
 A path is a region for each of a caption's T steps; there are L^T of them, so grid and caption must be small. Paths are
 numbered: path n looks at step t at region ⌊n / L^t⌋ mod L.
@@ -13,55 +13,37 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.attention.hard import Multinoulli, one_hot
-from caption.attention.scored import Aligned, ScoredAttention
-from caption.decoders.lstm import LSTMDecoder
+from caption.attention.stochastic import drawing
+from caption.decoders.base import Decoder, Memory
 from caption.objectives.base import Captions, word_log_likelihoods
-from caption.tensor_tree import Record
-
-
-class Following(Multinoulli):
-    """Looks in training where it is told; outside, as `Multinoulli`.
-
-    Args:
-        paths: (B, K) int64, the number of each hypothesis' path.
-    """
-
-    def __init__(self, paths: Tensor) -> None:
-        super().__init__(expectation=0.0)
-        self.paths = paths
-
-    def start(self, images: int, hypotheses: int, like: Tensor) -> Record:
-        """(B, K) the digits of the path that are yet to be followed."""
-        return self.paths.to(like.device) if self.training else super().start(images, hypotheses, like)
-
-    def forward(self, scores: Tensor, state: Record = None) -> Aligned:
-        if not self.training:
-            return super().forward(scores, state)
-        log_weights = scores.log_softmax(-1)
-        regions = scores.shape[-1]
-        location = state % regions
-        return Aligned(
-            log_weights.exp(),
-            read=one_hot(location, scores),
-            state=state // regions,
-            location=location,
-            log_prob=log_weights.gather(-1, location[..., None]).squeeze(-1),
-        )
 
 
 @contextmanager
-def following(decoder: LSTMDecoder, paths: Tensor) -> Iterator[None]:
-    """Within it, the decoder's hard attention follows the paths with the given numbers (B, K) in training."""
-    attention = decoder.attention
-    if not isinstance(attention, ScoredAttention) or not isinstance(attention.alignment, Multinoulli):
-        raise ValueError("paths are those of a ScoredAttention with Multinoulli alignment")
-    own = attention.alignment
-    attention.alignment = Following(paths)
-    try:
+def following(decoder: Decoder, paths: Tensor) -> Iterator[None]:
+    """Within it, the decoder's attention follows the paths with the given numbers (B, K) in training.
+
+    Args:
+        decoder: attends once per step, and samples a region there.
+        paths: (B, K) int64, the number of each hypothesis' path.
+
+    Raises:
+        UserError: the decoder has no attention that samples.
+    """
+    step = 0
+
+    def restart(*_: object) -> None:
+        nonlocal step
+        step = 0
+
+    def draw(log_weights: Tensor) -> Tensor:
+        nonlocal step
+        images, hypotheses, regions = log_weights.shape
+        digits = paths.to(log_weights.device)[:images, :hypotheses] // regions**step % regions
+        step += 1
+        return digits
+
+    with drawing(decoder, draw), decoder.register_forward_pre_hook(restart):
         yield
-    finally:
-        attention.alignment = own
 
 
 class Paths(NamedTuple):
@@ -85,7 +67,7 @@ class Paths(NamedTuple):
         return (self.log_prob + self.log_likelihood).logsumexp(0)
 
 
-def every_path(decoder: LSTMDecoder, memory: Record, captions: Captions) -> Paths:
+def every_path(decoder: Decoder, memory: Memory, captions: Captions) -> Paths:
     """Follow all paths of one caption of one image, side by side.
 
     Args:
@@ -101,9 +83,10 @@ def every_path(decoder: LSTMDecoder, memory: Record, captions: Captions) -> Path
             f"paths are enumerated for one caption at a time, not for {captions.lengths.numel()}"
         )
     steps = int(captions.lengths)
-    number = memory.values.shape[1] ** steps
+    regions = memory.views[0].vectors.shape[1]
+    number = regions**steps
     if number > 10**6:
-        raise ValueError(f"{memory.values.shape[1]} regions in {steps} steps make {number} paths: too many")
+        raise ValueError(f"{regions} regions in {steps} steps make {number} paths: too many")
     copies = captions.repeated(number)
     with following(decoder, torch.arange(number)[None]):
         unrolled = decoder(memory, copies.words, copies.lengths)

@@ -10,15 +10,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from caption.attention.hard import at_test
+from caption.attention.base import chosen
+from caption.attention.stochastic import at_test
+from caption.attention.weights import entropy
 from caption.decoders.base import Decoder, Unrolled
 from caption.errors import UserError
-from caption.eval_mode import evaluating
+from caption.eval_mode import eval_mode
 from caption.objectives.base import Captions, Loss, Objective, word_log_likelihoods
 from caption.objectives.baselines import Baseline, MovingAverage, Returns
-from caption.objectives.regularizers import Reduction, doubly_stochastic, entropy
+from caption.objectives.regularizers import Reduction, doubly_stochastic
 from caption.parts import check_choice
-from caption.tensor_tree import Record
+from caption.tensor_tree import TensorTree
 
 
 class Reinforce(Objective):
@@ -80,7 +82,7 @@ class Reinforce(Objective):
     def build(self, query_size: int) -> None:
         self.baseline.build(query_size)
 
-    def forward(self, decoder: Decoder, memory: Record, captions: Captions) -> Loss:
+    def forward(self, decoder: Decoder, memory: TensorTree, captions: Captions) -> Loss:
         samples = captions.repeated(self.samples)
         unrolled = decoder(memory, samples.words, samples.lengths)
         trace = unrolled.trace
@@ -89,13 +91,16 @@ class Reinforce(Objective):
                 "the score-function estimator trains attention that samples, such as caption.attention.Multinoulli: "
                 "soft attention and GumbelSoftmax take the objective caption.objectives.CrossEntropy"
             )
-        there = unrolled.there()
+        there = unrolled.has_steps()
         log_likelihoods = word_log_likelihoods(unrolled, samples.targets)
         returns = self._returns(unrolled, log_likelihoods.detach(), decoder, memory, captions)
         baseline = self.baseline(returns)
         advantage = unrolled.pack((returns.credited - baseline).flatten(1, 2))
         score_function = (advantage * trace.log_prob).sum()
-        terms = self.reward_weight * score_function + self.entropy_weight * entropy(trace.weights).sum()
+        terms = (
+            self.reward_weight * score_function
+            + self.entropy_weight * entropy(trace.weights, decoder.properties).sum()
+        )
         logged = {
             "NLL": -log_likelihoods.mean().detach(),
             "baseline": unrolled.pack(baseline.expand_as(returns.credited).flatten(1, 2)).mean(),
@@ -103,9 +108,9 @@ class Reinforce(Objective):
             "advantage_variance": advantage.var(correction=0),
         }
         if trace.location is not None:
-            logged["sampled"] = trace.location.ge(0).float().mean()
+            logged["sampled"] = chosen(trace.location).float().mean()
         if self.doubly_stochastic:
-            penalty = (doubly_stochastic(unrolled, self.regions) * there).sum()
+            penalty = (doubly_stochastic(unrolled, decoder.properties, self.regions) * there).sum()
             logged["doubly_stochastic"] = (penalty / there.sum()).detach()
             terms = terms - self.doubly_stochastic * penalty
         # `there` counts samples, so a sum over captions is still a mean over the samples of each.
@@ -122,11 +127,11 @@ class Reinforce(Objective):
         unrolled: Unrolled,
         log_likelihoods: Tensor,
         decoder: Decoder,
-        memory: Record,
+        memory: TensorTree,
         captions: Captions,
     ) -> Returns:
         def greedy() -> Tensor:
-            with evaluating(decoder), torch.no_grad(), at_test(decoder, "argmax"):
+            with eval_mode(decoder), torch.no_grad(), at_test(decoder, "argmax"):
                 best = decoder(memory, captions.words, captions.lengths)
             return self._credited(best.unpack(word_log_likelihoods(best, captions.targets)), captions.lengths)
 

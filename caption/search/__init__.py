@@ -1,4 +1,4 @@
-"""From word scores to captions: greedy, beam search, sampling. They know nothing of the model but a step."""
+"""Searches for captions: greedy, beam search, sampling. All they know of the model is a step function."""
 
 from caption.search.base import Hypotheses, Search, Step
 from caption.search.beam import BeamSearch

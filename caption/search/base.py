@@ -1,4 +1,4 @@
-"""What every search takes and gives."""
+"""The interface of every search: the step function, the hypotheses found, the search itself."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from caption.tensor_tree import Record, State
+from caption.tensor_tree import State, TensorTree
 
 Step = Callable[[State, Tensor], tuple[Tensor, State]]
 """`step(state, words) -> (log_probs, state)`.
 
 `words` (B, K) int64 is the previous word of each hypothesis, `log_probs` (B, K, V) the normalised natural
-log-probabilities of the next one. In the new state `trace` speaks of the word just scored. B shrinks when
-images finish, and K may differ between the first step and the next: read both from `words`. The rows of
-dead hypotheses, fed with the end word, are computed too and ignored; for some steps also those of finished images.
+log-probabilities of the next one. The `trace` of the new state belongs to the word just scored. B shrinks when images
+finish, and K may differ between the first step and the next: read both from `words`. Dead hypotheses are fed with the
+end word; their rows are computed and ignored, and for some steps so are those of finished images.
 """
 
 
 class Hypotheses(NamedTuple):
     """The captions found for B images, N each: finished ones before unfinished ones, then best score first.
 
-    Where an image has fewer than N hypotheses, the rest are empty: no words, unfinished, log-probability
-    −inf.
+    An image with fewer than N hypotheses is filled up with empty ones: no words, unfinished, log-probability −inf.
     """
 
     words: Tensor
@@ -32,15 +31,15 @@ class Hypotheses(NamedTuple):
     lengths: Tensor
     """(B, N) int64, the number of words, the end word not counted."""
     log_probs: Tensor
-    """(B, N) natural log-probability of the whole, the end word's included where `finished`."""
+    """(B, N) natural log-probability of the whole; it includes the end word's if `finished`."""
     word_log_probs: Tensor
     """(B, N, T + 1) the terms of that sum, the end word's at index `lengths`; 0 past the end."""
     scores: Tensor
-    """(B, N) what the ranking compared."""
+    """(B, N) the scores by which they are ranked."""
     finished: Tensor
     """(B, N) bool, False for a caption that was cut off before its end word."""
-    trace: Record
-    """Tensors (B, N, T, ...): what the step that emitted each word left in `State.trace`; 0 past the end."""
+    trace: TensorTree
+    """Tensors (B, N, T, ...): the `State.trace` of the step that emitted each word; 0 past the end."""
 
 
 class Search(ABC):
@@ -59,10 +58,10 @@ class Search(ABC):
             images: B.
             start: the word fed to the first step.
             end: the word that finishes a hypothesis.
-            forbidden: words never emitted (padding, start, unknown). Their probability is not given to the
-                others: the log-probabilities reported stay the model's own.
+            forbidden: words never emitted (padding, start, unknown). Their probability is not redistributed: the
+                log-probabilities returned are the model's own.
 
         Returns:
-            At most `max_length` words per hypothesis. A hypothesis that no word may follow, every
-            log-probability being −inf or NaN, stops where it stands, unfinished.
+            At most `max_length` words per hypothesis. If every log-probability of its next word is −inf or NaN, a
+            hypothesis stops there, unfinished.
         """

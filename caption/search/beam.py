@@ -1,4 +1,4 @@
-"""Beam search: the K most probable beginnings, extended side by side."""
+"""Beam search: the K most probable beginnings are extended side by side."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from caption.tensor_tree import State
 class BeamSearch(Search):
     """Beam search with a pool of finished hypotheses.
 
-    At every step, of all the one-word extensions of an image's live hypotheses, the `beam_size` most probable
-    are taken. Those that emit the end word go to the image's pool; the others live on, and the next step
-    again takes `beam_size` extensions of however many live. A beam of size 1 is therefore greedy search.
+    Every step takes the `beam_size` most probable of all one-word extensions of an image's live hypotheses. Those that
+    emit the end word go to the image's pool; the others stay alive. The next step again takes `beam_size` extensions,
+    however many are alive. A beam of size 1 is therefore greedy search.
 
     Hypotheses are ranked by
 
         score = log p(words, end) / length ** length_normalization
 
-    where `length` counts the emitted words including the end word; 0 is no normalisation, the plain sum of
-    log-probabilities, which favours short captions; 1 is the mean per word.
+    where `length` counts the emitted words including the end word. 0 means no normalisation, the plain sum of
+    log-probabilities, which favours short captions; 1 means the mean per word.
 
-    An image is done when it has `candidates` finished hypotheses that none of the live ones can overtake: no
-    log-probability is above 0, so a live hypothesis of log-probability s can reach a score of at most
-    s / max_length ** length_normalization. Stopping there is exact: it returns what going on to `max_length`
-    would. Hypotheses still live at `max_length` fill up where fewer than `candidates` have finished; they are
-    marked unfinished and rank behind every finished one, whatever their score.
+    An image is done when it has `candidates` finished hypotheses that no live one can overtake. A log-probability is
+    never above 0, so a live hypothesis of log-probability s can reach at most the score
+    s / max_length ** length_normalization. This stop is exact: going on to `max_length` would return the same. If
+    fewer than `candidates` have finished, hypotheses still alive at `max_length` fill the places. They are marked
+    unfinished and rank behind every finished one, whatever their score.
 
     Args:
         beam_size: K, the hypotheses extended at each step.
@@ -46,7 +46,7 @@ class BeamSearch(Search):
         candidates: N, the hypotheses returned for each image, at most `beam_size`.
 
     Raises:
-        UserError: if a number is out of its range.
+        UserError: a number is out of its range.
     """
 
     beam_size: int = 5
@@ -57,7 +57,7 @@ class BeamSearch(Search):
     def __post_init__(self) -> None:
         require_length(self.max_length)
         if self.beam_size < 1:
-            raise UserError(f"beam_size is {self.beam_size}: a beam holds at least 1 hypothesis")
+            raise UserError(f"beam_size is {self.beam_size}: it must be at least 1")
         if not 0 <= self.length_normalization < math.inf:
             raise UserError(
                 f"length_normalization is {self.length_normalization}: it is an exponent of at least 0 "
@@ -65,7 +65,7 @@ class BeamSearch(Search):
             )
         if not 1 <= self.candidates <= self.beam_size:
             raise UserError(
-                f"candidates is {self.candidates}: a beam of size {self.beam_size} gives 1 up to as many"
+                f"candidates is {self.candidates}: it must be from 1 to beam_size, {self.beam_size}"
             )
 
     def __call__(
@@ -82,19 +82,19 @@ class Beam:
     """The live and the finished hypotheses of a batch; a frontier for `explore`.
 
     Args:
-        search: its settings.
+        search: the settings.
         images: B.
         end: the end word.
-        device: of the log-probabilities to come.
+        device: the device of the log-probabilities.
     """
 
     def __init__(self, search: BeamSearch, images: int, end: int, device: torch.device) -> None:
         self.search = search
         self.end = end
         self.emitted = 0
-        # Live hypotheses of the images still here, (B', K); −inf where there is none.
+        # Of the live hypotheses of the images in the batch, (B', K); −inf marks an empty place.
         self.log_probs = torch.zeros(images, 1, device=device)
-        # What the search would return if it stopped now, for all B images.
+        # For all B images, the hypotheses that the search would return if it stopped now.
         self.finished = _nothing(images, search.candidates, device, finished=True)
         self.unfinished = _nothing(images, search.beam_size, device, finished=False)
         self.unfinished.log_probs[:, :1] = 0.0
@@ -114,20 +114,20 @@ class Beam:
         return choice, self._can_improve(rows)
 
     def keep(self, staying: Tensor) -> None:
-        """Forget the live hypotheses of the images that have left."""
+        """Keep the live hypotheses of these images only."""
         self.log_probs = self.log_probs[staying]
 
     def endings(self) -> Endings:
         """The best `candidates` of each image."""
         both = Endings(*(torch.cat(pair, dim=1) for pair in zip(self.finished, self.unfinished, strict=True)))
-        # An empty place in the pool must not pass for a finished hypothesis.
+        # An empty place in the pool is not a finished hypothesis.
         finished = both.finished & (both.scores > -math.inf)
         return both._replace(finished=finished).best(self.search.candidates)
 
     def _best_extensions(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of the K best, (B', K): log-probability, parent, word and the word's share; −inf where there are fewer."""
+        """Log-probability, parent, word and its log-probability of the K best, (B', K); −inf if there are fewer."""
         beam_size = self.search.beam_size
-        # No other word of a hypothesis can be among the K best of its image.
+        # Only the K best words of a hypothesis can be among the K best of its image.
         shares, words = largest(log_probs, beam_size)
         totals, shares = (self.log_probs[..., None] + shares).flatten(1), shares.flatten(1)
         best, index = totals.topk(min(beam_size, totals.shape[1]), dim=1)
@@ -139,39 +139,39 @@ class Beam:
         return log_probs / length**self.search.length_normalization
 
     def _pool(self, rows: Tensor, log_probs: Tensor) -> None:
-        """Let the hypotheses that have just ended, (B', K) and −inf elsewhere, compete with the pool's."""
+        """Merge the hypotheses that have just ended, (B', K) with −inf for the others, into the pool."""
         new = self._endings_here(log_probs, self.emitted, finished=True)
         old = (field[rows] for field in self.finished)
         both = Endings(*(torch.cat(pair, dim=1) for pair in zip(old, new, strict=True)))
         self.finished = _update(self.finished, rows, both.best(self.search.candidates))
 
     def _note_unfinished(self, rows: Tensor, moved: Tensor) -> None:
-        """Remember the live hypotheses; those of an image where none could be extended stay as they were."""
+        """Remember the live hypotheses, except for images without any extension: those keep their earlier ones."""
         new = self._endings_here(self.log_probs, self.emitted, finished=False)
         old = Endings(*(field[rows] for field in self.unfinished))
         chosen = Endings(*(a.where(moved[:, None], b) for a, b in zip(new, old, strict=True)))
         self.unfinished = _update(self.unfinished, rows, chosen)
 
     def _endings_here(self, log_probs: Tensor, emitted: int, finished: bool) -> Endings:
-        """As endings: the hypotheses (B', K) of this step that are not −inf."""
-        there = log_probs > -math.inf
+        """The hypotheses (B', K) of this step as endings; −inf marks an empty place."""
+        exists = log_probs > -math.inf
         slots = torch.arange(log_probs.shape[1], device=log_probs.device).expand(log_probs.shape)
         return Endings(
-            emitted=there.long() * emitted,
+            emitted=exists.long() * emitted,
             slots=slots,
             log_probs=log_probs,
             scores=self._score(log_probs, emitted),
-            finished=torch.full_like(there, finished),
+            finished=torch.full_like(exists, finished),
         )
 
     def _can_improve(self, rows: Tensor) -> Tensor:
-        """(B',) whether a live hypothesis may still overtake the worst that would be returned."""
+        """(B',) whether a live hypothesis can still overtake the worst one that would be returned."""
         reach = self._score(self.log_probs.amax(dim=1), self.search.max_length)
         return reach > self.finished.scores[rows].amin(dim=1)
 
 
 def _nothing(images: int, count: int, device: torch.device, finished: bool) -> Endings:
-    """Places (B, N) that any hypothesis beats."""
+    """Empty places (B, N), which any hypothesis beats."""
     none = torch.full((images, count), -math.inf, device=device)
     zeros = torch.zeros(images, count, dtype=torch.long, device=device)
     return Endings(zeros, zeros, none, none.clone(), torch.full_like(none, finished, dtype=torch.bool))
@@ -179,5 +179,5 @@ def _nothing(images: int, count: int, device: torch.device, finished: bool) -> E
 
 def _update(endings: Endings, rows: Tensor, new: Endings) -> Endings:
     """`endings` (B, N) with the images `rows` (B',) replaced by `new` (B', N)."""
-    # The step decides the precision: double stays double.
+    # The precision is that of the step: double stays double.
     return Endings(*(a.to(b.dtype).index_copy(0, rows, b) for a, b in zip(endings, new, strict=True)))

@@ -1,4 +1,4 @@
-"""Hypotheses that never compete: each takes its own next word until it ends."""
+"""Independent hypotheses, for greedy search and sampling: each takes its own next word until it ends."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Chains:
         width: K.
         end: the end word.
         choose: (log_probs (B', K, V), rows (B',), time) -> (B', K) int64, the next word of each; time is 0,
-            1, ... What it says of those that have ended, or that no word may follow, does not matter.
-        device: of the log-probabilities to come.
+            1, ... Its words for hypotheses that have ended, or that no word may follow, are ignored.
+        device: the device of the log-probabilities.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Chains:
         self.end = end
         self.choose = choose
         self.time = 0
-        # All of these speak of the B images of the whole batch; the rows of a step pick from them.
+        # All of these are indexed by the B images of the whole batch; the rows of a step select from them.
         self.running = torch.ones(images, width, dtype=torch.bool, device=device)
         self.finished = torch.zeros_like(self.running)
         self.emitted = torch.zeros(images, width, dtype=torch.long, device=device)
@@ -57,10 +57,10 @@ class Chains:
         return Choice(parents, words, gained), (running & ~ended).any(dim=1)
 
     def keep(self, staying: Tensor) -> None:
-        """Nothing to forget: what this holds is indexed by the rows of the whole batch."""
+        """Do nothing: all state is indexed by the rows of the whole batch."""
 
     def endings(self) -> Endings:
-        """The hypotheses, ranked by their log-probabilities."""
+        """All hypotheses, ranked by their log-probabilities."""
         images, width = self.emitted.shape
         slots = torch.arange(width, device=self.emitted.device).repeat(images, 1)
         return Endings(self.emitted, slots, self.log_probs, self.log_probs, self.finished).best(width)

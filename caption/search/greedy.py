@@ -1,4 +1,4 @@
-"""Greedy search: always the most probable next word."""
+"""Greedy search: the most probable next word at every step."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from caption.tensor_tree import State
 
 @dataclass(frozen=True)
 class Greedy(Search):
-    """y[t] = argmax p(y | y[1..t-1], image); one hypothesis per image, the one a beam of size 1 finds.
+    """y[t] = argmax p(y | y[1..t-1], image); one hypothesis per image, the same as with a beam of size 1.
 
     Args:
         max_length: largest number of words; the end word counts, so a finished caption has one fewer.
 
     Raises:
-        UserError: if `max_length` is below 1.
+        UserError: `max_length` is below 1.
     """
 
     max_length: int = 30

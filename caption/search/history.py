@@ -1,22 +1,22 @@
-"""What was chosen at each step, and the way back from the last word of a hypothesis to its first."""
+"""The history of a search: the choice of every step, and hypotheses read back from their last word to their first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from caption.search.base import Hypotheses
-from caption.tensor_tree import Record, map_record
+from caption.tensor_tree import TensorTree, combine, map_tensors
 
 
 class Choice(NamedTuple):
-    """How one step extended the hypotheses of B images into K each."""
+    """One step's extension of the hypotheses of B images to K each."""
 
     parents: Tensor
-    """(B, K) int64, the hypothesis of the step before that each one continues."""
+    """(B, K) int64, the hypothesis of the previous step that each one continues."""
     words: Tensor
     """(B, K) int64, the word it adds."""
     log_probs: Tensor
@@ -24,18 +24,18 @@ class Choice(NamedTuple):
 
 
 class Endings(NamedTuple):
-    """Where the hypotheses of B images end, N each."""
+    """The ends of the hypotheses of B images, N each."""
 
     emitted: Tensor
-    """(B, N) int64, the number of steps each took, that of its end word included."""
+    """(B, N) int64, the number of steps of each, including that of its end word."""
     slots: Tensor
-    """(B, N) int64, its place among the K hypotheses at the last of these steps; any value for no steps."""
+    """(B, N) int64, its place among the K hypotheses of its last step; any value if it has no steps."""
     log_probs: Tensor
     """(B, N), the log-probability of all it emitted."""
     scores: Tensor
-    """(B, N), what ranks it."""
+    """(B, N), the score that ranks it."""
     finished: Tensor
-    """(B, N) bool, whether the last of its words is the end word."""
+    """(B, N) bool, whether its last word is the end word."""
 
     def best(self, count: int) -> Endings:
         """The `count` best of each image: finished before unfinished, then by score."""
@@ -49,14 +49,14 @@ class Entry(NamedTuple):
     """One step of a history."""
 
     rows: Tensor
-    """(B',) int64, which of the B images this step was about."""
+    """(B',) int64, the images of the batch in this step."""
     choice: Choice
-    trace: Record
+    trace: TensorTree
     """Tensors (B', K, ...), in the order of the choice's hypotheses."""
 
 
 class History:
-    """Every step as it was taken. Hypotheses share their past, so nothing is reordered until it is read.
+    """The steps of a search, in order. Hypotheses share their past, so nothing is reordered until it is read.
 
     Args:
         images: B, the number of images at the first step.
@@ -66,16 +66,16 @@ class History:
         self.images = images
         self.entries: list[Entry] = []
 
-    def add(self, rows: Tensor, choice: Choice, trace: Record) -> None:
-        """Note a step: rows (B',), choice (B', K), trace tensors (B', K, ...)."""
+    def add(self, rows: Tensor, choice: Choice, trace: TensorTree) -> None:
+        """Append a step: rows (B',), choice (B', K), trace tensors (B', K, ...)."""
         self.entries.append(Entry(rows, choice, trace))
 
     def read(self, endings: Endings, end: int) -> Hypotheses:
         """Follow each hypothesis from its ending back to its first word.
 
         Args:
-            endings: (B, N), in the order wanted.
-            end: the word to pad with.
+            endings: (B, N), in the order of the result.
+            end: the word for padding.
         """
         lengths = endings.emitted - endings.finished.long()
         longest = int(lengths.max()) if lengths.numel() else 0
@@ -92,47 +92,37 @@ class History:
                 words.append(choice.words[at].where(within, end))
                 traces.append(_pick(trace, at, within))
             slots = choice.parents[at].where(taken, slots)
-        if len(log_probs) == longest:  # the longest was cut off, so no step stands at its end
+        if len(log_probs) == longest:  # the longest was cut off, so it has no step of an end word
             log_probs.insert(0, torch.zeros_like(endings.log_probs))
+        stack = partial(torch.stack, dim=2)
         return Hypotheses(
-            words=torch.stack(words[::-1], dim=2) if words else slots.new_empty(*slots.shape, 0),
+            words=stack(words[::-1]) if words else slots.new_empty(*slots.shape, 0),
             lengths=lengths,
             log_probs=endings.log_probs,
-            word_log_probs=torch.stack(log_probs[::-1], dim=2),
+            word_log_probs=stack(log_probs[::-1]),
             scores=endings.scores,
             finished=endings.finished,
-            trace=_stack(traces[::-1]) if traces else _no_steps(self.entries[0].trace, slots),
+            trace=combine(stack, traces[::-1]) if traces else _no_steps(self.entries[0].trace, slots),
         )
 
     def _positions(self, rows: Tensor) -> Tensor:
-        """(B,) where in a step each image stood; 0 for those that had left."""
+        """(B,) the position of each image in a step; 0 for images that had left the batch."""
         positions = rows.new_zeros(self.images)
         positions[rows] = torch.arange(len(rows), device=rows.device)
         return positions
 
 
-def _pick(trace: Record, at: tuple[Tensor, Tensor], within: Tensor) -> Record:
-    """Tensors (B, N, ...) of the hypotheses `at`, zero where not `within` (B, N)."""
+def _pick(trace: TensorTree, at: tuple[Tensor, Tensor], within: Tensor) -> TensorTree:
+    """The trace (B, N, ...) of the hypotheses `at`; zero where `within` (B, N) is false."""
 
     def pick(tensor: Tensor) -> Tensor:
         picked = tensor[at]
         mask = within.view(*within.shape, *[1] * (picked.dim() - 2))
         return picked.where(mask, torch.zeros((), dtype=picked.dtype, device=picked.device))
 
-    return map_record(pick, trace)
+    return map_tensors(pick, trace)
 
 
-def _stack(records: Sequence[Record]) -> Record:
-    """One record of tensors (B, N, T, ...) from T records of tensors (B, N, ...)."""
-    columns: list[list[Tensor]] = []
-    for record in records:
-        leaves: list[Tensor] = []
-        map_record(lambda leaf, leaves=leaves: leaves.append(leaf) or leaf, record)  # type: ignore[misc]
-        columns.append(leaves)
-    stacked = iter([torch.stack(leaves, dim=2) for leaves in zip(*columns, strict=True)])
-    return map_record(lambda _: next(stacked), records[0])
-
-
-def _no_steps(trace: Record, slots: Tensor) -> Record:
+def _no_steps(trace: TensorTree, slots: Tensor) -> TensorTree:
     """Tensors (B, N, 0, ...), shaped after a step's trace."""
-    return map_record(lambda tensor: tensor.new_empty(*slots.shape, 0, *tensor.shape[2:]), trace)
+    return map_tensors(lambda tensor: tensor.new_empty(*slots.shape, 0, *tensor.shape[2:]), trace)

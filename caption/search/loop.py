@@ -1,4 +1,4 @@
-"""The loop all searches share: score, choose, reorder, let finished images go."""
+"""The loop that all searches share: score, choose, reorder, drop finished images from the batch."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from torch import Tensor
 from caption.errors import UserError
 from caption.search.base import Hypotheses, Step
 from caption.search.history import Choice, Endings, History
-from caption.tensor_tree import Record, State, map_record, select_hypotheses, select_images
+from caption.tensor_tree import State, TensorTree, leaves, select_hypotheses, select_images
 
 
 class Frontier(Protocol):
-    """The hypotheses still being written, and the memory of those that are done."""
+    """The live hypotheses of a search, and those that are done."""
 
     def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Choice, Tensor]:
         """Choose the next words.
 
         Args:
-            rows: (B',) int64, which images of the batch are still here.
-            log_probs: (B', K, V), −inf for what may not follow.
+            rows: (B',) int64, the images that are still in the batch.
+            log_probs: (B', K, V), −inf for words that may not follow.
 
         Returns:
-            The choice, and (B',) bool: which images go on. One that does not may be asked for again; what was found
-            for it is final.
+            The choice, and (B',) bool: which images go on. An image that does not go on may be passed again; its result
+            no longer changes.
         """
 
     def keep(self, staying: Tensor) -> None:
-        """Forget the images that are not at the indices `staying` (B'',) of B'."""
+        """Keep the images at the indices `staying` (B'',) of B' only."""
 
     def endings(self) -> Endings:
-        """Where the hypotheses of all B images end, best first."""
+        """The ends of the hypotheses of all B images, best first."""
 
 
 @torch.no_grad()
@@ -49,16 +49,16 @@ def explore(
 ) -> Hypotheses:
     """Extend hypotheses until every image is done or `max_length` steps were taken.
 
-    Images that are done leave the batch, their `shared` tensors with them. The others' tensors are copied then, so they
-    leave together, once the hypotheses computed in vain since the last time are as many as the images that go on:
-    copying an image takes about as long as a step of a hypothesis of it. Asking which images go on is the only time per
-    step that the host waits for the device.
+    Images that are done leave the batch with their `shared` tensors. The tensors of the others are copied then, and
+    copying an image takes about as long as one step of one of its hypotheses. So images leave together, once as many
+    hypotheses have been computed in vain as there are images that go on. Asking which images go on is the only time
+    per step that the host waits for the device.
 
     Args:
         step: scores the next word.
         state: before the first word, `carried` and `trace` tensors (B, K, ...).
-        frontier: chooses and remembers.
-        words: (B, K) int64, what the first step is fed.
+        frontier: chooses words and holds the hypotheses.
+        words: (B, K) int64, the input of the first step.
         end: the end word, for padding.
         max_length: the largest number of steps.
         forbidden: words never emitted.
@@ -84,26 +84,22 @@ def explore(
     return history.read(frontier.endings(), end)
 
 
-def device_of(record: Record) -> torch.device:
-    """The device of the first tensor in a record; the CPU for a record without any."""
-    devices: list[torch.device] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        devices.append(tensor.device)
-        return tensor
-
-    map_record(note, record)
-    return devices[0] if devices else torch.device("cpu")
+def device_of(tree: TensorTree) -> torch.device:
+    """The device of the first tensor in a tree; the CPU for a tree without tensors."""
+    return next((tensor.device for tensor in leaves(tree)), torch.device("cpu"))
 
 
 def require_length(max_length: int) -> None:
-    """Raise a `UserError` unless there is room for one word."""
+    """Raise a `UserError` if `max_length` is below 1."""
     if max_length < 1:
         raise UserError(f"max_length is {max_length}: a caption needs room for at least 1 word")
 
 
 def _admissible(log_probs: Tensor, barred: Tensor) -> Tensor:
-    """In at least single precision, since sums of half-precision log-probabilities lose the ranking."""
+    """Log-probabilities with −inf for NaN and barred words, in at least single precision.
+
+    Sums of half-precision log-probabilities would lose the ranking.
+    """
     log_probs = log_probs.to(torch.promote_types(log_probs.dtype, torch.float32))
     log_probs = log_probs.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
     return log_probs.index_fill_(2, barred, -math.inf)  # in place: nan_to_num has just made a copy

@@ -1,4 +1,4 @@
-"""Captions whose beginning is given: the search goes on from there."""
+"""Captions that begin with given words: a wrapper of the step function, for any search."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from caption.tensor_tree import State
 
 
 def begin_with(step: Step, words: Sequence[int]) -> Step:
-    """A step function for one search, in which every caption begins with some words.
+    """A step function for one search in which every caption begins with the given words.
 
-    At their steps every other word gets −inf; theirs keep the log-probability that the model gives them, and count.
+    In the first steps all other words get −inf. The given words keep the log-probability that the model gives them, and
+    it counts in the caption's.
 
     Args:
         step: scores the next word.
-        words: ids, those of the first steps.
+        words: ids of the first words.
     """
     given = iter(words)
 

@@ -19,30 +19,30 @@ from caption.tensor_tree import State, select_hypotheses
 
 @dataclass(frozen=True)
 class Sampling(Search):
-    """y[t] ~ p(y | y[1..t-1], image) ** (1 / temperature), renormalised, of the words that are admitted.
+    """y[t] ~ p(y | y[1..t-1], image) ** (1 / temperature), renormalised over the words that are admitted.
 
-    The temperature acts first; then `top_k` admits the k most probable words (Fan et al. 2018); then `top_p`
-    admits, of what is left and renormalised, the fewest most probable words that together reach the
-    probability p (nucleus sampling, Holtzman et al. 2020). Forbidden words are out before all of this.
+    Forbidden words are removed first. Then the temperature is applied; then `top_k` admits the k most probable words
+    (Fan et al. 2018); then the rest is renormalised, and `top_p` admits the fewest most probable words that together
+    reach the probability p (nucleus sampling, Holtzman et al. 2020).
 
-    The log-probabilities returned are those of the model's own distribution: no temperature, nothing cut off,
-    nothing renormalised. The samples of an image come best first, so with `samples` above 1 the first is the
-    best of several and no fair draw; all of them together are.
+    The log-probabilities returned are those of the model's own distribution, without temperature, cuts and
+    renormalisation. The samples of an image are sorted, best first. So with `samples` above 1, the first is the best of
+    several, not a fair draw; all of them together are fair draws.
 
-    The chance is drawn on the CPU before the first word, `samples` · `max_length` numbers for each image in
-    turn. So the samples do not depend on the device nor on when other images finish, and one generator handed
-    from batch to batch gives each image the same samples whatever the batch size.
+    The random numbers are drawn on the CPU before the first word, `samples` · `max_length` for each image in turn. So
+    the samples depend neither on the device nor on when other images finish. One generator passed from batch to batch
+    gives each image the same samples whatever the batch size.
 
     Args:
-        temperature: above 0; 1 leaves the distribution as it is, less sharpens it.
-        top_k: number of words admitted; None for all.
-        top_p: probability admitted, above 0 and at most 1; None for all.
-        samples: N, the captions drawn for each image.
+        temperature: above 0; 1 leaves the distribution as it is, a lower one sharpens it.
+        top_k: number of words admitted; None = all.
+        top_p: probability admitted, above 0 and at most 1; None = all.
+        samples: N, the number of captions drawn for each image.
         max_length: largest number of words; the end word counts, so a finished caption has one fewer.
-        seed: every call begins with this seed and so repeats itself; None draws from torch's generator.
+        seed: every call starts with this seed, and so gives the same samples; None draws from torch's generator.
 
     Raises:
-        UserError: if a number is out of its range.
+        UserError: a number is out of its range.
     """
 
     temperature: float = 1.0
@@ -92,7 +92,7 @@ class Sampling(Search):
 
         frontier = Chains(images, self.samples, end, choose, device)
         words = torch.full((images, self.samples), start, device=device)
-        # Before the first step, so that attention that samples does so for every caption.
+        # Expanded before the first step, so that an attention that samples does so for each caption.
         same = torch.zeros_like(words)
         state = state._replace(
             carried=select_hypotheses(state.carried, same), trace=select_hypotheses(state.trace, same)
@@ -100,18 +100,18 @@ class Sampling(Search):
         return explore(step, state, frontier, words, end, self.max_length, forbidden)
 
     def _chance(self, images: int, generator: torch.Generator | None) -> Tensor:
-        """(B, N, max_length) uniform in [0, 1); double, so that rare words keep their chance."""
+        """(B, N, max_length) uniform in [0, 1); in double precision, so that rare words can be drawn."""
         if generator is None and self.seed is not None:
             generator = torch.Generator().manual_seed(self.seed)
         return torch.rand(images, self.samples, self.max_length, dtype=torch.float64, generator=generator)
 
     def _draw(self, log_probs: Tensor, chance: Tensor) -> Tensor:
-        """Words (B, K) from log_probs (B, K, V), one by each number of `chance` (B, K)."""
+        """The words (B, K) that the random numbers `chance` (B, K) draw from log_probs (B, K, V)."""
         if self.top_k is None and self.top_p is None:
             return invert(self._weights(log_probs), chance)
         if self.top_k is None:
             ranked, words = log_probs.sort(dim=2, descending=True)
-        else:  # no need to rank the rest
+        else:  # the rest need not be ranked
             ranked, words = largest(log_probs, self.top_k)
         weights = self._weights(ranked)
         if self.top_p is not None:
@@ -120,7 +120,7 @@ class Sampling(Search):
         return words.gather(2, invert(weights, chance)[..., None]).squeeze(2)
 
     def _weights(self, log_probs: Tensor) -> Tensor:
-        """(B, K, V) p ** (1 / temperature), as parts of the largest."""
-        # A temperature that rounds to 0 would divide 0 by it.
+        """(B, K, V) p ** (1 / temperature), relative to the largest."""
+        # A temperature that rounds to 0 would give 0 / 0.
         temperature = max(self.temperature, torch.finfo(log_probs.dtype).tiny)
         return (log_probs - log_probs.amax(dim=2, keepdim=True)).div_(temperature).exp_()

@@ -16,7 +16,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_warn
 from pytorch_lightning.utilities.seed import isolate_rng
 
-from caption.attention.hard import at_test
+from caption.attention.stochastic import at_test
 from caption.errors import ImageError, UserError
 
 if TYPE_CHECKING:

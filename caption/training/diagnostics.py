@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from caption.attention.weights import change, entropy
 from caption.decoders.base import Unrolled
-from caption.objectives import entropy
+from caption.result import WeightProperties
 
 
 @torch.no_grad()
-def diagnose(unrolled: Unrolled) -> dict[str, Tensor]:
+def diagnose(unrolled: Unrolled, properties: WeightProperties) -> dict[str, Tensor]:
     """Scalars that tell how a batch's attention is doing, padding left out.
 
     Returns:
@@ -24,10 +25,10 @@ def diagnose(unrolled: Unrolled) -> dict[str, Tensor]:
     maps = unrolled.unpack(weights)  # (B, K, T, L)
     real = unrolled.unpack(torch.ones_like(unrolled.positions, dtype=torch.bool))
     pairs = real[..., 1:]  # a step is followed by none or by the next
-    moved = (maps[..., 1:, :] - maps[..., :-1, :]).abs().sum(-1) / 2
-    coverage = maps.sum(2)[unrolled.there()]  # (captions, L)
+    moved = change(maps[..., 1:, :], maps[..., :-1, :])
+    coverage = maps.sum(2)[unrolled.has_steps()]  # (captions, L)
     return {
-        "attention_entropy": entropy(weights).mean(),
+        "attention_entropy": entropy(weights, properties).mean(),
         "attention_change": (moved * pairs).sum() / pairs.sum().clamp_min(1),
         "coverage_min": coverage.amin(-1).mean(),
         "coverage_max": coverage.amax(-1).mean(),

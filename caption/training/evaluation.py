@@ -13,7 +13,7 @@ from torch import distributed
 from caption.analysis.blind import other_word
 from caption.analysis.grounding import Boxes, measure_grounding
 from caption.analysis.maps import measure_maps
-from caption.metrics.scores import Scores, evaluate
+from caption.metrics import Scores, evaluate
 from caption.result import Caption
 
 

@@ -19,16 +19,16 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from caption import checkpoint
-from caption.attention.hard import AtTest, Multinoulli, at_test
+from caption.attention.stochastic import AtTest, at_test, stochastic_parts
 from caption.captioner import Captioner, search_spec
-from caption.checkpoint_formats import upgrade
 from caption.data.batches import Batch
 from caption.data.images import ImageTransform
 from caption.decoders.base import Decoder, Unrolled
-from caption.encoders.base import Encoder, Regions
-from caption.encoders.refine import Refiner
+from caption.encoders.base import Encoder
+from caption.encoders.refiners import Refiner
 from caption.errors import CheckpointError, UserError
 from caption.objectives import Captions, CrossEntropy, Objective, word_log_likelihoods
+from caption.regions import Views
 from caption.search import BeamSearch, Greedy, Search
 from caption.text.vocabulary import Vocabulary
 from caption.training.compiling import compile_captioner
@@ -187,20 +187,20 @@ class CaptionTraining(LightningModule):
         )
         self.captioner.encoder.freeze(not self._finetuning(self.current_epoch))
 
-    def regions(self, batch: Batch) -> Regions:
+    def views(self, batch: Batch) -> Views:
         """The batch's regions: precomputed, or encoded now."""
-        if batch.regions is not None:
-            return batch.regions
+        if batch.views is not None:
+            return batch.views
         assert batch.images is not None
         return self.captioner.encoder(batch.images)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        memory = self.captioner.project(self.regions(batch))
+        memory = self.captioner.project(self.views(batch))
         captions = Captions(batch.inputs, batch.targets, batch.lengths)
         loss = self.objective(self.captioner.decoder, memory, captions)
         size = len(batch.ids)
         self.log("train/loss", loss.value.detach(), prog_bar=True, batch_size=size)
-        logged = loss.logged | diagnose(loss.unrolled)
+        logged = loss.logged | diagnose(loss.unrolled, self.captioner.decoder.properties)
         self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
         if (warning := self.still_maps.watch(logged["attention_change"])) is not None:
             rank_zero_warn(warning)
@@ -215,7 +215,7 @@ class CaptionTraining(LightningModule):
                     distributed.all_reduce(parameter.grad)
                     parameter.grad /= self.trainer.world_size
 
-    # -- evaluating -----------------------------------------------------------------------------------------------
+    # -- evaluation -----------------------------------------------------------------------------------------------
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self.answers += self._answers(batch, self.validation_search)
@@ -229,12 +229,12 @@ class CaptionTraining(LightningModule):
         return [{"image_id": answer.id, **answer.caption.to_dict()} for answer in answers]
 
     def _answers(self, batch: Batch, search: Search) -> Iterator[Answer]:
-        regions = self.regions(batch)
+        views = self.views(batch)
         with nullcontext() if self.at_test is None else at_test(self.captioner, self.at_test):
-            unrolled = self.captioner(regions, batch.inputs, batch.lengths)
-            found = self.captioner.generate(regions, search)
+            unrolled = self.captioner(views, batch.inputs, batch.lengths)
+            found = self.captioner.generate(views, search)
         nll, steps = _per_image(unrolled, batch.targets)
-        captions = self.captioner.captions(found, regions.grid, batch.boxes)
+        captions = self.captioner.captions(found, self.captioner.grids(views), batch.boxes)
         for image, caption in enumerate(captions):
             yield Answer(batch.ids[image], caption, batch.references[image], nll[image], steps[image])
 
@@ -271,8 +271,7 @@ class CaptionTraining(LightningModule):
             "split": split,
             "search": f"{described['class_path'].rpartition('.')[2]}({options})",
         }
-        hard = [part for part in self.captioner.decoder.modules() if isinstance(part, Multinoulli)]
-        chosen = ",".join(self.at_test or part.at_test for part in hard)
+        chosen = ",".join(self.at_test or part.at_test for part in stochastic_parts(self.captioner.decoder))
         return protocol | ({"hard": chosen} if chosen else {})
 
     def _folder(self) -> Path | None:
@@ -288,7 +287,7 @@ class CaptionTraining(LightningModule):
     def on_load_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
         self.restored = True
         if "captioner" in checkpoint_contents:
-            upgrade(checkpoint_contents)
+            checkpoint.upgrade(checkpoint_contents)
         stored = checkpoint_contents.get("captioner", {}).get("vocabulary")
         if stored is not None and stored != self.captioner.vocabulary.to_dict():
             raise CheckpointError(

@@ -1,21 +1,25 @@
-"""Captions made visible: figures with Matplotlib and an interactive page."""
+"""Captions drawn: figures and plots with Matplotlib, and an interactive page."""
 
-from caption.visualize.alignment import alignment_matrix
-from caption.visualize.comparison import compare_captions
-from caption.visualize.contact import contact_sheet
-from caption.visualize.figure import draw_scale, plot_caption, save_figure
-from caption.visualize.gates import gate_plot
-from caption.visualize.html import save_html, to_fragment, to_html
+from caption.visualize.colour_scale import draw_scale
+from caption.visualize.contact_sheet import contact_sheet
+from caption.visualize.figure import compare_captions, plot_caption, plot_maps, save_figure
+from caption.visualize.intervention import intervention_table, plot_intervention
 from caption.visualize.overlay import overlay, show_photo
+from caption.visualize.page import save_html, to_fragment, to_html
+from caption.visualize.plots import alignment_matrix, curve_plot, gate_plot
 
 __all__ = [
     "alignment_matrix",
     "compare_captions",
     "contact_sheet",
+    "curve_plot",
     "draw_scale",
     "gate_plot",
+    "intervention_table",
     "overlay",
     "plot_caption",
+    "plot_intervention",
+    "plot_maps",
     "save_figure",
     "save_html",
     "show_photo",

@@ -1,56 +1,53 @@
-"""A caption as the model says it, above the one it says when its attention is changed."""
+"""An intervention drawn: the two captions one above the other, and a table of every word's probability."""
 
 from __future__ import annotations
 
+import html
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 
-from caption.visualize.comparison import compare_captions
-from caption.visualize.photo import Photo, photos_of
+from caption.visualize.figure import compare_captions
+from caption.visualize.overlay import photos_of
 
 if TYPE_CHECKING:
     from caption.analysis.interventions.intervene import Intervention
+    from caption.result import Photo
 
-CHANGED = "tab:orange"
+CHANGED = "tab:orange"  # frame of the steps whose weights were changed
+SHADE = "rgba(255, 127, 14, {:.2f})"  # the same colour, visible on light and on dark pages
 
 
 def plot_intervention(result: Intervention, image: Photo | None = None, **options: Any) -> Figure:
-    """Draw both captions with `compare_captions`; on every word's panel stands its log-probability.
+    """Draw both captions with `compare_captions`, with its log-probability on every word's panel.
 
-    For the words of the original caption that is log p as the model is, and what it becomes under the changes. A
-    coloured frame marks the steps whose weights were changed.
+    For a word of the original caption that is log p without the changes → log p under the changes. A coloured frame
+    marks the steps whose weights were changed.
 
     Args:
-        result: what came of an intervention.
+        result: the outcome of an intervention.
         image: the photo; by default the one that the captions carry.
-        options: passed on to `plot_caption`, other than `fig`.
+        options: passed on to `compare_captions`.
 
     Raises:
-        ValueError: there is no photo, or options that `plot_caption` refuses.
+        ValueError: there is no photo, or options that `compare_captions` refuses.
         caption.errors.ImageError: the photo cannot be opened.
     """
     (photo,) = photos_of([result.original], None if image is None else [image])
     fig = compare_captions({"as it is": result.original, "changed": result.changed}, photo, **options)
-    above, below = fig.subfigs
-    told = result.original_log_probs
-    for ax, before, after in zip(_panels(above), told.without, told.under, strict=False):
-        _note(ax, f"log p {_number(before)} → {_number(after)}")
-    for step, (ax, log_p) in enumerate(zip(_panels(below), result.changed_log_probs.under, strict=False)):
-        _note(ax, f"log p {_number(log_p)}")
+    # The first axes hold the photo, the last the scale.
+    above, below = (part.axes[1:-1] for part in fig.subfigs)
+    log_probs = result.original_log_probs
+    for ax, without, under in zip(above, log_probs.without, log_probs.under, strict=False):
+        _note(ax, f"log p {_number(without, 1)} → {_number(under, 1)}")
+    for step, (ax, log_p) in enumerate(zip(below, result.changed_log_probs.under, strict=False)):
+        _note(ax, f"log p {_number(log_p, 1)}")
         if step in result.steps:
-            _frame(ax)
+            ax.spines[:].set(visible=True, edgecolor=CHANGED, linewidth=2.5)
     return fig
-
-
-def _panels(part: SubFigure) -> list[Axes]:
-    """Those of the words: the photo comes first, the scale last."""
-    return part.axes[1:-1]
-
-
-def _number(log_p: float) -> str:
-    return f"{log_p:.1f}".replace("-0.0", "0.0").replace("-", "−")
 
 
 def _note(ax: Axes, text: str) -> None:
@@ -60,5 +57,44 @@ def _note(ax: Axes, text: str) -> None:
     )  # fmt: skip
 
 
-def _frame(ax: Axes) -> None:
-    ax.spines[:].set(visible=True, edgecolor=CHANGED, linewidth=2.5)
+def intervention_table(result: Intervention) -> str:
+    """An HTML table of both captions, a column per step, with log p of each token without and under the changes.
+
+    The more a token's log p changes, up or down, the darker its cell. Steps whose weights were changed are underlined.
+    The table has its styles within it and no scripts.
+    """
+    original, changed = result.original_log_probs, result.changed_log_probs
+    rows = [
+        _words("as it is", original.tokens, ()),
+        _numbers("log p", original.without),
+        _numbers("under the changes", original.under, original.falls),
+        _words("changed", changed.tokens, result.steps),
+        _numbers("log p", changed.under),
+        _numbers("without the changes", changed.without, changed.falls),
+    ]
+    return f"<table>\n{''.join(rows)}</table>\n<p>{html.escape(result.verdict)}</p>"
+
+
+def _words(name: str, tokens: Sequence[str], underlined: Iterable[int]) -> str:
+    lines = [f"<u>{html.escape(t)}</u>" if i in underlined else html.escape(t) for i, t in enumerate(tokens)]
+    return _row(name, [f"<th>{line}</th>" for line in lines], "sum", "border-top: 1px solid")
+
+
+def _numbers(name: str, log_probs: np.ndarray, moved: np.ndarray | None = None) -> str:
+    shades = np.zeros(len(log_probs)) if moved is None else 1 - np.exp(-np.abs(moved))
+    cells = [
+        f'<td style="background: {SHADE.format(0.7 * shade)}">{_number(value, 2)}</td>'
+        for value, shade in zip(log_probs, shades, strict=True)
+    ]
+    return _row(name, cells, _number(log_probs.sum(), 2))
+
+
+def _row(name: str, cells: list[str], total: str, style: str = "") -> str:
+    return (
+        f'<tr style="{style}"><th style="text-align: left">{name}</th>{"".join(cells)}<td>{total}</td></tr>\n'
+    )
+
+
+def _number(log_p: float, digits: int) -> str:
+    # Adding 0 turns −0.0 into 0.0.
+    return f"{round(log_p, digits) + 0.0:.{digits}f}".replace("-", "−").replace("inf", "∞")

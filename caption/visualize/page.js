@@ -1,41 +1,49 @@
-// Moves the light over the photos of a page or of a notebook's cells.
+// Shows attention over the photos of a page or of a notebook's cells.
 //
-// A notebook may show the same output twice, and each comes with this script: every run takes care of the
-// elements that none has taken care of before. They carry no ids, which could clash.
+// A notebook may show the same output twice, and each comes with this script: every run starts the elements that no run
+// has started before. They carry no ids, which could clash.
 //
-// Every photo comes with captions; a caption with one map per word, each rows x cols bytes. A byte q stands
-// for u = (q / 255)², and u for α = low + u · (high − low): the root keeps small weights apart. The light is
-// √u, drawn by the formula in light.py.
+// Every photo comes with captions. A caption has one summary map per word, rows x cols bytes, and perhaps further maps,
+// each with a grid of its own. A byte stands for u in [0, 1], and u for α = low + u · (high − low); see page.py. Colours
+// follow the formula in colour_scale.py.
 (function () {
   "use strict";
 
   const LEVELS = 1024; // of u, in the table of colours
-  const MOVE = 180; // milliseconds that the light takes from one word to the next
+  const MOVE = 180; // milliseconds from one word's map to the next
   const PACE = 900; // milliseconds per word when playing
   const stillness = window.matchMedia("(prefers-reduced-motion: reduce)");
 
   // The colour that lies over the photo for each level of u, as canvas pixels (little-endian RGBA).
-  class Light {
-    constructor(opacity, glow) {
-      const white = Math.min(glow, opacity);
-      this.colours = new Uint32Array(LEVELS);
-      for (let level = 0; level < LEVELS; level++) {
-        const light = Math.sqrt(level / (LEVELS - 1));
-        const alpha = opacity * (1 - light) + white * light;
-        this.colours[level] = pixel(alpha > 0 ? (white * light) / alpha : 0, alpha);
-      }
-      this.unseen = pixel(0, opacity);
-      this.hatch = pixel(0.4, opacity);
+  class Colours {
+    constructor(opacity, data) {
+      const white = [255, 255, 255];
+      const table = (lightness, tint, colour) =>
+        Uint32Array.from({ length: LEVELS }, (_, level) => {
+          const u = level / (LEVELS - 1);
+          const share = Math.min(tint, opacity) * lightness(u);
+          const alpha = opacity * (1 - lightness(u)) + share;
+          return pixel(colour(u).map((part) => (alpha > 0 ? (part * share) / alpha : 0)), alpha);
+        });
+      this.plain = table(Math.sqrt, data.tint, () => white);
+      const distance = (u) => Math.sqrt(Math.abs(2 * u - 1)); // from 0, which lies at u = 1/2
+      this.signed = table(distance, data.signed_tint, (u) => (u < 0.5 ? data.below : data.above));
+      this.unseen = pixel([0, 0, 0], opacity);
+      this.hatch = pixel([102, 102, 102], opacity);
+    }
+
+    of(map) {
+      return map.signed ? this.signed : this.plain;
     }
   }
 
-  function pixel(grey, alpha) {
-    const g = Math.round(255 * grey);
-    return ((Math.round(255 * alpha) << 24) | (g << 16) | (g << 8) | g) >>> 0;
+  function pixel(colour, alpha) {
+    const [r, g, b] = colour.map(Math.round);
+    return ((Math.round(255 * alpha) << 24) | (b << 16) | (g << 8) | r) >>> 0;
   }
 
-  // For each of `pixels` along one side of the canvas: the cell it lies in, or -1 outside the box, and the two
-  // cells between whose centres it lies, with its part of the way from one to the other.
+  // For each of `pixels` along one side of the canvas: the cell it lies in, or -1 outside the box; the two cells between
+  // whose centres it lies, and how far it lies from the first towards the second.
   function along(pixels, length, start, end, cells) {
     const axis = {
       cell: new Int16Array(pixels),
@@ -54,8 +62,11 @@
     return axis;
   }
 
-  function decode(text) {
-    return Float32Array.from(atob(text), (byte) => (byte.charCodeAt(0) / 255) ** 2);
+  // u of every cell.
+  function decode(map) {
+    const root = (q) => (q - 128) / 127;
+    const toU = map.signed ? (q) => (1 + root(q) * Math.abs(root(q))) / 2 : (q) => (q / 255) ** 2;
+    return Float32Array.from(atob(map.weights), (byte) => toU(byte.charCodeAt(0)));
   }
 
   function element(tag, className, text) {
@@ -69,7 +80,7 @@
     return value === null ? "?" : String(Number(value.toPrecision(2))).replace("-", "−");
   }
 
-  // The canvas over one photo: knows geometry and colour, nothing of words.
+  // The canvas over one photo.
   class Overlay {
     constructor(stage, photo, view) {
       this.photo = photo;
@@ -77,14 +88,14 @@
       this.canvas = element("canvas");
       this.canvas.setAttribute("aria-hidden", "true");
       this.canvas.className = "satt-off";
-      // Of a small photo the browser shows an enlarged copy; cells shall have sharp edges there, too.
+      // The browser enlarges a small photo; cells have sharp edges there, too.
       const sharper = Math.max(1, Math.round(480 / Math.max(...photo.shown)));
       this.width = photo.shown[0] * sharper;
       this.height = photo.shown[1] * sharper;
       stage.append(this.canvas);
     }
 
-    // Only now, because a gallery may hold hundreds of photos that nobody ever points at.
+    // Done late, because a gallery may hold hundreds of photos.
     allocate() {
       this.canvas.width = this.width;
       this.canvas.height = this.height;
@@ -93,21 +104,23 @@
       this.values = new Uint32Array(this.pixels.data.buffer);
     }
 
-    // Place the grid of a caption; the map itself comes with `move`.
-    setGrid(caption) {
-      const [left, top, right, bottom] = caption.box;
-      const [rows, cols] = caption.grid;
-      if (!this.grid || this.grid.rows !== rows || this.grid.cols !== cols) this.map = null;
+    // Place the grid of a map; its values come with `move`.
+    setGrid(box, map) {
+      const [left, top, right, bottom] = box;
+      const [rows, cols] = map.grid;
+      if (!this.grid || this.grid.rows !== rows || this.grid.cols !== cols || this.signed !== map.signed) this.map = null;
       this.grid = { rows, cols };
-      this.box = caption.box;
+      this.signed = map.signed;
+      this.box = box;
       this.across = along(this.width, this.photo.size[0], left, right, cols);
       this.down = along(this.height, this.photo.size[1], top, bottom, rows);
     }
 
-    // Let the light glide to another map, or take it off with null.
-    move(map, cell) {
+    // Glide to another map, or hide the canvas with null.
+    move(map, cell, point) {
       cancelAnimationFrame(this.frame);
       this.cell = cell;
+      this.point = point;
       this.canvas.classList.toggle("satt-off", map === null);
       if (map === null) return;
       const from = this.map;
@@ -127,20 +140,21 @@
       if (!this.map) return;
       if (!this.pixels) this.allocate();
       const { cols } = this.grid;
-      const { smooth, light } = this.view;
+      const { smooth, colours } = this.view;
+      const table = colours.of(this);
       for (let y = 0, at = 0; y < this.height; y++) {
         const row = this.down.cell[y];
         for (let x = 0; x < this.width; x++, at++) {
           const col = this.across.cell[x];
-          if (row < 0 || col < 0) this.values[at] = (x + y) % 10 < 2 ? light.hatch : light.unseen;
+          if (row < 0 || col < 0) this.values[at] = (x + y) % 10 < 2 ? colours.hatch : colours.unseen;
           else {
             const u = smooth ? this.between(x, y) : this.map[row * cols + col];
-            this.values[at] = light.colours[Math.round(u * (LEVELS - 1))];
+            this.values[at] = table[Math.round(u * (LEVELS - 1))];
           }
         }
       }
       this.context.putImageData(this.pixels, 0, 0);
-      if (this.cell) this.outline(this.cell);
+      this.mark();
     }
 
     // Bilinear between the centres of the four nearest cells.
@@ -153,16 +167,23 @@
       return over * (1 - this.down.part[y]) + under * this.down.part[y];
     }
 
-    outline([row, col]) {
+    // Frame the cell and cross the point that was chosen.
+    mark() {
       const [left, top, right, bottom] = this.box;
       const scale = this.width / this.photo.size[0];
       const width = ((right - left) / this.grid.cols) * scale;
       const height = ((bottom - top) / this.grid.rows) * scale;
+      const path = new Path2D();
+      if (this.cell) path.rect(left * scale + this.cell[1] * width, top * scale + this.cell[0] * height, width, height);
+      if (this.point) {
+        const [x, y] = this.point.map((place) => place * scale);
+        path.addPath(new Path2D(`M${x - 8} ${y}H${x + 8}M${x} ${y - 8}V${y + 8}`));
+      }
       // Black under white: one of the two shows on any photo.
       for (const [colour, line] of [["#000", 4], ["#fff", 2]]) {
         this.context.strokeStyle = colour;
         this.context.lineWidth = line;
-        this.context.strokeRect(left * scale + col * width, top * scale + row * height, width, height);
+        this.context.stroke(path);
       }
     }
   }
@@ -183,10 +204,10 @@
       this.words.setAttribute("aria-label", "Words of the caption");
       this.status = element("p", "satt-status");
       this.status.setAttribute("role", "status");
-      caption.append(this.words, this.makeGate(), this.status, this.makeScale());
+      caption.append(this.words, this.makeGate(), this.status, this.makeMapChoice(), this.makeScale());
       if (photo.captions.length > 1) caption.append(this.makeChoice());
-      if (photo.left_out) {
-        caption.append(element("p", "satt-note", `${photo.left_out} more are left out here.`));
+      for (const [count, what] of [[photo.left_out, "captions"], [photo.maps_left_out, "maps"]]) {
+        if (count) caption.append(element("p", "satt-note", `${count} more ${what} are left out here.`));
       }
       this.listen();
       this.show(0);
@@ -203,6 +224,15 @@
       this.meter.append(element("span"));
       this.gate.append(this.gateLabel, this.meter);
       return this.gate;
+    }
+
+    // The single maps of a caption: heads, hops, levels.
+    makeMapChoice() {
+      this.mapChoice = element("label", "satt-map", "Map ");
+      this.mapSelect = element("select");
+      this.mapSelect.addEventListener("change", () => this.showMap(this.mapSelect.selectedIndex));
+      this.mapChoice.append(this.mapSelect);
+      return this.mapChoice;
     }
 
     makeScale() {
@@ -240,21 +270,31 @@
 
     show(index) {
       this.caption = this.photo.captions[index];
-      this.caption.maps = this.caption.maps || decode(this.caption.weights);
-      this.overlay.setGrid(this.caption);
-      const { words, gates } = this.caption;
+      const { words, gates, maps } = this.caption;
       const chips = words.map((word, step) => this.makeChip(word, gates ? gates[step] : null));
       const plain = this.makeChip("photo", null);
       plain.classList.add("satt-plain");
-      plain.title = "The photo without light";
+      plain.title = "The photo alone";
       this.play = element("button", "satt-play", "▶");
       this.play.type = "button";
       this.play.setAttribute("aria-label", "Play the words one after the other");
       this.chips = [plain, ...chips];
       this.words.replaceChildren(...this.chips, this.play);
       this.gate.hidden = !this.caption.gates;
+      this.step = Math.min(this.step, chips.length - 1);
+      const names = ["summary", ...maps.map((map) => map.name)];
+      this.mapSelect.replaceChildren(...names.map((name) => element("option", "", name)));
+      this.mapChoice.hidden = !maps.length;
+      this.showMap(0);
+    }
+
+    // The summary, or one of the further maps.
+    showMap(index) {
+      this.map = index ? this.caption.maps[index - 1] : this.caption;
+      this.map.values = this.map.values || decode(this.map);
+      this.overlay.setGrid(this.caption.box, this.map);
       this.drawScale();
-      this.select(Math.min(this.step, chips.length - 1));
+      this.select(this.step);
     }
 
     makeChip(word, gate) {
@@ -313,10 +353,11 @@
         chip.tabIndex = index === step + 1 ? 0 : -1;
       });
       if (focus) this.chips[step + 1].focus();
-      const { grid, maps, locations, gates } = this.caption;
-      const size = grid[0] * grid[1];
-      const map = step < 0 ? null : maps.subarray(step * size, (step + 1) * size);
-      this.overlay.move(map, step >= 0 && locations ? locations[step] : null);
+      const { grid, locations, points, gates } = this.caption;
+      const size = this.map.grid[0] * this.map.grid[1];
+      const map = step < 0 ? null : this.map.values.subarray(step * size, (step + 1) * size);
+      const framed = step >= 0 && locations && String(grid) === String(this.map.grid);
+      this.overlay.move(map, framed ? locations[step] : null, step >= 0 && points ? points[step] : null);
       this.status.textContent = step < 0 ? this.hint() : this.describe(step, map);
       if (gates) this.drawGate(step < 0 ? null : gates[step]);
     }
@@ -327,20 +368,22 @@
     }
 
     describe(step, map) {
-      const { words, word_log_probs: logs, low, high, grid } = this.caption;
+      const { words, word_log_probs: logs, sentinel } = this.caption;
+      const { low, high, grid } = this.map;
       const peak = map.indexOf(Math.max(...map));
       const alpha = low + map[peak] * (high - low);
       const share = logs[step] === null ? "" : `, p ${number(Math.exp(logs[step]))}`;
       const [row, col] = [Math.floor(peak / grid[1]), peak % grid[1]];
       const cell = `row ${row + 1}, column ${col + 1} of ${grid[0]} × ${grid[1]}`;
       const place = `${this.region(row, col)} (${cell})`;
-      return `“${words[step]}”${share}: looked most at the ${place}, α ${number(alpha)}`;
+      const rest = sentinel && this.map === this.caption ? `; sentinel ${number(sentinel[step])}` : "";
+      return `“${words[step]}”${share}: looked most at the ${place}, α ${number(alpha)}${rest}`;
     }
 
     // Where in the photo a cell lies, in words.
     region(row, col) {
       const [left, top, right, bottom] = this.caption.box;
-      const [rows, cols] = this.caption.grid;
+      const [rows, cols] = this.map.grid;
       const x = (left + ((col + 0.5) / cols) * (right - left)) / this.photo.size[0];
       const y = (top + ((row + 0.5) / rows) * (bottom - top)) / this.photo.size[1];
       if (x < 0 || y < 0 || x > 1 || y > 1) return "margin beyond the photo";
@@ -359,15 +402,20 @@
       const context = this.ramp.getContext("2d");
       const strip = context.createImageData(256, 1);
       const colours = new Uint32Array(strip.data.buffer);
-      for (let x = 0; x < 256; x++) colours[x] = this.view.light.colours[Math.round((x / 255) * (LEVELS - 1))];
+      const table = this.view.colours.of(this.map);
+      for (let x = 0; x < 256; x++) colours[x] = table[Math.round((x / 255) * (LEVELS - 1))];
       context.putImageData(strip, 0, 0);
-      const { low, high, grid, covers, locations } = this.caption;
-      const even = number(1 / (grid[0] * grid[1]));
-      const range = `α from ${number(low)} to ${number(high)}`;
+      const { low, high, even, signed, sums_to_one: sums } = this.map;
+      const { covers, locations, points, sentinel } = this.caption;
       this.scaleText.textContent =
-        `${range}, one scale for all words of this caption; spread evenly it would be ${even}` +
+        `α from ${number(low)} to ${number(high)}, one scale for all words of this caption` +
+        (even === null ? "" : `; spread evenly it would be ${number(even)}`) +
+        (sums ? "" : "; the α of a word need not sum to 1") +
+        (signed ? "; signed: orange above 0, blue below" : "") +
+        (sentinel ? "; sentinel: the share that no region got" : "") +
         (covers ? "" : "; hatched: not seen by the model") +
-        (locations ? "; frame: the cell looked at" : "");
+        (locations ? "; frame: the cell looked at" : "") +
+        (points ? "; cross: the point looked at" : "");
     }
 
     togglePlay() {
@@ -394,7 +442,7 @@
   function makeControls(cards, view, data) {
     const controls = element("div", "satt-controls");
     controls.setAttribute("role", "group");
-    controls.setAttribute("aria-label", "How the light is drawn");
+    controls.setAttribute("aria-label", "How attention is drawn");
     const smooth = element("input");
     smooth.type = "checkbox";
     smooth.className = "satt-smooth";
@@ -407,7 +455,7 @@
     opacity.className = "satt-opacity";
     Object.assign(opacity, { min: 0, max: 100, value: Math.round(100 * data.opacity) });
     opacity.addEventListener("input", () => {
-      view.light = new Light(opacity.value / 100, data.glow);
+      view.colours = new Colours(opacity.value / 100, data);
       cards.forEach((card) => card.repaint());
     });
     const first = element("label");
@@ -421,7 +469,7 @@
   function start(root) {
     root.dataset.ready = "true";
     const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
-    const view = { smooth: false, light: new Light(data.opacity, data.glow) };
+    const view = { smooth: false, colours: new Colours(data.opacity, data) };
     const cards = Array.from(root.querySelectorAll("figure"), (figure, index) => {
       return new Card(figure, data.photos[index], view);
     });

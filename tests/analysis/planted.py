@@ -22,7 +22,7 @@ from caption.data.images import ImageTransform
 from caption.decoders import Decoder, Trace, Unrolled
 from caption.encoders.base import Encoder, Regions
 from caption.result import Caption
-from caption.tensor_tree import Record, State
+from caption.tensor_tree import TensorTree, State
 from caption.text.vocabulary import Vocabulary
 
 ROWS, COLS = 2, 3
@@ -56,7 +56,7 @@ class GivenMaps(Attention):
     def project(self, regions: Tensor, mask: Tensor | None = None) -> Memory:
         return Memory(regions, regions, mask)
 
-    def forward(self, query: Tensor, memory: Memory, state: Record = None) -> Look:
+    def forward(self, query: Tensor, memory: Memory, state: TensorTree = None) -> Look:
         images, hypotheses, _ = query.shape
         turns = memory.values[:, 0, -1].long().tolist()
         steps = query[..., 0].long().clamp_max(len(self.table) - 1)
@@ -68,7 +68,7 @@ class GivenMaps(Attention):
 
 class Count(NamedTuple):
     step: Tensor
-    attention: Record
+    attention: TensorTree
 
 
 class OneRegionPerWord(Decoder):
@@ -99,7 +99,7 @@ class OneRegionPerWord(Decoder):
         carried = Count(state.carried.step + 1, look.state)
         return said.log_softmax(-1), State(state.shared, carried, Trace(look.weights))
 
-    def forward(self, memory: Record, words: Tensor, lengths: Tensor) -> Unrolled:
+    def forward(self, memory: TensorTree, words: Tensor, lengths: Tensor) -> Unrolled:
         raise NotImplementedError
 
 

@@ -11,7 +11,7 @@ from tiny_captioner import captioner, photo
 
 from caption.analysis.replay import Replay, encode, sentences
 from caption.attention import Multinoulli
-from caption.encoders.refine import LinearRefiner
+from caption.encoders.refiners import LinearRefiner
 from caption.result import Caption
 from caption.text.vocabulary import PAD, START, UNKNOWN
 

@@ -171,9 +171,9 @@ WRONG = [
     (["--images", "a", "b"], "one too many"),
     (["--splits", "train=x"], "takes fractions"),
     (["--images", "train=x"], "takes one folder"),
-    (["--max-words", "0"], "0 is no whole number from 1 up"),
-    (["--min-count", "few"], "few is no whole number from 1 up"),
-    (["--workers", "-1"], "-1 is no whole number from 1 up"),
+    (["--max-words", "0"], "0 is not a whole number from 1 up"),
+    (["--min-count", "few"], "few is not a whole number from 1 up"),
+    (["--workers", "-1"], "-1 is not a whole number from 1 up"),
     (["--tokenizer", "scissors"], "scissors"),
     (["--format", "xml"], "invalid choice"),
     (["more"], "unrecognized arguments"),
@@ -229,7 +229,7 @@ def test_the_page_for_people(own: Data, capsys: pytest.CaptureFixture[str]) -> N
     own.add("test", ["A zebra."])
     write(own, "CSV")
     assert main([str(own.folder), "--min-count", "2"]) == 1
-    out, err = capsys.readouterr()
+    out, _ = capsys.readouterr()
     lines = out.splitlines()
     assert lines[2].split() == [
         *("images", "captions", "per", "image", "words", "per", "caption", "longest", "unknown", "words")
@@ -247,7 +247,6 @@ def test_the_page_for_people(own: Data, capsys: pytest.CaptureFixture[str]) -> N
     assert note > fault
     assert "60 words, 'a a a" in lines[note + 1]
     assert lines[-1] == "12 faults, 1 note: training on this data would be wrong."
-    assert "14/14" in err  # the progress bar
 
 
 def test_the_page_shows_the_reader_to_copy(own: Data, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`caption demo`: what it leaves behind, and that stopping it loses little. On scenes and a model that are tiny."""
+"""`caption demo`: its output, and resuming it. On tiny scenes with a tiny model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUIET = {"enable_progress_bar": False, "enable_model_summary": False}
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lightning: None) -> Iterator[list[list[str]]]:
-    """Tiny configurations instead of the real ones; what was trained and tested, as it happens."""
+    """Tiny configurations instead of the real ones; lists the runs of training and testing."""
     for attention in ("soft", "hard"):
         config = yaml.safe_load(TINY.format(folder="unused", shapes="unused"))
         config["trainer"] |= QUIET
@@ -104,7 +104,7 @@ def test_soft(cli: Cli, runs, tmp_path: Path):
     } <= {path.name for path in folder.iterdir()}
     assert len(json.loads((folder / "captions.json").read_text())) == 8
     assert isinstance(alignment(folder / "best.ckpt"), Softmax)
-    # What it says: the numbers on stdout, each once, and nothing but notes on stderr.
+    # The numbers on stdout, each once, and only notes on stderr.
     lines = ran.out.splitlines()
     assert [line.split()[0] for line in lines] == [*demo.REPORTED, "train_seconds"]
     assert float(lines[0].split()[1]) == pytest.approx(found["BLEU-1"], abs=1e-3)
@@ -169,7 +169,7 @@ def test_stopped_it_goes_on_where_it_was(cli: Cli, runs, tmp_path: Path, monkeyp
     monkeypatch.setattr(CaptionTraining, "on_train_epoch_end", lambda self: epochs.append(self.current_epoch))
     ran = cli("demo", "--out", folder)
     assert ran.code == 0
-    assert "going on" in ran.err
+    assert "resuming" in ran.err
     assert epochs[-1:] == [1]
     assert runs[1][runs[1].index("--ckpt_path") + 1] == str(folder / "last.ckpt")
     assert metrics(folder)["train_seconds"] > first["train_seconds"]  # of both sittings

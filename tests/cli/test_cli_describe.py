@@ -1,4 +1,4 @@
-"""`caption describe`: captions on stdout, pictures where they were asked for, and every bad photo named."""
+"""`caption describe`: captions on stdout, pictures in the files asked for, and each bad photo on stderr."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ import caption
 from caption import checkpoint
 from caption.attention import Multinoulli
 from caption.cli.describe import Printer, coco_id
-from caption.cli.outputs import output_file, output_paths
 from caption.data.images import ImageTransform
-from caption.errors import UserError
 from caption.search import BeamSearch, Greedy
 
 Cli = Callable[..., Ran]
@@ -257,61 +255,6 @@ def test_hard_attention_says_where_it_looked(cli: Cli, photos, tmp_path):
     assert np.array(found["locations"]).shape == (len(found["words"]), 2)
 
 
-# -- output paths ----------------------------------------------------------------------------------------------
-
-
-def names(target: object, *inputs: str, suffix: str = ".png") -> list[str]:
-    return [path.name for path in output_paths(str(target), inputs, suffix, "--heatmap")]
-
-
-def test_a_file_for_one_input(tmp_path: Path):
-    target = tmp_path / "deep" / "er" / "out.png"
-    assert output_paths(str(target), ["a/x.jpg"], ".png", "--heatmap") == [target]
-    assert target.parent.is_dir()
-
-
-@pytest.mark.parametrize("target", ["folder", "folder/", "folder.d/"])
-def test_no_suffix_or_a_slash_at_the_end_is_a_folder(tmp_path: Path, target: str):
-    (path,) = output_paths(f"{tmp_path}/{target}", ["a/x.jpg"], ".png", "--heatmap")
-    assert path == tmp_path / target.rstrip("/") / "x.png"
-    assert path.parent.is_dir()
-
-
-def test_what_exists_as_a_folder_is_one(tmp_path: Path):
-    (tmp_path / "folder.png").mkdir()
-    assert names(tmp_path / "folder.png", "x.jpg") == ["x.png"]
-
-
-def test_inputs_of_one_stem_are_numbered(tmp_path: Path):
-    assert names(tmp_path / "o", "a/x.png", "b/x.png", "c/x.jpg", "y.png") == [
-        "x.png",
-        "x-2.png",
-        "x-3.png",
-        "y.png",
-    ]
-    assert names(tmp_path / "o", "x.png", "x.png") == ["x.png", "x-2.png"]
-
-
-@pytest.mark.parametrize(
-    "inputs",
-    [
-        ("x-2.png", "x.png", "b/x.png"),
-        ("x.png", "b/x.png", "x-2.png"),
-        ("x.png", "x-2.png", "b/x.png", "b/x-2.png", "x-2-2.png"),
-        ("X.png", "x.png"),
-        ("x", "x.tar.gz", "x.tar"),
-    ],
-)
-def test_no_two_outputs_are_one_file_even_where_case_does_not_count(tmp_path: Path, inputs: tuple[str, ...]):
-    found = names(tmp_path / "o", *inputs)
-    assert len({name.casefold() for name in found}) == len(inputs)
-
-
-def test_a_single_output_is_no_folder(tmp_path: Path):
-    with pytest.raises(UserError, match="is a folder"):
-        output_file(str(tmp_path), "--html")
-
-
 # -- photos that cannot be read --------------------------------------------------------------------------------
 
 
@@ -402,7 +345,7 @@ def test_only_bad_photos_are_a_table_without_rows(cli: Cli, model, bad):
 @pytest.mark.skipif(
     os.name == "nt" or os.uname().sysname == "Darwin", reason="file names are any bytes on Linux only"
 )
-def test_a_name_that_is_no_unicode(command, model, tmp_path):
+def test_a_name_that_is_not_unicode(command, model, tmp_path):
     name = os.fsdecode(bytes(tmp_path) + b"/\xff.png")
     photo(80, 40, 0).save(name)
     photo(80, 40, 0).save(tmp_path / "y.png")
@@ -414,7 +357,7 @@ def test_a_name_that_is_no_unicode(command, model, tmp_path):
     assert ran.out.startswith(f"{name}\t")
 
 
-# -- models that are none --------------------------------------------------------------------------------------
+# -- files that are not models --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -433,15 +376,15 @@ def impostors(tmp_path: Path, model: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        ("text", "no checkpoint of this package"),
+        ("text", "not a checkpoint of this package"),
         ("pickle", "pickle"),
-        ("state", "no checkpoint of this package"),
+        ("state", "not a checkpoint of this package"),
         ("objects", "refused"),
         ("cut", "damaged"),
         ("missing", "there is no"),
     ],
 )
-def test_what_is_no_checkpoint_is_refused(cli: Cli, photos, impostors, kind: str, reason: str):
+def test_other_files_are_refused_as_checkpoints(cli: Cli, photos, impostors, kind: str, reason: str):
     ran = cli("describe", photos[0], "--model", impostors[kind])
     assert (ran.code, ran.out) == (2, "")
     assert str(impostors[kind]) in ran.err
@@ -526,7 +469,7 @@ sys.exit(code)
 """
 
 
-def test_no_time_is_spent_on_what_is_not_used(model, photos):
+def test_unused_packages_are_not_imported(model, photos):
     """Not even on torchvision, where the encoder is not one of its models."""
     command = [sys.executable, "-c", LOOK, "describe", photos[0], "--model", model]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -583,7 +526,7 @@ def stopped_at_second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json", "jsonl", "csv", "coco"])
-def test_what_is_done_stays_when_stopped(
+def test_output_written_before_ctrl_c_is_kept(
     cli: Cli, model, photos, expected, stopped_at_second, tmp_path, form
 ):
     mixed = [photos[0], photos[2], photos[1]]
@@ -604,13 +547,15 @@ def test_captions_go_out_before_the_last_photo_is_read(
     """The third photo is made only when the first has been written."""
     written = []
 
+    texts = [captioner().describe(str(path)) for path in photos]
+
     def stream(captioner_: object, names: list[str], search: object) -> Iterator[caption.Caption]:
-        for name in names:
+        for name, found in zip(names, texts, strict=True):
             if name == str(photos[2]):
                 written.append(capsys.readouterr().out)
-            yield captioner().describe(name)
+            yield found
 
-    monkeypatch.setattr("caption.batch_inference.describe_each", stream)
+    monkeypatch.setattr("caption.captioner.Captioner.describe_each", stream)
     for form in ("text", "jsonl", "csv", "json", "coco"):
         assert cli("describe", *photos, "--model", model, "--format", form).code == 0
         assert written[-1].count("\n") >= 2
@@ -618,7 +563,7 @@ def test_captions_go_out_before_the_last_photo_is_read(
 
 @pytest.mark.parametrize("form", ["text", "jsonl", "csv", "json", "coco"])
 def test_every_caption_is_pushed_out_at_once(expected, monkeypatch: pytest.MonkeyPatch, form: str):
-    """Whoever reads the output must not wait until a buffer is full, and what is done must outlive the process."""
+    """A reader of the output need not wait for a full buffer, and printed captions survive a crash."""
 
     class Stream(io.StringIO):
         pushed = ""
@@ -635,9 +580,53 @@ def test_every_caption_is_pushed_out_at_once(expected, monkeypatch: pytest.Monke
         assert each.text in stream.pushed
 
 
-def test_long_work_says_how_far_it_is(cli: Cli, model, photos, bad, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("caption.cli.progress.IN_FILE", 0.0)
+def test_long_work_reports_its_progress(cli: Cli, model, photos, bad, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("caption.progress.LOG_INTERVAL", 0.0)
     ran = cli("describe", bad["empty"], *photos, "--model", model)
     assert [line.split(",")[0] for line in ran.err.splitlines()[1:]] == [
-        f"captioned {done} of 4 photos" for done in (1, 2, 3)
+        f"captioning: {done} of 4 photos" for done in (1, 2, 3)
     ]
+
+
+def in_terminal(both: bool, *args: object) -> tuple[int, str, str]:
+    """The command with stderr, or both outputs, on a terminal: exit code, stdout elsewhere, text on the terminal."""
+    import pty
+
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "caption", "describe", *map(str, args)]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200"}
+    running = subprocess.Popen(
+        command, stdout=slave if both else subprocess.PIPE, stderr=slave, env=environment, text=True
+    )
+    os.close(slave)
+    shown = []
+    try:
+        while data := os.read(master, 65536):
+            shown.append(data)
+    except OSError:  # the command has ended
+        pass
+    os.close(master)
+    out, _ = running.communicate(timeout=120)
+    return running.returncode, out or "", b"".join(shown).decode().replace("\r\n", "\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no pseudo-terminals on Windows")
+def test_the_bar_on_a_terminal_keeps_out_of_the_data(model, photos, expected):
+    code, out, shown = in_terminal(False, *photos[:2], "--model", model)
+    assert code == 0
+    assert out == "".join(f"{path}\t{each}\n" for path, each in zip(photos, expected, strict=False))
+    assert "captioning" in shown
+    assert "of 2 photos" in shown
+    assert shown.count("\x1b[2K") > 0  # the bar is erased
+    assert expected[0].text not in shown
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no pseudo-terminals on Windows")
+def test_captions_and_bar_share_a_terminal(model, photos, bad, expected):
+    mixed = (photos[0], bad["empty"], photos[1])
+    code, _, shown = in_terminal(True, *mixed, "--model", model, "--format", "csv")
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", shown)
+    assert code == 1
+    assert f"{photos[0]},{expected[0].text}," in text
+    assert f"{photos[1]},{expected[1].text}," in text
+    assert f"caption describe: '{bad['empty']}'" in text

@@ -214,7 +214,7 @@ WRONG_CONFIGURATIONS = [
     ({}, "no data.reader with a class_path"),
     ([1, 2], "is no configuration"),
     ({"data": {"reader": "caption.data.readers.Nothing"}}, "caption.data.readers.Nothing"),
-    ({"data": {"reader": "pathlib.Path"}}, "is no CaptionReader"),
+    ({"data": {"reader": "pathlib.Path"}}, "is not a subclass of CaptionReader"),
     ({"data": {"reader": {"class_path": "caption.data.readers.Flickr", "init_args": {"x": 1}}}}, "arguments"),
 ]
 
@@ -240,8 +240,8 @@ WRONG_ARGUMENTS = [
     (["--model", "/no/such/file.ckpt"], "/no/such/file.ckpt"),
     (["--config", "/no/such/file.yaml"], "'/no/such/file.yaml' does not exist"),
     (["--model.encoder.weights", "null"], "has random weights"),
-    (["--batch-size", "0"], "0 is no whole number from 1 up"),
-    (["--workers", "many"], "many is no whole number from 1 up"),
+    (["--batch-size", "0"], "0 is not a whole number from 1 up"),
+    (["--workers", "many"], "many is not a whole number from 1 up"),
     (["--speed", "9"], "unrecognized argument: --speed"),
     (["--data.transform.size"], "expected a value"),
 ]

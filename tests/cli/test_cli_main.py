@@ -1,4 +1,4 @@
-"""The `caption` command itself: verbs, exit codes, messages; and how soon it answers."""
+"""The `caption` command itself: verbs, exit codes, messages and start-up time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_help_goes_to_stdout_and_names_every_verb(ask: list[str], capsys):
     assert all(f"\n  {verb} " in out for verb in VERBS)
 
 
-def test_nothing_asked_is_wrong_usage_and_says_how(capsys):
+def test_no_arguments_are_wrong_usage_and_print_the_usage(capsys):
     assert main([]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -51,7 +51,7 @@ def test_help_answers_in_half_a_second():
         subprocess.run([sys.executable, "-m", "caption", "--help"], check=True, capture_output=True)
         return time.perf_counter() - start
 
-    assert min(seconds() for _ in range(5)) < 0.5  # the least: a busy machine says nothing about the command
+    assert min(seconds() for _ in range(5)) < 0.5  # the minimum: other work on the machine does not count
 
 
 LOOK = """
@@ -78,7 +78,7 @@ sys.exit(code)
     ],
     ids=" ".join,
 )
-def test_usage_is_told_without_loading_what_takes_seconds(args: list[str]):
+def test_usage_is_printed_without_slow_imports(args: list[str]):
     done = subprocess.run([sys.executable, "-c", LOOK, *args], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "LOADED"
 
@@ -131,7 +131,7 @@ def test_an_error_of_ours_names_its_kind_and_how_to_see_more(monkeypatch, capsys
 
 
 @pytest.mark.parametrize("error", [ImageError("no"), ZeroDivisionError("no"), KeyboardInterrupt()])
-def test_debug_shows_the_traceback_and_is_no_option_of_the_verb(error: BaseException, monkeypatch, capsys):
+def test_debug_shows_the_traceback_and_is_not_passed_to_the_verb(error: BaseException, monkeypatch, capsys):
     seen = []
 
     def act(args):
@@ -181,7 +181,7 @@ sys.exit(main.main(["describe"]))
 
 @pytest.mark.skipif(os.name == "nt", reason="no pipes that break on Windows")
 @pytest.mark.parametrize("lines", [1, 20000], ids=["what waits in the buffer", "more than a buffer holds"])
-def test_a_reader_that_has_seen_enough_is_no_error(lines: int):
+def test_a_closed_pipe_is_not_an_error(lines: int):
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     talking = subprocess.Popen([sys.executable, "-c", TALK, str(lines)], text=True, env=buffered, **pipes)

@@ -1,4 +1,4 @@
-"""`caption fit | validate | test | predict`: what they write, what they say, and what they refuse."""
+"""`caption fit | validate | test | predict`: their output, messages and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import yaml
 from conftest import Ran, Trained
 
 import caption
-from caption.cli.complaints import readable
+from caption.cli.error_messages import one_line
 from caption.training.module import CaptionTraining
 
 Cli = Callable[..., Ran]
@@ -313,7 +313,7 @@ def test_decoding_options_are_the_commands_and_the_architecture_is_the_checkpoin
 
 
 @pytest.mark.parametrize("verb", ["validate", "test", "predict"])
-def test_what_is_evaluated_must_be_named(cli: Cli, tiny: Path, verb: str):
+def test_evaluation_needs_a_checkpoint(cli: Cli, tiny: Path, verb: str):
     ran = cli(verb, "-c", tiny)
     assert (ran.code, ran.out) == (2, "")
     assert "--ckpt_path" in ran.err
@@ -344,7 +344,7 @@ WRONG = {
     "a number out of range": ("beam_size: 2", "beam_size: 0", ["beam_size", "0"]),
     "no batch": ("batch_size: 8", "batch_size: 0", ["batch_size", "0"]),
     "a device": ("accelerator: cpu", "accelerator: warp", ["warp"]),
-    "YAML": ("batch_size: 8", "batch_size: [8", ["wrong.yaml", "no YAML", "line"]),
+    "YAML": ("batch_size: 8", "batch_size: [8", ["wrong.yaml", "not valid YAML", "line"]),
     "a missing part": (
         "  encoder:\n    class_path: caption.encoders.SmallCNN\n    init_args: {widths: [4, 4, 8]}\n",
         "",
@@ -399,7 +399,7 @@ def test_no_configuration_at_all(cli: Cli):
         assert missing in ran.err
 
 
-def test_complaints_are_readable():
+def test_messages_of_jsonargparse_become_one_line():
     nested = """\
 Parser key "model.search":
   Does not validate against any of the Union subtypes
@@ -411,7 +411,7 @@ Parser key "model.search":
     - Expected a <class 'NoneType'>
   Given value type: <class 'dict'>
   Given value: {'class_path': 'caption.search.BeamSearch', 'init_args': {'beam_size': 'five'}}"""
-    assert readable(nested) == "model.search.beam_size: caption.search.BeamSearch: expected int, not five"
+    assert one_line(nested) == "model.search.beam_size: caption.search.BeamSearch: expected int, not five"
     union = """\
 Parser key "data.size":
   Does not validate against any of the Union subtypes
@@ -422,12 +422,12 @@ Parser key "data.size":
     - Expected a <class 'NoneType'>
   Given value type: <class 'str'>
   Given value: big"""
-    assert readable(union) == "data.size: expected int or tuple, not big"
+    assert one_line(union) == "data.size: expected int or tuple, not big"
     assert (
-        readable("Something that nobody foresaw,\nin two lines")
+        one_line("Something that nobody foresaw,\nin two lines")
         == "Something that nobody foresaw, in two lines"
     )
-    assert readable("") == ""
+    assert one_line("") == ""
 
 
 # -- data and checkpoints that are wrong -----------------------------------------------------------------------
@@ -462,7 +462,9 @@ def test_captions_that_are_not_there(cli: Cli, tiny: Path):
 
 @pytest.mark.parametrize("verb", ["fit", "test"])
 @pytest.mark.parametrize("kind", ["text", "pickle", "state", "objects", "missing", "folder"])
-def test_what_is_no_checkpoint_is_refused(cli: Cli, trained: Trained, tmp_path: Path, verb: str, kind: str):
+def test_other_files_are_refused_as_checkpoints(
+    cli: Cli, trained: Trained, tmp_path: Path, verb: str, kind: str
+):
     path = tmp_path / "impostor.ckpt"
     if kind == "text":
         path.write_text("weights")
@@ -482,6 +484,59 @@ def test_what_is_no_checkpoint_is_refused(cli: Cli, trained: Trained, tmp_path: 
     assert not (tmp_path / "run").exists()
 
 
+# -- configurations of an earlier release ---------------------------------------------------------------------
+
+OLD_PATHS = {
+    "caption.data.shapes.Shapes": "caption.data.shapes_reader.Shapes",
+    "caption.data.readers.Flickr": "caption.data.flickr.Flickr",
+    "caption.data.readers.Karpathy": "caption.data.karpathy.Karpathy",
+    "caption.attention.Softmax": "caption.attention.soft.Softmax",
+    "caption.attention.AdditiveScore": "caption.attention.additive.AdditiveScore",
+    "caption.objectives.CrossEntropy": "caption.objectives.soft.CrossEntropy",
+}
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+
+
+def with_old_paths(text: str) -> str:
+    for new, old in OLD_PATHS.items():
+        text = text.replace(new, old)
+    return text
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
+def test_configurations_with_old_class_paths_mean_the_same(cli: Cli, tmp_path: Path, config: Path):
+    text = config.read_text(encoding="utf-8")
+    old = tmp_path / "old.yaml"
+    old.write_text(with_old_paths(text), encoding="utf-8")
+    assert old.read_text(encoding="utf-8") != text
+    printed = cli("fit", "-c", old, "--print_config")
+    assert (printed.code, printed.out) == (0, cli("fit", "-c", config, "--print_config").out)
+
+
+@pytest.mark.parametrize(
+    "form", [("--data.reader", "{}"), ("--data.reader={}",), ("--data.reader.class_path={}",)]
+)
+def test_old_class_paths_on_the_command_line(cli: Cli, tiny: Path, form: tuple[str, ...]):
+    options = [part.format("caption.data.shapes_reader.Shapes") for part in form]
+    ran = cli("fit", "-c", tiny, *options, "--print_config")
+    assert ran.code == 0
+    assert yaml.safe_load(ran.out)["data"]["reader"]["class_path"] == "caption.data.shapes.Shapes"
+
+
+def test_a_run_with_old_class_paths_trains_and_resumes(cli: Cli, tiny: Path, tmp_path: Path):
+    tiny.write_text(with_old_paths(tiny.read_text()))
+    fit = ("fit", "-c", tiny, *QUIET)
+    assert cli(*fit, "--trainer.max_epochs", 1).code == 0
+    last = tmp_path / "run" / "last.ckpt"
+    contents = torch.load(last, weights_only=True)
+    for section in ("captioner", "hyper_parameters"):
+        contents[section] = json.loads(with_old_paths(json.dumps(contents[section])))
+        assert "caption.attention.soft.Softmax" in json.dumps(contents[section])
+    torch.save(contents, last)
+    assert cli(*fit, "--ckpt_path", last).code == 0
+    assert progress(last) == (2, 10)
+
+
 # -- what is printed -------------------------------------------------------------------------------------------
 
 
@@ -491,8 +546,8 @@ def test_the_configuration_can_be_printed(cli: Cli, tiny: Path):
     assert yaml.safe_load(ran.out)["model"]["decoder"]["class_path"] == "caption.decoders.LSTMDecoder"
 
 
-def test_what_lightning_is_told_is_told_during_the_command_only(cli: Cli, tiny: Path, capsys):
-    """Filters and consoles are those of the process, which may be a notebook's."""
+def test_settings_for_lightning_last_only_during_the_command(cli: Cli, tiny: Path, capsys):
+    """Filters and consoles belong to the process, which may be a notebook."""
     import warnings
 
     import rich

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.encoders import TorchvisionEncoder
-from caption.encoders.pretrained import IMAGENET_MEAN, IMAGENET_STD
+from caption.encoders.torchvision import IMAGENET_MEAN, IMAGENET_STD
 from caption.encoders.torchvision_compat import import_torchvision
 from caption.errors import CheckpointError, UserError
 from caption.parts import make
@@ -467,7 +467,7 @@ class OneSize(FeaturesLast):
 
 @pytest.mark.parametrize(("model", "said"), [(FeaturesLast, "no grid of"), (OneSize, "images of any size")])
 def test_transformers_are_refused(model: type[nn.Module], said: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("caption.encoders.pretrained._model", lambda name, weights: model())
+    monkeypatch.setattr("caption.encoders.torchvision._model", lambda name, weights: model())
     with pytest.raises(UserError, match=f"{said}.*: choose a convolutional"):
         TorchvisionEncoder("transformer", "out")
 

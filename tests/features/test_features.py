@@ -296,8 +296,6 @@ def test_size_and_progress_go_to_stderr(
     said = capsys.readouterr()
     assert said.out == ""
     assert "23 images of 8×8×6 numbers take 19.5 kB" in said.err
-    assert "23/23" in said.err
-    assert "images/s" in said.err
 
 
 def test_numbers_too_large_for_half_precision_are_an_error(

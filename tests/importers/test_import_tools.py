@@ -160,7 +160,7 @@ def test_what_is_wrong_is_a_sentence(
         ("transform: {size: 32}", "has 'size' and 'fit'"),
         ("encoders: {}", "should have 'encoder'"),
         ("[", "is no YAML"),
-        ("encoder: {class_path: caption.search.Greedy}", "is no Encoder"),
+        ("encoder: {class_path: caption.search.Greedy}", "is not a subclass of Encoder"),
         ("encoder: vgg19", "described by a class path"),
     ],
 )

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from caption.errors import DataError
-from caption.metrics.files import matched, read_captions
+from caption.metrics.files import match_images, read_captions
 
 EXPECTED = {1: ["a dog", "the dog"], 2: ["a cat"]}
 COCO = {
@@ -94,17 +94,17 @@ def test_standard_input(monkeypatch):
         ("", "is empty"),
         (" \n", "is empty"),
         ("[]", "no captions"),
-        ("[1]", "entry 1 .* no object"),
+        ("[1]", "entry 1 .* not an object"),
         ('[{"caption": "a"}]', "entry 1 .* names no image"),
         ('[{"image_id": null, "caption": "a"}]', "names no image"),
         ('[{"image_id": 1}]', "entry 1 .* has no caption"),
         ('[{"image_id": 1, "caption": 5}]', "has no caption"),
         ('{"1": 5}', "image 1 .* has no caption"),
-        ('{"annotations": {}}', "no list"),
-        ('{"images": [5], "annotations": []}', "'images' .* no list of objects"),
+        ('{"annotations": {}}', "not a list"),
+        ('{"images": [5], "annotations": []}', "'images' .* not a list of objects"),
         ('{"images": [{"filename": "x"}]}', "image 1 .* lacks"),
-        ('[{"image_id": 1,', "no JSON.* line 1"),
-        ('{"image": 1, "caption": "a"}\n{"image": 2\n', "line 2 .* no JSON"),
+        ('[{"image_id": 1,', "not JSON.* line 1"),
+        ('{"image": 1, "caption": "a"}\n{"image": 2\n', "line 2 .* not JSON"),
         ("picture,words\n1,a\n", "must name 'image' and 'caption', but it names picture, words"),
         ("image,caption\n1\n", "line 2 .* has no caption"),
         ("1#0\ta dog\nbroken\n", "line 2 .*NAME#NUMBER"),
@@ -121,7 +121,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match="is a folder"):
         read_captions(str(tmp_path))
     (tmp_path / "latin").write_bytes(b'{"1": "caf\xe9"}')
-    with pytest.raises(DataError, match="no UTF-8"):
+    with pytest.raises(DataError, match="not UTF-8"):
         read_captions(str(tmp_path / "latin"))
 
 
@@ -129,22 +129,22 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_an_image_may_be_named_in_several_ways(write, name):
     references = read_captions(write(COCO, "r"))
     candidates = read_captions(write([{"image": name, "caption": "x"}], "c"))
-    assert matched(candidates, references) == {1: "x"}
+    assert match_images(candidates, references) == {1: "x"}
 
 
 def test_names_that_mean_two_images_mean_none(write):
     references = read_captions(write({"a/1.jpg": ["x"], "b/1.jpg": ["y"]}, "r"))
     candidates = read_captions(write({"1.jpg": "z", "b/1.jpg": "w"}, "c"))
-    assert matched(candidates, references) == {"1.jpg": "z", "b/1.jpg": "w"}
+    assert match_images(candidates, references) == {"1.jpg": "z", "b/1.jpg": "w"}
 
 
 def test_one_caption_for_each_image(write):
     references = read_captions(write(COCO, "r"))
     twice = read_captions(write([{"image": 1, "caption": "x"}, {"image": 1, "caption": "y"}], "c"))
     with pytest.raises(DataError, match=r"several captions in .*: 1"):
-        matched(twice, references)
+        match_images(twice, references)
     aliases = read_captions(
         write([{"image": 1, "caption": "x"}, {"image": "COCO_1.jpg", "caption": "y"}], "d")
     )
     with pytest.raises(DataError, match="two captions for image 1"):
-        matched(aliases, references)
+        match_images(aliases, references)

@@ -9,12 +9,12 @@ import pytest
 
 from caption.errors import UserError
 from caption.metrics import evaluate
-from caption.metrics.score import Score
+from caption.metrics.score import MetricScore
 from caption.metrics.significance import compare, compare_all, confidence_interval
 
 
 def mean_score(values):
-    return Score.from_mean("m", range(len(values)), values)
+    return MetricScore.from_mean("m", range(len(values)), values)
 
 
 def test_the_interval_of_a_mean_is_that_of_the_textbook():
@@ -69,7 +69,7 @@ def test_p_values_of_equal_systems_are_spread_evenly():
 
 
 def test_missing_scores_have_neither():
-    missing = Score.missing("m", "no Java")
+    missing = MetricScore.missing("m", "no Java")
     assert confidence_interval(missing) is None
     assert compare(missing, mean_score([0.1])) is None
 

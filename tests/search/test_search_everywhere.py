@@ -12,7 +12,7 @@ from search_models import END, START, HashModel
 from torch import Tensor
 
 from caption.search import BeamSearch, Greedy, Sampling, Search
-from caption.tensor_tree import Record, State, map_record
+from caption.tensor_tree import State, TensorTree, map_tensors
 
 SEARCHES = [
     Greedy(12),
@@ -52,8 +52,8 @@ def test_settings_stay(search: Search) -> None:
 def test_the_gpu_finds_the_same(search: Search) -> None:
     model, batch = HashModel(9, seed=6), list(range(10))
 
-    def to(record: Record, device: str) -> Record:
-        return map_record(lambda tensor: tensor.to(device), record)
+    def to(record: TensorTree, device: str) -> TensorTree:
+        return map_tensors(lambda tensor: tensor.to(device), record)
 
     def step(state: State, words: Tensor) -> tuple[Tensor, State]:
         assert words.is_cuda

@@ -9,8 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from caption.result import Caption, OutputError
-from caption.visualize import plot_caption, save_figure
+from caption.result import Caption, OutputError, WeightProperties
+from caption.visualize import compare_captions, plot_caption, plot_maps, save_figure
 
 WORDS = ["a", "brown", "dog", "runs", "across", "the", "grass", "with", "its", "tongue", "hanging", "out"]
 
@@ -87,7 +87,7 @@ def test_all_words_share_one_scale_and_the_figure_states_it():
     assert limits == {(0.0, float(caption.weights.max()))}
     legend = fig.axes[-1]
     assert [label.get_text() for label in legend.get_xticklabels()] == ["0", f"{caption.weights.max():.2g}"]
-    assert "one scale for all words" in texts_of(fig)[-1]
+    assert "one scale for all panels" in texts_of(fig)[-1]
     assert "1/49" in texts_of(fig)[-1]
 
 
@@ -177,6 +177,136 @@ def test_a_caption_draws_itself_over_its_own_photo_or_another(tmp_path):
     assert caption.plot()._repr_png_().startswith(b"\x89PNG")
     elsewhere = caption.plot(photo_of((100, 80)), smooth=True)
     assert elsewhere.axes[0].get_xlim() == (0, 100)
+
+
+def many_headed(words=("a", "dog", "runs"), **fields):
+    rng = np.random.default_rng(1)
+    maps = {
+        "heads": rng.dirichlet(np.full(49, 0.2), (len(words), 4)).reshape(-1, 4, 7, 7),
+        "level 1": rng.uniform(0, 0.3, (len(words), 2, 3)),
+    }
+    return caption_of(list(words), maps=maps, **fields)
+
+
+def test_one_map_is_drawn_in_place_of_the_summary():
+    caption = many_headed(locations=[[0, 0], [1, 1], [2, 2]])
+    panels = panels_of(caption.plot(photo_of(), map="heads", index=2))
+    assert panels[0].get_title() == "heads[2]"
+    for step, ax in enumerate(panels[1:]):
+        np.testing.assert_array_equal(ax.images[1].get_array(), caption.maps["heads"][step, 2])
+    level = caption.plot(photo_of(), map="level 1")
+    assert panels_of(level)[1].images[1].get_array().shape == (2, 3)
+    assert "frame" not in texts_of(level)[-1]
+    with pytest.raises(ValueError, match="no map 'hops'"):
+        caption.plot(photo_of(), map="hops")
+
+
+def test_every_head_has_a_row_and_all_share_a_scale():
+    caption = many_headed()
+    fig = plot_maps(caption, photo_of(), "heads")
+    panels = panels_of(fig)
+    assert [ax.get_title() for ax in panels[::4]] == ["heads[0]", "heads[1]", "heads[2]", "heads[3]"]
+    assert [ax.get_title() for ax in panels[1:4]] == ["a", "dog", "runs"]
+    tops = {round(ax.get_position().y0, 3) for ax in panels}
+    assert len(tops) == 4
+    for number, ax in enumerate(panels):
+        head, step = divmod(number, 4)
+        if step:
+            np.testing.assert_array_equal(ax.images[1].get_array(), caption.maps["heads"][step - 1, head])
+    limits = {ax.images[1].get_clim() for ax in panels if len(ax.images) == 2}
+    assert limits == {(0.0, float(caption.maps["heads"].max()))}
+    assert "1/49" in texts_of(fig)[-1]
+
+
+def test_one_word_has_a_panel_for_each_of_all_maps():
+    caption = many_headed()
+    fig = plot_maps(caption, photo_of(), word=1)
+    titles = [ax.get_title() for ax in panels_of(fig)]
+    assert titles == ["dog", "heads[0]", "heads[1]", "heads[2]", "heads[3]", "level 1"]
+    np.testing.assert_array_equal(panels_of(fig)[-1].images[1].get_array(), caption.maps["level 1"][1])
+    assert "even attention" not in texts_of(fig)[-1]  # the grids differ
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"map": "hops"}, "no map 'hops'"),
+        ({"word": 3}, "word 3 is not among the 3"),
+        ({"word": -1}, "word -1"),
+    ],
+)
+def test_maps_and_words_that_are_not_there_are_named(arguments, said):
+    with pytest.raises(ValueError, match=said):
+        plot_maps(many_headed(), photo_of(), **arguments)
+
+
+def test_without_maps_there_is_nothing_to_plot_beside_the_weights():
+    with pytest.raises(ValueError, match="no maps beside its weights"):
+        plot_maps(caption_of(["dog"]), photo_of())
+
+
+def test_signed_weights_have_a_scale_around_zero_and_two_colours():
+    caption = caption_of(["dog"], size=(300, 100), grid=(1, 3), properties=WeightProperties(signed=True))
+    caption.weights[:] = [-0.5, 0, 0.25]
+    fig = plot_caption(caption, Image.new("RGB", (300, 100), (128, 128, 128)))
+    assert panels_of(fig)[1].images[1].get_clim() == (-0.5, 0.5)
+    assert [label.get_text() for label in fig.axes[-1].get_xticklabels()] == ["−0.5", "0", "0.5"]
+    assert "orange above 0, blue below" in texts_of(fig)[-1].replace("\n", " ")
+    assert "even" not in texts_of(fig)[-1]
+    pixels, box = pixels_of(fig).astype(int), panels_of(fig)[1].get_window_extent()
+    row = pixels.shape[0] - int((box.y0 + box.y1) / 2)
+    below, zero, above = (pixels[row, int(box.x0 + part * box.width)][:3] for part in (1 / 6, 1 / 2, 5 / 6))
+    assert below[2] > below[0] + 50
+    assert above[0] > above[2] + 50
+    assert np.ptp(zero) <= 8
+    assert zero.max() < 60
+
+
+def test_the_sentinels_share_stands_under_each_word():
+    caption = caption_of(["a", "dog"], gates=[0.25, 1], properties=WeightProperties(sentinel=True))
+    caption.weights[1] *= 0.6
+    texts = texts_of(plot_caption(caption, photo_of()))
+    assert texts[:2] == ["β 0.25  sentinel 0.00", "β 1.00  sentinel 0.40"]
+    assert "sentinel: the share that no region got" in texts[-1].replace("\n", " ")
+    assert "even" not in texts[-1]
+
+
+def test_weights_that_need_not_sum_to_one_have_no_even_attention():
+    caption = caption_of(["dog"], properties=WeightProperties(sums_to_one=False))
+    fig = plot_caption(caption, photo_of())
+    said = texts_of(fig)[-1].replace("\n", " ")
+    assert "need not sum to 1" in said
+    assert "even" not in said
+    assert not fig.axes[-1].lines
+    assert plot_caption(caption_of(["dog"]), photo_of()).axes[-1].lines
+
+
+def test_a_chosen_point_is_crossed():
+    fig = plot_caption(caption_of(["dog"], points=[[100, 50]]), photo_of())
+    places = {tuple(np.ravel(line.get_data()).tolist()) for line in panels_of(fig)[1].lines}
+    assert places == {(100, 50)}
+    assert panels_of(fig)[1].get_xlim() == (0, 500)
+    assert "cross" in texts_of(fig)[-1]
+
+
+@pytest.mark.parametrize("columns", [None, 2, 4])
+def test_soft_stands_above_hard_in_equal_panels(columns):
+    dog = caption_of(["$dog$", "runs"], gates=[0.25, 0.75])
+    hard = caption_of(["a", "dog", "runs"], locations=[[0, 1], [1, 2], [0, 0]])
+    fig = compare_captions({"soft": dog, "hard": hard}, photo_of(), columns=columns)
+    upper, lower = fig.subfigs
+    assert [ax.get_title() for ax in upper.axes[:-1]] == ["soft", "$dog$", "runs"]
+    assert [ax.get_title() for ax in lower.axes[:-1]] == ["hard", "a", "dog", "runs"]
+    fig.draw_without_rendering()
+    boxes = [[ax.get_window_extent() for ax in part.axes[:3]] for part in (upper, lower)]
+    for above, below in zip(*boxes, strict=True):
+        assert above.y0 > below.y1
+        np.testing.assert_allclose([above.x0, above.width], [below.x0, below.width], atol=1)
+
+
+def test_nothing_cannot_be_compared():
+    with pytest.raises(ValueError, match="nothing to compare"):
+        compare_captions({}, photo_of())
 
 
 def test_drawing_leaves_matplotlib_as_it_was():

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from caption.visualize import overlay
-from caption.visualize.light import GLOW, OPACITY, scale_of
+from caption.visualize.colour_scale import OPACITY, TINT, Scale, scale_of
 from caption.visualize.overlay import cell_edges, show_photo
 
 WIDE, TALL = (300, 200), (180, 320)
@@ -89,7 +89,7 @@ def test_light_follows_the_formula_and_rises_with_alpha_on_any_photo():
     for level in (0, 60, 128, 200, 255):
         photo = Image.new("RGB", (80, 20), (level,) * 3)
         seen = draw(photo, weights, (0, 0, 80, 20), vmax=0.4)[5::10, 5::10]
-        expected = level * (1 - OPACITY * (1 - light) - GLOW * light) + 255 * GLOW * light
+        expected = level * (1 - OPACITY * (1 - light) - TINT * light) + 255 * TINT * light
         np.testing.assert_allclose(seen, expected, atol=2)
         assert (np.diff(seen.ravel()) > 0).all()
 
@@ -99,14 +99,14 @@ def test_one_scale_gives_one_alpha_one_colour():
     box = (0, 0, 40, 20)
     peaked, flat = np.array([[0.2, 0.8]]), np.array([[0.2, 0.3]])
     scale = scale_of(peaked, flat)
-    assert scale == (0, 0.8)
+    assert scale == Scale(0, 0.8)
     left_of = [draw(photo, weights, box, vmax=scale.high)[10, 5] for weights in (peaked, flat)]
     assert left_of[0] == left_of[1]
 
 
 def test_signed_weights_are_darkest_where_lowest():
     scale = scale_of(np.array([[-0.5, 1.0]]), np.array([[0.1, 0.2]]))
-    assert scale == (-0.5, 1.0)
+    assert scale == Scale(-0.5, 1.0)
     photo = Image.new("RGB", (40, 20), (150, 150, 150))
     weights = np.array([[-0.5, 0.0, 1.0]])
     seen = draw(photo, weights, (0, 0, 40, 20), vmin=scale.low, vmax=scale.high)[10, [5, 20, 35]]
@@ -114,8 +114,8 @@ def test_signed_weights_are_darkest_where_lowest():
 
 
 def test_a_map_of_zeros_has_a_scale():
-    assert scale_of(np.zeros((2, 3, 3))) == (0, 1)
-    assert scale_of(np.zeros((0, 3, 3))) == (0, 1)
+    assert scale_of(np.zeros((2, 3, 3))) == Scale(0, 1)
+    assert scale_of(np.zeros((0, 3, 3))) == Scale(0, 1)
 
 
 def test_what_the_model_never_saw_is_darker_than_what_it_ignored():

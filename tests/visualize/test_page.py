@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from caption.result import Caption
+from caption.result import Caption, WeightProperties
 from caption.visualize import to_fragment, to_html
-from caption.visualize.light import GLOW, OPACITY
+from caption.visualize.colour_scale import ABOVE, BELOW, OPACITY, SIGNED_TINT, TINT
 from caption.visualize.overlay import cell_edges
 
 WIDE, TALL, SMALL = (300, 200), (180, 320), (96, 80)
@@ -80,7 +80,7 @@ def test_light_is_that_of_the_figures(show):
     seen = page.picture(".satt-photo")[..., 0]
     middles = seen[seen.shape[0] // 2, ((np.arange(5) + 0.5) * seen.shape[1] / 5).astype(int)]
     light = np.sqrt(weights[0, 0] / 0.4)
-    expected = GREY * (1 - OPACITY * (1 - light) - GLOW * light) + 255 * GLOW * light
+    expected = GREY * (1 - OPACITY * (1 - light) - TINT * light) + 255 * TINT * light
     np.testing.assert_allclose(middles, expected, atol=3)
 
 
@@ -169,6 +169,74 @@ def test_each_of_the_best_captions_has_its_own_maps(show, dog):
     assert (seen[outside] < GREY).all()
     page.click(".satt-choice input", 0)
     assert page.run("document.querySelectorAll('.satt-word').length") == 4
+
+
+def test_each_map_can_be_chosen_and_has_its_own_grid(show, dog):
+    coarse = np.zeros((3, 2, 2, 2))
+    coarse[:, 0, 0, 1] = coarse[:, 1, 1, 0] = 1
+    dog.maps = {"heads": coarse}
+    dog.alternatives = [pointing(WIDE, (0, 0, 300, 200), (2, 2), [(1, 1)], ["cat"])]
+    page = show(dog.to_html())
+    options = "[...document.querySelectorAll('.satt-map option')].map(option => option.textContent)"
+    assert page.run(options) == ["summary", "heads[0]", "heads[1]"]
+    page.hover(".satt-word", 2)
+    for choice, (grid, cell) in enumerate([((4, 6), (2, 3)), ((2, 2), (0, 1)), ((2, 2), (1, 0))]):
+        page.run(
+            f"(select => {{ select.selectedIndex = {choice}; select.dispatchEvent(new Event('change')); }})"
+            "(document.querySelector('.satt-map select'))"
+        )
+        assert pressed(page) == ["dog"]
+        seen = page.picture(".satt-photo")[..., 0]
+        inside, outside = lit_cell(seen.shape, WIDE, dog.box, grid, cell)
+        assert (seen[inside] > GREY).all()
+        assert (seen[outside] < GREY).all()
+    page.click(".satt-choice input", 1)
+    assert page.box_of(".satt-map")[2:] == [0, 0]
+
+
+def test_a_caption_without_maps_offers_no_choice(show, dog):
+    assert show(dog.to_html()).box_of(".satt-map")[2:] == [0, 0]
+
+
+def test_signed_weights_are_orange_and_blue_around_the_dark(show):
+    weights = np.array([[[-0.4, -0.1, 0, 0.1, 0.4]]])
+    photo = Image.new("RGB", (500, 100), (GREY,) * 3)
+    signed = WeightProperties(sums_to_one=False, signed=True)
+    caption = Caption(
+        "dog",
+        ["dog"],
+        weights,
+        -1,
+        [-1],
+        (0, 0, 500, 100),
+        image=photo,
+        points=[[150, 50]],
+        properties=signed,
+    )
+    page = show(caption.to_html())
+    page.hover(".satt-word", 1)
+    seen = page.picture(".satt-photo")
+    row = seen.shape[0] // 4  # beside the cross
+    middles = seen[row, ((np.arange(5) + 0.5) * seen.shape[1] / 5).astype(int)]
+    lightness = np.sqrt(np.abs(weights[0, 0]) / 0.4)[:, None]
+    colours = np.where(weights[0, 0][:, None] < 0, BELOW, ABOVE)
+    expected = GREY * (1 - OPACITY * (1 - lightness) - SIGNED_TINT * lightness)
+    np.testing.assert_allclose(middles, expected + 255 * colours * SIGNED_TINT * lightness, atol=6)
+    centre = seen[seen.shape[0] // 2, int(0.3 * seen.shape[1])]
+    assert (centre > 200).all()
+    said = page.run("document.querySelector('.satt-scale').textContent")
+    assert "orange above 0, blue below" in said
+    assert "cross" in said
+    assert "evenly" not in said
+
+
+def test_the_sentinels_share_is_told(show, dog):
+    dog.properties = WeightProperties(sentinel=True)
+    dog.weights[1] *= 0.75
+    page = show(dog.to_html())
+    page.hover(".satt-word", 2)
+    assert page.run("document.querySelector('[role=status]').textContent").endswith("α 0.75; sentinel 0.25")
+    assert "sentinel" in page.run("document.querySelector('.satt-scale').textContent")
 
 
 def test_smoothing_peaks_in_the_cell_and_reaches_half_a_cell_further(show, dog):

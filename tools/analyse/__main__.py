@@ -26,15 +26,15 @@ import torch
 import caption
 from caption.analysis import blind
 from caption.analysis.agreement import agree
-from caption.analysis.faithfulness.ablation import Removed, Replaced, mean_region
-from caption.analysis.faithfulness.curves import Erasure, Kind, erase
+from caption.analysis.faithfulness import Erasure, Removed, Replaced, erase, mean_region
+from caption.analysis.faithfulness.curves import Kind
 from caption.analysis.faithfulness.rankings import ORDERS, AtRandom, Order
 from caption.analysis.grounding import Boxes, GroundableCaption, Grounding, ground
 from caption.analysis.interchange import Exchange, exchange
 from caption.analysis.permutation import Permutation, permute
 from caption.captioner import Captioner
-from caption.data.shapes.reader import Shapes
-from caption.decoders.initial import ConstantState
+from caption.data.shapes import Shapes
+from caption.decoders import ConstantState
 from caption.errors import UserError
 from caption.result import Caption
 from tools.analyse.report import KINDS, OBJECT_WORDS, Setting, write_report
@@ -166,8 +166,7 @@ def draw(analyses: Sequence[Analysis], path: Path) -> None:
     """A row of curves per model, for words that name objects: deletion in both ways of hiding, and insertion."""
     from matplotlib.figure import Figure
 
-    from caption.visualize.curves import curve_plot
-    from caption.visualize.figure import save_figure
+    from caption.visualize import curve_plot, save_figure
 
     fig = Figure(figsize=(10.4, 0.4 + 2.6 * len(analyses)), layout="constrained")
     rows = fig.subplots(len(analyses), 3, squeeze=False, sharey=True)

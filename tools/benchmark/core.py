@@ -63,11 +63,6 @@ def project(decoder: LSTMDecoder, vectors: Tensor) -> Any:
     return decoder.project((Regions(vectors, (1, vectors.shape[1])),))
 
 
-def first_view(encoded: Any) -> Tensor:
-    """The region vectors (B, L, D) of what an encoder returns: regions, or a tuple of views of which one is regions."""
-    return encoded.vectors if hasattr(encoded, "vectors") else encoded[0].vectors
-
-
 def make_vectors(images: int, region_size: int, device: torch.device) -> Tensor:
     """(B, L, D) region vectors: positive and sparse, as behind a ReLU."""
     generator = torch.Generator().manual_seed(1)

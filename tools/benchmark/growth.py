@@ -21,13 +21,14 @@ from caption.data.images import Box, ImageTransform
 from caption.data.module import CaptionData
 from caption.data.readers.coco import Coco
 from caption.decoders import LSTMDecoder
-from caption.encoders import Regions, SmallCNN
+from caption.encoders import SmallCNN
 from caption.features.files import Header
 from caption.features.index import Photo
 from caption.features.journal import FeatureJournal
 from caption.features.key import feature_key
 from caption.features.store import FeatureStore
 from caption.metrics import evaluate
+from caption.regions import Regions
 from caption.search import BeamSearch
 from caption.text.vocabulary import Vocabulary
 from tools.benchmark.harness import Setting, in_process, made_up, resident_peak, say
@@ -152,8 +153,8 @@ def search(folder: Path, count: int) -> None:
     with open(os.devnull, "w", encoding="utf-8") as out:
         for first in range(0, count, BATCH):
             ids = range(first, min(first + BATCH, count))
-            found = captioner.generate(Regions(store.read_many(ids).float(), GRID))
-            for caption in captioner.captions(found, GRID, [Box(0, 0, PIXELS, PIXELS)] * len(ids)):
+            found = captioner.generate((Regions(store.read_many(ids).float(), GRID),))
+            for caption in captioner.captions(found, [GRID], [Box(0, 0, PIXELS, PIXELS)] * len(ids)):
                 print(json.dumps(caption.to_dict()), file=out)
 
 

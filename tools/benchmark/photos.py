@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 
 from caption import checkpoint
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.batch_inference import BATCH, describe_each
+from caption.batch_inference import BATCH
 from caption.captioner import Captioner
 from caption.data.batches import Batch, CaptionedImages, SingleCaptions
 from caption.data.images import ImageTransform, open_image
@@ -151,12 +151,12 @@ class Forms(nn.Module):
         self.device = device
         self.encoder = encoder_of("mobilenet_v2", "features").to(device)
         self.encoder.freeze(frozen)
-        self.decoder = core.make_decoder(self.encoder.region_size, device)
+        self.decoder = core.make_decoder(self.encoder.region_sizes[0], device)
         self.textbook = textbook_of(self.decoder)
 
     def loss(self, batch: Batch) -> Tensor:
         """Of images with their captions: each image is encoded and projected once."""
-        vectors = core.first_view(self.encoder(batch.images.to(self.device)))
+        vectors = self.encoder(batch.images.to(self.device))[0].vectors
         return core.caption_loss(self.decoder, vectors, self._captions(batch))
 
     def textbook_loss(self, batch: Batch) -> Tensor:
@@ -242,7 +242,7 @@ def rates(captioner: Captioner, paths: list[Path], search: Search, setting: Sett
     regions = encoded()
     forms: dict[str, Callable[[], Any]] = {
         "alone": encoded,
-        "stream": lambda: list(describe_each(captioner, paths, search)),
+        "stream": lambda: list(captioner.describe_each(paths, search)),
         "decoding": lambda: [captioner.transform(open_image(path)) for path in paths],
         "searching": lambda: [captioner.generate(each, search) for each in regions],
     }

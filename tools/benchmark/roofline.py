@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from caption.kernels.additive_energies import TILE
+from caption.kernels.additive_energies import TILE, additive_energies
 from tools.benchmark import core
 from tools.benchmark.harness import Setting, say, seconds, take_turns
 from tools.documents import table
@@ -100,10 +100,13 @@ def parts(region_size: int, device: torch.device) -> list[Part]:
     def learned(*shape: int) -> Tensor:
         return torch.randn(shape, device=device, requires_grad=True)
 
+    def scores() -> Tensor:
+        return additive_energies(score.query(query), keys, score.energy.weight[0], "tanh")
+
     decoder = core.make_decoder(region_size, device)
     score, readout = decoder.attention.score, decoder.readout
     vectors = core.make_vectors(core.IMAGES, region_size, device)
-    keys = score.keys(vectors).detach().requires_grad_()
+    keys = score.region(vectors).detach().requires_grad_()
     query, weights = learned(core.IMAGES, 1, WIDTH), learned(core.IMAGES, 1, core.REGIONS)
     joined = learned(core.IMAGES, 1, WIDTH + region_size)
     gates = decoder.gates_from_state.weight.detach()  # its gradient is one product over all steps
@@ -113,8 +116,8 @@ def parts(region_size: int, device: torch.device) -> list[Part]:
     written = words * core.VOCABULARY + sum(p.numel() for p in readout.parameters())
     project, of_scores = [score.region.weight], [query, keys, score.energy.weight]
     return [
-        Part("project the regions", 1, lambda: score.keys(vectors), project, sum(moved)),
-        Part("scores", STEPS, lambda: score(query, keys), of_scores, moved[1], moved[1]),
+        Part("project the regions", 1, lambda: score.region(vectors), project, sum(moved)),
+        Part("scores", STEPS, scores, of_scores, moved[1], moved[1]),
         Part("context", STEPS, lambda: weights @ vectors, [weights], moved[0]),
         Part("LSTM's product", STEPS, lambda: functional.linear(joined, gates), [joined], gates.numel()),
         Part("read-out", 1, lambda: readout(*read), [*read, *readout.parameters()], written),

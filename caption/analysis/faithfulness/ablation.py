@@ -19,10 +19,11 @@ from torch import Tensor
 
 from caption.analysis.replay import Sentences, encode, listed
 from caption.errors import UserError
-from caption.eval_mode import evaluating
+from caption.eval_mode import eval_mode
 
 if TYPE_CHECKING:
-    from caption.captioner import Captioner, Photo
+    from caption.captioner import Captioner
+    from caption.result import Photo
 
 
 class Removed:
@@ -79,7 +80,7 @@ Hiding = Removed | Replaced
 def mean_region(captioner: Captioner, photos: Photo | Iterable[Photo], batch_size: int = 32) -> Tensor:
     """(D,) the mean of all regions of many photos: what a region looks like if nothing is known of it."""
     several, means = listed(photos), []
-    with evaluating(captioner):
+    with eval_mode(captioner):
         while batch := list(islice(several, batch_size)):
             means.append(encode(captioner, batch)[1].mean(1))
     return torch.cat(means).mean(0)

@@ -34,7 +34,8 @@ from caption.result import Caption
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from caption.captioner import Captioner, Photo
+    from caption.captioner import Captioner
+    from caption.result import Photo
 
 Kind = Literal["deletion", "insertion"]
 

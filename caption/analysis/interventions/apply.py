@@ -14,7 +14,7 @@ from caption.analysis.interventions.edits import scaled_like
 from caption.attention.base import Attention, Look, Memory
 from caption.attention.forced import Edit, ForcedAttention, force, with_parts
 from caption.attention.hard import Multinoulli
-from caption.tensor_tree import Record
+from caption.tensor_tree import TensorTree
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
@@ -47,7 +47,7 @@ class ChangedAttention(ForcedAttention):
             mask = visible if mask is None else mask & visible
         return super().project(regions, mask)
 
-    def forward(self, query: Tensor, memory: Memory, state: Record = None) -> Look:
+    def forward(self, query: Tensor, memory: Memory, state: TensorTree = None) -> Look:
         seed = self._seed(state.step)
         with seeded(seed, query.device):
             look = super().forward(query, memory, state)

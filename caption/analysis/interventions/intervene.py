@@ -22,15 +22,16 @@ from caption.analysis.interventions.apply import changing, seeded
 from caption.analysis.interventions.edits import Change, Erase, Force, Mask, Move, kept
 from caption.analysis.interventions.selection import steps_of, tokens_of
 from caption.data.images import open_image
-from caption.eval_mode import evaluating
+from caption.eval_mode import eval_mode
 from caption.result import Caption
 from caption.text.vocabulary import START
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from caption.captioner import Captioner, Photo
+    from caption.captioner import Captioner
     from caption.encoders.base import Regions
+    from caption.result import Photo
     from caption.search import Search
 
 __all__ = ["Erase", "Force", "Intervention", "LogProbs", "Mask", "Move", "intervene"]
@@ -102,7 +103,7 @@ class Intervention:
 
     def _repr_html_(self) -> str:
         """For a notebook: every word's log-probability, with and without the changes."""
-        from caption.visualize.intervention_table import intervention_table
+        from caption.visualize.intervention import intervention_table
 
         return intervention_table(self)
 
@@ -149,7 +150,7 @@ def intervene(
         raise ValueError("there is nothing to change: give Force, Move, Mask or Erase")
     image = open_image(photo)
     box = captioner.transform.box(*image.size)
-    with evaluating(captioner):
+    with eval_mode(captioner):
         with torch.no_grad():
             regions = captioner.encoder(captioner.transform(image)[None].to(captioner.device))
 

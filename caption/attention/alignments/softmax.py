@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from caption.attention.scored import Aligned, Alignment
-from caption.tensor_tree import Record
+from caption.attention.base import Query
+from caption.attention.scored import Aligned, Alignment, ScoredMemory
+from caption.tensor_tree import TensorTree
 
 
 class Softmax(Alignment):
-    """α = softmax(e); the context is the expectation Σ α_i a_i, so everything is differentiable."""
+    """α = softmax(e). The context is the expectation Σ α_i a_i, so everything is differentiable."""
 
-    def forward(self, scores: Tensor, state: Record = None) -> Aligned:
-        weights = scores.softmax(-1)
-        return Aligned(weights, read=weights)
+    def forward(
+        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
+    ) -> Aligned:
+        return Aligned(scores.softmax(-1))

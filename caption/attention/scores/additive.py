@@ -6,9 +6,12 @@ from typing import get_args
 
 from torch import Tensor, nn
 
-from caption.attention.scored import Score
+from caption.attention.base import Query, QuerySizes
+from caption.attention.scored import Score, ScoredMemory
 from caption.kernels.additive_energies import Activation, additive_energies
 from caption.parts import check_choice
+from caption.regions import Regions
+from caption.tensor_tree import TensorTree
 
 
 class AdditiveScore(Score):
@@ -36,19 +39,22 @@ class AdditiveScore(Score):
         self.activation = activation
         self.layers = layers
 
-    def build(self, region_size: int, query_size: int) -> None:
+    def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         self.region = nn.Linear(region_size, self.size)
         self.deeper = nn.ModuleList(nn.Linear(self.size, self.size) for _ in range(self.layers - 1))
-        self.query = nn.Linear(query_size, self.size, bias=False)  # the bias b is in `region`
+        self.query = nn.Linear(query_sizes.hidden, self.size, bias=False)  # the bias b is in `region`
         self.energy = nn.Linear(self.size, 1, bias=False)  # a bias here would cancel in the softmax
 
-    def keys(self, regions: Tensor) -> Tensor:
-        keys = self.region(regions)
+    def keys(self, regions: Regions) -> Tensor:
+        """(B, L, A) U a_i + b."""
+        keys = self.region(regions.vectors)
         for layer in self.deeper:
             sums = layer(keys)
             keys = sums.tanh_() if self.activation == "tanh" else sums.relu_()
         # The sums k + q want the full precision that autocast takes from matrix products.
-        return keys.to(regions.dtype)
+        return keys.to(regions.vectors.dtype)
 
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return additive_energies(self.query(query), keys, self.energy.weight[0], self.activation)
+    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+        return additive_energies(
+            self.query(query.hidden), memory.keys, self.energy.weight[0], self.activation
+        )

@@ -10,7 +10,7 @@ from caption.data.check.captions import SplitSummary, check_captions
 from caption.data.check.images import ImageCheck
 from caption.data.readers.captions import SPLIT_NAMES, CaptionReader, Splits
 from caption.data.readers.findings import NO_EVALUATION, NO_TRAINING, Finding, Findings
-from caption.features.progress import progress_bar
+from caption.progress import progress_bar
 from caption.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 
 MIN_COUNT = 5

@@ -20,7 +20,7 @@ from caption.data.prepare.common import Plan
 from caption.data.prepare.sources import Folder, Member, Source, open_source
 from caption.data.readers.captions import located
 from caption.errors import DataError, UserError
-from caption.features.progress import progress_bar
+from caption.progress import progress_bar
 
 DONE, SOME_FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 

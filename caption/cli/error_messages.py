@@ -1,10 +1,10 @@
-"""What is wrong with a configuration, in one line: jsonargparse's own account of it fills a page."""
+"""Configuration errors in one line: jsonargparse's own messages fill a page."""
 
 from __future__ import annotations
 
 import re
 
-# Lines that only announce what follows, or that follow from what a union is.
+# Lines without information of their own.
 SCAFFOLDING = (
     "Does not validate against any",
     "Subtypes:",
@@ -14,11 +14,11 @@ SCAFFOLDING = (
 )
 
 
-def readable(message: str) -> str:
-    """A complaint of jsonargparse as "key: class: reason".
+def one_line(message: str) -> str:
+    """An error message of jsonargparse as "key: class: reason".
 
-    Its nested lines name the keys from the outside in, then the class whose argument is wrong, and one reason for
-    each type that would have been allowed. What has another form is kept as it is, on one line.
+    Its nested lines name the keys from the outside in, then the class whose argument is wrong, then one reason for
+    each allowed type. A message of any other form is only joined to one line.
     """
     keys: list[str] = []
     culprit, given = "", ""

@@ -1,4 +1,4 @@
-"""`evaluate`, and scores as objects."""
+"""`evaluate`, scores as objects, and BLEU under several conventions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from caption.errors import UserError
 from caption.metrics import References, evaluate, get_tokenizer
+from caption.metrics.evaluation import CONVENTIONS, bleu_conventions
 
 REFERENCES = {1: ["A dog runs.", "The dog is running."], 2: ["Two cats sleep.", "Cats, asleep."]}
 CANDIDATES = {1: "a dog runs", 2: "two cats"}
@@ -81,12 +82,12 @@ def test_text_says_what_was_not_computed_and_why(monkeypatch):
         ({"1": "a", "2": "b"}, REFERENCES, "by number, the other by text"),
         ({7: "a", 8: "b"}, REFERENCES, "Do the two files belong together"),
         ({}, REFERENCES, "no candidate"),
-        ({1: "a", 2: ["b"]}, REFERENCES, "candidate of 2 is no text"),
-        ({1: "a", 2: None}, REFERENCES, "candidate of 2 is no text"),
+        ({1: "a", 2: ["b"]}, REFERENCES, "candidate of 2 is not a text"),
+        ({1: "a", 2: None}, REFERENCES, "candidate of 2 is not a text"),
         ({}, {}, "no references"),
         ({1: "a"}, {1: []}, "have no reference: 1"),
         ({1: "a"}, {1: "a dog"}, "not a list"),
-        ({1: "a"}, {1: ["a", 5]}, "reference of 1 is no text"),
+        ({1: "a"}, {1: ["a", 5]}, "reference of 1 is not a text"),
         (dict.fromkeys(range(9), "a"), {9: ["a"]}, "0, 1, 2 and 6 more"),
     ],
 )
@@ -98,3 +99,30 @@ def test_what_does_not_fit_is_named(candidates, references, message):
 def test_unknown_metrics_are_answered_with_the_known_ones():
     with pytest.raises(UserError, match=r"no metric 'METEOR'.*METEOR-nltk, METEOR-1.5"):
         evaluate(CANDIDATES, REFERENCES, metrics=["METEOR"])
+
+
+PUNCTUATED = {1: ["A dog runs.", "The dog, the brown one, is running."], 2: ["Two cats sleep on a mat."]}
+SPACED = {1: "a dog runs .", 2: "two cats"}
+
+
+def test_the_first_convention_is_coco_captions():
+    table = bleu_conventions(SPACED, PUNCTUATED)
+    assert list(table) == [convention.name for convention in CONVENTIONS]
+    assert dict(table["coco-caption"]) == dict(evaluate(SPACED, PUNCTUATED, metrics=["BLEU"]))
+
+
+def test_each_convention_moves_the_score_the_way_it_must():
+    table = bleu_conventions(SPACED, PUNCTUATED)
+    bleu = {name: scores["BLEU-1"] for name, scores in table.items()}
+    assert bleu["without brevity penalty"] == pytest.approx(1)  # short, but all words right
+    assert bleu["coco-caption"] < 1
+    assert bleu["case kept"] < bleu["coco-caption"]  # "a" is not "A"
+    assert bleu["case and punctuation kept"] < bleu["punctuation kept"]
+    assert bleu["punctuation kept"] != bleu["coco-caption"]
+
+
+def test_signatures_tell_conventions_apart():
+    table = bleu_conventions(SPACED, PUNCTUATED, {"split": "test"})
+    signatures = [scores.signature for scores in table.values()]
+    assert len(set(signatures)) == len(CONVENTIONS)
+    assert all("|split:test|" in signature for signature in signatures)

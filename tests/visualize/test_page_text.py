@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from caption.result import Caption, OutputError
+from caption.result import Caption, OutputError, WeightProperties
 from caption.visualize import save_html, to_fragment, to_html
 
 
@@ -77,6 +77,49 @@ def test_maps_come_back_to_within_a_level():
     np.testing.assert_allclose(
         low + (levels / 255.0) ** 2 * (high - low), caption.weights, atol=(high - low) / 255
     )
+
+
+def test_signed_maps_come_back_and_zero_stays_zero():
+    caption = caption_of(
+        ["a", "dog"], (5, 9), image=noise((90, 50)), properties=WeightProperties(signed=True)
+    )
+    caption.weights[0, 0, :2] = [-1.5, 0]
+    record = data_of(caption.to_html())["photos"][0]["captions"][0]
+    levels = np.frombuffer(base64.b64decode(record["weights"]), np.uint8).reshape(2, 5, 9)
+    root = (levels.astype(float) - 128) / 127
+    assert (record["low"], record["high"], record["signed"], record["even"]) == (-1.5, 1.5, True, None)
+    np.testing.assert_allclose(1.5 * root * np.abs(root), caption.weights, atol=1.5 / 127)
+    assert root[0, 0, 1] == 0
+
+
+def test_maps_travel_each_with_its_own_grid_and_scale():
+    rng = np.random.default_rng(0)
+    heads = rng.dirichlet(np.ones(49), (2, 3)).reshape(2, 3, 7, 7)
+    maps = {"heads": heads, "level 1": np.full((2, 2, 4), 0.5)}
+    caption = caption_of(["a", "dog"], image=noise((500, 375)), maps=maps)
+    record = data_of(caption.to_html())["photos"][0]["captions"][0]
+    assert [each["name"] for each in record["maps"]] == ["heads[0]", "heads[1]", "heads[2]", "level 1"]
+    assert [each["grid"] for each in record["maps"]] == [[7, 7]] * 3 + [[2, 4]]
+    assert [each["even"] for each in record["maps"]] == [pytest.approx(1 / 49)] * 3 + [None]
+    for number, each in enumerate(record["maps"][:3]):
+        levels = np.frombuffer(base64.b64decode(each["weights"]), np.uint8).reshape(2, 7, 7)
+        np.testing.assert_allclose(
+            (levels / 255) ** 2 * each["high"], heads[:, number], atol=each["high"] / 255
+        )
+
+
+def test_maps_beyond_the_room_are_left_out_and_counted():
+    words, size = ["word"] * 20, (640, 640)
+    maps = {"heads": np.full((20, 40, 14, 14), 1 / 196)}
+    caption = caption_of(
+        words, (14, 14), size, image=noise(size), maps=maps, alternatives=[caption_of(words)]
+    )
+    page = caption.to_html()
+    assert len(page.encode()) < 400_000
+    record = data_of(page)["photos"][0]
+    assert 5 < len(record["captions"][0]["maps"]) < 40
+    assert len(record["captions"][0]["maps"]) + record["maps_left_out"] == 40
+    assert record["left_out"] == 1
 
 
 @pytest.mark.parametrize(("orientation", "shown"), [(1, (60, 40)), (6, (40, 60))])

@@ -1,7 +1,8 @@
-"""Any torchvision CNN as an encoder, cut off at any layer."""
+"""Any torchvision CNN as an encoder, cut off at any layer or layers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +25,28 @@ class TorchvisionEncoder(Encoder):
 
     Args:
         name: of the model, as torchvision has it.
-        layer: dotted name of the module whose output is the grid; a container means its last module.
+        layer: dotted name of the module whose output is the grid; a container means its last module. A list of names
+            gives a view for each.
         weights: a name that torchvision knows ("DEFAULT", "IMAGENET1K_V1", ...: downloaded once), the path of a
             state dict saved with torch.save, or None for random weights.
         mean: of the training images' channels, in 0...1; ImageNet's unless the weights say otherwise.
         std: likewise.
         finetune_from: where fine-tuning starts: modules before this one (dotted name, in the order in which they
-            run) stay as they are, their BatchNorm statistics too; None = all learn. Only matters once the encoder
-            is thawed.
+            run) stay as they are, their BatchNorm statistics too; None = all learn. Matters only once the encoder is
+            unfrozen.
         grid: (rows, cols) that the layer's map is averaged to, each new cell over the old cells it touches (adaptive
-            average pooling); None = as the layer gives it. More cells than the layer has are no more resolution: they
-            share old ones.
+            average pooling); None = as the layer gives it. More cells than the layer has do not add resolution:
+            they share old ones.
 
     Raises:
-        UserError: torchvision has no such model, the model no such layer or module, the layer gives no grid, or the
-            grid is none.
+        UserError: torchvision has no such model, the model has no such layer or module, the layer gives no grid, or
+            `grid` is not a grid.
     """
 
     def __init__(
         self,
         name: str = "vgg19",
-        layer: str = "features.35",
+        layer: str | Sequence[str] = "features.35",
         weights: str | None = None,
         mean: tuple[float, float, float] = IMAGENET_MEAN,
         std: tuple[float, float, float] = IMAGENET_STD,
@@ -53,41 +55,44 @@ class TorchvisionEncoder(Encoder):
     ) -> None:
         super().__init__()
         if grid is not None and (len(grid) != 2 or min(grid) < 1):
-            raise UserError(f"grid {list(grid)} is no grid: give rows and columns, from 1 up")
+            raise UserError(f"grid {list(grid)} is not a grid: give rows and columns, each 1 or more")
         self.grid = grid
         self.weights = weights
         self.model_name = name
         self.finetune_from = finetune_from
         whole = _model(name, None)
         self.names_of_whole = frozenset(whole.state_dict())
-        self.trunk = _cut(whole, name, layer)
+        self.layers = [layer] if isinstance(layer, str) else list(layer)
+        self.trunk = _cut(whole, name, self.layers)
         self.mean: Tensor
         self.std: Tensor
         self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
-        self.region_size = self._measure()
+        self.region_sizes = self._measure()
         if finetune_from is not None and not self._late_parameters():
             raise UserError(
                 f"{name} has no weights from module {finetune_from} on: check finetune_from and layer"
             )
 
-    def _measure(self) -> int:
+    def _measure(self) -> tuple[int, ...]:
+        """The region sizes, after a check that all layers give grids."""
         self.eval()
         try:
             with torch.no_grad():
-                square, wide = (self.trunk(torch.zeros(1, 3, 64, width))["grid"] for width in (64, 128))
+                square, wide = (self.trunk(torch.zeros(1, 3, 64, width)) for width in (64, 128))
         except (AssertionError, RuntimeError) as error:  # Transformers insist on one image size
             raise UserError(
                 f"{self.model_name} does not take images of any size ({error}): choose a convolutional network"
             ) from error
         self.train()
-        # A wider image must change the last number alone; some models put the features there.
-        if square.dim() != 4 or square.shape[:3] != wide.shape[:3]:
-            raise UserError(
-                f"the chosen layer of {self.model_name} gives {tuple(wide.shape[1:])} for an image, which is no grid "
-                "of (features, rows, cols): choose a convolutional layer"
-            )
-        return square.shape[1]
+        for layer in self.layers:
+            # A wider image must change the last number alone; some models put the features there.
+            if square[layer].dim() != 4 or square[layer].shape[:3] != wide[layer].shape[:3]:
+                raise UserError(
+                    f"the layer {layer} of {self.model_name} gives {tuple(wide[layer].shape[1:])} for an image, which "
+                    "is not a grid of (features, rows, cols): choose a convolutional layer"
+                )
+        return tuple(square[layer].shape[1] for layer in self.layers)
 
     def normalise(self, images: Tensor) -> Tensor:
         return (images / 255 - self.mean) / self.std
@@ -102,9 +107,12 @@ class TorchvisionEncoder(Encoder):
         for name, module in self.named_modules():
             module.training = modes[name]
 
-    def features(self, images: Tensor) -> Tensor:
-        maps = self.trunk(images)["grid"]
-        return maps if self.grid is None else functional.adaptive_avg_pool2d(maps, self.grid)
+    def features(self, images: Tensor) -> tuple[Tensor, ...]:
+        found = self.trunk(images)
+        views = tuple(found[layer] for layer in self.layers)
+        if self.grid is None:
+            return views
+        return tuple(functional.adaptive_avg_pool2d(view, self.grid) for view in views)
 
     def freeze(self, frozen: bool = True) -> None:
         super().freeze(frozen)
@@ -191,15 +199,19 @@ def _model(name: str, weights: str | None) -> nn.Module:
         ) from error
 
 
-def _cut(model: nn.Module, name: str, layer: str) -> Any:
+def _cut(model: nn.Module, name: str, layers: Sequence[str]) -> Any:
     from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
     try:
-        return create_feature_extractor(model, return_nodes={layer: "grid"}, suppress_diff_warning=True)
+        return create_feature_extractor(
+            model, return_nodes={layer: layer for layer in layers}, suppress_diff_warning=True
+        )
     except ValueError as error:
         nodes = get_graph_node_names(model.eval(), suppress_diff_warning=True)[1]
         some = ", ".join(dict.fromkeys(node.split(".")[0] for node in nodes))
-        raise UserError(f"{name} has no layer {layer}; its top-level layers are {some}") from error
+        raise UserError(
+            f"{name} has no layer {' or '.join(layers)}; its top-level layers are {some}"
+        ) from error
 
 
 def read_state(path: Path) -> dict[str, Tensor]:

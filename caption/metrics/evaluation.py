@@ -1,9 +1,9 @@
-"""Score captions: the metrics by name, and the protocol that belongs to every number."""
+"""Scores of captions: all metrics by name, the protocol of every number, and BLEU under other papers' conventions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
 
 from caption.errors import UserError
 from caption.metrics.bleu import bleu
@@ -11,21 +11,20 @@ from caption.metrics.cider import VARIANTS, cider
 from caption.metrics.corpus import Corpus, References
 from caption.metrics.meteor import meteor_15, meteor_nltk
 from caption.metrics.rouge import rouge_l
-from caption.metrics.score import Id, Score, Scores
+from caption.metrics.score import Id, MetricScore, Scores
 from caption.metrics.spice import spice
 from caption.text.tokenizer import get_tokenizer
-
-__all__ = ["DEFAULT_METRICS", "METRICS", "Score", "Scores", "check_metrics", "evaluate", "signature"]
+from caption.version import package_version
 
 DEFAULT_METRICS = ("BLEU", "CIDEr", "ROUGE-L")
-_OTHERS: dict[str, Callable[[Corpus], Score]] = {
+_OTHERS: dict[str, Callable[[Corpus], MetricScore]] = {
     "ROUGE-L": rouge_l,
     "METEOR-nltk": meteor_nltk,
     "METEOR-1.5": meteor_15,
     "SPICE": spice,
 }
 METRICS = ("BLEU", *VARIANTS, *_OTHERS)
-"""What `evaluate` can be asked for; "BLEU" gives BLEU-1 to BLEU-4."""
+"""The names that `evaluate` takes; "BLEU" gives BLEU-1 to BLEU-4."""
 
 
 def evaluate(
@@ -41,16 +40,16 @@ def evaluate(
 
     Args:
         candidates: the caption of each image; may be empty.
-        references: what people wrote about the same images, any number of sentences each. Or `References` made
-            before: they spare work when many candidates meet them, and have a tokenizer of their own.
+        references: what people wrote about the same images, any number of sentences each. Or `References`, which
+            have their own tokenizer; they save work when many candidates are scored against the same references.
         tokenizer: its name, see `caption.text.tokenizer`; "none" for text that is tokenized already.
         metrics: names among `METRICS`.
         brevity_penalty: whether BLEU has one.
-        protocol: what else made the captions, for the signature: split, beam, length normalisation, how hard
+        protocol: how the captions were made, for the signature: split, beam size, length normalisation, how hard
             attention chose.
 
     Returns:
-        The scores as fractions (CIDEr between 0 and 10), those that could not be computed as None with a reason.
+        The scores as fractions (CIDEr between 0 and 10). A score that could not be computed is None, with a reason.
 
     Raises:
         UserError: an unknown tokenizer or metric; images without candidate or without references.
@@ -59,7 +58,7 @@ def evaluate(
     if not isinstance(references, References):
         references = References(references, get_tokenizer(tokenizer))
     corpus = Corpus(candidates, references, get_tokenizer(tokenizer))
-    scores: list[Score] = []
+    scores: list[MetricScore] = []
     if "BLEU" in metrics:
         scores += bleu(corpus, brevity_penalty)
     variants = tuple(variant for variant in VARIANTS if variant in metrics)
@@ -67,12 +66,12 @@ def evaluate(
         scores += cider(corpus, variants)
     scores += [score(corpus) for name, score in _OTHERS.items() if name in metrics]
     if "CIDEr" in metrics:
-        protocol = {"cider": "D", **(protocol or {})}  # what the name stands for, see caption.metrics.cider
+        protocol = {"cider": "D", **(protocol or {})}  # CIDEr here means CIDEr-D, see caption.metrics.cider
     return Scores(scores, corpus.ids, signature(corpus, brevity_penalty, protocol))
 
 
 def check_metrics(metrics: Sequence[str]) -> None:
-    """Raise a UserError where a metric is unknown."""
+    """Raise a UserError if a metric is unknown."""
     for name in metrics:
         if name not in METRICS:
             raise UserError(f"there is no metric '{name}': choose among {', '.join(METRICS)}.")
@@ -91,18 +90,54 @@ def signature(corpus: Corpus, brevity_penalty: bool, protocol: Mapping[str, obje
         "bp": "on" if brevity_penalty else "off",
         "n": len(corpus.ids),
         **(protocol or {}),
-        "v": _package_version(),
+        "v": package_version(),
     }
     return "|".join(f"{_clean(key)}:{_clean(value)}" for key, value in entries.items())
 
 
 def _clean(part: object) -> str:
-    """Without the two characters that hold a signature together."""
+    """The text without the two characters that separate the parts of a signature."""
     return str(part).replace("|", "/").replace(":", "=")
 
 
-def _package_version() -> str:
-    try:
-        return version("show-attend-and-tell")
-    except PackageNotFoundError:
-        return "unknown"
+class Convention(NamedTuple):
+    """One way to compute BLEU."""
+
+    name: str
+    tokenizer: str
+    brevity_penalty: bool
+
+
+CONVENTIONS = (
+    Convention("coco-caption", "ptb", True),
+    Convention("without brevity penalty", "ptb", False),
+    Convention("punctuation kept", "ptb-punct", True),
+    Convention("case kept", "ptb-cased", True),
+    Convention("case and punctuation kept", "ptb-cased-punct", True),
+    Convention("case and punctuation kept, without brevity penalty", "ptb-cased-punct", False),
+)
+
+
+def bleu_conventions(
+    candidates: Mapping[Id, str],
+    references: Mapping[Id, Sequence[str]],
+    protocol: Mapping[str, object] | None = None,
+) -> dict[str, Scores]:
+    """BLEU-1 to BLEU-4 under each of `CONVENTIONS`, by its name. The choice moves BLEU more than most methods do.
+
+    Args:
+        candidates, references: as for `evaluate`, in their original spelling. The conventions differ in case and
+            punctuation, which tokenized, lower-cased text has lost.
+        protocol: see `evaluate`.
+
+    Raises:
+        UserError: images without candidate or without references.
+    """
+    corpora: dict[str, Corpus] = {}
+    table: dict[str, Scores] = {}
+    for name, tokenizer, penalty in CONVENTIONS:
+        if tokenizer not in corpora:
+            corpora[tokenizer] = Corpus(candidates, References(references, get_tokenizer(tokenizer)))
+        corpus = corpora[tokenizer]
+        table[name] = Scores(bleu(corpus, penalty), corpus.ids, signature(corpus, penalty, protocol))
+    return table

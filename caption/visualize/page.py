@@ -1,8 +1,13 @@
-"""The interactive page: one file that needs nothing else, in which the light follows the words.
+"""The interactive page: one self-contained file in which pointing at a word shows its weights over the photo.
 
-The photo goes in as a JPEG of at most 640 pixels, without the metadata of its file. The maps go in as one
-byte per cell, q = 255 · √((α − low) / (high − low)) rounded, with low and high those of the caption: α comes
-back to within (high − low) / 255. The box stays in the pixels of the original photo.
+The photo is embedded as a JPEG of at most 640 pixels, without the metadata of its file. A map is embedded as one byte q
+per cell. With low and high those of the caption's scale (see `colour_scale`),
+
+    q = 255 · √((α − low) / (high − low))        weights that are never negative
+    q = 128 + 127 · sign(α) · √(|α| / high)      signed weights
+
+rounded, so α comes back to within (high − low) / 255, or high / 127 for signed weights. The box stays in the pixels of
+the original photo.
 """
 
 from __future__ import annotations
@@ -16,25 +21,30 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
 from caption.data.images import open_image
-from caption.result import OutputError
-from caption.visualize.light import GLOW, OPACITY, scale_of
-from caption.visualize.overlay import covers
-from caption.visualize.photo import Photo, photos_of
+from caption.result import open_output
+from caption.visualize.colour_scale import ABOVE, BELOW, OPACITY, SIGNED_TINT, TINT, scale_of
+from caption.visualize.overlay import covers, photos_of
 
 if TYPE_CHECKING:
-    from caption.result import Caption
+    from caption.result import Caption, Photo
 
 LONGEST = 640  # pixels of the longer side of an embedded photo
 # Bytes before base64, which makes them a third more. Together with the script, a photo stays below 400 KB.
 PHOTO_BYTES = 200_000
-MAP_BYTES = 60_000
+MAP_BYTES = 60_000  # of all maps of a photo
+COLOURS = {
+    "opacity": OPACITY,
+    "tint": TINT,
+    "signed_tint": SIGNED_TINT,
+    "above": [round(255 * part) for part in ABOVE],
+    "below": [round(255 * part) for part in BELOW],
+}
 
 
 def to_html(
@@ -45,11 +55,11 @@ def to_html(
 ) -> str:
     """The page, a complete HTML document below 400 KB for each photo.
 
-    It loads nothing: its content security policy forbids the browser every request, and every script and
-    style but its own. Without scripting it shows photos and sentences.
+    It loads nothing: its content security policy forbids every request, and every script and style but its own.
+    Without scripting it shows photos and sentences.
 
     Args:
-        captions: one per photo; the `alternatives` of each can be chosen below it.
+        captions: one per photo. Its `maps` and `alternatives` can be chosen below it, as many as there is room for.
         title: plain text.
         images: their photos, in the same order; by default those that the captions carry.
 
@@ -78,24 +88,22 @@ def to_html(
 
 
 def to_fragment(captions: Sequence[Caption], *, images: Sequence[Photo] | None = None) -> str:
-    """The same as an element to be put into another page: a notebook's output.
+    """The content of `to_html` as an element for another page, such as a notebook's output.
 
-    Several can stand on one page, and one twice. Arguments and errors are those of `to_html`.
+    A page may hold several of them, and the same one twice. Arguments and errors are those of `to_html`.
     """
     body = _element(captions, images)
     return f"<style>{_resource('page.css')}</style>\n{body}\n<script>{_resource('page.js')}</script>"
 
 
 def save_html(page: str, path: str | os.PathLike[str]) -> None:
-    """Write a page as UTF-8; half characters, as undecodable file names give, become question marks.
+    """Write a page as UTF-8; lone surrogates, which undecodable file names contain, become question marks.
 
     Raises:
         OutputError: the file cannot be written.
     """
-    try:
-        Path(path).write_text(page, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    with open_output(path) as file:
+        file.write(page.encode("utf-8", "replace"))
 
 
 def _element(captions: Sequence[Caption], images: Sequence[Photo] | None, heading: str | None = None) -> str:
@@ -106,12 +114,12 @@ def _element(captions: Sequence[Caption], images: Sequence[Photo] | None, headin
         figures.append(_figure(caption, small))
         records.append(_record(caption, photo.size, small.size))
     title = "" if heading is None else f"<h1>{html.escape(heading)}</h1>\n"
-    # In a notebook MathJax would take "$" in a caption for a formula, and JupyterLab would take arrow keys.
+    # In a notebook, MathJax would read "$" in a caption as a formula, and JupyterLab would intercept arrow keys.
     classes = "satt mathjax_ignore tex2jax_ignore"
     return f"""<div class="{classes}" data-lm-suppress-shortcuts="true">
 {title}<div class="satt-gallery">
 {"".join(figures)}</div>
-<script type="application/json">{_json({"opacity": OPACITY, "glow": GLOW, "photos": records})}</script>
+<script type="application/json">{_json({**COLOURS, "photos": records})}</script>
 </div>"""
 
 
@@ -128,28 +136,60 @@ def _figure(caption: Caption, photo: Image.Image) -> str:
 
 def _record(caption: Caption, size: tuple[int, int], shown: tuple[int, int]) -> dict[str, Any]:
     """What the script needs to know about a photo; sizes are (width, height) in pixels."""
-    kept, taken = [caption], caption.weights.size
-    for alternative in caption.alternatives:
-        taken += alternative.weights.size
-        if taken > MAP_BYTES:
-            break
-        kept.append(alternative)
-    left_out = 1 + len(caption.alternatives) - len(kept)
+    first, *others = [_caption_record(each, size) for each in (caption, *caption.alternatives)]
+    first["maps"] = [{"name": name, **_map_record(each)} for name, each in caption.single_maps().items()]
+    room = MAP_BYTES - caption.weights.size
+    maps, room = _fitting(first["maps"], room)
+    captions, _ = _fitting(others, room)
+    left_out = {
+        "left_out": len(others) - len(captions),
+        "maps_left_out": len(first["maps"]) - len(maps),
+    }
+    first["maps"] = maps
+    return {"size": size, "shown": shown, **left_out, "captions": [first, *captions]}
+
+
+def _fitting(records: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], int]:
+    """The first records whose maps fit into so many bytes, and the bytes that remain; none after one that does not."""
+    kept: list[dict[str, Any]] = []
+    for record in records:
+        bytes_taken = 3 * len(record["weights"]) // 4
+        if bytes_taken > room:
+            return kept, 0
+        kept.append(record)
+        room -= bytes_taken
+    return kept, room
+
+
+def _caption_record(caption: Caption, size: tuple[int, int]) -> dict[str, Any]:
+    record = {key: value for key, value in caption.to_dict().items() if key != "alternatives"}
+    shares = caption.sentinel_shares
+    sentinel = None if shares is None else [float(share) for share in shares]
     return {
-        "size": size,
-        "shown": shown,
-        "left_out": left_out,
-        "captions": [_with_maps(one, size) for one in kept],
+        **record,
+        **_map_record(caption),
+        "sentinel": sentinel,
+        "covers": covers(caption.box, size),
+        "maps": [],
     }
 
 
-def _with_maps(caption: Caption, size: tuple[int, int]) -> dict[str, Any]:
-    low, high = scale_of(caption.weights)
-    light = np.sqrt((caption.weights.astype(np.float64) - low) / (high - low))
-    levels = np.rint(255 * light).astype(np.uint8)
-    record = {key: value for key, value in caption.to_dict().items() if key != "alternatives"}
-    maps = base64.b64encode(levels.tobytes()).decode()
-    return {**record, "low": low, "high": high, "covers": covers(caption.box, size), "weights": maps}
+def _map_record(caption: Caption) -> dict[str, Any]:
+    """The caption's weights as bytes, and what the script needs to know to draw them."""
+    properties = caption.properties
+    scale = scale_of(caption.weights, signed=properties.signed)
+    weights = caption.weights.astype(np.float64)
+    if scale.signed:
+        levels = 128 + 127 * np.sign(weights) * np.sqrt(np.abs(weights) / scale.high)
+    else:
+        levels = 255 * np.sqrt((weights - scale.low) / (scale.high - scale.low))
+    return {
+        "grid": list(weights.shape[1:]),
+        **scale._asdict(),
+        "even": 1 / weights[0].size if len(weights) and properties.is_distribution else None,
+        "sums_to_one": properties.sums_to_one,
+        "weights": base64.b64encode(np.rint(levels).astype(np.uint8).tobytes()).decode(),
+    }
 
 
 def _shrunk(photo: Image.Image) -> Image.Image:
@@ -164,7 +204,7 @@ def _data_uri(photo: Image.Image) -> str:
     profile = photo.info.get("icc_profile")
     photo.info.clear()
     # Colours of a wide gamut would look dull without their profile. But some profiles are larger than the
-    # photo, and one of a photo that was grey or CMYK says nothing about these pixels.
+    # photo, and the profile of a photo that was grey or CMYK does not apply to these pixels.
     suits = profile and profile[16:20] == b"RGB " and len(profile) < 5000
     keep = {"icc_profile": profile} if suits else {}
     for quality in (88, 80, 70, 55, 40, 25):
@@ -176,7 +216,7 @@ def _data_uri(photo: Image.Image) -> str:
 
 
 def _json(value: dict[str, Any]) -> str:
-    # Within a script element only "<" could end it; JSON may write it as an escape.
+    # Only "<" could end a script element; JSON may write it as an escape.
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 

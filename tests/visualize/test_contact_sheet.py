@@ -1,13 +1,12 @@
-"""Contact sheets, comparisons, alignment matrices and gate plots show what their captions hold."""
+"""The contact sheet: photos, maps and captions on one scale."""
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from PIL import Image
 
-from caption.result import Caption
-from caption.visualize import alignment_matrix, compare_captions, contact_sheet, gate_plot
-from caption.visualize.contact import summary_map
+from caption.result import Caption, WeightProperties
+from caption.visualize import contact_sheet
+from caption.visualize.contact_sheet import summary_map
 
 WIDE, TALL = (300, 200), (160, 240)
 
@@ -66,48 +65,11 @@ def test_a_sheet_that_cannot_be_made_says_why(dog, number, arguments, said):
         contact_sheet([dog] * number, **arguments)
 
 
-@pytest.mark.parametrize("columns", [None, 2, 4])
-def test_soft_stands_above_hard_in_equal_panels(dog, columns):
-    hard = caption_of(["a", "dog", "runs"], np.full((3, 2, 3), 1 / 6), locations=[[0, 1], [1, 2], [0, 0]])
-    fig = compare_captions({"soft": dog, "hard": hard}, Image.new("RGB", WIDE), columns=columns)
-    upper, lower = fig.subfigs
-    assert [ax.get_title() for ax in upper.axes[:-1]] == ["soft", "$dog$", "runs"]
-    assert [ax.get_title() for ax in lower.axes[:-1]] == ["hard", "a", "dog", "runs"]
-    fig.draw_without_rendering()
-    boxes = [[ax.get_window_extent() for ax in part.axes[:3]] for part in (upper, lower)]
-    for above, below in zip(*boxes, strict=True):
-        assert above.y0 > below.y1
-        np.testing.assert_allclose([above.x0, above.width], [below.x0, below.width], atol=1)
-
-
-def test_nothing_cannot_be_compared():
-    with pytest.raises(ValueError, match="nothing to compare"):
-        compare_captions({}, Image.new("RGB", WIDE))
-
-
-def test_the_matrix_holds_alpha_word_by_region(dog):
-    ax = Figure().add_subplot()
-    assert alignment_matrix(ax, dog) is ax
-    np.testing.assert_array_equal(ax.images[0].get_array(), dog.weights.reshape(2, 6))
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["$dog$", "runs"]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2"]
-    assert ax.get_xticks().tolist() == [0, 3]
-    assert "black α = 0.7" in ax.get_xlabel()
-
-
-def test_the_matrix_needs_words():
-    with pytest.raises(ValueError, match="without words"):
-        alignment_matrix(Figure().add_subplot(), caption_of([], np.zeros((0, 2, 2))))
-
-
-def test_gates_are_bars_from_nothing_to_all(dog):
-    ax = Figure().add_subplot()
-    assert gate_plot(ax, dog) is ax
-    assert [bar.get_height() for bar in ax.patches] == [0.25, 0.75]
-    assert ax.get_ylim() == (0, 1)
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["$dog$", "runs"]
-
-
-def test_without_a_gate_there_is_no_gate_plot():
-    with pytest.raises(ValueError, match="without a gate"):
-        gate_plot(Figure().add_subplot(), caption_of(["dog"], np.ones((1, 1, 1))))
+def test_signed_maps_keep_the_weight_furthest_from_zero(dog):
+    dog.properties = WeightProperties(sums_to_one=False, signed=True)
+    dog.weights[1, 0, 0] = -0.9
+    np.testing.assert_allclose(summary_map(dog, "max")[0, 0], -0.9)
+    fig = contact_sheet([dog], [Image.new("RGB", WIDE)])
+    high = float(np.float32(0.9))
+    assert fig.axes[1].images[1].get_clim() == (-high, high)
+    assert "orange above 0" in fig.axes[-1].texts[0].get_text()

@@ -1,0 +1,49 @@
+"""Hard attention with a gradient of its own: straight-through Gumbel-softmax (Jang et al. 2017)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from caption.attention.alignments.multinoulli import Multinoulli, one_hot
+from caption.attention.stochastic import AtTest
+
+
+class GumbelSoftmax(Multinoulli):
+    """z = a_s with s ~ Multinoulli(α), and the gradient of a relaxed sample.
+
+    With Gumbel noise g, s is the largest of log α + g, which is distributed as α; the gradient is that of
+    softmax((log α + g) / temperature). No estimator is needed, so the objective is `CrossEntropy`. The gradient is
+    biased: it is that of a context that was never read. A lower temperature lowers the bias and raises the variance.
+
+    Args:
+        temperature: of the relaxed sample.
+        expectation: probability of the expectation in training.
+        share: see `Multinoulli`.
+        at_test: see `Multinoulli`.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        expectation: float = 0.0,
+        share: Literal["batch", "caption"] = "batch",
+        at_test: AtTest = "expectation",
+    ) -> None:
+        super().__init__(expectation, share, at_test)
+        if temperature <= 0:
+            raise ValueError(f"temperature is above 0, not {temperature}")
+        self.temperature = temperature
+
+    def _sample(self, log_weights: Tensor) -> tuple[Tensor, Tensor]:
+        exponential = torch.empty_like(log_weights).exponential_()
+        noise = -exponential.clamp_min(torch.finfo(exponential.dtype).tiny).log()
+        noisy = log_weights + noise
+        location = noisy.argmax(-1)
+        relaxed = (noisy / self.temperature).softmax(-1)
+        return location, one_hot(location, log_weights) + (relaxed - relaxed.detach())
+
+    def _log_prob(self, log_weights: Tensor, location: Tensor, sampled: Tensor) -> None:
+        return None  # there is no score-function term

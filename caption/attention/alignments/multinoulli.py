@@ -1,0 +1,92 @@
+"""Hard attention (Xu et al. 2015, section 4.1): one region is sampled, s ~ Multinoulli(α), eqs. 8 and 9."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from caption.attention.base import Query
+from caption.attention.scored import Aligned, Alignment, Choice, ScoredMemory
+from caption.attention.stochastic import AtTest, Stochastic
+from caption.parts import check_choice
+from caption.tensor_tree import TensorTree
+
+
+class Multinoulli(Alignment, Stochastic):
+    """z = a_s with s ~ Multinoulli(α). Train it with an estimator: see `caption.objectives.Reinforce`.
+
+    In training, a caption uses with probability `expectation` the expected context Σ α_i a_i at all its steps
+    instead of samples (section 4.1: it lowers the variance). Its `location` is then -1 and its `log_prob` 0, so
+    that no score-function term arises from it.
+
+    Args:
+        expectation: probability of the expectation in training; the paper's is 0.5.
+        share: whether one coin decides for the whole batch, as in the authors' code, or one for each caption.
+        at_test: what is read outside training: the expected context (the authors' default), the most
+            probable region, or a sample. `caption.attention.at_test` chooses anew for a trained model.
+    """
+
+    def __init__(
+        self,
+        expectation: float = 0.5,
+        share: Literal["batch", "caption"] = "batch",
+        at_test: AtTest = "expectation",
+    ) -> None:
+        Stochastic.__init__(self, at_test)
+        if not 0 <= expectation <= 1:
+            raise ValueError(f"expectation is a probability, not {expectation}")
+        check_choice("share", share, ("batch", "caption"))
+        self.expectation = expectation
+        self.share = share
+
+    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
+        """(B, K) bool: True for the captions that sample. Drawn once per caption."""
+        shape = (len(memory.values), hypotheses)
+        device = memory.values.device
+        if not self.training:
+            return torch.full(shape, self.at_test != "expectation", device=device)
+        if self.told:
+            return torch.ones(shape, dtype=torch.bool, device=device)
+        coins = torch.rand((1, 1) if self.share == "batch" else shape, device=device)
+        return (coins >= self.expectation).expand(shape)
+
+    def forward(
+        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
+    ) -> Aligned:
+        # From the scores: the logarithm of a weight that underflowed would be -inf.
+        log_weights = scores.log_softmax(-1)
+        return Aligned(log_weights.exp(), log_weights, state)
+
+    def choose(self, weights: Tensor, aligned: Aligned | None = None) -> Choice:
+        if aligned is None:
+            return Choice(weights)
+        assert aligned.log_weights is not None
+        log_weights = aligned.log_weights if weights is aligned.weights else weights.log()
+        if self.training or self.at_test == "sample":
+            location, read = self._sample(log_weights)
+        else:  # evaluation draws no random numbers
+            location = weights.argmax(-1)
+            read = one_hot(location, weights)
+        sampled = aligned.state
+        return Choice(
+            torch.where(sampled[..., None], read, weights),
+            torch.where(sampled, location, -1),
+            self._log_prob(log_weights, location, sampled),
+        )
+
+    def _sample(self, log_weights: Tensor) -> tuple[Tensor, Tensor]:
+        """log α (B, K, L) -> locations (B, K), and s (B, K, L) with which the regions are read."""
+        location = self.draw(log_weights)
+        return location, one_hot(location, log_weights)
+
+    def _log_prob(self, log_weights: Tensor, location: Tensor, sampled: Tensor) -> Tensor | None:
+        """(B, K) log α of the location, 0 where the expectation was used."""
+        return torch.where(sampled, log_weights.gather(-1, location[..., None]).squeeze(-1), 0.0)
+
+
+def one_hot(location: Tensor, like: Tensor) -> Tensor:
+    """(B, K) -> (B, K, L), of the dtype and as long as `like`."""
+    return functional.one_hot(location, like.shape[-1]).to(like.dtype)

@@ -1,0 +1,96 @@
+"""Attention with its maps in the analyst's hands: hooks between weighing and reading.
+
+    def look_left(weights, step, grid):
+        return left.expand_as(weights) if step == 2 else weights
+
+    with edited(captioner.decoder, look_left, grids=[(7, 7)]):
+        captioner.describe("photo.jpg")     # looks left for its third word
+
+Works for every mechanism, since all maps pass one place (`Attention.maps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from caption.attention.base import Attention, named_maps, with_maps
+from caption.errors import UserError
+
+Grid = tuple[int, int]
+
+Edit = Callable[[Tensor, int, Grid], Tensor]
+"""`edit(map, step, grid) -> map`: a map (B, K, ..., L) over a grid (rows, cols), and the step, counted from 0 for the
+first word. Dimensions between K and L are heads, hops or channels.
+
+The very tensor that was given leaves the step as it is. What is returned need not sum to 1: what is taken away and not
+given elsewhere is not read. B and K are those of the call: a search drops images that are done and reorders
+hypotheses, an unroll sorts its captions.
+"""
+
+
+class HasAttentions(Protocol):
+    """A decoder."""
+
+    @property
+    def attentions(self) -> Mapping[str, Attention]:
+        """Its mechanisms by name."""
+
+
+def attentions(decoder: HasAttentions, names: Collection[str] | None = None) -> dict[str, Attention]:
+    """The mechanisms of a decoder by name: all, or some.
+
+    Raises:
+        UserError: the decoder has none, or none of that name.
+    """
+    found = dict(decoder.attentions)
+    if not found:
+        raise UserError(f"{type(decoder).__name__} has no attention whose maps could be edited")
+    unknown = [name for name in names or () if name not in found]
+    if unknown:
+        raise UserError(
+            f"{type(decoder).__name__} has no attention {unknown[0]!r}: it has {', '.join(map(repr, found))}"
+        )
+    return found if names is None else {name: found[name] for name in names}
+
+
+@contextmanager
+def edited(
+    decoder: HasAttentions, edit: Edit, grids: Sequence[Grid], names: Collection[str] | None = None
+) -> Iterator[None]:
+    """Within it, the maps of a decoder's attention are edited before they are read.
+
+    Steps are counted from when the context is entered, so that each search or unroll takes a context of its own. A
+    mechanism that samples goes on sampling, from the edited weights.
+
+    Args:
+        decoder: as it is again afterwards, even after an exception.
+        edit: see `Edit`; called for each map that lies on a grid.
+        grids: (rows, cols) of each of the images' views.
+        names: of the mechanisms whose maps are edited; None = all.
+
+    Raises:
+        UserError: see `attentions`.
+    """
+
+    def hook(attention: Attention) -> Callable[..., Any]:
+        step = -1
+
+        def edit_maps(module: nn.Module, args: tuple[Any, ...], maps: Any) -> Any:
+            nonlocal step
+            step += 1
+            before = named_maps(maps)
+            after = {name: edit(before[name], step, grid) for name, grid in attention.grids(grids).items()}
+            if all(after[name] is before[name] for name in after):
+                return None
+            return with_maps(maps, {name: new.to(before[name].dtype) for name, new in after.items()})
+
+        return edit_maps
+
+    with ExitStack() as stack:
+        for attention in attentions(decoder, names).values():
+            stack.enter_context(attention.maps.register_forward_hook(hook(attention)))
+        yield

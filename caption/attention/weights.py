@@ -1,0 +1,37 @@
+"""Measures of attention weights: how concentrated they are, how much they move, what they leave out.
+
+They take tensors or arrays (..., L), and what holds of the weights (`Attention.properties`, `Caption.properties`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from caption.result import WeightProperties
+
+USUAL = WeightProperties()
+
+
+def entropy(weights: Tensor, properties: WeightProperties = USUAL) -> Tensor:
+    """H[α] = −Σ_i α_i log α_i in nats over the last dimension: 0 for one region, log L where all weigh the same.
+
+    Weights that do not sum to one, or that may be negative, are taken as shares |α_i| / Σ_j |α_j| first. With a
+    sentinel, the share 1 − Σ_i α_i that it takes is one more outcome. Weights of 0 add 0, and no gradient.
+
+    Args:
+        weights: (..., L); half precision is taken to single.
+        properties: what holds of them.
+    """
+    weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    if properties.sentinel:
+        weights = torch.cat((weights, 1 - weights.sum(-1, keepdim=True)), -1)
+    elif properties.signed or not properties.sums_to_one:
+        weights = weights.abs()
+        weights = weights / weights.sum(-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+    return torch.special.entr(weights.clamp_min(torch.finfo(weights.dtype).tiny)).sum(-1)
+
+
+def change(weights: Tensor, before: Tensor) -> Tensor:
+    """½ Σ_i |α_i − α'_i| over the last dimension: the share of the attention that moved between two maps, 0 to 1."""
+    return (weights - before).abs().sum(-1) / 2

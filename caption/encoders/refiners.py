@@ -1,0 +1,62 @@
+"""Region refiners: layers between the encoder's regions and the decoder, trained with the decoder."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from caption.parts import Part
+from caption.regions import Views
+
+
+class Refiner(Part, nn.Module):
+    """Maps regions to regions. It sees whole grids, so it may attend among regions, or give other grids."""
+
+    region_sizes: tuple[int, ...]
+    """Length D' of the vectors of each view that it gives; known after `build`."""
+
+    def build(self, region_sizes: tuple[int, ...]) -> None:
+        """Create the weights for views with vectors of these lengths D. Called once."""
+        raise NotImplementedError
+
+    def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """(rows, cols) of the views that it gives, for views with these grids; the same unless a refiner says so."""
+        return grids
+
+    def forward(self, views: Views) -> Views:
+        """Views, perhaps in the half precision they were stored with -> views."""
+        raise NotImplementedError
+
+
+class LinearRefiner(Refiner):
+    """dropout(ReLU(W LayerNorm(a) + b)) for each region: fits a frozen encoder's features to the task.
+
+    Every product with a region vector in the decoder gets cheaper with D', too. Each view has weights of its own.
+
+    Args:
+        size: D'.
+        dropout: on the result.
+    """
+
+    def __init__(self, size: int = 512, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.size = size
+        self.dropout = dropout
+
+    def build(self, region_sizes: tuple[int, ...]) -> None:
+        self.region_sizes = (self.size,) * len(region_sizes)
+        first, *others = (self._layers(region_size) for region_size in region_sizes)
+        self.layers = first
+        self.layers_of_others = nn.ModuleList(others)
+
+    def _layers(self, region_size: int) -> nn.Sequential:
+        return nn.Sequential(
+            nn.LayerNorm(region_size), nn.Linear(region_size, self.size), nn.ReLU(), nn.Dropout(self.dropout)
+        )
+
+    def forward(self, views: Views) -> Views:
+        dtype = next(self.parameters()).dtype  # stored regions are in half precision
+        layers = (self.layers, *self.layers_of_others)
+        return tuple(
+            view._replace(vectors=refine(view.vectors.to(dtype)))
+            for refine, view in zip(layers, views, strict=True)
+        )

@@ -1,0 +1,97 @@
+"""The contact sheet: many photos, each beside its attention map, with its caption beneath."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from caption.data.images import open_image
+from caption.visualize.colour_scale import OPACITY, draw_scale, scale_of
+from caption.visualize.figure import GAP, MARGIN, NARROWEST, NotebookFigure, add_axes
+from caption.visualize.overlay import overlay, photos_of, show_photo
+
+if TYPE_CHECKING:
+    from caption.result import Caption, Photo
+
+# Inches.
+SIDE = 1.5  # of the square that a photo is fitted into
+PAIR = 2 * SIDE + GAP
+TEXT = 0.55  # three lines under the pair
+LEGEND = 0.4
+
+
+def contact_sheet(
+    captions: Sequence[Caption],
+    images: Sequence[Photo] | None = None,
+    *,
+    summary: Literal["max", "mean"] = "max",
+    columns: int = 3,
+    smooth: bool = False,
+    opacity: float = OPACITY,
+) -> Figure:
+    """Draw each photo beside its own attention map, with the caption beneath; one scale for the whole sheet.
+
+    Args:
+        captions: at least one.
+        images: their photos, in the same order; by default those that the captions carry.
+        summary: the largest ("max") or the mean weight of a cell over the words. For signed weights, "max" takes the
+            weight that is furthest from 0.
+        columns: pairs of pictures in a row.
+        smooth: interpolate between cells (see `overlay`).
+        opacity: how much of the photo is hidden where the map is lowest.
+
+    Raises:
+        ValueError: no captions, not one photo each, an unknown summary, columns below 1.
+        caption.errors.ImageError: a photo cannot be opened.
+    """
+    photos = photos_of(captions, images)
+    if columns < 1:
+        raise ValueError(f"columns must be at least 1, not {columns}")
+    maps = [summary_map(caption, summary) for caption in captions]
+    signed = any(caption.properties.signed for caption in captions)
+    scale = scale_of(*maps, signed=signed)
+    columns = min(columns, len(captions))
+    height = math.ceil(len(captions) / columns) * (SIDE + TEXT + GAP) + LEGEND + 2 * MARGIN
+    size = max(columns * (PAIR + 2 * GAP) + 2 * MARGIN, NARROWEST), height
+    fig = NotebookFigure(figsize=size, facecolor="white")
+    for index, (caption, photo, weights) in enumerate(zip(captions, photos, maps, strict=True)):
+        row, column = divmod(index, columns)
+        left, top = MARGIN + column * (PAIR + 2 * GAP), MARGIN + row * (SIDE + TEXT + GAP)
+        upright = open_image(photo)
+        show_photo(add_axes(fig, size, left, top, SIDE, SIDE, anchor="SE"), upright)
+        ax = add_axes(fig, size, left + SIDE + GAP, top, SIDE, SIDE, anchor="SW")
+        overlay(
+            ax, weights, caption.box, upright, scale.high, vmin=scale.low, signed=signed,
+            smooth=smooth, opacity=opacity,
+        )  # fmt: skip
+        lines = "\n".join(textwrap.wrap(str(caption), 48, max_lines=3, placeholder=" …"))
+        across, down = (left + PAIR / 2) / size[0], 1 - (top + SIDE + 0.06) / height
+        fig.text(across, down, lines, ha="center", va="top", fontsize=8, parse_math=False)
+    legend = add_axes(fig, size, MARGIN + 0.1, height - LEGEND - MARGIN + 0.14, 1.1, 0.12)
+    draw_scale(legend, scale, opacity=opacity)
+    note = f"{summary} of α over the words, one scale for all photos"
+    note += "; orange above 0, blue below" if signed else ""
+    legend.text(1.2, 0.5, note, transform=legend.transAxes, va="center", fontsize=7)
+    return fig
+
+
+def summary_map(caption: Caption, summary: Literal["max", "mean"]) -> np.ndarray:
+    """(rows, cols) float32: for each cell the largest or the mean weight over the words; 0 without words.
+
+    Raises:
+        ValueError: the summary is neither "max" nor "mean".
+    """
+    if summary not in ("max", "mean"):
+        raise ValueError(f'summary is "max" or "mean", not {summary!r}')
+    weights = caption.weights
+    if not caption.words:
+        return np.zeros(weights.shape[1:], np.float32)
+    if summary == "mean":
+        return weights.mean(axis=0)
+    size = np.abs(weights) if caption.properties.signed else weights
+    return np.take_along_axis(weights, size.argmax(axis=0)[None], axis=0)[0]

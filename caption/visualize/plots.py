@@ -1,0 +1,108 @@
+"""Plots on given axes: the alignment matrix, the gate along the sentence, deletion and insertion curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from caption.analysis.means import estimate
+from caption.visualize.colour_scale import scale_of
+
+if TYPE_CHECKING:
+    from caption.analysis.faithfulness.curves import Erasure, Kind
+    from caption.result import Caption
+
+# Distinct in grey as well. Attention comes first: it is what everything is compared with.
+STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
+
+
+def alignment_matrix(ax: Axes, caption: Caption) -> Axes:
+    """Draw α as words x regions (after Bahdanau et al. 2015, figure 3), on one scale stated under the matrix.
+
+    The darker a cell, the more attention; signed weights are red above 0 and blue below. Regions run row by row through
+    the grid, from the upper left cell; a line separates the rows. For a single map give `caption.with_map(...)`.
+
+    Args:
+        ax: drawn on and returned.
+        caption: T >= 1 words over a grid of rows x cols.
+
+    Raises:
+        ValueError: the caption has no words.
+    """
+    steps, rows, cols = caption.weights.shape
+    if steps == 0:
+        raise ValueError("a caption without words has no alignment to draw")
+    scale = scale_of(caption.weights, signed=caption.properties.signed)
+    cmap, low, high = ("RdBu_r", "blue", "red") if scale.signed else ("Greys", "white", "black")
+    matrix = caption.weights.reshape(steps, rows * cols)
+    ax.imshow(matrix, cmap=cmap, vmin=scale.low, vmax=scale.high, aspect="auto", interpolation="nearest")
+    for column in np.arange(cols, rows * cols, cols):
+        ax.axvline(column - 0.5, color="0.6", linewidth=0.5)
+    ax.set_yticks(range(steps))
+    ax.set_yticklabels(caption.words, parse_math=False)
+    ax.set_xticks([row * cols for row in range(rows)])
+    ax.set_xticklabels([str(row + 1) for row in range(rows)])
+    ax.set_xlabel(f"region, by row of the grid; {low} α = {scale.low:.2g}, {high} α = {scale.high:.2g}")
+    return ax
+
+
+def gate_plot(ax: Axes, caption: Caption) -> Axes:
+    """Draw the gate β of each word (Xu et al. 2015, section 4.2.1) as a bar.
+
+    At 0 the image is ignored, at 1 its context vector enters in full.
+
+    Args:
+        ax: drawn on and returned.
+        caption: with gates.
+
+    Raises:
+        ValueError: the model that wrote the caption has no gate.
+    """
+    if caption.gates is None:
+        raise ValueError("this caption was written without a gate")
+    steps = range(len(caption.words))
+    ax.bar(steps, caption.gates, width=0.7, color="0.45")
+    ax.set_xticks(steps)
+    ax.set_xticklabels(caption.words, rotation=40, ha="right", rotation_mode="anchor", parse_math=False)
+    ax.set(ylim=(0, 1), ylabel="gate β", xlim=(-0.6, max(len(steps), 1) - 0.4))
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def curve_plot(ax: Axes, erasure: Erasure, kind: Kind, orders: Sequence[str] | None = None) -> Axes:
+    """Draw the mean probability of the words as regions are hidden (deletion) or shown (insertion), a line per order.
+
+    Bands are 95 % intervals over images. The axis of regions is a square root, stretched at its start, because with
+    attention the first few regions matter most.
+
+    Args:
+        ax: drawn on and returned.
+        erasure: the curves; N >= 1 words.
+        kind: "deletion" or "insertion".
+        orders: which lines; None = all.
+
+    Raises:
+        ValueError: there are no words.
+    """
+    if not len(erasure):
+        raise ValueError("no words: there are no curves to draw")
+    counts = np.array(erasure.counts)
+    for number, order in enumerate(erasure.orders if orders is None else orders):
+        curve = erasure.curve(kind, order)
+        points = np.array([estimate(curve[:, point], erasure.images) for point in range(len(counts))])
+        line = STYLES[number % len(STYLES)]
+        (drawn,) = ax.plot(
+            counts, points[:, 0], linestyle=line, linewidth=2 if number == 0 else 1.3, label=order
+        )
+        ax.fill_between(counts, points[:, 1], points[:, 2], color=drawn.get_color(), alpha=0.15, linewidth=0)
+    ax.set_xscale("function", functions=(np.sqrt, np.square))
+    ticks = [count for count in (0, 1, 4, 16, 64, 256) if count < counts[-1]] + [int(counts[-1])]
+    ax.set_xticks(ticks, labels=[str(tick) for tick in ticks])
+    ax.minorticks_off()
+    done = "hidden" if kind == "deletion" else "shown"
+    ax.set(xlim=(0, counts[-1]), ylim=(0, 1.02), xlabel=f"regions {done}, of {counts[-1]}", ylabel="p(word)")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
