@@ -168,20 +168,17 @@ def tasks(device: torch.device, quick: bool) -> dict[str, Callable[[], Task]]:
 
 
 def serve(device: torch.device, quick: bool) -> None:
-    """Answer requests from stdin, "seconds TASK" or "bytes TASK", with a number each on stdout."""
+    """Answer each task named on stdin with its seconds by the clock, those of the processors, and its peak bytes."""
     ready = cache(lambda name: tasks(device, quick)[name]())
     print(json.dumps([caption.__file__, list(tasks(device, quick))]), flush=True)
     for line in sys.stdin:
-        what, _, name = line.strip().partition(" ")
-        task = ready(name)
-        if what == "bytes":
-            print(allocated_peak(task.allocating, device), flush=True)
-            continue
+        task = ready(line.strip())
         wait(device)
-        started = time.perf_counter()
+        clock, work = time.perf_counter(), time.process_time()
         task.timed()
         wait(device)
-        print(time.perf_counter() - started, flush=True)
+        taken = [time.perf_counter() - clock, time.process_time() - work]
+        print(json.dumps([*taken, allocated_peak(task.allocating, device)]), flush=True)
 
 
 if __name__ == "__main__":
