@@ -38,6 +38,7 @@ from caption.objectives import (
     SelfCritical,
 )
 from caption.objectives.exact import every_path
+from tools import make_parser
 from tools.benchmark.core import build, project
 from tools.benchmark.harness import Setting, say, take_turns
 from tools.documents import table, write_sections
@@ -133,11 +134,7 @@ class Measured(NamedTuple):
 
 
 def main(args: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        "python -m tools.estimators",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("estimators", __doc__)
     parser.add_argument(
         "--draws", type=int, default=1000, help="gradients per estimator and number of samples"
     )

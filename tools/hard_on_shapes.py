@@ -11,13 +11,13 @@ tests are not repeated, and a stopped training is resumed. Further arguments go 
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from tools import make_parser
 from tools.documents import table, write_sections
 from tools.runs import CONFIGS, fit, test
 
@@ -54,9 +54,7 @@ MODELS = {
 
 
 def main(args: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = make_parser("hard_on_shapes", __doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/hard_on_shapes"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--document", type=Path, default=CONFIGS.parent / "docs" / "hard-attention.md")

@@ -10,7 +10,6 @@ ipykernel.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -19,6 +18,8 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
+
+from tools import make_parser
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 KERNEL = {
@@ -54,7 +55,7 @@ def clean(notebook: NotebookNode) -> NotebookNode:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Run the notebooks, and store what they show.")
+    parser = make_parser("notebooks", __doc__)
     parser.add_argument("notebooks", nargs="*", type=Path, help="by default all of notebooks/")
     failed = False
     for path in parser.parse_args().notebooks or sorted(NOTEBOOKS.glob("*.ipynb")):

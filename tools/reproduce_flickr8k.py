@@ -10,18 +10,16 @@ and a stopped training is resumed. Further arguments go to Lightning, for instan
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
+from tools import make_parser
 from tools.runs import CONFIGS, fit, run, test
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = make_parser("reproduce_flickr8k", __doc__)
     parser.add_argument("--data", required=True, type=Path, help="folder of Flickr8k")
     parser.add_argument("--weights", required=True, help="MobileNetV2 state dict (inputs in -1...1)")
     parser.add_argument("--attention", choices=("soft", "hard"), default="soft")

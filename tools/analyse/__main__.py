@@ -11,7 +11,6 @@ gets the same prose.
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import sys
 import tempfile
@@ -37,7 +36,9 @@ from caption.data.shapes import Shapes
 from caption.decoders import ConstantState
 from caption.errors import UserError
 from caption.result import Caption
+from tools import make_parser
 from tools.analyse.report import KINDS, OBJECT_WORDS, Setting, write_report
+from tools.benchmark.harness import say
 from tools.documents import write_sections
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "analysis.md"
@@ -85,12 +86,7 @@ class Analysis:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Measure, and write the page and its figure. Exit codes: 0 done, 2 wrong usage."""
-    parser = argparse.ArgumentParser(
-        "python -m tools.analyse",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = make_parser("analyse", __doc__)
     default = " and ".join(DEFAULT)
     parser.add_argument("--model", action="append", metavar="NAME=MODEL", help=f"default {default}")
     parser.add_argument(
@@ -113,7 +109,7 @@ def main(args: Sequence[str] | None = None) -> int:
                 for a, b in combinations(analyses, 2)
             }
     except UserError as error:
-        print(f"analyse: {error}", file=sys.stderr)
+        say(f"analyse: {error}")
         return 2
     picture = options.out.with_suffix(".png")
     draw(analyses, picture)
@@ -121,32 +117,33 @@ def main(args: Sequence[str] | None = None) -> int:
     arguments += "" if options.limit == ALL else f" --limit {options.limit}"
     setting = Setting(options.limit, scenes.sigma, torch.get_num_threads(), picture.name, arguments)
     write_sections(options.out, write_report(analyses, agreements, setting), template=PAGE)
-    print(f"analyse: wrote {options.out} and {picture}", file=sys.stderr)
+    say(f"analyse: wrote {options.out} and {picture}")
     return 0
 
 
 def analyse(name: str, captioner: Captioner, scenes: Scenes) -> Analysis:
-    """Measure one model; the time of each part goes to stderr.
+    """Measure one model; what is done, and the seconds so far, go to stderr.
 
     Raises:
         UserError: its captions name no object of Shapes.
     """
-    clock = _Clock(name)
+    started = time.monotonic()
     captions = captioner.describe(list(scenes.photos))
     groundings = play(captions, scenes)
     if not len(groundings["its own maps"]):
         said = repr(captions[0].text)
         raise UserError(f"--model {name}: its captions name no object of Shapes, such as {said}")
-    seconds = clock.done("grounding, captions included")
+    seconds = time.monotonic() - started
+    say(f"analyse: {name}: grounding, captions included: {seconds:.1f} s")
     permutation = permute(captioner, scenes.photos, captions)
     exchanges = {kind: exchange(captioner, scenes.photos, words, captions) for kind, words in KINDS.items()}
-    clock.done("permuted and exchanged weights")
+    say(f"analyse: {name}: permuted and exchanged weights: {time.monotonic() - started:.1f} s")
     orders: dict[str, Order] = {**ORDERS, "random": AtRandom(draws=3)}
     mean = mean_region(captioner, scenes.training)
     erasures = {}
     for way, hide in (("removed", Removed()), ("replaced", Replaced(mean))):
         erasures[way] = erase(captioner, scenes.photos, captions, orders, hide)
-        clock.done(f"deletion and insertion, regions {way}")
+        say(f"analyse: {name}: deletion and insertion, regions {way}: {time.monotonic() - started:.1f} s")
     return Analysis(name, captioner, captions, groundings, erasures, permutation, exchanges, seconds)
 
 
@@ -182,29 +179,13 @@ def draw(analyses: Sequence[Analysis], path: Path) -> None:
     save_figure(fig, path, dpi=110)
 
 
-class _Clock:
-    """Writes to stderr what is done and how long it took."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.started = time.monotonic()
-
-    def done(self, what: str) -> float:
-        """Seconds since the last call."""
-        now = time.monotonic()
-        seconds, self.started = now - self.started, now
-        print(f"analyse: {self.name}: {what}: {seconds:.1f} s", file=sys.stderr)
-        return seconds
-
-
 def make_scenes(folder: Path, limit: int) -> Scenes:
     """Generate Shapes in a folder, with so many test scenes."""
-    clock = _Clock("Shapes")
     reader = Shapes(str(folder), train=TRAINING_SCENES, val=1, test=limit)
     splits = reader.read()
     boxes, training = reader.boxes("test"), reader.boxes("train")
     sigma = blind.fit_sigma((objects, (0, 0, reader.size, reader.size)) for objects in training.values())
-    clock.done("scenes generated")
+    say("analyse: scenes generated")
     return Scenes(
         [str(image.path) for image in splits["test"]],
         [boxes[image.id] for image in splits["test"]],

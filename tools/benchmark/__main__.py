@@ -10,7 +10,6 @@ GPU stand behind those of a CPU. With --against, training step, beam search and 
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import re
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import torch
 
+from tools import make_parser
 from tools.benchmark.against import compare
 from tools.benchmark.harness import Setting, in_process, measure_section, say
 from tools.documents import add_section, read_sections
@@ -44,12 +44,7 @@ MODULES = {"gains": "training", "images": "photos", "folder": "photos"}
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print the sections as they are done, and write them into a document if asked to."""
-    parser = argparse.ArgumentParser(
-        "python -m tools.benchmark",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = make_parser("benchmark", __doc__)
     parser.add_argument("--only", metavar="NAMES", help=f"sections, with commas: {', '.join(SECTIONS)}")
     parser.add_argument("--quick", action="store_true", help="less of everything, to see that it runs")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
