@@ -2,7 +2,7 @@
 
     python tools/benchmark_features.py --data DATA --weights FILE [--photos 128] [--rounds 5] [--write docs/features.md]
 
-DATA is the folder that tools/prepare_flickr8k.py lays out; encoder and model are those of configs/flickr8k_soft.yaml.
+DATA is the folder that `caption prepare flickr8k` lays out; encoder and model are those of configs/flickr8k_soft.yaml.
 Bare encoder and extraction take turns on the same photos in one process, so that other work on the machine slows
 both; the ratio of their rates is what counts. On a busy machine the ratio of their CPU times says more: it is that of
 the rates where all processors are in use. With OMP_NUM_THREADS=1 no thread spends CPU time on waiting for another.

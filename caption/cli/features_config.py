@@ -9,8 +9,9 @@ import torch
 import yaml
 
 from caption import checkpoint
+from caption.data.files import read_text
 from caption.data.images import ImageTransform
-from caption.data.readers.captions import CaptionedImage, CaptionReader, located, read_text
+from caption.data.readers.captions import CaptionedImage, CaptionReader
 from caption.encoders.base import Encoder
 from caption.errors import DataError, UserError
 from caption.features.key import weights_digest
@@ -30,7 +31,7 @@ def read(path: str, overrides: Mapping[str, str]) -> Config:
         DataError: the file cannot be read or is no configuration; an override has no place in it.
     """
     try:
-        config = yaml.safe_load(read_text(located(path)))
+        config = yaml.safe_load(read_text(path))
         values = {name: yaml.safe_load(value) for name, value in overrides.items()}
     except yaml.YAMLError as error:
         culprit = f"'{path}', or a value that is to replace one in it,"

@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from caption.data.readers.captions import enumerated
-from caption.errors import DataError
+from caption.errors import DataError, first_few
 from caption.features.index import ENTRY_OF_FORMAT, FORMAT, digest, is_void, unpacked
 
 SHARD_BYTES = 256 * 2**20
@@ -164,7 +163,7 @@ def check_files(folder: Path, header: Header, entries: np.ndarray, damaged: np.n
         )
     short = short_shards(folder, header, entries)
     if short:
-        names = enumerated([shard_path(folder, number).name for number in short])
+        names = first_few([shard_path(folder, number).name for number in short])
         raise DataError(f"the feature store '{folder}' is damaged: {names} missing or too short. {VERIFY}")
     if len(entries) and file_size(folder / IDS_FILE) < int(entries["id_end"].max()):
         raise DataError(f"the feature store '{folder}' is damaged: {IDS_FILE} missing or too short. {VERIFY}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,8 @@ import torch
 from torch import Tensor
 
 from caption.data.images import ImageTransform
-from caption.data.readers.captions import enumerated, located
 from caption.encoders.base import Encoder
-from caption.errors import DataError
+from caption.errors import DataError, first_few
 from caption.features.files import VERIFY, Header, check_files, read_ids, read_index, shard_path
 from caption.features.index import Photo, halves, is_void, plain_id
 from caption.features.key import differences, feature_key
@@ -39,7 +39,7 @@ class FeatureStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = located(os.fspath(folder))
+        self.folder = Path(folder).expanduser()
         self._header = Header.load(self.folder)
         self._entries, damaged = read_index(self.folder, self._header)
         check_files(self.folder, self._header, self._entries, damaged)
@@ -210,7 +210,7 @@ class FeatureStore:
         return self._shards[number][place]
 
     def _missing(self, image_ids: list[int | str], wanted: int) -> str:
-        names = enumerated([repr(plain_id(image_id)) for image_id in image_ids])
+        names = first_few([repr(plain_id(image_id)) for image_id in image_ids])
         return (
             f"{len(image_ids)} of {wanted} images are not in the feature store '{self.folder}': {names}. "
             f"Run `caption features --config CONFIG --out {self.folder}` with this data's configuration: it "
@@ -218,7 +218,7 @@ class FeatureStore:
         )
 
     def _damage(self, image_ids: list[int | str]) -> str:
-        names = enumerated([str(image_id) for image_id in image_ids])
+        names = first_few([str(image_id) for image_id in image_ids])
         return (
             f"the feature store '{self.folder}' is damaged: {len(image_ids)} images are not as they were "
             f"written: {names}. {VERIFY}"

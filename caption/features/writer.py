@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from caption.data.images import ImageTransform
-from caption.data.readers.captions import CaptionedImage, enumerated, located
+from caption.data.readers.captions import CaptionedImage
 from caption.encoders.base import Encoder
-from caption.errors import DataError
+from caption.errors import DataError, first_few
 from caption.eval_mode import eval_mode
 from caption.features.extractor import Extraction, Extractor
 from caption.features.files import HEADER_FILE, Header
@@ -90,7 +90,7 @@ def write_features(
 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:
-    target = located(os.fspath(folder))
+    target = Path(folder).expanduser()
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -136,7 +136,7 @@ def _changed(
 
 
 def _changes(folder: Path, changed: list[CaptionedImage]) -> str:
-    names = enumerated([f"'{image.path}'" for image in changed])
+    names = first_few([f"'{image.path}'" for image in changed])
     return (
         f"{len(changed)} images are no longer those whose regions are in the feature store '{folder}': {names}. Give "
         "the same command with --verify, which extracts them anew, or name another folder; or put back the photos."

@@ -15,7 +15,7 @@ from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.data.readers.captions import CaptionedImage, CaptionReader, Splits
 from caption.data.readers.coco import Coco
-from caption.data.shapes.reader import Shapes
+from caption.data.shapes import Shapes
 from caption.errors import DataError
 from caption.text.vocabulary import END, Vocabulary
 

@@ -11,7 +11,7 @@ import pytest
 from caption.analysis.agreement import Agreement
 from caption.analysis.faithfulness.curves import Erasure
 from caption.analysis.grounding import Grounding, Mention, Pointing
-from caption.analysis.interchange import WEIGHTS, Exchange
+from caption.analysis.interchange import WEIGHTS, Interchange
 from caption.analysis.permutation import Permutation
 from caption.decoders.initial import ConstantState, InitialState
 from caption.model_zoo import load
@@ -48,7 +48,7 @@ def erasure(heights: dict[str, float], left: dict[str, float] | None = None) -> 
     return Erasure(tuple(word for _, word in words), np.array([scene for scene, _ in words]), COUNTS, curves)
 
 
-def exchanged(follows: float, permuted: float = 0.1) -> Exchange:
+def exchanged(follows: float, permuted: float = 0.1) -> Interchange:
     """One pair in every scene, in so many of which the other word comes."""
 
     def share(of: float) -> np.ndarray:
@@ -57,7 +57,7 @@ def exchanged(follows: float, permuted: float = 0.1) -> Exchange:
     came = dict(zip(WEIGHTS, (share(0), share(follows), share(permuted)), strict=True))
     stayed = {name: 1 - values for name, values in came.items()}
     others = np.array(["blue"] * SCENES)
-    return Exchange(("red",) * SCENES, np.arange(SCENES), others, came, stayed, came)
+    return Interchange(("red",) * SCENES, np.arange(SCENES), others, came, stayed, came)
 
 
 def analysis(name: str = "mine", **given: Any) -> Any:

@@ -28,7 +28,7 @@ from caption.attention import AdditiveScore, Multinoulli, ScoredAttention
 from caption.captioner import Captioner
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
-from caption.data.shapes.reader import Shapes
+from caption.data.shapes import Shapes
 from caption.decoders import LSTMDecoder
 from caption.encoders import SmallCNN
 from caption.errors import UserError

@@ -29,7 +29,7 @@ from caption.analysis.faithfulness import Erasure, Removed, Replaced, erase, mea
 from caption.analysis.faithfulness.curves import Kind
 from caption.analysis.faithfulness.rankings import ORDERS, AtRandom, Order
 from caption.analysis.grounding import Boxes, GroundableCaption, Grounding, ground
-from caption.analysis.interchange import Exchange, exchange
+from caption.analysis.interchange import Interchange, interchange
 from caption.analysis.permutation import Permutation, permute
 from caption.captioner import Captioner
 from caption.data.shapes import Shapes
@@ -73,7 +73,7 @@ class Analysis:
     erasures: Mapping[str, Erasure]
     """By the way of hiding regions."""
     permutation: Permutation
-    exchanges: Mapping[str, Exchange]
+    exchanges: Mapping[str, Interchange]
     """By the kind of words whose maps are exchanged."""
     seconds: float
     """For captions and groundings."""
@@ -136,7 +136,9 @@ def analyse(name: str, captioner: Captioner, scenes: Scenes) -> Analysis:
     seconds = time.monotonic() - started
     say(f"analyse: {name}: grounding, captions included: {seconds:.1f} s")
     permutation = permute(captioner, scenes.photos, captions)
-    exchanges = {kind: exchange(captioner, scenes.photos, words, captions) for kind, words in KINDS.items()}
+    exchanges = {
+        kind: interchange(captioner, scenes.photos, words, captions) for kind, words in KINDS.items()
+    }
     say(f"analyse: {name}: permuted and exchanged weights: {time.monotonic() - started:.1f} s")
     orders: dict[str, Order] = {**ORDERS, "random": AtRandom(draws=3)}
     mean = mean_region(captioner, scenes.training)

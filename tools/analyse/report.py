@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from caption.analysis.maps import change, entropy, measure_maps, unseen
+from caption.analysis.maps import changes, entropies, measure_maps, unseen
 from caption.analysis.means import Estimate, difference, estimate
 from caption.data.shapes.scene import COLOURS
 from caption.data.shapes.silhouettes import SHAPES
@@ -18,7 +18,8 @@ from tools.documents import table
 if TYPE_CHECKING:
     from caption.analysis.agreement import Agreement
     from caption.analysis.faithfulness.curves import Erasure, Kind
-    from caption.analysis.words import PerWord
+    from caption.analysis.means import PerWord
+    from caption.result import Caption
     from tools.analyse.__main__ import Analysis
 
 OBJECT_WORDS = frozenset(COLOURS) | frozenset(SHAPES)
@@ -230,9 +231,9 @@ def _grounding(analysis: Analysis) -> Rows:
 
 
 def _maps(analysis: Analysis) -> Rows:
-    maps = [caption.weights for caption in analysis.captions]
-    measured = [_interval(_over_captions(measure, maps), 2) for measure in (entropy, change)]
-    left_out = _over_captions(lambda weights: np.array([unseen(weights)] if len(weights) else []), maps)
+    measured = [_interval(_over_captions(of, analysis.captions), 2) for of in (entropies, changes)]
+    told = [caption for caption in analysis.captions if caption.words]
+    left_out = _over_captions(lambda caption: np.array([unseen(caption)]), told)
     yield [*measured, _percent(left_out)]
 
 
@@ -278,10 +279,10 @@ def _table(head: Sequence[str], rows: Mapping[str, Rows]) -> str:
     return table(head, ([name, *row] for name, of in rows.items() for row in of))
 
 
-def _over_captions(measure: Callable[[np.ndarray], np.ndarray], maps: Sequence[np.ndarray]) -> Estimate:
-    """The mean of a measure that gives any number of values for the maps of a caption."""
-    values = [measure(weights) for weights in maps]
-    return estimate(np.concatenate(values), np.repeat(np.arange(len(maps)), [len(of) for of in values]))
+def _over_captions(measure: Callable[[Caption], np.ndarray], captions: Sequence[Caption]) -> Estimate:
+    """The mean of a measure that gives any number of values for a caption."""
+    values = [measure(caption) for caption in captions]
+    return estimate(np.concatenate(values), np.repeat(np.arange(len(captions)), [len(of) for of in values]))
 
 
 def _by_class(erasure: Erasure) -> dict[str, Erasure]:

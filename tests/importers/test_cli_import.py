@@ -1,4 +1,4 @@
-"""The import tools: files in, a checkpoint out that `caption describe` takes; a sentence and no traceback otherwise."""
+"""`caption import`: files in, a checkpoint out that `caption describe` takes; otherwise one line and no traceback."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import sgrvinod_reference
 import torch
-from import_tool import import_tool
 from PIL import Image
 
 import caption
+from caption.cli.main import main
 from caption.encoders import TorchvisionEncoder
-from caption.importers import arctic, eyes, sgrvinod
+from caption.importers import arctic, sgrvinod
+from caption.importers.assemble import make_encoder, tokenizer_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:The default weight initialization:FutureWarning")
 WORDS = ["a", "dog", "runs", "away", "."]
@@ -43,7 +44,6 @@ OPTIONS: dict[str, Any] = {
     "temperature": 1.0,
     "lstm_encoder": False,
 }
-Run = Callable[..., int]
 
 
 @pytest.fixture
@@ -59,7 +59,8 @@ def of_arctic(tmp_path: Path) -> list[str]:
     (tmp_path / "options.json").write_text(json.dumps(OPTIONS))
     (tmp_path / "words.txt").write_text("\n".join(WORDS))
     named = {"--options": "options.json", "--vocabulary": "words.txt"}
-    return [str(tmp_path / "model.npz"), *(part for k, v in named.items() for part in (k, str(tmp_path / v)))]
+    files = (part for option, name in named.items() for part in (option, str(tmp_path / name)))
+    return ["import", "arctic", str(tmp_path / "model.npz"), *files]
 
 
 @pytest.fixture
@@ -72,20 +73,18 @@ def of_sgrvinod(tmp_path: Path) -> list[str]:
     }
     torch.save(state, tmp_path / "decoder.pth")
     (tmp_path / "map.json").write_text(json.dumps(word_map))
-    return [str(tmp_path / "decoder.pth"), "--word-map", str(tmp_path / "map.json")]
+    return ["import", "sgrvinod", str(tmp_path / "decoder.pth"), "--word-map", str(tmp_path / "map.json")]
 
 
 @pytest.fixture(params=["arctic", "sgrvinod"])
-def tool(request: pytest.FixtureRequest) -> tuple[Run, list[str]]:
-    """The tool's main, and arguments that name a model."""
-    arguments = request.getfixturevalue(f"of_{request.param}")
-    return import_tool(f"import_{request.param}").main, arguments
+def arguments(request: pytest.FixtureRequest) -> list[str]:
+    """Arguments that name a model."""
+    return request.getfixturevalue(f"of_{request.param}")
 
 
 def test_what_is_imported_describes_photos(
-    tool: tuple[Run, list[str]], encoder: list[str], tmp_path: Path, cli: Callable[..., Any]
+    arguments: list[str], encoder: list[str], tmp_path: Path, cli: Callable[..., Any]
 ):
-    main, arguments = tool
     model = tmp_path / "models" / "model.ckpt"
     assert main([*arguments, *encoder, "--out", str(model)]) == 0
     Image.new("RGB", (80, 60), "grey").save(tmp_path / "photo.png")
@@ -102,7 +101,7 @@ def test_what_is_written_and_how_to_go_on_is_said_on_stderr(
     of_arctic: list[str], encoder: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     model = tmp_path / "model.ckpt"
-    import_tool("import_arctic").main([*of_arctic, *encoder, "--out", str(model)])
+    main([*of_arctic, *encoder, "--out", str(model)])
     said = capsys.readouterr()
     assert said.out == ""
     assert f"caption describe PHOTO --model {model}" in said.err
@@ -110,9 +109,8 @@ def test_what_is_written_and_how_to_go_on_is_said_on_stderr(
 
 @pytest.mark.parametrize("by_option", [True, False])
 def test_weights_of_the_encoder_come_from_a_file(
-    by_option: bool, tool: tuple[Run, list[str]], encoder: list[str], tmp_path: Path
+    by_option: bool, arguments: list[str], encoder: list[str], tmp_path: Path
 ):
-    main, arguments = tool
     torch.manual_seed(3)
     weights = TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool").trunk.state_dict()
     file = tmp_path / "weights.pth"
@@ -137,12 +135,11 @@ def test_weights_of_the_encoder_come_from_a_file(
 def test_what_is_wrong_is_a_sentence(
     more: list[str],
     said: str,
-    tool: tuple[Run, list[str]],
+    arguments: list[str],
     encoder: list[str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ):
-    main, arguments = tool
     assert main([*arguments, *encoder, "--out", str(tmp_path / "model.ckpt"), *more]) == 2
     complaint = capsys.readouterr().err
     assert said in complaint
@@ -159,7 +156,7 @@ def test_what_is_wrong_is_a_sentence(
         ),
         ("transform: {size: 32}", "has 'size' and 'fit'"),
         ("encoders: {}", "should have 'encoder'"),
-        ("[", "is no YAML"),
+        ("[", "is not YAML"),
         ("encoder: {class_path: caption.search.Greedy}", "is not a subclass of Encoder"),
         ("encoder: vgg19", "described by a class path"),
     ],
@@ -177,19 +174,19 @@ def test_another_encoder_must_be_one_that_fits(
         "--out",
         str(tmp_path / "model.ckpt"),
     ]
-    assert import_tool("import_sgrvinod").main(arguments) == 2
+    assert main(arguments) == 2
     assert said in capsys.readouterr().err
 
 
 def test_the_published_encoders_are_the_default():
     """Built without weights: 14x14 regions, of 512 and 2048 numbers."""
     for published, size, wanted in ((arctic.ENCODER, 224, 512), (sgrvinod.ENCODER, 256, 2048)):
-        see = eyes(published)
-        assert (see.transform.size, see.encoder.region_size) == (size, wanted)
+        encoder, transform = make_encoder(published)
+        assert (transform.size, encoder.region_sizes) == (size, (wanted,))
         with torch.no_grad():
-            regions = see.encoder.eval()(torch.zeros(1, 3, size, size, dtype=torch.uint8))
+            (regions,) = encoder.eval()(torch.zeros(1, 3, size, size, dtype=torch.uint8))
         assert regions.grid == (14, 14)
-        assert see.encoder.weights == "IMAGENET1K_V1"
+        assert encoder.weights == "IMAGENET1K_V1"
 
 
 @pytest.mark.parametrize(
@@ -202,6 +199,4 @@ def test_the_published_encoders_are_the_default():
     ],
 )
 def test_captions_are_cut_as_the_words_are(words: list[str], tokenizer: str):
-    from caption.importers.assemble import tokenizer_for
-
     assert tokenizer_for(words) == tokenizer

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from caption.data.check.readers import ALL, reader_for
 from caption.data.readers.captions import CaptionReader
+from caption.data.readers.recognise import ALL, reader_for
 from caption.errors import DataError
 from caption.parts import make
 
@@ -45,25 +45,25 @@ def refused(data: Path, images: dict[str, str] | None = None, splits: dict[str, 
 @pytest.mark.parametrize(
     ("name", "content", "cls"),
     [
-        ("captions_dot_json", COCO, "coco.Coco"),
-        ("captions_dot_txt", json.dumps(COCO, indent=1), "coco.Coco"),
-        ("captions_dot_json", json.dumps(COCO).replace("[{", "[\n{").replace("}]", "}\n]"), "coco.Coco"),
-        ("captions_dot_json", KARPATHY, "karpathy.Karpathy"),
-        ("captions_dot_csv", CSV, "tables_csv.Csv"),
-        ("captions_dot_txt", CSV.replace(",", "\t"), "tables_csv.Csv"),
-        ("captions_dot_csv", "\n" + CSV + '"', "tables_csv.Csv"),
-        ("captions_dot_jsonl", LINES, "tables_jsonl.JsonLines"),
-        ("captions_dot_json", LINES, "tables_jsonl.JsonLines"),
-        ("captions_dot_json", '{"image": "a.jpg", "caption": "A dog."}', "tables_jsonl.JsonLines"),
-        ("captions_dot_jsonl", '{"image": "a.jpg", "cap\n' + LINES, "tables_jsonl.JsonLines"),
-        ("captions_dot_csv", "[image],image,caption\n1,a.jpg,A dog.\n", "tables_csv.Csv"),
+        ("captions_dot_json", COCO, "Coco"),
+        ("captions_dot_txt", json.dumps(COCO, indent=1), "Coco"),
+        ("captions_dot_json", json.dumps(COCO).replace("[{", "[\n{").replace("}]", "}\n]"), "Coco"),
+        ("captions_dot_json", KARPATHY, "Karpathy"),
+        ("captions_dot_csv", CSV, "Csv"),
+        ("captions_dot_txt", CSV.replace(",", "\t"), "Csv"),
+        ("captions_dot_csv", "\n" + CSV + '"', "Csv"),
+        ("captions_dot_jsonl", LINES, "JsonLines"),
+        ("captions_dot_json", LINES, "JsonLines"),
+        ("captions_dot_json", '{"image": "a.jpg", "caption": "A dog."}', "JsonLines"),
+        ("captions_dot_jsonl", '{"image": "a.jpg", "cap\n' + LINES, "JsonLines"),
+        ("captions_dot_csv", "[image],image,caption\n1,a.jpg,A dog.\n", "Csv"),
     ],
 )
 def test_content_tells_the_format(name: str, content: Any, cls: str, tmp_path: Path) -> None:
     """Its name does not, and damage to single lines does not matter."""
     written(tmp_path, **{name: content, "a_dot_jpg": None, "b_dot_jpg": None})
     spec = reader_for(str(tmp_path / name.replace("_dot_", ".")), {}, {})
-    assert spec["class_path"] == f"caption.data.{cls}"
+    assert spec["class_path"] == f"caption.data.readers.{cls}"
     assert spec == reader_for(str(tmp_path), {}, {})  # the folder has no other caption file
 
 
@@ -79,7 +79,7 @@ def test_the_reader_reads_it(tmp_path: Path) -> None:
         ("", "is empty"),
         (" \n", "is empty"),
         ("photo;text\na.jpg;A dog\n", "its header must have the columns 'image'"),
-        ('{"images": [', "is no JSON"),
+        ('{"images": [', "is not JSON"),
         ({"images": [{"id": 1, "file_name": "a.jpg"}]}, "neither 'annotations' nor 'sentences'"),
         ({"a.jpg": "A dog."}, "JSON of another kind"),
         ([{"image": "a.jpg", "caption": "A dog."}], "is a JSON list"),
@@ -94,7 +94,7 @@ def test_what_is_none_of_the_formats(content: Any, message: str, tmp_path: Path)
 def test_what_is_none_of_the_formats_is_passed_over_in_a_folder(tmp_path: Path) -> None:
     others = {"boxes_dot_json": BOXES, "list_dot_json": [1], "notes_dot_txt": "Mine.\n", "empty_dot_txt": ""}
     written(tmp_path, **others, a_dot_jpg=None)
-    assert "has no caption file that is recognised" in refused(tmp_path)
+    assert "has no caption file in a known format" in refused(tmp_path)
     written(tmp_path, own_dot_csv=CSV)
     assert reader_for(str(tmp_path), {}, {})["init_args"] == {"file": str(tmp_path / "own.csv")}
 
@@ -102,7 +102,7 @@ def test_what_is_none_of_the_formats_is_passed_over_in_a_folder(tmp_path: Path) 
 def test_what_is_damaged_is_not_passed_over(tmp_path: Path) -> None:
     """Else a split would be missing from the report without a word."""
     written(tmp_path, train_dot_json=COCO, val_dot_json=json.dumps(COCO)[:-9], a_dot_jpg=None)
-    assert "val.json' is no JSON" in refused(tmp_path)
+    assert "val.json' is not JSON" in refused(tmp_path)
 
 
 def test_a_folder_with_several(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_karpathys_images_may_be_in_subfolders(tmp_path: Path) -> None:
     arguments = {"file": str(data), "images": str(tmp_path / "images")}
     assert reader_for(str(data), {}, {})["init_args"] == arguments
     assert reader_for(str(data), {ALL: "photos"}, {})["init_args"]["images"] == "photos"
-    assert "says the splits itself" in refused(data, splits={"train": "x"})
+    assert "has splits of its own" in refused(data, splits={"train": "x"})
     assert "one folder for data in Karpathy format" in refused(data, {"train": "x"})
 
 

@@ -1,22 +1,22 @@
-"""tools/prepare_flickr8k.py: every layout people download, and what it says when something is wrong."""
+"""`caption prepare flickr8k`: every form in which people download it, and the message for every fault."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from downloads import contents, karpathy, make_folder, make_tar, make_zip, photo, tool
+from downloads import contents, karpathy, make_folder, make_tar, make_zip, photo
+from downloads import prepare as prepare_as
 
+from caption.data.prepare import datasets
 from caption.data.readers.flickr import Flickr
 
-TOOL = tool("prepare_flickr8k")
 FLICKR8K = Path(__file__).resolve().parents[3] / "shared" / "data" / "flickr8k"
 
 NAMES = [f"{number}_ab.jpg" for number in range(6)]
 SPLITS = {"train": NAMES[:3], "dev": NAMES[3:4], "test": NAMES[4:5]}  # the last is in none
-EXPECTED = TOOL["Expected"](photos=6, captions=12, splits={"train": 3, "dev": 1, "test": 1})
+EXPECTED = datasets.Flickr8k(photos=6, captions=12, splits={"train": 3, "dev": 1, "test": 1})
 PHOTOS = {f"Flicker8k_Dataset/{name}": photo(number) for number, name in enumerate(NAMES)}
 CAPTIONS = {name: [f'A "red" dog, {k} of {name} .' for k in range(2)] for name in NAMES}
 STRAY = "2258277193_586949ec62.jpg.1"
@@ -29,8 +29,8 @@ KAGGLE = b"image,caption\n" + b"".join(
 )
 
 
-def prepare(out: Path, *downloads: object, options: tuple[str, ...] = (), expected: Any = EXPECTED) -> int:
-    return TOOL["main"]([*map(str, downloads), "--out", str(out), *options], expected)
+def prepare(out: Path, *downloads: object, check_only: bool = False) -> int:
+    return prepare_as(EXPECTED, "flickr8k", out, *downloads, check_only=check_only)
 
 
 def as_archives(folder: Path) -> list[Path]:
@@ -75,7 +75,7 @@ def test_every_layout_comes_to_the_same(
     downloads = downloaded(tmp_path)
     before = contents(tmp_path)
     out = tmp_path / "data" / "flickr8k"
-    assert prepare(out, *downloads, options=("--check-only",)) == 0
+    assert prepare(out, *downloads, check_only=True) == 0
     assert contents(tmp_path) == before
     assert prepare(out, *downloads) == 0
     said = capsys.readouterr()
@@ -88,7 +88,7 @@ def test_every_layout_comes_to_the_same(
         str(out / "images"),
     )
     assert [image.captions for image in reader.read()["test"]] == [tuple(CAPTIONS[NAMES[4]])]
-    assert prepare(out, options=("--check-only",)) == 0
+    assert prepare(out, check_only=True) == 0
 
 
 def test_a_second_run_writes_nothing_and_an_interrupted_one_goes_on(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_the_captions_of_a_photo_that_never_was(tmp_path: Path, capsys: pytest.C
     tokens = TOKENS + f"{STRAY}#0\tA dog .\n".encode()
     download = make_folder(tmp_path / "files", PHOTOS | LISTS | {"Flickr8k.token.txt": tokens})
     assert prepare(tmp_path / "out", download) == 0
-    assert f"{STRAY} has captions and no photo: known" in capsys.readouterr().err
+    assert f"{STRAY} has captions and no photo: a known oddity" in capsys.readouterr().err
     assert (tmp_path / "out" / "Flickr8k.token.txt").read_bytes() == tokens  # the authors' file as it is
 
 
@@ -125,25 +125,25 @@ FAULTS: list[tuple[dict[str, bytes], str]] = [
     (ALL | {"more/0_ab.jpg": photo(9)}, "are not the same: give one of them"),
     (
         without(ALL, "token.txt"),
-        "Flickr8k.token.txt or captions.txt is not among what was given. It comes in",
+        "Flickr8k.token.txt or captions.txt is not in the downloads. It is in",
     ),
-    (without(ALL, "devImages.txt"), "Flickr_8k.devImages.txt is not among what was given"),
-    (without(ALL, *LISTS), "Flickr_8k.trainImages.txt is not among what was given"),
+    (without(ALL, "devImages.txt"), "Flickr_8k.devImages.txt is not in the downloads"),
+    (without(ALL, *LISTS), "Flickr_8k.trainImages.txt is not in the downloads"),
     (
         ALL | {"Flickr8k.token.txt": TOKENS[: TOKENS.index(b"5_ab.jpg#1")]},
         "11 captions in Flickr8k.token.txt",
     ),
     (ALL | {"Flickr8k.token.txt": TOKENS + b"no line of captions"}, "line 13 of 'Flickr8k.token.txt'"),
-    (ALL | {"Flickr8k.token.txt": b"\xff\xfe"}, "is no UTF-8 text"),
+    (ALL | {"Flickr8k.token.txt": b"\xff\xfe"}, "is not UTF-8 text"),
     (ALL | {"other/Flickr8k.token.txt": TOKENS + b"\n"}, "are not the same"),
     (
         ALL | {"Flickr_8k.devImages.txt": NAMES[0].encode()},
-        f"1 photos of the splits not in one of them only: {NAMES[0]}",
+        f"1 photos of the splits not in one split only: {NAMES[0]}",
     ),
     (ALL | {"Flickr_8k.testImages.txt": b""}, "0 photos in the test split instead of 1"),
-    (without(ALL, "token.txt") | {"captions.txt": b"a,b\n1,2\n"}, "has not the columns image,caption"),
+    (without(ALL, "token.txt") | {"captions.txt": b"a,b\n1,2\n"}, "does not have the columns image,caption"),
     (without(ALL, "token.txt") | {"captions.txt": KAGGLE + b"0_ab.jpg\n"}, "line 14 of 'captions.txt'"),
-    (without(ALL, *LISTS) | {"dataset_flickr8k.json": b"[1"}, "is no JSON"),
+    (without(ALL, *LISTS) | {"dataset_flickr8k.json": b"[1"}, "is not JSON"),
     (
         without(ALL, *LISTS) | {"dataset_flickr8k.json": b'{"images": [{}]}'},
         "no list of images with filename",
@@ -165,7 +165,7 @@ def test_faults_are_named_and_nothing_is_written(
 def test_the_real_numbers_are_what_counts_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert prepare(tmp_path / "out", *as_archives(tmp_path), expected=None) == 2
+    assert prepare_as(None, "flickr8k", tmp_path / "out", *as_archives(tmp_path)) == 2
     said = capsys.readouterr().err
     for fault in (
         "6 photos instead of 8,091",
@@ -178,8 +178,8 @@ def test_the_real_numbers_are_what_counts_by_default(
 def test_damaged_photos_are_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spoiled = {f"Flicker8k_Dataset/{NAMES[0]}": b"no photo", f"Flicker8k_Dataset/{NAMES[3]}": b""}
     download = make_zip(tmp_path / "all.zip", PHOTOS | spoiled | TEXTS)
-    for options in (("--check-only",), ()):
-        assert prepare(tmp_path / "out", download, options=options) == 1
+    for check_only in (True, False):
+        assert prepare(tmp_path / "out", download, check_only=check_only) == 1
         said = capsys.readouterr().err
         assert f"{NAMES[0]}' of '{download}': its header cannot be decoded" in said
         assert f"{NAMES[3]}' of '{download}': it is empty" in said
@@ -188,8 +188,7 @@ def test_damaged_photos_are_named_and_left_out(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_nothing_to_do_is_wrong_usage(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        prepare(tmp_path)
+    assert prepare(tmp_path) == 2
     assert prepare(tmp_path / "out", tmp_path / "missing.zip") == 2
 
 
@@ -197,7 +196,7 @@ def test_nothing_to_do_is_wrong_usage(tmp_path: Path) -> None:
 def test_flickr8k_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if not FLICKR8K.exists():
         pytest.skip("Flickr8k is not in ../shared/data")
-    assert prepare(FLICKR8K, options=("--check-only",), expected=None) == 0
+    assert prepare_as(None, "flickr8k", FLICKR8K, check_only=True) == 0
     said = capsys.readouterr().err
     assert "8,091 photos, 40,455 captions, splits: 6,000 train, 1,000 dev, 1,000 test" in said
     assert "8,091 images checked, 0 damaged" in said

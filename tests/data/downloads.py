@@ -1,19 +1,20 @@
-"""Small downloads in the shapes that people get them: photos, archives, and a tool to prepare them."""
+"""Small downloads in the forms that people get them, and the command that prepares them."""
 
 from __future__ import annotations
 
 import io
 import json
-import runpy
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PIL import Image
 
-TOOLS = Path(__file__).parents[2] / "tools"
+from caption.cli.main import main
+from caption.data.prepare.datasets import DATASETS, Dataset
 
 
 def photo(number: int) -> bytes:
@@ -63,6 +64,12 @@ def karpathy(splits: Mapping[str, list[str]], folder: Callable[[str], str] | Non
     return json.dumps({"images": images}).encode()
 
 
-def tool(name: str) -> dict[str, Any]:
-    """What a tool defines."""
-    return runpy.run_path(str(TOOLS / f"{name}.py"))
+def prepare(
+    dataset: Dataset | None, name: str, out: Path, *downloads: object, check_only: bool = False
+) -> int:
+    """The exit code of `caption prepare NAME`; `dataset` replaces the numbers of the published one."""
+    options = ["--check-only"] if check_only else []
+    with pytest.MonkeyPatch.context() as patch:
+        if dataset is not None:
+            patch.setitem(DATASETS, name, dataset)
+        return main(["prepare", name, *map(str, downloads), "--out", str(out), *options])

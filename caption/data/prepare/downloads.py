@@ -1,12 +1,11 @@
-"""What people download: archives, folders and single files, all read in one way.
+"""Downloads: archives, folders and single files, all read in the same way.
 
-Nothing here writes. Archives are never unpacked as a whole: whoever reads a member decides where it goes, under a
-name of their own, so that no path in an archive can lead anywhere.
+Nothing here writes. Archives are never unpacked: a caller reads members and chooses their new names, so a path in an
+archive cannot lead out of the target folder.
 """
 
 from __future__ import annotations
 
-import json
 import lzma
 import os
 import tarfile
@@ -18,33 +17,28 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from caption.data.readers.captions import located
+from caption.data.files import decoded, parsed
 from caption.errors import DataError
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz", ".tar.xz", ".txz")
-ARCHIVE_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    tarfile.TarError,
-    EOFError,
-    OSError,
-    RuntimeError,
+ARCHIVE_ERRORS = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(tarfile.TarError, EOFError, OSError, RuntimeError),
 )
-"""What the standard library raises where an archive is cut, damaged or encrypted."""
+"""Raised by the standard library for truncated, damaged and encrypted archives."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A file of a source."""
+    """A file of a download."""
 
-    source: Source
+    download: Download
     path: str
-    """Within the source, with slashes."""
+    """Within the download, with slashes."""
     size: int
     """Bytes."""
     crc: int | None = None
-    """CRC-32 of the content, where the source knows it."""
+    """CRC-32 of the content, if the download has it."""
 
     @property
     def name(self) -> str:
@@ -52,42 +46,28 @@ class Member:
         return PurePosixPath(self.path).name
 
     def __str__(self) -> str:
-        return f"'{self.path}' of '{self.source.where}'"
+        return f"'{self.path}' of '{self.download.where}'"
 
     def read(self) -> bytes:
-        """All of it.
+        """The content.
 
         Raises:
-            DataError: the source is damaged there.
+            DataError: the download is damaged there.
         """
-        ((_, data),) = self.source.read([self])
+        ((_, data),) = self.download.read([self])
         return data
 
     def text(self) -> str:
-        """All of it, as UTF-8 with or without byte order mark.
-
-        Raises:
-            DataError: the source is damaged there, or it is no such text.
-        """
-        try:
-            return self.read().decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{self} is no UTF-8 text (byte {error.start}). Get it anew.") from None
+        """The content as UTF-8 text. Raises a DataError if it is damaged, or is not UTF-8."""
+        return decoded(self.read(), str(self))
 
     def json(self) -> Any:
-        """All of it, as JSON.
-
-        Raises:
-            DataError: the source is damaged there, or it is no JSON.
-        """
-        try:
-            return json.loads(self.text())
-        except json.JSONDecodeError as error:
-            raise DataError(f"{self} is no JSON: {error.msg} in line {error.lineno}. Get it anew.") from None
+        """The content as JSON. Raises a DataError if it is damaged, or is not JSON."""
+        return parsed(self.text(), str(self))
 
 
-class Source(ABC):
-    """A place with files in it. `members` has all of them, less what operating systems leave behind."""
+class Download(ABC):
+    """Something with files in it. `members` are all of them, without those that operating systems leave."""
 
     def __init__(self, where: Path) -> None:
         self.where = where
@@ -97,38 +77,46 @@ class Source(ABC):
 
     @abstractmethod
     def _listed(self) -> Iterable[tuple[str, int, int | None]]:
-        """Path, size and, where it is known, CRC-32 of each regular file."""
+        """Path, size and, if known, CRC-32 of each regular file."""
 
     @abstractmethod
     def read(self, members: Sequence[Member]) -> Iterator[tuple[Member, bytes]]:
-        """Members and what is in them, in the order in which the source has them.
+        """Members with their content, in the order of the download.
 
         Raises:
-            DataError: the source is damaged there.
+            DataError: the download is damaged there.
         """
 
     def _damage(self, error: BaseException, path: str | None = None) -> DataError:
         where = f"'{path}' of '{self.where}'" if path else f"'{self.where}'"
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")
-        return DataError(f"{where} is truncated or damaged ({reason}). Download it anew.")
+        return DataError(f"{where} is truncated or damaged ({reason}). Download it again.")
 
 
-class Folder(Source):
-    """A folder and all below it."""
+class Folder(Download):
+    """A folder and everything below it, or a single file in it."""
+
+    def __init__(self, where: Path, file: str | None = None) -> None:
+        self._file = file
+        super().__init__(where)
 
     def _listed(self) -> Iterator[tuple[str, int, int | None]]:
-        for folder, _, names in os.walk(self.where):
-            for name in names:
-                path = Path(folder, name)
+        walk = os.walk(self.where) if self._file is None else [(str(self.where), [], [self._file])]
+        for folder, _, names in walk:
+            for path in (Path(folder, name) for name in names):
                 if path.is_file():
                     yield path.relative_to(self.where).as_posix(), path.stat().st_size, None
 
     def read(self, members: Sequence[Member]) -> Iterator[tuple[Member, bytes]]:
         for member in members:
-            yield member, _bytes(self.where / member.path)
+            path = self.where / member.path
+            try:
+                yield member, path.read_bytes()
+            except OSError as error:
+                raise DataError(f"'{path}' cannot be read: {error.strerror}.") from None
 
     def link(self, member: Member, target: Path) -> bool:
-        """Give a file a second name, which takes no room; False where the file system cannot."""
+        """Make a hard link, which takes no disk space. Returns False if the file system cannot."""
         try:
             os.link(os.path.realpath(self.where / member.path), target)
         except OSError:
@@ -136,30 +124,16 @@ class Folder(Source):
         return True
 
 
-class SingleFile(Source):
-    """A file by itself."""
-
-    def _listed(self) -> Iterator[tuple[str, int, int | None]]:
-        yield self.where.name, self.where.stat().st_size, None
-
-    def read(self, members: Sequence[Member]) -> Iterator[tuple[Member, bytes]]:
-        for member in members:
-            yield member, _bytes(self.where)
-
-
-class Zip(Source):
-    """A zip archive. A member's checksum is compared when it is read."""
+class Zip(Download):
+    """A zip archive. The checksum of a member is verified when it is read."""
 
     def __init__(self, where: Path) -> None:
+        self.where = where
         try:
             self._archive = zipfile.ZipFile(where)
-        except ARCHIVE_DAMAGE as error:
-            raise self._unreadable(where, error) from None
+        except ARCHIVE_ERRORS as error:
+            raise self._damage(error) from None
         super().__init__(where)
-
-    def _unreadable(self, where: Path, error: BaseException) -> DataError:
-        self.where = where
-        return self._damage(error)
 
     def _listed(self) -> Iterator[tuple[str, int, int | None]]:
         for info in self._archive.infolist():
@@ -167,15 +141,15 @@ class Zip(Source):
                 yield _safe(info.filename, self.where), info.file_size, info.CRC
 
     def read(self, members: Sequence[Member]) -> Iterator[tuple[Member, bytes]]:
-        infos = {info.filename: info for info in self._archive.infolist()}
-        for member in sorted(members, key=lambda member: infos[member.path].header_offset):
+        offsets = {info.filename: info.header_offset for info in self._archive.infolist()}
+        for member in sorted(members, key=lambda member: offsets[member.path]):
             try:
                 yield member, self._archive.read(member.path)
-            except ARCHIVE_DAMAGE as error:
+            except ARCHIVE_ERRORS as error:
                 raise self._damage(error, member.path) from None
 
 
-class Tar(Source):
+class Tar(Download):
     """A tar archive, compressed or not. Links in it are left out."""
 
     def _listed(self) -> Iterator[tuple[str, int, int | None]]:
@@ -189,60 +163,53 @@ class Tar(Source):
             if member is not None:
                 try:
                     file = archive.extractfile(info)
-                    assert file is not None  # it is a regular one
+                    assert file is not None  # a regular file
                     data = file.read()
-                except ARCHIVE_DAMAGE as error:
+                except ARCHIVE_ERRORS as error:
                     raise self._damage(error, info.name) from None
                 yield member, data
             if not wanted:
                 return
 
     def _files(self) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
-        """All regular files, one after another: a compressed archive has no other way."""
+        """All regular files in sequence: a compressed archive allows no other order."""
         try:
             with tarfile.open(self.where) as archive:
                 for info in archive:
                     if info.isreg():
                         yield info, archive
-        except ARCHIVE_DAMAGE as error:
+        except ARCHIVE_ERRORS as error:
             raise self._damage(error) from None
 
 
-def open_source(path: str) -> Source:
-    """A download: a folder, a zip or tar archive by its suffix, or any other file.
+def open_download(path: str) -> Download:
+    """A folder, a zip or tar archive (by its suffix), or any other file.
 
     Raises:
         DataError: it does not exist, cannot be read, is damaged, or has paths that lead out of it.
     """
-    where = located(path)
+    where = Path(path).expanduser()
     if where.is_dir():
         return Folder(where)
     if not where.is_file():
-        raise DataError(f"'{where}' does not exist. Check the path of what you downloaded.")
+        raise DataError(f"'{where}' does not exist. Check the path of the download.")
     name = where.name.lower()
     if name.endswith(".zip"):
         return Zip(where)
-    return Tar(where) if name.endswith(TAR_SUFFIXES) else SingleFile(where)
+    return Tar(where) if name.endswith(TAR_SUFFIXES) else Folder(where.parent, where.name)
 
 
 def _safe(path: str, where: Path) -> str:
-    """The path, unless it leads out of the archive: then it is not the archive that it should be."""
+    """The path, unless it leads out of the archive: such an archive is not the published one."""
     parts = PurePosixPath(path.replace("\\", "/"))
     if parts.is_absolute() or ".." in parts.parts or ":" in path.partition("/")[0]:
         raise DataError(
-            f"'{where}' holds the path '{path}', which leads out of it: do not use it, download it anew."
+            f"'{where}' holds the path '{path}', which leads out of it: do not use it, download it again."
         )
     return path
 
 
 def _is_litter(path: str) -> bool:
-    """Whether a file was left by an operating system: resource forks, thumbnails, hidden files."""
+    """Whether an operating system left the file: resource forks, thumbnails, hidden files."""
     parts = PurePosixPath(path).parts
     return any(part.startswith(".") or part in ("__MACOSX", "Thumbs.db") for part in parts)
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"'{path}' cannot be read: {error.strerror}.") from None

@@ -1,4 +1,4 @@
-"""tools/prepare_flickr30k.py: every layout people download, and what it says when something is wrong."""
+"""`caption prepare flickr30k`: every form in which people download it, and the message for every fault."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from downloads import contents, karpathy, make_folder, make_tar, make_zip, photo, tool
+from downloads import contents, karpathy, make_folder, make_tar, make_zip, photo
+from downloads import prepare as prepare_as
 
+from caption.data.prepare import datasets
 from caption.data.readers.karpathy import Karpathy
 
-TOOL = tool("prepare_flickr30k")
 NAMES = [f"100{number}.jpg" for number in range(6)]
 SPLITS = {"train": NAMES[:3], "val": NAMES[3:4], "test": NAMES[4:5]}  # the last is in none
-EXPECTED = TOOL["Expected"](photos=6, captions=12, splits={"train": 3, "val": 1, "test": 1})
+EXPECTED = datasets.Flickr30k(photos=6, captions=12, splits={"train": 3, "val": 1, "test": 1})
 PHOTOS = {name: photo(number) for number, name in enumerate(NAMES)}
 JSON = karpathy(SPLITS)
 TOKENS = "".join(f"{name}#{k}\tCaption {k} .\n" for name in NAMES for k in range(2)).encode()
@@ -24,8 +25,8 @@ KAGGLE = "".join(
 )
 
 
-def prepare(out: Path, *downloads: object, options: tuple[str, ...] = (), expected: Any = EXPECTED) -> int:
-    return TOOL["main"]([*map(str, downloads), "--out", str(out), *options], expected)
+def prepare(out: Path, *downloads: object, check_only: bool = False) -> int:
+    return prepare_as(EXPECTED, "flickr30k", out, *downloads, check_only=check_only)
 
 
 def in_folder(folder: str, files: dict[str, bytes]) -> dict[str, bytes]:
@@ -54,7 +55,7 @@ def test_every_layout_comes_to_the_same(downloaded: Any, tmp_path: Path) -> None
     assert contents(out) == in_folder("images", PHOTOS) | texts
     splits = Karpathy(str(out / "dataset_flickr30k.json"), str(out / "images")).read()
     assert {split: [image.id for image in images] for split, images in splits.items()} == SPLITS
-    assert prepare(out, options=("--check-only",)) == 0
+    assert prepare(out, check_only=True) == 0
 
 
 def test_the_authors_captions_are_not_needed(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ FAULTS: list[tuple[dict[str, bytes], str]] = [
     ),
     (
         {name: data for name, data in ALL.items() if ".json" not in name},
-        "dataset_flickr30k.json is not among",
+        "dataset_flickr30k.json is not in",
     ),
     (ALL | {"results_20130124.token": TOKENS[:-24]}, "11 captions in results_20130124.token instead of 12"),
     (ALL | {"results_20130124.token": TOKENS + b"9.jpg#0\tx\n"}, "not among the photos: 9.jpg"),
@@ -97,7 +98,7 @@ def test_faults_are_named_and_nothing_is_written(
 def test_the_real_numbers_are_what_counts_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert prepare(tmp_path / "out", *as_the_authors(tmp_path), expected=None) == 2
+    assert prepare_as(None, "flickr30k", tmp_path / "out", *as_the_authors(tmp_path)) == 2
     said = capsys.readouterr().err
     for number in ("31,783", "158,915", "29,000", "1,014", "1,000"):
         assert f"instead of {number}" in said

@@ -1,4 +1,4 @@
-"""tools/prepare_coco.py: every layout people download, and what it says when something is wrong."""
+"""`caption prepare coco`: every form in which people download it, and the message for every fault."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from downloads import contents, karpathy, make_folder, make_zip, photo, tool
+from downloads import contents, karpathy, make_folder, make_zip, photo
+from downloads import prepare as prepare_as
 
+from caption.data.prepare import datasets
 from caption.data.readers.coco import Coco
 from caption.data.readers.karpathy import Karpathy
 
-TOOL = tool("prepare_coco")
 TRAIN = [f"COCO_train2014_{number:012d}.jpg" for number in range(3)]
 VAL = [f"COCO_val2014_{number:012d}.jpg" for number in range(3, 7)]
 SPLITS = {"train": TRAIN, "restval": VAL[:1], "val": VAL[1:2], "test": VAL[2:]}
-EXPECTED = TOOL["Expected"](
+EXPECTED = datasets.Coco(
     photos={"train2014": 3, "val2014": 4},
     captions={"train2014": 6, "val2014": 8},
     splits={"train": 3, "restval": 1, "val": 1, "test": 2},
@@ -40,8 +41,8 @@ ANNOTATIONS = {
 ALL = PHOTOS | ANNOTATIONS | {"dataset_coco.json": JSON}
 
 
-def prepare(out: Path, *downloads: object, options: tuple[str, ...] = (), expected: Any = EXPECTED) -> int:
-    return TOOL["main"]([*map(str, downloads), "--out", str(out), *options], expected)
+def prepare(out: Path, *downloads: object, check_only: bool = False) -> int:
+    return prepare_as(EXPECTED, "coco", out, *downloads, check_only=check_only)
 
 
 def as_archives(folder: Path) -> list[Path]:
@@ -71,7 +72,7 @@ def test_every_layout_comes_to_the_same(downloaded: Any, tmp_path: Path) -> None
     assert [image.path.name for image in splits["train"]] == SPLITS["train"] + SPLITS["restval"]
     own = Coco({"val": str(out / "annotations/captions_val2014.json")}, {"val": str(out / "val2014")}).read()
     assert len(own["val"]) == 4
-    assert prepare(out, options=("--check-only",)) == 0
+    assert prepare(out, check_only=True) == 0
 
 
 def test_cocos_own_captions_are_not_needed(tmp_path: Path) -> None:
@@ -87,18 +88,18 @@ FAULTS: list[tuple[dict[str, bytes], str]] = [
     (without(VAL[3]), "3 photos COCO_val2014_*.jpg instead of 4"),
     (without(VAL[3]), f"1 photos named in dataset_coco.json not among the photos: val2014/{VAL[3]}"),
     (without(VAL[3]), f"1 photos named in captions_val2014.json not among the photos: {VAL[3]}"),
-    (without("dataset_coco.json"), "dataset_coco.json is not among what was given. It comes in"),
+    (without("dataset_coco.json"), "dataset_coco.json is not in the downloads. It is in"),
     (
         ALL | {"annotations/captions_train2014.json": captions(TRAIN[:2])},
         "4 captions in captions_train2014.json instead of 6",
     ),
     (
         ALL | {"annotations/captions_train2014.json": captions(TRAIN[:2])},
-        f"1 photos not described in captions_train2014.json: {TRAIN[2]}",
+        f"1 photos not named in captions_train2014.json: {TRAIN[2]}",
     ),
     (
         ALL | {"annotations/captions_val2014.json": b'{"images": []}'},
-        "not the images and annotations of COCO",
+        "lacks the images and annotations of COCO",
     ),
     (
         ALL
@@ -120,7 +121,7 @@ def test_faults_are_named_and_nothing_is_written(
 def test_the_real_numbers_are_what_counts_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert prepare(tmp_path / "out", *as_archives(tmp_path), expected=None) == 2
+    assert prepare_as(None, "coco", tmp_path / "out", *as_archives(tmp_path)) == 2
     said = capsys.readouterr().err
     for number in ("82,783", "40,504", "414,113", "202,654", "30,504", "5,000"):
         assert f"instead of {number}" in said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caption.data.prepare.common import Faults
+from caption.data.prepare.datasets import Faults
 from caption.errors import DataError
 
 
