@@ -1,34 +1,17 @@
-"""tools/textbook.py, the reference of the benchmark: the same numbers as the decoder, gradients included."""
+"""The textbook form of the decoder: the same numbers, gradients included."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
-import pytest
 import torch
 from torch import Tensor
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
-from caption.objectives import Captions, CrossEntropy
+from caption.objectives import Captions
+from tools.benchmark.core import build, caption_loss
+from tools.benchmark.textbook import gradients, textbook_of
 
-IMAGES, REGIONS, REGION_SIZE, WORDS, PAD, START = 5, 6, 7, 11, 0, 1
-
-
-@pytest.fixture(scope="module")
-def textbook() -> Iterator[Any]:
-    """The module."""
-    folder = str(Path(__file__).parents[2] / "tools")
-    sys.path.insert(0, folder)
-    try:
-        import textbook
-
-        yield textbook
-    finally:
-        sys.path.remove(folder)
+IMAGES, REGIONS, REGION_SIZE, WORDS, START = 5, 6, 7, 11, 1
 
 
 def decoder() -> LSTMDecoder:
@@ -43,8 +26,7 @@ def decoder() -> LSTMDecoder:
         readout=DeepOutput(dropout=0.0),
         forget_bias=1.0,
     )
-    made.build(REGION_SIZE, WORDS, padding=PAD, start=START)
-    return made.double()
+    return build(made, REGION_SIZE, WORDS).double()
 
 
 def batch() -> tuple[Tensor, Captions]:
@@ -58,26 +40,25 @@ def batch() -> tuple[Tensor, Captions]:
     return regions, Captions(inputs[:, None], targets[:, None], lengths[:, None])
 
 
-def test_loss_and_every_gradient_are_those_of_the_decoder(textbook: Any):
+def test_loss_and_every_gradient_are_those_of_the_decoder():
     made, (regions, captions) = decoder(), batch()
-    reference = textbook.textbook_of(made)
-    ours = CrossEntropy()(made, made.project(regions), captions).value
+    reference = textbook_of(made)
+    ours = caption_loss(made, regions, captions)
     theirs = reference.loss(regions, *(tensor[:, 0] for tensor in captions))
     torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=0)  # the penalty's sums are in single precision
     ours.backward()
     theirs.backward()
-    pairs = textbook.gradients(made, reference)
-    for name, own, other in pairs:
+    found, expected = gradients(made), gradients(reference)
+    assert found.keys() == expected.keys()
+    for name, gradient in found.items():
         torch.testing.assert_close(
-            own, other, rtol=1e-5, atol=1e-7, msg=lambda text, name=name: f"{name}: {text}"
+            gradient, expected[name], rtol=1e-5, atol=1e-7, msg=lambda text, name=name: f"{name}: {text}"
         )
-    compared = sum(own.numel() for _, own, _ in pairs)
-    biases = 2 * 8 + 1 + 3 + WORDS  # of initial h and c, gate, L_h, L_o
-    assert compared + biases == sum(p.numel() for p in made.parameters())
+    assert sum(gradient.numel() for gradient in found.values()) == sum(p.numel() for p in made.parameters())
 
 
-def test_it_has_copies_of_the_weights_not_the_weights(textbook: Any):
+def test_it_has_copies_of_the_weights_not_the_weights():
     made = decoder()
-    reference = textbook.textbook_of(made)
+    reference = textbook_of(made)
     own = {p.data_ptr() for p in made.parameters()}
     assert own.isdisjoint(p.data_ptr() for p in reference.parameters())

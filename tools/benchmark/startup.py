@@ -1,9 +1,8 @@
-"""How soon `caption describe` begins its work, as processes of their own."""
+"""How soon `caption describe` begins its work, in processes of its own."""
 
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -12,7 +11,6 @@ from time import perf_counter
 
 import torch
 from PIL import Image
-from speed_common import Setting, say, seconds, table
 
 from caption import checkpoint
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
@@ -21,6 +19,8 @@ from caption.data.images import ImageTransform
 from caption.decoders import LSTMDecoder
 from caption.encoders import TorchvisionEncoder
 from caption.text.vocabulary import Vocabulary
+from tools.benchmark.harness import Setting, say, seconds, spread
+from tools.documents import table
 
 LIBRARIES = "import caption.encoders.torchvision_compat"  # torch and torchvision, and nothing else
 WORK = """
@@ -31,14 +31,12 @@ started = time.perf_counter()
 load(sys.argv[2]).describe(sys.argv[1])
 print(time.perf_counter() - started)
 """
-HEAD = ["model", "`caption describe`", "its own work", "overhead"]
 SHAPES, MOBILENET = "shapes", "MobileNetV2"
-
 Round = dict[str, float]
 
 
-def measure(setting: Setting) -> list[str]:
-    """Markdown lines."""
+def startup(setting: Setting) -> str:
+    """Whole processes on one thread, in turns."""
     say("start-up")
     with tempfile.TemporaryDirectory() as folder:
         photo, model = Path(folder) / "photo.png", Path(folder) / "mobilenet.ckpt"
@@ -46,8 +44,7 @@ def measure(setting: Setting) -> list[str]:
         checkpoint.save(mobilenet(), model)
         models = {SHAPES: SHAPES, MOBILENET: str(model)}
         count = 1 if setting.quick else max(setting.rounds, 5)
-        rounds = [one_round(str(photo), models) for _ in range(count)]
-    return report(rounds)
+        return report([one_round(str(photo), models) for _ in range(count)])
 
 
 def mobilenet() -> Captioner:
@@ -62,7 +59,7 @@ def mobilenet() -> Captioner:
 
 
 def one_round(photo: str, models: dict[str, str]) -> Round:
-    """Seconds of each process, one after the other, so that a busy machine is busy for all of them."""
+    """Seconds of each process, one after the other, so that other work on the machine slows all of them."""
     found = {"--help": run("-m", "caption", "describe", "--help")[0], "libraries": run("-c", LIBRARIES)[0]}
     for name, model in models.items():
         found[name] = run("-m", "caption", "describe", photo, "--model", model)[0]
@@ -72,45 +69,23 @@ def one_round(photo: str, models: dict[str, str]) -> Round:
 
 def run(*arguments: str) -> tuple[float, str]:
     """Wall-clock seconds of a Python process on one thread, and what it printed."""
-    started = perf_counter()
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    started, environment = perf_counter(), {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     return perf_counter() - started, done.stdout
 
 
-def report(rounds: list[Round]) -> list[str]:
-    """Markdown lines of the rounds' seconds."""
+def report(rounds: list[Round]) -> str:
+    """The rounds' seconds; overhead is what remains of a process without its own work and the imports."""
 
     def row(model: str) -> list[str]:
         whole, work = [one[model] for one in rounds], [one[f"{model}'s work"] for one in rounds]
         overhead = [one[model] - one[f"{model}'s work"] - one["libraries"] for one in rounds]
-        return [model, *map(spread, (whole, work, overhead))]
+        return [model, *(spread(values, seconds) for values in (whole, work, overhead))]
 
-    return [
-        "## Start-up",
-        "",
-        f"Whole processes on one thread, in turns: median of {len(rounds)} rounds and spread.",
-        f"Importing torch and torchvision takes {spread([one['libraries'] for one in rounds])};",
-        f"`caption describe --help` {spread([one['--help'] for one in rounds])}.",
-        "*Its own work*: reading the checkpoint and captioning one image, in a process that has imported all it needs.",
-        "*Overhead*: what `caption describe` takes beyond that work and those imports, round by round. The installed",
-        f"model `{SHAPES}` needs no torchvision, which is then not imported.",
-        "",
-        *table(HEAD, [row(SHAPES), row(MOBILENET)]),
-    ]
-
-
-def spread(values: list[float]) -> str:
-    """Median, smallest and largest."""
-    low, middle, high = map(signed, (min(values), statistics.median(values), max(values)))
-    return middle if len(values) == 1 else f"{middle} ({low} to {high})"
-
-
-def signed(value: float) -> str:
-    """A time that may be negative."""
-    return f"−{seconds(-value)}" if value < 0 else seconds(value)
+    libraries, usage = (spread((one[name] for one in rounds), seconds) for name in ("libraries", "--help"))
+    head = ["model", "`caption describe`", "its own work", "overhead"]
+    return (
+        f"{len(rounds)} rounds. Importing torch and torchvision takes {libraries};\n"
+        f"`caption describe --help` takes {usage}.\n\n{table(head, [row(SHAPES), row(MOBILENET)])}"
+    )
