@@ -27,8 +27,8 @@ class ConstantState(Initial):
     """The same learned h[0] and c[0] for all images.
 
     With `InitialState`, the mean region vector tells the decoder what is in the image before it has looked anywhere.
-    With a constant state, everything it learns about the image passes through attention, for studies of where a model has
-    to look.
+    With a constant state, everything it learns about the image passes through attention. For studies of where a model
+    has to look.
     """
 
     def build(self, region_size: int, hidden_size: int) -> None:

@@ -30,8 +30,8 @@ class CrossEntropy(Objective):
         regions: the doubly stochastic term is the "sum" over regions as in eq. 14, or their "mean".
         captions: the terms beside −log p are the "mean" over captions, or their "sum" as in the authors' code, where
             their weight grows with the batch.
-        attention_penalty: weight of the penalty that the attention itself declares (`Attention.penalty`), such as queries
-            that attend to the same regions, or heads in use.
+        attention_penalty: weight of the penalty that the attention itself declares (`Attention.penalty`), such as
+            queries that attend to the same regions, or heads in use.
     """
 
     batches: Tensor
