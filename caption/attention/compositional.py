@@ -42,7 +42,7 @@ class CompositionalDeAttention(Attention):
     def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
         queries = self.query(query.hidden)
         affinity = queries @ memory.keys.mT
-        distance = torch.cdist(queries.float(), memory.keys.float(), p=1).to(affinity.dtype)
+        distance = torch.cdist(queries, memory.keys.to(queries.dtype), p=1)
         scale = self.size**0.5
         weights = (affinity / scale).tanh() * 2 * (-distance / scale).sigmoid()
         if memory.mask is not None:
