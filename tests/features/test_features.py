@@ -37,6 +37,7 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from caption import extraction as writer
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.captioner import Captioner
 from caption.data.batches import Batch, CaptionedImages
@@ -45,7 +46,7 @@ from caption.data.readers.captions import CaptionedImage
 from caption.decoders import LSTMDecoder
 from caption.encoders import SmallCNN
 from caption.errors import DataError
-from caption.features import shards, writer
+from caption.features import shards
 from caption.features.key import feature_key
 from caption.features.shards import PhotoFile, ShardWriter, locked
 from caption.features.store import FeatureStore
