@@ -22,7 +22,7 @@ from caption.data.images import ImageTransform
 from caption.decoders import Decoder, Trace, Unrolled
 from caption.encoders.base import Encoder, Regions
 from caption.result import Caption
-from caption.tensor_tree import TensorTree, State
+from caption.tensor_tree import State, TensorTree
 from caption.text.vocabulary import Vocabulary
 
 ROWS, COLS = 2, 3

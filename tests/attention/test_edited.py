@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from caption.attention.forced import ForcedAttention, Forcing, force, with_parts
 from tiny_captioner import captioner, photo
 from torch import Tensor
 
 from caption.analysis.replay import encode
 from caption.attention import Alignment, Look, Memory, Multinoulli, Softmax
-from caption.attention.forced import ForcedAttention, Forcing, force, with_parts
 from caption.captioner import Captioner
 from caption.errors import UserError
 from caption.search import BeamSearch

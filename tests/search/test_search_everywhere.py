@@ -12,7 +12,7 @@ from search_models import END, START, HashModel
 from torch import Tensor
 
 from caption.search import BeamSearch, Greedy, Sampling, Search
-from caption.tensor_tree import TensorTree, State, map_tensors
+from caption.tensor_tree import State, TensorTree, map_tensors
 
 SEARCHES = [
     Greedy(12),
