@@ -35,7 +35,7 @@ class SinusoidalPositions(Positions):
     """p_i = [s(row of i); s(column of i)], s(n)[2k] = sin(n / 10000^(2k/d)), s(n)[2k+1] = cos(n / 10000^(2k/d)).
 
     The sinusoids are those of Vaswani et al. 2017, "Attention Is All You Need", section 3.5. Half of the features,
-    d = S/2, encode the row and half the column (Parmar et al. 2018, "Image Transformer", section 3.1). They have no
+    d = S/2, encode the row and half the column (Parmar et al. 2018, "Image Transformer", section 3). They have no
     weights and suit grids of any size.
     """
 

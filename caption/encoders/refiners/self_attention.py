@@ -17,7 +17,7 @@ class SelfAttentionRefiner(EachView):
 
     Multi-head attention is that of Vaswani et al. 2017, "Attention Is All You Need", section 3.2. LayerNorm stands
     before it and after the last layer (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture",
-    section 3.1). There is no feed-forward sublayer. Regions keep their grid; without positions, their order in it
+    table 1). There is no feed-forward sublayer. Regions keep their grid; without positions, their order in it
     does not matter. Each view has weights of its own.
 
     Args:
