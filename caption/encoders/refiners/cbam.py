@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from caption.encoders.refiners.base import EachView, at_least_one, hidden, mean_region, to_map, to_vectors
+from caption.encoders.refiners.base import EachView, at_least_one, mean_region, to_map, to_vectors
 from caption.encoders.refiners.squeeze_excitation import bottleneck
 from caption.errors import UserError
 from caption.regions import Regions
@@ -49,7 +49,7 @@ class _ChannelThenSpace(nn.Module):
         vectors, mask = regions.vectors, regions.mask
         real = vectors if mask is None else vectors.masked_fill(~mask[..., None], -torch.inf)
         channel = (self.channels(mean_region(regions)) + self.channels(real.amax(1))).sigmoid()
-        vectors = channel[:, None] * vectors
+        vectors = channel[:, None] * vectors  # still zero where masked
         pooled = torch.stack((vectors.mean(-1), vectors.amax(-1)), -1)  # (B, L, 2)
-        space = to_vectors(self.space(to_map(hidden(pooled, mask), regions.grid))).sigmoid()
+        space = to_vectors(self.space(to_map(pooled, regions.grid))).sigmoid()
         return space * vectors
