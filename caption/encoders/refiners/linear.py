@@ -1,36 +1,17 @@
-"""Region refiners: layers between the encoder's regions and the decoder, trained with the decoder."""
+"""A linear layer for each region."""
 
 from __future__ import annotations
 
 from torch import nn
 
-from caption.parts import Part
+from caption.encoders.refiners.base import Refiner
 from caption.regions import Views
-
-
-class Refiner(Part, nn.Module):
-    """Maps regions to regions. It sees whole grids, so it may attend among regions, or give other grids."""
-
-    region_sizes: tuple[int, ...]
-    """Length D' of the vectors of each view that it gives; known after `build`."""
-
-    def build(self, region_sizes: tuple[int, ...]) -> None:
-        """Create the weights for views with vectors of these lengths D. Called once."""
-        raise NotImplementedError
-
-    def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """(rows, cols) of the views that it gives, for views with these grids; the same unless a refiner says so."""
-        return grids
-
-    def forward(self, views: Views) -> Views:
-        """Views, perhaps in the half precision they were stored with -> views."""
-        raise NotImplementedError
 
 
 class LinearRefiner(Refiner):
     """dropout(ReLU(W LayerNorm(a) + b)) for each region: fits a frozen encoder's features to the task.
 
-    Every product with a region vector in the decoder gets cheaper with D', too. Each view has weights of its own.
+    A smaller D' also makes every product with a region vector in the decoder cheaper. Each view has weights of its own.
 
     Args:
         size: D'.
