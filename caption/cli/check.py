@@ -144,9 +144,9 @@ def _by_split(entries: list[str]) -> dict[str, str]:
 
 def _data_section(path: str) -> Mapping[str, Any]:
     """The section data of a configuration, its reader as class path and arguments."""
-    from caption.cli import features_config
+    from caption.cli.configuration import read_configuration
 
-    section = features_config.read(path, {}).get("data")
+    section = read_configuration(path).get("data")
     reader = section.get("reader") if isinstance(section, dict) else None
     if isinstance(reader, str):  # a class without arguments
         reader = {"class_path": reader}

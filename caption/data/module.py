@@ -19,6 +19,7 @@ from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionReader, Splits
 from caption.errors import DataError
 from caption.features.store import FeatureStore
+from caption.regions import Regions
 from caption.text.vocabulary import Vocabulary
 
 
@@ -152,7 +153,9 @@ class CaptionData(LightningDataModule):
             lengths=moved(batch.lengths),
         )
         if batch.views is not None:
-            batch = batch._replace(
-                views=tuple(view._replace(vectors=moved(view.vectors).float()) for view in batch.views)
+            views = tuple(
+                Regions(moved(vectors).float(), grid, None if mask is None else moved(mask))
+                for vectors, grid, mask in batch.views
             )
+            batch = batch._replace(views=views)
         return batch

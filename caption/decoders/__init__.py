@@ -1,13 +1,18 @@
 """Decoders: from projected regions to words."""
 
+from caption.decoders.adaptive import AdaptiveDecoder
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
 from caption.decoders.gate import Gate
 from caption.decoders.initial import ConstantState, Initial, InitialState
 from caption.decoders.lstm import LSTMDecoder
 from caption.decoders.readout import DeepOutput, LinearOutput, Readout
+from caption.decoders.show_and_tell import ShowAndTellDecoder
+from caption.decoders.top_down import TopDownDecoder
+from caption.decoders.transformer import TransformerDecoder
 from caption.decoders.unroll import Advanced, RecurrentDecoder
 
 __all__ = [
+    "AdaptiveDecoder",
     "Advanced",
     "ConstantState",
     "Decoder",
@@ -20,6 +25,9 @@ __all__ = [
     "Memory",
     "Readout",
     "RecurrentDecoder",
+    "ShowAndTellDecoder",
+    "TopDownDecoder",
     "Trace",
+    "TransformerDecoder",
     "Unrolled",
 ]

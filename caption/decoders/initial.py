@@ -11,6 +11,15 @@ from caption.parts import Part, check_choice
 from caption.regions import Regions
 
 
+def mean_region(regions: Regions) -> Tensor:
+    """(B, 1, D) the mean of the real regions."""
+    vectors, _, mask = regions
+    if mask is None:
+        return vectors.mean(1, keepdim=True)
+    real = mask[..., None].to(vectors.dtype)
+    return (vectors * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
+
+
 class Initial(Part, nn.Module):
     """The LSTM's first state."""
 
@@ -27,7 +36,7 @@ class ConstantState(Initial):
     """The same learned h[0] and c[0] for all images.
 
     With `InitialState`, the mean region vector tells the decoder what is in the image before it has looked anywhere.
-    With a constant state, everything it learns about the image passes through attention, for studies of where a model
+    With a constant state, everything it learns about the image passes through attention. For studies of where a model
     has to look.
     """
 
@@ -89,11 +98,5 @@ class InitialState(Initial):
         return nn.Sequential(*modules)
 
     def forward(self, regions: Regions) -> tuple[Tensor, Tensor]:
-        vectors, mask = regions.vectors, regions.mask
-        if mask is None:
-            mean = vectors.mean(1, keepdim=True)
-        else:
-            real = mask[..., None].to(vectors.dtype)
-            mean = (vectors * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
-        mean = self.trunk(mean)
+        mean = self.trunk(mean_region(regions))
         return self.hidden(mean), self.cell(mean)

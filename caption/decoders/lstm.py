@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
+from caption.decoders.cell import init_recurrent, lstm_update
 from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
 from caption.decoders.readout import DeepOutput, Readout
@@ -96,8 +97,7 @@ class LSTMDecoder(RecurrentDecoder):
         # T of eq. 1 in two parts: the word's, which training computes for all steps at once, and the rest.
         self.gates_from_word = nn.Linear(self.embedding_size, 4 * hidden_size)
         self.gates_from_state = nn.Linear(hidden_size + context_size, 4 * hidden_size, bias=False)
-        for rows in self.gates_from_state.weight.data[:, :hidden_size].chunk(4):
-            nn.init.orthogonal_(rows)
+        init_recurrent(self.gates_from_state.weight, hidden_size)
         nn.init.zeros_(self.gates_from_word.bias)
         self.gates_from_word.bias.data[hidden_size : 2 * hidden_size] += self.forget_bias
 
@@ -139,9 +139,7 @@ class LSTMDecoder(RecurrentDecoder):
             beta = gate.mean(-1)
         joined = torch.cat((hidden, context), -1)
         gates = offsets[0] + functional.linear(joined, weights[0])
-        i, f, o, g = gates.chunk(4, -1)
-        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
-        hidden = o.sigmoid() * cell.tanh()
+        hidden, cell = lstm_update(gates, cell)
         carried = Carried(hidden, cell, attended.state)
         return Advanced(
             State(state.shared, carried, Trace.of(attended, beta)), Outputs(hidden, context), (joined,)

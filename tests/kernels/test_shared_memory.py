@@ -92,7 +92,7 @@ def test_a_step_that_the_loss_does_not_see_has_no_part():
 def test_what_reads_the_whole_beside_the_steps_adds_its_gradient():
     record = given()
     made = SharedMemory(record)
-    loss = made.first(2).keys.sum() + (2 * made.record.keys).sum() + (5 * record.keys).sum()
+    loss = made.first(2).keys.sum() + (2 * made.memory.keys).sum() + (5 * record.keys).sum()
     assert torch.autograd.grad(loss, record.keys)[0][:, 0].tolist() == [8.0, 8.0, 7.0, 7.0]
 
 
@@ -157,7 +157,7 @@ def test_a_pass_that_asks_for_another_gradient_leaves_nothing_behind():
     torch.autograd.grad(loss, query, retain_graph=True)
     assert_same(torch.autograd.grad(loss, keys, retain_graph=True), expected)
     torch.autograd.grad(loss, query)
-    assert (torch.autograd.grad(made.record.keys.sum(), keys)[0] == 1).all()
+    assert (torch.autograd.grad(made.memory.keys.sum(), keys)[0] == 1).all()
 
 
 @pytest.mark.parametrize("queries", [1, 2])

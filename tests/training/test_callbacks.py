@@ -201,7 +201,7 @@ def test_training_is_the_same_to_the_last_bit(tmp_path: Path, reader: Shapes):
 
 
 def test_precomputed_regions(tmp_path: Path, reader: Shapes):
-    from caption.features.writer import write_features
+    from caption.extraction import write_features
 
     plain = Fitted(tmp_path, reader, None, max_epochs=1)
     encoder = plain.training.captioner.encoder  # frozen: it is as it was made, and will be made again

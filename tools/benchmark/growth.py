@@ -22,17 +22,14 @@ from caption.data.module import CaptionData
 from caption.data.readers.coco import Coco
 from caption.decoders import LSTMDecoder
 from caption.encoders import SmallCNN
-from caption.features.files import Header
-from caption.features.index import Photo
-from caption.features.journal import FeatureJournal
 from caption.features.key import feature_key
+from caption.features.shards import FORMAT, PhotoFile, ShardWriter
 from caption.features.store import FeatureStore
 from caption.metrics import evaluate
-from caption.regions import Regions
 from caption.search import BeamSearch
 from caption.text.vocabulary import Vocabulary
 from tools.benchmark.harness import Setting, in_process, made_up, resident_peak, say
-from tools.benchmark_features import sparse_store
+from tools.benchmark_features import small_store
 from tools.documents import table
 
 FIGURE = Path(__file__).resolve().parents[2] / "docs" / "growth.png"
@@ -75,17 +72,19 @@ def prepare(folder: Path, count: int, names: list[str]) -> None:
     if "vocabulary" in names:
         (folder / "captions.txt").write_text("\n".join(made_up(count)))
     if "index" in names:
-        sparse_store(folder / "sparse", count)
+        small_store(folder / "sparse", count)
 
 
 def write_store(folder: Path, count: int) -> None:
     """Noise, as `caption features` would store it."""
     regions = np.random.default_rng(0).standard_normal((BATCH, GRID[0] * GRID[1], SIZE)).astype(np.float16)
     folder.mkdir()
-    with FeatureJournal(folder, Header.new(feature_key(*tiny_encoder()), GRID, SIZE)) as journal:
-        for first in range(0, count, BATCH):
-            ids = range(first, min(first + BATCH, count))
-            journal.add(ids, [Photo(PIXELS, PIXELS, 0)] * len(ids), regions[: len(ids)])
+    header = {"format": FORMAT, "key": feature_key(*tiny_encoder()), "grids": [list(GRID)]}
+    writer = ShardWriter(folder, header)
+    for first in range(0, count, BATCH):
+        ids = range(first, min(first + BATCH, count))
+        writer.add(ids, [PhotoFile(PIXELS, PIXELS, 0)] * len(ids), {"view.0": regions[: len(ids)]})
+    writer.save()
 
 
 def tiny_encoder() -> tuple[SmallCNN, ImageTransform]:
@@ -153,7 +152,8 @@ def search(folder: Path, count: int) -> None:
     with open(os.devnull, "w", encoding="utf-8") as out:
         for first in range(0, count, BATCH):
             ids = range(first, min(first + BATCH, count))
-            found = captioner.generate((Regions(store.read_many(ids).float(), GRID),))
+            (regions,) = store.read_many(ids)
+            found = captioner.generate((regions._replace(vectors=regions.vectors.float()),))
             for caption in captioner.captions(found, [GRID], [Box(0, 0, PIXELS, PIXELS)] * len(ids)):
                 print(json.dumps(caption.to_dict()), file=out)
 

@@ -1,7 +1,17 @@
-"""Alignments: from scores to weights, one per file."""
+"""Alignments: from scores to weights, one idea per file."""
 
 from caption.attention.alignments.gumbel import GumbelSoftmax
+from caption.attention.alignments.local import FollowingWindow, PredictedWindow
 from caption.attention.alignments.multinoulli import Multinoulli
 from caption.attention.alignments.softmax import Softmax
+from caption.attention.alignments.sparse import Entmax15, Sparsemax
 
-__all__ = ["GumbelSoftmax", "Multinoulli", "Softmax"]
+__all__ = [
+    "Entmax15",
+    "FollowingWindow",
+    "GumbelSoftmax",
+    "Multinoulli",
+    "PredictedWindow",
+    "Softmax",
+    "Sparsemax",
+]

@@ -1,5 +1,21 @@
-"""Scores: how well a query and a region go together, one per file."""
+"""Scores: how well a query and a region go together, one idea per file."""
 
 from caption.attention.scores.additive import AdditiveScore
+from caption.attention.scores.cosine import CosineScore
+from caption.attention.scores.dot import DotScore, ScaledDotScore
+from caption.attention.scores.feed_forward import FeedForwardScore
+from caption.attention.scores.general import ActivatedGeneralScore, GeneralScore
+from caption.attention.scores.location_sensitive import LocationSensitiveScore
+from caption.attention.scores.mlp import MLPScore
 
-__all__ = ["AdditiveScore"]
+__all__ = [
+    "ActivatedGeneralScore",
+    "AdditiveScore",
+    "CosineScore",
+    "DotScore",
+    "FeedForwardScore",
+    "GeneralScore",
+    "LocationSensitiveScore",
+    "MLPScore",
+    "ScaledDotScore",
+]

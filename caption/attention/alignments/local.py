@@ -1,0 +1,105 @@
+"""Local attention (Luong et al. 2015, section 3.2) in two dimensions: only a window of the grid is read."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import Query, QuerySizes
+from caption.attention.positions import cell_positions
+from caption.attention.scored import Aligned, Alignment, ScoredMemory
+from caption.errors import UserError
+from caption.result import WeightProperties
+from caption.tensor_tree import TensorTree
+
+
+class PredictedWindow(Alignment):
+    """Local-p: α_i = softmax_window(e)_i · exp(−‖x_i − p‖² / 2σ²), with the centre p predicted from the state.
+
+    p = (rows − 1, cols − 1) · σ(V tanh(W h)) in cells, σ = reach / 2 (eqs. 9 and 10). The window holds the cells
+    within `reach` of p in both directions. Weights outside are 0, and those inside sum to less than 1. p learns through
+    the Gaussian.
+
+    Args:
+        reach: D, in cells.
+        size: width of the prediction's hidden layer.
+
+    Raises:
+        UserError: the reach does not cover a cell wherever the centre is.
+    """
+
+    properties = WeightProperties(sums_to_one=False)
+
+    def __init__(self, reach: float = 2.0, size: int = 128) -> None:
+        super().__init__()
+        _check_reach(reach)
+        self.reach = reach
+        self.size = size
+
+    def build(self, query_sizes: QuerySizes) -> None:
+        self.centre = nn.Sequential(
+            nn.Linear(query_sizes.hidden, self.size), nn.Tanh(), nn.Linear(self.size, 2)
+        )
+
+    def forward(
+        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
+    ) -> Aligned:
+        cells = cell_positions(memory.grid, scores)
+        last = torch.tensor(memory.grid, dtype=scores.dtype, device=scores.device) - 1
+        centre = self.centre(query.hidden).sigmoid() * last  # (B, K, 2)
+        offsets = cells - centre[:, :, None]
+        weights = _softmax_within(scores, offsets, self.reach)
+        gaussian = (-offsets.square().sum(-1) / (2 * (self.reach / 2) ** 2)).exp()
+        return Aligned(weights * gaussian)
+
+
+class FollowingWindow(Alignment):
+    """A window without a prediction: around where the step before has looked, Σ_i α[t-1,i] x_i.
+
+    Luong's local-m puts the window at the time step, since sentences are aligned monotonously. Regions have no such
+    order; attention that moves step by step is what remains of it. The first step sees the whole grid.
+
+    Args:
+        reach: how far from the centre the window goes in both directions, in cells.
+
+    Raises:
+        UserError: the reach does not cover a cell wherever the centre is.
+    """
+
+    def __init__(self, reach: float = 2.0) -> None:
+        super().__init__()
+        _check_reach(reach)
+        self.reach = reach
+
+    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
+        """(B, K, 2) NaN: nowhere yet."""
+        return memory.values.new_full((len(memory.values), hypotheses, 2), torch.nan)
+
+    def forward(
+        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
+    ) -> Aligned:
+        cells = cell_positions(memory.grid, scores)
+        offsets = (cells - state.to(scores.dtype)[:, :, None]).nan_to_num(nan=0.0)
+        weights = _softmax_within(scores, offsets, self.reach)
+        return Aligned(weights, state=cells)
+
+    def carry(self, weights: Tensor, aligned: Aligned) -> Tensor:
+        """(B, K, 2) the centre of the weights that were read. No gradient: a window's edge has none."""
+        total = weights.sum(-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+        return (weights @ aligned.state / total).detach()
+
+
+def _check_reach(reach: float) -> None:
+    if not reach >= 1:
+        raise UserError(f"reach {reach} of a window must be at least 1 cell, so that a cell is always inside")
+
+
+def _softmax_within(scores: Tensor, offsets: Tensor, reach: float) -> Tensor:
+    """Softmax of scores (B, K, L) over the cells whose offsets (B, K, L, 2) from the centre are at most `reach`.
+
+    Where masks leave no cell inside, over all.
+    """
+    inside = (offsets.abs() <= reach).all(-1)
+    local = scores.masked_fill(~inside, -torch.inf)
+    empty = (local == -torch.inf).all(-1, keepdim=True)
+    return torch.where(empty, scores, local).softmax(-1)

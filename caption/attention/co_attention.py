@@ -1,0 +1,226 @@
+"""Co-attention between the regions and the words so far (Lu et al. 2016; interactive: Ma et al. 2017).
+
+Each side attends to the other: the words decide which regions matter, the regions which words. The words so far
+travel in the mechanism's state, which grows by one vector per step. The context is [v̂; q̂], the attended regions and
+the attended words. Only the map of the regions is over the image; q̂ stands beside it among the maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.scored import ScoredMemory
+from caption.parts import check_choice
+from caption.regions import Views
+
+Affinity = Literal["bilinear", "concat"]
+
+
+class CoMaps(NamedTuple):
+    """The two sides' results."""
+
+    regions: Tensor
+    """(B, K, L) weights of the regions."""
+    words: Tensor
+    """(B, K, A) q̂, the attended words; not a map over regions."""
+
+
+class CoAttention(Attention):
+    """What the co-attentions share: words so far, projections to one size, and the reading.
+
+    Args:
+        size: A, to which regions and words are projected.
+    """
+
+    def __init__(self, size: int = 256) -> None:
+        super().__init__()
+        self.size = size
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        one_view(self, region_sizes)
+        self.context_size = region_sizes[0] + self.size
+        self.region = nn.Linear(region_sizes[0], self.size)
+        self.word = nn.Linear(query_sizes.word, self.size)
+        self.build_comparison()
+
+    def build_comparison(self) -> None:
+        """Create the weights of the comparison itself."""
+        raise NotImplementedError
+
+    def project(self, views: Views) -> ScoredMemory:
+        one_view(self, views)
+        return ScoredMemory(self.region(views[0].vectors), views[0].vectors, views[0].mask, views[0].grid)
+
+    def start(self, memory: ScoredMemory, hypotheses: int) -> tuple[Tensor, ...]:
+        """No words yet."""
+        return ()
+
+    def weigh(self, query: Query, memory: ScoredMemory, state: tuple[Tensor, ...]) -> Weighed:
+        assert query.word is not None
+        words_so_far = (*state, self.word(query.word))
+        scores, attended = self.attend(torch.stack(words_so_far, 2), memory)
+        return Weighed(CoMaps(_softmax(scores, memory.mask), attended), words_so_far)
+
+    def attend(self, words: Tensor, memory: ScoredMemory) -> tuple[Tensor, Tensor]:
+        """Words so far (B, K, T, A) -> scores of the regions (B, K, L), attended words (B, K, A)."""
+        raise NotImplementedError
+
+    def read(
+        self, maps: CoMaps, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
+    ) -> Reading:
+        regions = maps.regions.to(memory.values.dtype) @ memory.values
+        return Reading(torch.cat((regions, maps.words.to(regions.dtype)), -1))
+
+    def summary(self, maps: CoMaps) -> Tensor:
+        return maps.regions
+
+    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
+        return {"regions": views[0]}
+
+
+class ParallelCoAttention(CoAttention):
+    """Both sides at once, through their affinity C (Lu et al. 2016, eqs. 3 to 5).
+
+    H_v = tanh(V + C Q), H_q = tanh(Q + Cᵀ V), scores w_v · H_v and w_q · H_q. C is bilinear, tanh(V W Qᵀ), or by
+    concatenation, tanh(w · tanh(U V_i + W Q_t)).
+
+    Args:
+        size: A, to which regions and words are projected.
+        affinity: how C compares a region with a word.
+    """
+
+    def __init__(self, size: int = 256, affinity: Affinity = "bilinear") -> None:
+        super().__init__(size)
+        check_choice("affinity", affinity, get_args(Affinity))
+        self.affinity = affinity
+
+    def build_comparison(self) -> None:
+        self.compare = Affinities(self.size, self.affinity)
+        self.region_score = nn.Linear(self.size, 1, bias=False)
+        self.word_score = nn.Linear(self.size, 1, bias=False)
+
+    def attend(self, words: Tensor, memory: ScoredMemory) -> tuple[Tensor, Tensor]:
+        regions = memory.keys[:, None]  # (B, 1, L, A)
+        affinity = self.compare(regions, words)  # (B, K, L, T)
+        if memory.mask is not None:
+            affinity = affinity.masked_fill(~memory.mask[:, None, :, None], 0.0)
+        of_regions = self.region_score((regions + affinity @ words).tanh()).squeeze(-1)
+        of_words = self.word_score((words + affinity.mT @ regions).tanh()).squeeze(-1)
+        return of_regions, _average(of_words.softmax(-1), words)
+
+
+class MaxCoAttention(CoAttention):
+    """The maximum form: a region scores as high as its best word, max_t C_i,t, and a word as its best region.
+
+    Named by Lu et al. 2016 (section 3.3) as the alternative to the parallel form.
+
+    Args:
+        size: A, to which regions and words are projected.
+        affinity: how C compares a region with a word.
+    """
+
+    def __init__(self, size: int = 256, affinity: Affinity = "bilinear") -> None:
+        super().__init__(size)
+        check_choice("affinity", affinity, get_args(Affinity))
+        self.affinity = affinity
+
+    def build_comparison(self) -> None:
+        self.compare = Affinities(self.size, self.affinity)
+
+    def attend(self, words: Tensor, memory: ScoredMemory) -> tuple[Tensor, Tensor]:
+        affinity = self.compare(memory.keys[:, None], words)
+        if memory.mask is not None:
+            affinity = affinity.masked_fill(~memory.mask[:, None, :, None], -torch.inf)
+        return affinity.amax(-1), _average(affinity.amax(-2).softmax(-1), words)
+
+
+class AlternatingCoAttention(CoAttention):
+    """One side after the other (Lu et al. 2016, eqs. 6 and 7): summarise the words, attend to the regions, attend to
+    the words.
+
+    Each attention is softmax(w · tanh(W x + U g)) with the guidance g of the one before; the first has none.
+
+    Args:
+        size: A, to which regions and words are projected.
+    """
+
+    def build_comparison(self) -> None:
+        self.summarise = Guided(self.size, guided=False)
+        self.to_regions = Guided(self.size)
+        self.to_words = Guided(self.size)
+
+    def attend(self, words: Tensor, memory: ScoredMemory) -> tuple[Tensor, Tensor]:
+        summary = _average(self.summarise(words).softmax(-1), words)
+        scores = self.to_regions(memory.keys[:, None], summary)
+        regions = _softmax(scores, memory.mask) @ memory.keys
+        return scores, _average(self.to_words(words, regions).softmax(-1), words)
+
+
+class InteractiveCoAttention(CoAttention):
+    """Each side attends with the mean of the other (Ma et al. 2017, eqs. 4 to 7): γ(x_i, m) = tanh(x_iᵀ W m + b).
+
+    Args:
+        size: A, to which regions and words are projected.
+    """
+
+    def build_comparison(self) -> None:
+        self.to_regions = nn.Linear(self.size, self.size, bias=False)
+        self.to_words = nn.Linear(self.size, self.size, bias=False)
+        self.offsets = nn.Parameter(torch.zeros(2))
+
+    def attend(self, words: Tensor, memory: ScoredMemory) -> tuple[Tensor, Tensor]:
+        if memory.mask is None:
+            mean = memory.keys.mean(1, keepdim=True)
+        else:
+            real = memory.mask[..., None].to(memory.keys.dtype)
+            mean = (memory.keys * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
+        of_regions = self.to_regions(words.mean(2)) @ memory.keys.mT + self.offsets[0]
+        of_words = (words @ self.to_words(mean)[..., None]).squeeze(-1) + self.offsets[1]
+        return of_regions.tanh(), _average(of_words.tanh().softmax(-1), words)
+
+
+class Affinities(nn.Module):
+    """C (..., L, T): how well each region and each word go together, between -1 and 1."""
+
+    def __init__(self, size: int, affinity: Affinity) -> None:
+        super().__init__()
+        self.region = nn.Linear(size, size, bias=False)
+        self.word = nn.Linear(size, size, bias=False) if affinity == "concat" else None
+        self.energy = nn.Linear(size, 1, bias=False) if affinity == "concat" else None
+
+    def forward(self, regions: Tensor, words: Tensor) -> Tensor:
+        if self.word is None or self.energy is None:
+            return (self.region(regions) @ words.mT).tanh()
+        pairs = self.region(regions)[..., :, None, :] + self.word(words)[..., None, :, :]
+        return self.energy(pairs.tanh()).squeeze(-1).tanh()
+
+
+class Guided(nn.Module):
+    """Scores w · tanh(W x_i + U g) of vectors x (..., N, A) under a guidance g (..., A)."""
+
+    def __init__(self, size: int, guided: bool = True) -> None:
+        super().__init__()
+        self.own = nn.Linear(size, size)
+        self.guidance = nn.Linear(size, size, bias=False) if guided else None
+        self.energy = nn.Linear(size, 1, bias=False)
+
+    def forward(self, vectors: Tensor, guidance: Tensor | None = None) -> Tensor:
+        compared = self.own(vectors)
+        if self.guidance is not None and guidance is not None:
+            compared = compared + self.guidance(guidance)[..., None, :]
+        return self.energy(compared.tanh()).squeeze(-1)
+
+
+def _softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """(B, K, L) over the real regions."""
+    return (scores if mask is None else scores.masked_fill(~mask[:, None], -torch.inf)).softmax(-1)
+
+
+def _average(weights: Tensor, vectors: Tensor) -> Tensor:
+    """(B, K, N), (B, K, N, A) -> (B, K, A)."""
+    return (weights[..., None, :] @ vectors).squeeze(-2)

@@ -1,0 +1,166 @@
+"""Location-wise attention: the query places a window on the map, instead of weighing items.
+
+A window is n×n points around a centre, each read by bilinear interpolation, as `torch.nn.functional.grid_sample` does
+with `align_corners=False` and border padding. Interpolating is a weighted sum of cells, so the window has a map of
+weights.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.stochastic import AtTest, Stochastic
+from caption.errors import UserError
+from caption.regions import Regions, Views
+from caption.tensor_tree import TensorTree
+
+
+class WindowAttention(Attention):
+    """Soft and location-wise: z is the mean of n×n points around a predicted centre, at a predicted distance.
+
+    Centre (x, y) = σ(W h) across the grid; the points lie within ± s of it, s = s_max σ(w · h), as in the attention
+    windows of Gregor et al. 2015 (DRAW, section 3.2) with the bilinear reading of Jaderberg et al. 2015 (section 3.3).
+    Everything is differentiable. Regions that are masked have to be 0: a window reads whatever lies under it.
+
+    Args:
+        points: n, in each direction.
+        largest: s_max as a share of the grid.
+
+    Raises:
+        UserError: there are no points.
+    """
+
+    def __init__(self, points: int = 3, largest: float = 0.5) -> None:
+        super().__init__()
+        if points < 1:
+            raise UserError(f"points {points} of a window must be at least 1")
+        self.points = points
+        self.largest = largest
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        one_view(self, region_sizes)
+        self.context_size = region_sizes[0]
+        self.place = nn.Linear(query_sizes.hidden, 3)
+
+    def project(self, views: Views) -> Regions:
+        one_view(self, views)
+        return views[0]
+
+    def weigh(self, query: Query, memory: Regions, state: TensorTree) -> Weighed:
+        centre, size = self.place(query.hidden).sigmoid().split((2, 1), -1)
+        return Weighed(window(centre, self.largest * size, self.points, memory.grid))
+
+    def read(self, maps: Tensor, query: Query, memory: Regions, weighed: Weighed | None = None) -> Reading:
+        return Reading(maps.to(memory.vectors.dtype) @ memory.vectors)
+
+    def carry(self, maps: Tensor, weighed: Weighed) -> None:
+        return None
+
+
+class GlimpseAttention(Attention, Stochastic):
+    """Hard and location-wise: a point is drawn, (x, y) ~ N(μ, σ²), and a small window around it is read.
+
+    μ = σ(W h) across the grid (Mnih et al. 2014, section 3.1). The point's density has a gradient, and an estimator
+    such as `caption.objectives.Reinforce` trains it. In training, a caption reads at μ with probability `expectation`
+    at all its steps. The map is the window around μ; `location` is the point.
+
+    Args:
+        deviation: σ, as a share of the grid.
+        points: n×n points are read.
+        size: how far from the centre they reach, as a share of the grid.
+        expectation: probability of reading at μ in training.
+        at_test: "expectation" and "argmax" read at μ, "sample" at a drawn point.
+
+    Raises:
+        UserError: a deviation that is not positive, no points.
+    """
+
+    def __init__(
+        self,
+        deviation: float = 0.1,
+        points: int = 2,
+        size: float = 0.1,
+        expectation: float = 0.5,
+        at_test: AtTest = "expectation",
+    ) -> None:
+        Stochastic.__init__(self, at_test)
+        if deviation <= 0 or points < 1:
+            raise UserError(f"deviation {deviation} must be above 0, and points {points} at least 1")
+        self.maps = nn.Identity()
+        self.deviation = deviation
+        self.points = points
+        self.size = size
+        self.expectation = expectation
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        one_view(self, region_sizes)
+        self.context_size = region_sizes[0]
+        self.place = nn.Linear(query_sizes.hidden, 2)
+
+    def project(self, views: Views) -> Regions:
+        one_view(self, views)
+        return views[0]
+
+    def start(self, memory: Regions, hypotheses: int) -> Tensor:
+        """(B, K) bool: the captions that draw their points."""
+        shape, device = (len(memory.vectors), hypotheses), memory.vectors.device
+        if not self.training:
+            return torch.full(shape, self.at_test == "sample", device=device)
+        return torch.rand(shape, device=device) >= self.expectation
+
+    def _window(self, centre: Tensor, memory: Regions) -> Tensor:
+        return window(centre, torch.full_like(centre[..., :1], self.size), self.points, memory.grid)
+
+    def weigh(self, query: Query, memory: Regions, state: Tensor) -> Weighed:
+        centre = self.place(query.hidden).sigmoid()
+        return Weighed(self._window(centre, memory), (centre, state))
+
+    def read(self, maps: Tensor, query: Query, memory: Regions, weighed: Weighed | None = None) -> Reading:
+        nowhere = maps.new_full((*maps.shape[:2], 2), torch.nan)
+        if weighed is None or maps is not weighed.maps:  # edited maps are read as they are
+            return Reading(
+                maps.to(memory.vectors.dtype) @ memory.vectors, nowhere, nowhere.new_zeros(maps.shape[:2])
+            )
+        centre, sampled = weighed.state
+        density = torch.distributions.Normal(centre, self.deviation)
+        point = density.sample() if bool(sampled.any()) else centre.detach()
+        weights = torch.where(sampled[..., None], self._window(point, memory), maps)
+        return Reading(
+            weights.to(memory.vectors.dtype) @ memory.vectors,
+            torch.where(sampled[..., None], point, nowhere),
+            density.log_prob(point).sum(-1).where(sampled, 0.0),
+        )
+
+    def carry(self, maps: Tensor, weighed: Weighed) -> Tensor:
+        return weighed.state[1]
+
+
+def window(centre: Tensor, size: Tensor, points: int, grid: tuple[int, int]) -> Tensor:
+    """The weights with which a window reads the cells of a grid.
+
+    Args:
+        centre: (..., 2) x and y across the grid, 0 to 1.
+        size: (..., 1) how far the outer points lie from the centre, as a share of the grid.
+        points: n in each direction, evenly spaced.
+        grid: (rows, cols).
+
+    Returns:
+        (..., L), sum 1.
+    """
+    steps = torch.linspace(-1, 1, points, dtype=centre.dtype, device=centre.device)
+    offsets = size * (steps if points > 1 else 0 * steps)
+    across, down = (
+        _interpolated(centre[..., axis, None] + offsets, cells)
+        for axis, cells in ((0, grid[1]), (1, grid[0]))
+    )
+    return (down[..., :, None] * across[..., None, :]).flatten(-2)
+
+
+def _interpolated(places: Tensor, cells: int) -> Tensor:
+    """Places (..., n) from 0 to 1 along a side of some cells -> (..., cells), the mean of their interpolation
+    weights."""
+    index = (places * cells - 0.5).clamp(0, cells - 1)
+    every = torch.arange(cells, dtype=places.dtype, device=places.device)
+    return (1 - (index[..., None] - every).abs()).clamp_min(0).mean(-2)

@@ -1,0 +1,199 @@
+"""Attention on several levels: cells, then blocks; and coarse weights that guide fine ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.scored import Score, ScoredMemory
+from caption.errors import UserError
+from caption.regions import Regions, Views
+from caption.tensor_tree import TensorTree, map_tensors
+
+
+class BlockMaps(NamedTuple):
+    """Two levels of one grid."""
+
+    cells: Tensor
+    """(B, K, L) what each cell weighs in the context; within a block they sum to the block's weight."""
+    blocks: Tensor
+    """(B, K, N) the weights of the blocks."""
+
+
+class BlockMemory(NamedTuple):
+    """A grid with its partition into blocks."""
+
+    cells: ScoredMemory
+    block: Tensor
+    """(B, L) int64, the block of each cell."""
+    blocks: tuple[int, int]
+    """(rows, cols) of the blocks, N = rows · cols."""
+
+
+class HierarchicalAttention(Attention):
+    """Attends to the cells of each block, then to the blocks (Yang et al. 2016, section 2.2).
+
+    b_j = Σ_{i in j} α_{i|j} a_i with α_{·|j} = softmax of f_cell(a_i, h) within block j; z = Σ_j β_j b_j with
+    β = softmax(f_block(b_j, h)). The map of the cells is β_j α_{i|j}, which is what each cell weighs in z.
+
+    Args:
+        cell_score: compares cells with the query.
+        block_score: compares blocks with the query, at every step, since the blocks depend on it.
+        block: side of a block in cells; blocks at the lower and right edge may be smaller.
+
+    Raises:
+        UserError: a block of less than one cell.
+    """
+
+    def __init__(self, cell_score: Score, block_score: Score, block: int = 2) -> None:
+        super().__init__()
+        if block < 1:
+            raise UserError(f"block {block} of HierarchicalAttention must be at least 1 cell")
+        self.cell_score = cell_score
+        self.block_score = block_score
+        self.block = block
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        one_view(self, region_sizes)
+        self.context_size = region_sizes[0]
+        self.cell_score.build(region_sizes[0], query_sizes)
+        self.block_score.build(region_sizes[0], query_sizes)
+
+    def project(self, views: Views) -> BlockMemory:
+        one_view(self, views)
+        vectors, (rows, cols), mask = views[0]
+        row, col = (torch.arange(count, device=vectors.device) // self.block for count in (rows, cols))
+        blocks = self._blocks(views[0].grid)
+        block = (row[:, None] * blocks[1] + col).flatten().expand(len(vectors), -1)
+        memory = ScoredMemory(self.cell_score.keys(views[0]), vectors, mask, views[0].grid)
+        return BlockMemory(memory, block, blocks)
+
+    def _blocks(self, grid: tuple[int, int]) -> tuple[int, int]:
+        return -(-grid[0] // self.block), -(-grid[1] // self.block)
+
+    def weigh(self, query: Query, memory: BlockMemory, state: TensorTree) -> Weighed:
+        cells, number = memory.cells, memory.blocks[0] * memory.blocks[1]
+        scores = self.cell_score(query, cells)
+        if cells.mask is not None:
+            scores = scores.masked_fill(~cells.mask[:, None], -torch.inf)
+        member = memory.block[:, None, None] == torch.arange(number, device=scores.device)[:, None]
+        within = scores[:, :, None].masked_fill(~member, -torch.inf)  # (B, K, N, L)
+        empty = (within == -torch.inf).all(-1)  # a block whose cells are all masked
+        within = within.masked_fill(empty[..., None], 0.0).softmax(-1).masked_fill(empty[..., None], 0.0)
+        vectors = within.to(cells.values.dtype) @ cells.values[:, None]  # (B, K, N, D)
+        block_scores = self._score_blocks(query, vectors, memory.blocks).masked_fill(empty, -torch.inf)
+        weights = block_scores.softmax(-1)
+        return Weighed(BlockMaps((weights[..., None] * within).sum(2), weights))
+
+    def _score_blocks(self, query: Query, vectors: Tensor, grid: tuple[int, int]) -> Tensor:
+        """Blocks (B, K, N, D), which differ from query to query -> scores (B, K, N)."""
+        images, hypotheses = vectors.shape[:2]
+        regions = Regions(vectors.flatten(0, 1), grid)
+        alone: Query = map_tensors(lambda part: part.flatten(0, 1)[:, None], query)
+        memory = ScoredMemory(self.block_score.keys(regions), regions.vectors, None, grid)
+        return self.block_score(alone, memory).squeeze(1).unflatten(0, (images, hypotheses))
+
+    def read(
+        self, maps: BlockMaps, query: Query, memory: BlockMemory, weighed: Weighed | None = None
+    ) -> Reading:
+        values = memory.cells.values
+        return Reading(maps.cells.to(values.dtype) @ values)
+
+    def summary(self, maps: BlockMaps) -> Tensor:
+        return maps.cells
+
+    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
+        return {"cells": views[0], "blocks": self._blocks(views[0])}
+
+
+class LevelMaps(NamedTuple):
+    """A map for each of two grids."""
+
+    fine: Tensor
+    """(B, K, L)."""
+    coarse: Tensor
+    """(B, K, L')."""
+
+
+class LevelMemory(NamedTuple):
+    """Two grids of one image, the fine one first."""
+
+    fine: ScoredMemory
+    coarse: ScoredMemory
+    parent: Tensor
+    """(B, L) int64: the coarse cell in which the middle of each fine cell lies."""
+
+
+class AttentionViaAttention(Attention):
+    """Coarse weights guide fine ones (Zhao and Zhang 2018): α ∝ exp(f_fine(a_i, h)) · β_{parent(i)}, z = [Σ α_i a_i;
+    Σ β_j b_j].
+
+    For images with two grids, the fine one first: layers of an encoder, or levels of a pyramid. β is the attention to
+    the coarse grid, and a fine cell inherits the weight of the coarse cell above it. Takes several views.
+
+    Args:
+        fine_score: compares the cells of the first view with the query.
+        coarse_score: compares those of the second.
+
+    Raises:
+        UserError: when built for another number of views than two.
+    """
+
+    several_views = True
+
+    def __init__(self, fine_score: Score, coarse_score: Score) -> None:
+        super().__init__()
+        self.fine_score = fine_score
+        self.coarse_score = coarse_score
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        if len(region_sizes) != 2:
+            raise UserError(
+                f"AttentionViaAttention attends to two grids, a fine and a coarse one, and the encoder gives "
+                f"{len(region_sizes)}: name two layers (model.encoder.layer)"
+            )
+        self.context_size = sum(region_sizes)
+        self.fine_score.build(region_sizes[0], query_sizes)
+        self.coarse_score.build(region_sizes[1], query_sizes)
+
+    def project(self, views: Views) -> LevelMemory:
+        fine, coarse = views
+        (rows, cols), (coarse_rows, coarse_cols) = fine.grid, coarse.grid
+        device = fine.vectors.device
+        row = (torch.arange(rows, device=device) * 2 + 1) * coarse_rows // (2 * rows)
+        col = (torch.arange(cols, device=device) * 2 + 1) * coarse_cols // (2 * cols)
+        parent = (row[:, None] * coarse_cols + col).flatten().expand(len(fine.vectors), -1)
+        return LevelMemory(
+            ScoredMemory(self.fine_score.keys(fine), fine.vectors, fine.mask, fine.grid),
+            ScoredMemory(self.coarse_score.keys(coarse), coarse.vectors, coarse.mask, coarse.grid),
+            parent,
+        )
+
+    def weigh(self, query: Query, memory: LevelMemory, state: TensorTree) -> Weighed:
+        coarse = self.coarse_score(query, memory.coarse)
+        if memory.coarse.mask is not None:
+            coarse = coarse.masked_fill(~memory.coarse.mask[:, None], -torch.inf)
+        log_coarse = coarse.log_softmax(-1)
+        parent = memory.parent[:, None].expand(-1, coarse.shape[1], -1)
+        fine = self.fine_score(query, memory.fine) + log_coarse.gather(-1, parent)
+        if memory.fine.mask is not None:
+            fine = fine.masked_fill(~memory.fine.mask[:, None], -torch.inf)
+        return Weighed(LevelMaps(fine.softmax(-1), log_coarse.exp()))
+
+    def read(
+        self, maps: LevelMaps, query: Query, memory: LevelMemory, weighed: Weighed | None = None
+    ) -> Reading:
+        fine, coarse = memory.fine.values, memory.coarse.values
+        return Reading(
+            torch.cat((maps.fine.to(fine.dtype) @ fine, maps.coarse.to(coarse.dtype) @ coarse), -1)
+        )
+
+    def summary(self, maps: LevelMaps) -> Tensor:
+        return maps.fine
+
+    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
+        return {"fine": views[0], "coarse": views[1]}

@@ -1,0 +1,141 @@
+"""Multi-head attention (Vaswani et al. 2017, section 3.2.2): several looks side by side, each in a space of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.errors import UserError
+from caption.parts import Part
+from caption.regions import Views
+from caption.tensor_tree import TensorTree
+
+
+class HeadMaps(NamedTuple):
+    """The maps of M heads."""
+
+    heads: Tensor
+    """(B, K, M, L)."""
+
+
+class HeadMemory(NamedTuple):
+    """An image as M heads see it."""
+
+    keys: Tensor
+    """(B, M, L, A / M)."""
+    values: Tensor
+    """(B, M, L, A / M)."""
+    mask: Tensor | None
+    """(B, L)."""
+
+
+class HeadGates(Part, nn.Module):
+    """Learned gates that can switch heads off: hard concrete variables (Louizos et al. 2018; Voita et al. 2019,
+    section 5).
+
+    In training a gate is sampled, g = min(1, max(0, ḡ)) with ḡ a stretched concrete variable, so that it can be exactly
+    0 and still learn. In evaluation it is σ(log odds), stretched and clipped (eq. 13 of Louizos et al.). The penalty
+    is the expected number of open gates.
+
+    Args:
+        temperature: of the concrete distribution.
+        stretch: how far it reaches below 0 and above 1.
+        start: log odds of an open gate before training.
+    """
+
+    def __init__(self, temperature: float = 0.33, stretch: float = 0.1, start: float = 2.0) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.stretch = stretch
+        self.start = start
+
+    def build(self, heads: int) -> None:
+        """Create the gates. Called once."""
+        self.log_odds = nn.Parameter(torch.full((heads,), float(self.start)))
+
+    def forward(self) -> Tensor:
+        """(M,) gates from 0 to 1."""
+        logits: Tensor = self.log_odds
+        if self.training:
+            chance = torch.rand_like(logits).clamp(1e-6, 1 - 1e-6)
+            logits = (logits + chance.log() - (1 - chance).log()) / self.temperature
+        stretched = logits.sigmoid() * (1 + 2 * self.stretch) - self.stretch
+        return stretched.clamp(0, 1)
+
+    def expected_open(self) -> Tensor:
+        """The expected number of gates that are not 0."""
+        shift = self.temperature * torch.tensor(self.stretch / (1 + self.stretch)).log()
+        return (self.log_odds - shift).sigmoid().sum()
+
+
+class MultiHeadAttention(Attention):
+    """z = W_o [α^1 V^1; …; α^M V^M], with α^m = softmax(Q^m K^mᵀ / √(A/M)).
+
+    Its context is a mixture of projected regions. The summary that a heatmap shows is the mean of the heads.
+
+    Args:
+        heads: M.
+        size: A, the width of all heads together, divisible by M.
+        gates: learned gates that can switch heads off, with a penalty that `CrossEntropy(attention_penalty=…)` weighs;
+            None = all heads are read.
+
+    Raises:
+        UserError: the size is not divisible by the number of heads.
+    """
+
+    def __init__(self, heads: int = 4, size: int = 512, gates: HeadGates | None = None) -> None:
+        super().__init__()
+        if heads < 1 or size % heads:
+            raise UserError(f"size {size} of MultiHeadAttention is not divisible by heads {heads}")
+        self.heads = heads
+        self.size = size
+        self.gates = gates
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        one_view(self, region_sizes)
+        self.context_size = self.size
+        self.keys = nn.Linear(region_sizes[0], self.size)
+        self.values = nn.Linear(region_sizes[0], self.size)
+        self.queries = nn.Linear(query_sizes.hidden, self.size)
+        self.output = nn.Linear(self.size, self.size)
+        if self.gates is not None:
+            self.gates.build(self.heads)
+
+    def _split(self, vectors: Tensor) -> Tensor:
+        """(B, N, A) -> (B, M, N, A / M)."""
+        return vectors.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def project(self, views: Views) -> HeadMemory:
+        one_view(self, views)
+        vectors, _, mask = views[0]
+        return HeadMemory(self._split(self.keys(vectors)), self._split(self.values(vectors)), mask)
+
+    def weigh(self, query: Query, memory: HeadMemory, state: TensorTree) -> Weighed:
+        queries = self._split(self.queries(query.hidden))
+        scores = queries @ memory.keys.mT / (self.size / self.heads) ** 0.5
+        if memory.mask is not None:
+            scores = scores.masked_fill(~memory.mask[:, None, None], -torch.inf)
+        return Weighed(HeadMaps(scores.softmax(-1).transpose(1, 2)))
+
+    def read(
+        self, maps: HeadMaps, query: Query, memory: HeadMemory, weighed: Weighed | None = None
+    ) -> Reading:
+        weights = maps.heads.transpose(1, 2)  # (B, M, K, L)
+        if self.gates is not None:
+            weights = weights * self.gates()[:, None, None]
+        read = weights.to(memory.values.dtype) @ memory.values
+        return Reading(self.output(read.transpose(1, 2).flatten(2)))
+
+    def summary(self, maps: HeadMaps) -> Tensor:
+        return maps.heads.mean(2)
+
+    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
+        return {"heads": views[0]}
+
+    def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
+        """The expected number of open gates."""
+        return None if self.gates is None else self.gates.expected_open()

@@ -1,0 +1,78 @@
+"""Several looks one after the other (Sukhbaatar et al. 2015, section 2.2): what a hop reads refines the next query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.scored import Score, ScoredMemory
+from caption.errors import UserError
+from caption.regions import Views
+from caption.tensor_tree import TensorTree
+
+
+class HopMaps(NamedTuple):
+    """The maps of N hops."""
+
+    hops: Tensor
+    """(B, K, N, L), the first hop first."""
+
+
+class MultiHopAttention(Attention):
+    """u_{n+1} = u_n + W z_n, z_n = Σ_i α_n,i a_i, α_n = softmax(f_att(a, u_n)), from u_0 = h. The context is Σ_n W z_n.
+
+    All hops share their weights (the paper's layer-wise tying). The context is what the hops have added to the query.
+    Maps that are edited are read as they are: a hop's map does not follow an edit of the hop before.
+
+    Args:
+        score: f_att, of the query u_n; it must read the query's state alone.
+        hops: N.
+
+    Raises:
+        UserError: there is no hop.
+    """
+
+    def __init__(self, score: Score, hops: int = 3) -> None:
+        super().__init__()
+        if hops < 1:
+            raise UserError(f"hops {hops} of MultiHopAttention must be at least 1")
+        self.score = score
+        self.hops = hops
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        one_view(self, region_sizes)
+        self.score.build(region_sizes[0], query_sizes)
+        self.read_into_query = nn.Linear(region_sizes[0], query_sizes.hidden, bias=False)
+        self.context_size = query_sizes.hidden
+
+    def project(self, views: Views) -> ScoredMemory:
+        one_view(self, views)
+        return ScoredMemory(self.score.keys(views[0]), views[0].vectors, views[0].mask, views[0].grid)
+
+    def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
+        maps: list[Tensor] = []
+        for hop in range(self.hops):
+            if hop:
+                read = self.read_into_query(maps[-1].to(memory.values.dtype) @ memory.values)
+                query = query._replace(hidden=query.hidden + read)
+            scores = self.score(query, memory)
+            if memory.mask is not None:
+                scores = scores.masked_fill(~memory.mask[:, None], -torch.inf)
+            maps.append(scores.softmax(-1))
+        return Weighed(HopMaps(torch.stack(maps, 2)))
+
+    def read(
+        self, maps: HopMaps, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
+    ) -> Reading:
+        total = maps.hops.sum(2)  # W is linear: the sum of the hops is read at once
+        return Reading(self.read_into_query(total.to(memory.values.dtype) @ memory.values))
+
+    def summary(self, maps: HopMaps) -> Tensor:
+        return maps.hops.mean(2)
+
+    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
+        return {"hops": views[0]}

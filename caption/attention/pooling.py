@@ -1,0 +1,221 @@
+"""No attention: the regions pooled to one vector, the same at every word. Baselines for what attention adds.
+
+The query is ignored. The map shows how much each region contributes: evenly for the mean and the sum; for maxima, the
+share of the features whose maximum lies there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.errors import UserError
+from caption.regions import Views
+from caption.result import WeightProperties
+from caption.tensor_tree import TensorTree
+
+
+class PooledMemory(NamedTuple):
+    """Regions and how much each contributes."""
+
+    values: Tensor
+    """(B, L, D)."""
+    weights: Tensor
+    """(B, L), 0 where masked."""
+
+
+class Pooling(Attention):
+    """A pooling of all regions. Subclasses say what each region contributes, and how regions are read.
+
+    A map that an analysis has edited is read like the pooling's own: regions of weight 0 are not there.
+    """
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        one_view(self, region_sizes)
+        self.context_size = region_sizes[0]
+
+    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
+        """Regions (B, L, D), real (B, L) bool -> weights (B, L); masked regions get 0 anyway."""
+        raise NotImplementedError
+
+    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
+        """Regions (B, 1, L, D), weights (B, K, L) -> context (B, K, context size)."""
+        raise NotImplementedError
+
+    def project(self, views: Views) -> PooledMemory:
+        one_view(self, views)
+        values, _, mask = views[0]
+        real = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device) if mask is None else mask
+        return PooledMemory(values, self.contribution(values, real).masked_fill(~real, 0.0))
+
+    def weigh(self, query: Query, memory: PooledMemory, state: TensorTree) -> Weighed:
+        return Weighed(memory.weights[:, None].expand(-1, query.hidden.shape[1], -1))
+
+    def read(
+        self, maps: Tensor, query: Query, memory: PooledMemory, weighed: Weighed | None = None
+    ) -> Reading:
+        if weighed is not None and maps is weighed.maps:  # the same for all queries: pooled once
+            pooled = self.pool(memory.values[:, None], memory.weights[:, None])
+            return Reading(pooled.expand(-1, maps.shape[1], -1))
+        return Reading(self.pool(memory.values[:, None], maps.to(memory.values.dtype)))
+
+
+class MeanPooling(Pooling):
+    """z = 1/L Σ_i a_i."""
+
+    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
+        return real / real.sum(-1, keepdim=True).to(values.dtype)
+
+    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
+        return weights @ values.squeeze(1)
+
+
+class SumPooling(MeanPooling):
+    """z = Σ_i a_i: larger for images with more in them."""
+
+    properties = WeightProperties(sums_to_one=False)
+
+    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
+        return real.to(values.dtype)
+
+
+class DeepSets(SumPooling):
+    """z = ρ(Σ_i φ(a_i)) with networks φ and ρ (Zaheer et al. 2017, eq. 1).
+
+    Args:
+        size: width of φ and of the hidden layer of ρ.
+    """
+
+    def __init__(self, size: int = 256) -> None:
+        super().__init__()
+        self.size = size
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        super().build(region_sizes, query_sizes)
+        self.inner = nn.Sequential(nn.Linear(region_sizes[0], self.size), nn.ReLU())
+        self.outer = nn.Sequential(
+            nn.Linear(self.size, self.size), nn.ReLU(), nn.Linear(self.size, region_sizes[0])
+        )
+
+    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
+        return self.outer(super().pool(self.inner(values), weights))
+
+
+class KMaxPooling(Pooling):
+    """The mean of the k largest values of each feature; k = 1 is max pooling (Kalchbrenner et al. 2014, section 3.3).
+
+    The order of the k regions is not kept.
+
+    Args:
+        k: how many, or all where there are fewer regions.
+
+    Raises:
+        UserError: k is below 1.
+    """
+
+    def __init__(self, k: int = 3) -> None:
+        super().__init__()
+        if k < 1:
+            raise UserError(f"k {k} of k-max pooling must be at least 1")
+        self.k = k
+
+    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
+        """The share of each region among the k largest of all features."""
+        hidden = values.masked_fill(~real[..., None], -torch.inf)
+        places = hidden.topk(min(self.k, values.shape[1]), 1).indices  # (B, k, D)
+        counts = functional.one_hot(places, values.shape[1]).sum((1, 2))
+        counts = counts * real
+        return counts / counts.sum(-1, keepdim=True).to(values.dtype)
+
+    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
+        hidden = values.masked_fill(weights[..., None] <= 0, -torch.inf)
+        largest = hidden.topk(min(self.k, values.shape[2]), 2).values
+        there = largest > -torch.inf
+        return largest.where(there, 0.0).sum(2) / there.sum(2).clamp_min(1)
+
+
+class MaxPooling(KMaxPooling):
+    """z_d = max_i a_i,d."""
+
+    def __init__(self) -> None:
+        super().__init__(k=1)
+
+
+class ChunkMaxPooling(Pooling):
+    """The maximum in each of several chunks of the regions, side by side: roughly where something is stays known.
+
+    Chunks are runs of regions in row order, so bands of rows (Chen et al. 2015, dynamic multi-pooling, with fixed
+    chunks).
+
+    Args:
+        chunks: C; the context has C · D numbers.
+
+    Raises:
+        UserError: there is no chunk.
+    """
+
+    def __init__(self, chunks: int = 4) -> None:
+        super().__init__()
+        if chunks < 1:
+            raise UserError(f"chunks {chunks} of chunk-max pooling must be at least 1")
+        self.chunks = chunks
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        super().build(region_sizes, query_sizes)
+        self.context_size = self.chunks * region_sizes[0]
+
+    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
+        hidden = values.masked_fill(~real[..., None], -torch.inf)
+        shares = []
+        for chunk in hidden.tensor_split(self.chunks, 1):
+            best = (
+                functional.one_hot(chunk.argmax(1), chunk.shape[1]).sum(1)
+                if chunk.shape[1]
+                else chunk[..., 0]
+            )
+            shares.append(best)
+        counts = torch.cat(shares, 1) * real
+        return counts / counts.sum(-1, keepdim=True).to(values.dtype)
+
+    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
+        hidden = values.masked_fill(weights[..., None] <= 0, -torch.inf)
+        largest = [
+            chunk.amax(2)
+            if chunk.shape[2]
+            else hidden.new_zeros(hidden.shape[0], hidden.shape[1], hidden.shape[3])
+            for chunk in hidden.tensor_split(self.chunks, 2)
+        ]
+        joined = torch.cat(largest, -1)
+        return joined.where(joined > -torch.inf, 0.0)
+
+
+class StochasticPooling(Pooling):
+    """In training each feature comes from one region, drawn with p_i,d = a_i,d / Σ_j a_j,d (Zeiler and Fergus 2013).
+
+    In evaluation it is the expectation Σ_i p_i,d a_i,d. For regions of at least 0, such as those behind a ReLU;
+    negative values count as 0. A feature that is 0 everywhere stays 0. The map is the mean of p over the features.
+    """
+
+    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
+        return self._chances(values, real).mean(-1)
+
+    @staticmethod
+    def _chances(values: Tensor, real: Tensor) -> Tensor:
+        """(..., L, D) p, from real (..., L)."""
+        positive = values.clamp_min(0) * real[..., None]
+        return positive / positive.sum(-2, keepdim=True).clamp_min(torch.finfo(values.dtype).tiny)
+
+    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
+        chances = self._chances(values, weights > 0)  # (B, K, L, D)
+        if not self.training:
+            return (chances * values).sum(2)
+        flat = chances.detach().transpose(2, 3).flatten(0, -2)
+        empty = flat.sum(-1) <= 0
+        drawn = flat.masked_fill(empty[:, None], 1.0).multinomial(1)
+        places = drawn.view(*chances.shape[:2], 1, chances.shape[3])
+        picked = values.expand_as(chances).gather(2, places).squeeze(2)
+        return picked.masked_fill(empty.view(picked.shape), 0.0)

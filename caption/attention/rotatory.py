@@ -1,0 +1,106 @@
+"""Rotatory attention (Zheng and Xia 2018, section 3.3): a target between two contexts, each guiding the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed
+from caption.attention.scored import ScoredMemory
+from caption.errors import UserError
+from caption.regions import Views
+
+
+class RotatoryMaps(NamedTuple):
+    """The maps of two grids, and what the words became under each."""
+
+    left: Tensor
+    """(B, K, L) over the first view."""
+    right: Tensor
+    """(B, K, L') over the second view."""
+    words: Tensor
+    """(B, K, 2A) the words so far, attended with each of the two results; not a map over regions."""
+
+
+class RotatoryAttention(Attention):
+    """Three inputs: the words so far are the target, two grids of the image its left and right context.
+
+    r_t = mean of the words; r_l and r_r = the grids, attended with r_t; then the words, attended with r_l and with r_r.
+    All scores are tanh(xᵀ W r + b). z = [r_l; r_r; words under r_l; words under r_r]. Takes several views: two.
+
+    Args:
+        size: A, to which everything is projected.
+
+    Raises:
+        UserError: when built for another number of views than two.
+    """
+
+    several_views = True
+
+    def __init__(self, size: int = 256) -> None:
+        super().__init__()
+        self.size = size
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        if len(region_sizes) != 2:
+            raise UserError(
+                f"RotatoryAttention needs two grids beside the words, and the encoder gives {len(region_sizes)}: name "
+                "two layers (model.encoder.layer)"
+            )
+        self.context_size = sum(region_sizes) + 2 * self.size
+        self.regions = nn.ModuleList(nn.Linear(size, self.size) for size in region_sizes)
+        self.word = nn.Linear(query_sizes.word, self.size)
+        self.to_regions = nn.ModuleList(nn.Linear(self.size, self.size, bias=False) for _ in range(2))
+        self.from_regions = nn.ModuleList(nn.Linear(size, self.size, bias=False) for size in region_sizes)
+        self.offsets = nn.Parameter(torch.zeros(4))
+
+    def project(self, views: Views) -> tuple[ScoredMemory, ...]:
+        return tuple(
+            ScoredMemory(project(view.vectors), view.vectors, view.mask, view.grid)
+            for project, view in zip(self.regions, views, strict=True)
+        )
+
+    def start(self, memory: tuple[ScoredMemory, ...], hypotheses: int) -> tuple[Tensor, ...]:
+        """No words yet."""
+        return ()
+
+    def weigh(self, query: Query, memory: tuple[ScoredMemory, ...], state: tuple[Tensor, ...]) -> Weighed:
+        assert query.word is not None
+        words_so_far = (*state, self.word(query.word))
+        words = torch.stack(words_so_far, 2)  # (B, K, T, A)
+        target = words.mean(2)
+        maps, attended = [], []
+        for side, (to_regions, from_regions) in enumerate(
+            zip(self.to_regions, self.from_regions, strict=True)
+        ):
+            grid = memory[side]
+            scores = (to_regions(target) @ grid.keys.mT + self.offsets[side]).tanh()
+            if grid.mask is not None:
+                scores = scores.masked_fill(~grid.mask[:, None], -torch.inf)
+            maps.append(scores.softmax(-1))
+            read = from_regions(maps[-1].to(grid.values.dtype) @ grid.values)
+            of_words = ((words @ read[..., None]).squeeze(-1) + self.offsets[2 + side]).tanh().softmax(-1)
+            attended.append((of_words[..., None, :] @ words).squeeze(-2))
+        return Weighed(RotatoryMaps(maps[0], maps[1], torch.cat(attended, -1)), words_so_far)
+
+    def read(
+        self,
+        maps: RotatoryMaps,
+        query: Query,
+        memory: tuple[ScoredMemory, ...],
+        weighed: Weighed | None = None,
+    ) -> Reading:
+        sides = [
+            weights.to(grid.values.dtype) @ grid.values
+            for weights, grid in zip((maps.left, maps.right), memory, strict=True)
+        ]
+        return Reading(torch.cat((*sides, maps.words), -1))
+
+    def summary(self, maps: RotatoryMaps) -> Tensor:
+        return maps.left
+
+    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
+        return {"left": views[0], "right": views[1]}

@@ -1,0 +1,47 @@
+"""Cosine score: e_i = s · cos(q, k_i) (Graves et al. 2014, section 3.3.1)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from caption.attention.base import Query, QuerySizes
+from caption.attention.scored import Score, ScoredMemory
+from caption.regions import Regions
+from caption.tensor_tree import TensorTree
+
+
+class CosineScore(Score):
+    """e_i = s · (q · k_i) / (‖q‖ ‖k_i‖), with k_i = W_k a_i + b and q = W_q h.
+
+    A cosine lies between -1 and 1, and a softmax of such scores is nearly uniform. The key strength s sharpens it.
+    It is learned, and positive.
+
+    Args:
+        size: length of keys and queries.
+        strength: s at the start.
+
+    Raises:
+        ValueError: the strength is not positive.
+    """
+
+    def __init__(self, size: int = 512, strength: float = 10.0) -> None:
+        super().__init__()
+        if strength <= 0:
+            raise ValueError(f"strength is above 0, not {strength}")
+        self.size = size
+        self.strength = strength
+
+    def build(self, region_size: int, query_sizes: QuerySizes) -> None:
+        self.key = nn.Linear(region_size, self.size)
+        self.query = nn.Linear(query_sizes.hidden, self.size)
+        self.log_strength = nn.Parameter(torch.tensor(float(self.strength)).log())
+
+    def keys(self, regions: Regions) -> Tensor:
+        """(B, L, A) keys of length 1."""
+        return functional.normalize(self.key(regions.vectors), dim=-1)
+
+    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+        queries = functional.normalize(self.query(query.hidden), dim=-1)
+        return self.log_strength.exp() * (queries @ memory.keys.mT)

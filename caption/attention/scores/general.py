@@ -1,0 +1,63 @@
+"""General scores: e_i = a_iᵀ W h (Luong et al. 2015), with a bias (Sordoni et al. 2016), with an activation (Ma et
+al. 2017)."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from torch import Tensor, nn
+
+from caption.attention.base import Query, QuerySizes
+from caption.attention.scored import Score, ScoredMemory
+from caption.parts import check_choice
+from caption.regions import Regions
+from caption.tensor_tree import TensorTree
+
+GeneralActivation = Literal["tanh", "relu", "sigmoid"]
+
+
+class GeneralScore(Score):
+    """e_i = a_iᵀ W h: bilinear. The regions are their own keys.
+
+    `bias` makes it the biased general score a_iᵀ (W h + b).
+
+    Args:
+        bias: whether b is there.
+    """
+
+    def __init__(self, bias: bool = False) -> None:
+        super().__init__()
+        self.bias = bias
+
+    def build(self, region_size: int, query_sizes: QuerySizes) -> None:
+        self.query = nn.Linear(query_sizes.hidden, region_size, bias=self.bias)
+
+    def keys(self, regions: Regions) -> Tensor:
+        """(B, L, D) the regions themselves."""
+        return regions.vectors
+
+    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+        return self.query(query.hidden).to(memory.keys.dtype) @ memory.keys.mT
+
+
+class ActivatedGeneralScore(GeneralScore):
+    """e_i = f(a_iᵀ W h + b): bilinear, with a bias and an activation around it.
+
+    With "tanh" or "sigmoid" the scores are bounded, so that no softmax of them can be sharp.
+
+    Args:
+        activation: f.
+    """
+
+    def __init__(self, activation: GeneralActivation = "tanh") -> None:
+        super().__init__(bias=False)
+        check_choice("activation", activation, get_args(GeneralActivation))
+        self.activation = activation
+
+    def build(self, region_size: int, query_sizes: QuerySizes) -> None:
+        super().build(region_size, query_sizes)
+        self.offset = nn.Parameter(self.query.weight.new_zeros(()))
+
+    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+        scores = super().forward(query, memory, state) + self.offset
+        return getattr(scores, self.activation)()

@@ -1,0 +1,50 @@
+"""Score by a network: e_i = w · f_n(… f_1(W [h; a_i] + b)), any number of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from caption.attention.base import Query, QuerySizes
+from caption.attention.scored import Score, ScoredMemory
+from caption.errors import UserError
+from caption.regions import Regions
+from caption.tensor_tree import TensorTree
+
+
+class MLPScore(Score):
+    """e_i = w · ReLU(W_n … ReLU(W_1 [h; a_i] + b_1) …): the additive score with more layers on the pair.
+
+    The region's share of the first layer is computed once per image. The layers after it take memory for every pair of
+    query and region.
+
+    Args:
+        sizes: widths of the hidden layers, one or more.
+
+    Raises:
+        UserError: there is no layer.
+    """
+
+    def __init__(self, sizes: Sequence[int] = (256, 128)) -> None:
+        super().__init__()
+        if not sizes or min(sizes) < 1:
+            raise UserError(f"sizes {list(sizes)} of MLPScore must name one width or more, each at least 1")
+        self.sizes = list(sizes)
+
+    def build(self, region_size: int, query_sizes: QuerySizes) -> None:
+        first, *rest = self.sizes
+        self.region = nn.Linear(region_size, first)
+        self.query = nn.Linear(query_sizes.hidden, first, bias=False)  # the bias is in `region`
+        layers: list[nn.Module] = [nn.ReLU()]
+        for before, size in zip(self.sizes, rest, strict=False):
+            layers += [nn.Linear(before, size), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(self.sizes[-1], 1, bias=False))
+
+    def keys(self, regions: Regions) -> Tensor:
+        """(B, L, first size) the regions' share of the first layer."""
+        return self.region(regions.vectors)
+
+    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+        pairs = memory.keys[:, None] + self.query(query.hidden)[:, :, None]
+        return self.layers(pairs).squeeze(-1)

@@ -1,0 +1,91 @@
+"""The visual sentinel (Lu et al. 2017, section 2.3): the option not to look at the image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.scored import Score, ScoredMemory
+from caption.errors import UserError
+from caption.regions import Views
+from caption.result import WeightProperties
+from caption.tensor_tree import TensorTree
+
+
+class SentinelMaps(NamedTuple):
+    """The share of each region, and of the sentinel."""
+
+    regions: Tensor
+    """(B, K, L)."""
+    sentinel: Tensor
+    """(B, K, 1) the paper's β[t]; the regions' shares sum to 1 − β[t]."""
+
+
+class SentinelAttention(Attention):
+    """α̂ = softmax([e; w · tanh(W_s s + W_g h)]), ĉ = Σ_i α̂_i a_i + β s, with the sentinel s = σ(W_x x + W_h h[t-1])
+    ∘ tanh(c[t]).
+
+    s is what the LSTM already knows. Words that need no look read it instead of a region (eqs. 9 to 13). For decoders
+    that attend after their update, such as `caption.decoders.AdaptiveDecoder`: it needs h[t], c[t] and h[t-1].
+
+    Args:
+        score: f_att for the regions; its scale is that of the sentinel's score, so take `AdditiveScore`, as the paper.
+        size: width of the sentinel's comparison.
+    """
+
+    properties = WeightProperties(sentinel=True)
+
+    def __init__(self, score: Score, size: int = 256) -> None:
+        super().__init__()
+        self.score = score
+        self.size = size
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        one_view(self, region_sizes)
+        self.score.build(region_sizes[0], query_sizes)
+        self.context_size = region_sizes[0]
+        hidden = query_sizes.hidden
+        self.gate_from_word = nn.Linear(query_sizes.word, hidden)
+        self.gate_from_hidden = nn.Linear(hidden, hidden, bias=False)
+        self.value = nn.Linear(hidden, region_sizes[0])
+        self.from_sentinel = nn.Linear(hidden, self.size)
+        self.from_query = nn.Linear(hidden, self.size, bias=False)
+        self.energy = nn.Linear(self.size, 1, bias=False)
+
+    def project(self, views: Views) -> ScoredMemory:
+        one_view(self, views)
+        return ScoredMemory(self.score.keys(views[0]), views[0].vectors, views[0].mask, views[0].grid)
+
+    def _sentinel(self, query: Query) -> Tensor:
+        """(B, K, H) s[t]."""
+        if query.previous is None or query.cell is None or query.word is None:
+            raise UserError(
+                "SentinelAttention needs the state before and after the LSTM's update: take a decoder that attends "
+                "after it, such as caption.decoders.AdaptiveDecoder"
+            )
+        gate = self.gate_from_word(query.word) + self.gate_from_hidden(query.previous)
+        return gate.sigmoid() * query.cell.tanh()
+
+    def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
+        scores = self.score(query, memory)
+        if memory.mask is not None:
+            scores = scores.masked_fill(~memory.mask[:, None], -torch.inf)
+        own = self.energy((self.from_sentinel(self._sentinel(query)) + self.from_query(query.hidden)).tanh())
+        weights = torch.cat((scores, own.to(scores.dtype)), -1).softmax(-1)
+        return Weighed(SentinelMaps(weights[..., :-1], weights[..., -1:]))
+
+    def read(
+        self, maps: SentinelMaps, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
+    ) -> Reading:
+        context = maps.regions.to(memory.values.dtype) @ memory.values
+        return Reading(context + maps.sentinel * self.value(self._sentinel(query)))
+
+    def summary(self, maps: SentinelMaps) -> Tensor:
+        return maps.regions
+
+    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
+        return {"regions": views[0]}

@@ -1,0 +1,73 @@
+"""Structured self-attention (Lin et al. 2017): S learned queries, and a penalty for queries that look alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.scored import ScoredMemory
+from caption.regions import Views
+from caption.tensor_tree import TensorTree
+
+
+class QueryMaps(NamedTuple):
+    """The maps of S queries."""
+
+    queries: Tensor
+    """(B, K, S, L)."""
+
+
+class StructuredAttention(Attention):
+    """A = softmax(W_2 tanh(W_1 aᵀ)) (eq. 6), z = W_o vec(A a): S maps per image, the same at every word.
+
+    The penalty ‖A Aᵀ − I‖²_F (eq. 8) makes the queries attend to different regions. `CrossEntropy(attention_penalty=…)`
+    weighs it.
+
+    Args:
+        queries: S.
+        size: width of the comparison.
+    """
+
+    def __init__(self, queries: int = 4, size: int = 256) -> None:
+        super().__init__()
+        self.queries = queries
+        self.size = size
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        one_view(self, region_sizes)
+        self.context_size = region_sizes[0]
+        self.region = nn.Linear(region_sizes[0], self.size, bias=False)
+        self.energy = nn.Linear(self.size, self.queries, bias=False)
+        self.output = nn.Linear(self.queries * region_sizes[0], region_sizes[0])
+
+    def project(self, views: Views) -> ScoredMemory:
+        one_view(self, views)
+        scores = self.energy(self.region(views[0].vectors).tanh()).mT  # (B, S, L)
+        if views[0].mask is not None:
+            scores = scores.masked_fill(~views[0].mask[:, None], -torch.inf)
+        return ScoredMemory(scores.softmax(-1), views[0].vectors, views[0].mask, views[0].grid)
+
+    def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
+        return Weighed(QueryMaps(memory.keys[:, None].expand(-1, query.hidden.shape[1], -1, -1)))
+
+    def read(
+        self, maps: QueryMaps, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
+    ) -> Reading:
+        read = maps.queries.to(memory.values.dtype) @ memory.values[:, None]  # (B, K, S, D)
+        return Reading(self.output(read.flatten(2)))
+
+    def summary(self, maps: QueryMaps) -> Tensor:
+        return maps.queries.mean(2)
+
+    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
+        return {"queries": views[0]}
+
+    def penalty(self, maps: Mapping[str, Tensor]) -> Tensor:
+        """Mean over all steps of ‖A Aᵀ − I‖²_F."""
+        attention = maps["queries"]
+        products = attention @ attention.mT - torch.eye(self.queries, device=attention.device)
+        return products.square().sum((-2, -1)).mean()

@@ -1,0 +1,88 @@
+"""Show and Tell (Vinyals et al. 2015): the image is seen once, at the start. The baseline without attention."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from caption.decoders.base import Memory, Trace, in_working_precision
+from caption.decoders.cell import init_recurrent, lstm_update
+from caption.decoders.initial import mean_region
+from caption.decoders.unroll import Advanced, RecurrentDecoder
+from caption.regions import Views
+from caption.tensor_tree import State
+
+
+class Carried(NamedTuple):
+    """What goes from word to word, one entry per hypothesis."""
+
+    hidden: Tensor
+    """(B, K, H) h."""
+    cell: Tensor
+    """(B, K, H) c."""
+
+
+class ShowAndTellDecoder(RecurrentDecoder):
+    """x[-1] = W_I mean(a), x[t] = E y[t-1], (h[t], c[t]) = LSTM(x[t]), p ∝ exp(W h[t]) (eqs. 10 to 12).
+
+    Its trace holds even weights for every word: there is nothing to draw, and drawings say so.
+
+    Args:
+        embedding_size: length of the word vectors and of the image's.
+        hidden_size: length of h and c.
+        dropout: on the inputs and before the output layer.
+    """
+
+    def __init__(self, embedding_size: int = 512, hidden_size: int = 512, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.embedding_size = embedding_size
+        self.hidden_size = self.query_size = hidden_size
+        self.dropout = nn.Dropout(dropout)
+
+    def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
+        self.embed = nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=padding)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        self.image = nn.Linear(region_sizes[0], self.embedding_size)
+        self.gates_from_word = nn.Linear(self.embedding_size, 4 * self.hidden_size)
+        self.gates_from_state = nn.Linear(self.hidden_size, 4 * self.hidden_size, bias=False)
+        init_recurrent(self.gates_from_state.weight, self.hidden_size)
+        self.to_words = nn.Linear(self.hidden_size, vocabulary_size)
+
+    def project(self, views: Views) -> Memory:
+        return Memory(in_working_precision(views, self.embed.weight), ())
+
+    def start(self, memory: Memory, hypotheses: int = 1) -> State:
+        image = self.image(mean_region(memory.views[0]))
+        zeros = image.new_zeros(len(image), 1, self.hidden_size)
+        hidden, cell = lstm_update(self.gates_from_word(self.dropout(image)), zeros)
+        shape = (len(image), hypotheses, self.hidden_size)
+        return State(memory, Carried(hidden.expand(shape), cell.expand(shape)), trace=None)
+
+    def word_vectors(self, words: Tensor) -> Tensor:
+        return self.embed(words)
+
+    def offsets(self, embedded: Tensor) -> tuple[Tensor]:
+        return (self.gates_from_word(self.dropout(embedded)),)
+
+    def recurrent_weights(self) -> tuple[Tensor]:
+        return (self.gates_from_state.weight,)
+
+    def advance(
+        self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
+    ) -> Advanced:
+        before, cell = state.carried
+        hidden, cell = lstm_update(offsets[0] + functional.linear(before, weights[0]), cell)
+        regions = state.shared.views[0].vectors.shape[1]
+        weights_seen = torch.full((*hidden.shape[:2], regions), 1 / regions, device=hidden.device)
+        return Advanced(
+            State(state.shared, Carried(hidden, cell), Trace(weights_seen, {})), hidden, (before,)
+        )
+
+    def read_out(self, embedded: Tensor, outputs: Tensor) -> Tensor:
+        return self.to_words(self.dropout(outputs))
+
+    def query_of(self, carried: Carried) -> Tensor:
+        return carried.hidden

@@ -1,0 +1,114 @@
+"""Top-down attention with two LSTMs (Anderson et al. 2018, section 3.2): the look has seen the previous word."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from caption.attention.base import Attention, Query, QuerySizes
+from caption.decoders.base import Memory, Trace, in_working_precision
+from caption.decoders.cell import init_recurrent, lstm_update
+from caption.decoders.initial import mean_region
+from caption.decoders.unroll import Advanced, RecurrentDecoder
+from caption.regions import Views
+from caption.tensor_tree import State, TensorTree
+
+
+class Carried(NamedTuple):
+    """What goes from word to word, one entry per hypothesis."""
+
+    attention_hidden: Tensor
+    """(B, K, H) h¹, of the attention LSTM."""
+    attention_cell: Tensor
+    """(B, K, H) c¹."""
+    hidden: Tensor
+    """(B, K, H) h², of the language LSTM."""
+    cell: Tensor
+    """(B, K, H) c²."""
+    attention: TensorTree
+    """What the attention mechanism carries."""
+
+
+class TopDownDecoder(RecurrentDecoder):
+    """h¹[t] = LSTM([h²[t-1]; v̄; E y[t-1]]), v̂[t] = attention(h¹[t]), h²[t] = LSTM([v̂[t]; h¹[t]]), p ∝ exp(W h²[t]).
+
+    v̄ is the mean region (eqs. 2 to 7). Both states start at 0.
+
+    Args:
+        attention: the mechanism that decides where to look.
+        embedding_size: length of the word vectors.
+        hidden_size: length of the states of both LSTMs.
+        dropout: on the word vectors and before the output layer.
+    """
+
+    def __init__(
+        self,
+        attention: Attention,
+        embedding_size: int = 512,
+        hidden_size: int = 512,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.embedding_size = embedding_size
+        self.hidden_size = self.query_size = hidden_size
+        self.dropout = nn.Dropout(dropout)
+
+    def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
+        hidden_size = self.hidden_size
+        self.attention.build(region_sizes, QuerySizes(hidden_size, self.embedding_size))
+        self.embed = nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=padding)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        self.attention_gates_from_word = nn.Linear(self.embedding_size, 4 * hidden_size)
+        # [h¹[t-1]; h²[t-1]; v̄]
+        self.attention_gates = nn.Linear(2 * hidden_size + region_sizes[0], 4 * hidden_size, bias=False)
+        # [h²[t-1]; h¹[t]; v̂[t]]
+        self.language_gates = nn.Linear(2 * hidden_size + self.attention.context_size, 4 * hidden_size)
+        for gates in (self.attention_gates, self.language_gates):
+            init_recurrent(gates.weight, hidden_size)
+        self.to_words = nn.Linear(hidden_size, vocabulary_size)
+
+    def project(self, views: Views) -> Memory:
+        views = in_working_precision(views, self.embed.weight)
+        return Memory(views, (self.attention.project(views), mean_region(views[0])))
+
+    def start(self, memory: Memory, hypotheses: int = 1) -> State:
+        weight = self.embed.weight
+        zeros = weight.new_zeros(len(memory.views[0].vectors), hypotheses, self.hidden_size)
+        attending = self.attention.start(memory.projected[0], hypotheses)
+        return State(memory, Carried(zeros, zeros, zeros, zeros, attending), trace=None)
+
+    def word_vectors(self, words: Tensor) -> Tensor:
+        return self.embed(words)
+
+    def offsets(self, embedded: Tensor) -> tuple[Tensor, Tensor]:
+        bias = self.language_gates.bias
+        return (
+            self.attention_gates_from_word(self.dropout(embedded)),
+            bias.expand(*embedded.shape[:-1], len(bias)),
+        )
+
+    def recurrent_weights(self) -> tuple[Tensor, Tensor]:
+        return self.attention_gates.weight, self.language_gates.weight
+
+    def advance(
+        self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
+    ) -> Advanced:
+        h1, c1, h2, c2, attending = state.carried
+        memory, mean = state.shared.projected
+        first = torch.cat((h1, h2, mean.expand(-1, h1.shape[1], -1)), -1)
+        h1, c1 = lstm_update(offsets[0] + functional.linear(first, weights[0]), c1)
+        attended = self.attention(Query(h1, c1, embedded, state.carried.attention_hidden), memory, attending)
+        second = torch.cat((h2, h1, attended.context.to(h1.dtype)), -1)
+        h2, c2 = lstm_update(offsets[1] + functional.linear(second, weights[1]), c2)
+        carried = Carried(h1, c1, h2, c2, attended.state)
+        return Advanced(State(state.shared, carried, Trace.of(attended)), h2, (first, second))
+
+    def read_out(self, embedded: Tensor, outputs: Tensor) -> Tensor:
+        return self.to_words(self.dropout(outputs))
+
+    def query_of(self, carried: Carried) -> Tensor:
+        return carried.hidden

@@ -1,0 +1,228 @@
+"""The Transformer decoder (Vaswani et al. 2017): parallel in training, with a cache in decoding.
+
+Attention to the image is one of this package's mechanisms in every layer, so that its maps are traced, drawn and
+edited as those of the LSTM decoders. In training, the T steps of a caption ask it side by side, as K · T queries of
+one image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from caption.attention.base import Attention, AttentionOutput, Query, QuerySizes, named_maps
+from caption.decoders.base import Decoder, Memory, Trace, Unrolled, in_working_precision
+from caption.errors import UserError
+from caption.parts import make
+from caption.regions import Views
+from caption.tensor_tree import State, TensorTree
+
+
+class Cache(NamedTuple):
+    """Keys and values of the words so far, of one layer."""
+
+    keys: Tensor
+    """(B, K, M, T, H / M)."""
+    values: Tensor
+    """(B, K, M, T, H / M)."""
+
+
+class Carried(NamedTuple):
+    """What goes from word to word, one entry per hypothesis."""
+
+    layers: tuple[Cache, ...]
+    """One cache for each layer."""
+
+
+class TransformerDecoder(Decoder):
+    """Word vectors √H E y + positions; in every layer masked self-attention, attention to the image, a feed-forward
+    network.
+
+    Layer normalisation stands before each part (pre-norm, Xiong et al. 2020), which trains without warm-up. The
+    weights that a heatmap shows are the mean over the layers; each layer's own map is among the maps.
+
+    Args:
+        attention: the mechanism with which a layer attends to the image; each layer gets one of its own, made alike. It
+            must carry no state from word to word.
+        layers: number of layers.
+        hidden_size: H, width of the layers.
+        heads: M, of the self-attention; H is divisible by it.
+        inner_size: width of the feed-forward networks.
+        dropout: on the embeddings and behind each part.
+        longest: captions have at most so many words; more are refused.
+
+    Raises:
+        UserError: the width is not divisible by the number of heads.
+    """
+
+    def __init__(
+        self,
+        attention: Attention,
+        layers: int = 2,
+        hidden_size: int = 512,
+        heads: int = 8,
+        inner_size: int = 1024,
+        dropout: float = 0.1,
+        longest: int = 128,
+    ) -> None:
+        super().__init__()
+        if hidden_size % heads:
+            raise UserError(
+                f"hidden_size {hidden_size} of TransformerDecoder is not divisible by heads {heads}"
+            )
+        self.hidden_size = self.query_size = hidden_size
+        self.heads = heads
+        self.inner_size = inner_size
+        self.longest = longest
+        self.dropout = nn.Dropout(dropout)
+        looks = [attention, *(make(attention.spec, Attention) for _ in range(layers - 1))]
+        self.layers = nn.ModuleList(Layer(look, hidden_size, heads, inner_size, dropout) for look in looks)
+
+    def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
+        self.embed = nn.Embedding(vocabulary_size, self.hidden_size, padding_idx=padding)
+        nn.init.normal_(self.embed.weight, std=self.hidden_size**-0.5)
+        self.register_buffer("positions", sinusoids(self.longest, self.hidden_size), persistent=False)
+        for layer in self.layers:
+            layer.build(region_sizes)  # type: ignore[operator]
+        self.norm = nn.LayerNorm(self.hidden_size)
+        self.to_words = nn.Linear(self.hidden_size, vocabulary_size)
+
+    def project(self, views: Views) -> Memory:
+        views = in_working_precision(views, self.embed.weight)
+        return Memory(views, tuple(attention.project(views) for attention in self.attentions.values()))
+
+    def start(self, memory: Memory, hypotheses: int = 1) -> State:
+        vectors = memory.views[0].vectors
+        images = len(vectors)
+        empty = vectors.new_zeros(images, hypotheses, self.heads, 0, self.hidden_size // self.heads)
+        return State(memory, Carried(tuple(Cache(empty, empty) for _ in self.layers)), trace=None)
+
+    def _embedded(self, words: Tensor, first: int) -> Tensor:
+        """Words (B, K, T) at the positions from `first` on -> (B, K, T, H)."""
+        positions: Tensor = self.positions  # type: ignore[assignment]
+        if first + words.shape[-1] > len(positions):
+            raise UserError(
+                f"a caption of more than {self.longest} words does not fit TransformerDecoder: raise `longest`, or "
+                "lower the search's max_length"
+            )
+        embedded = self.embed(words) * self.hidden_size**0.5
+        return self.dropout(embedded + positions[first : first + words.shape[-1]])
+
+    def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
+        carried: Carried = state.carried
+        hidden = self._embedded(words[..., None], first=carried.layers[0].keys.shape[3])
+        caches, outputs = [], []
+        for layer, memory, cache in zip(self.layers, state.shared.projected, carried.layers, strict=True):
+            hidden, cache, output = layer(hidden, memory, cache)
+            caches.append(cache)
+            outputs.append(output)
+        logits = self.to_words(self.norm(hidden)).squeeze(2)
+        following = State(state.shared, Carried(tuple(caches)), trace_of(outputs))
+        return logits.float().log_softmax(-1), following
+
+    def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
+        images, hypotheses, longest = words.shape
+        hidden = self._embedded(words, first=0)
+        inputs = hidden
+        outputs = []
+        for layer, projected in zip(self.layers, memory.projected, strict=True):
+            hidden, _, output = layer(hidden, projected, None)
+            outputs.append(output)
+        real = torch.arange(longest, device=words.device) < lengths[..., None]
+        positions = real.flatten().nonzero().squeeze(-1)
+        trace = trace_of(outputs)
+
+        def pack(tensor: Tensor) -> Tensor:
+            return tensor.flatten(0, 1)[positions]
+
+        packed = Trace(pack(trace.weights), {name: pack(maps) for name, maps in trace.maps.items()})
+        flat = hidden.flatten(0, 2)[positions]
+        queries = inputs.detach().flatten(0, 2)[positions]
+        logits = self.to_words(self.norm(flat))
+        return Unrolled(logits, packed, queries, positions, (images, hypotheses, longest))
+
+    def map_grids(self, views: Sequence[tuple[int, int]]) -> dict[str, tuple[int, int]]:
+        return {
+            f"layer {number} {name}": grid
+            for number, attention in enumerate(self.attentions.values())
+            for name, grid in attention.grids(views).items()
+        }
+
+
+class Layer(nn.Module):
+    """One layer: masked self-attention, attention to the image, a feed-forward network, each around a residual."""
+
+    def __init__(
+        self, attention: Attention, hidden_size: int, heads: int, inner_size: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.hidden_size = hidden_size
+        self.heads = heads
+        self.inner_size = inner_size
+        self.dropout = nn.Dropout(dropout)
+
+    def build(self, region_sizes: tuple[int, ...]) -> None:
+        """Create the weights. Called once."""
+        size = self.hidden_size
+        self.attention.build(region_sizes, QuerySizes(size, size))
+        self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(3))
+        self.projections = nn.Linear(size, 3 * size)
+        self.output = nn.Linear(size, size)
+        self.from_context = nn.Linear(self.attention.context_size, size)
+        self.inner = nn.Sequential(
+            nn.Linear(size, self.inner_size), nn.ReLU(), self.dropout, nn.Linear(self.inner_size, size)
+        )
+
+    def forward(
+        self, hidden: Tensor, memory: TensorTree, cache: Cache | None
+    ) -> tuple[Tensor, Cache, AttentionOutput]:
+        """T new words (B, K, T, H) of each hypothesis.
+
+        Args:
+            hidden: from the layer below.
+            memory: the attention's, of the B images.
+            cache: of the words before; None = there are none, and no word sees a later one.
+
+        Returns:
+            (B, K, T, H), the cache with the new words, and what the attention gave for K · T queries.
+        """
+        hypotheses, steps = hidden.shape[1:3]
+        parts = self.projections(self.norms[0](hidden)).unflatten(-1, (3, self.heads, -1))
+        queries, keys, values = parts.permute(3, 0, 1, 4, 2, 5)  # each (B, K, M, T, H / M)
+        if cache is not None:
+            keys, values = torch.cat((cache.keys, keys), 3), torch.cat((cache.values, values), 3)
+        own = functional.scaled_dot_product_attention(
+            queries, keys, values, is_causal=cache is None and steps > 1
+        )
+        hidden = hidden + self.dropout(self.output(own.transpose(2, 3).flatten(3)))
+        asked = self.norms[1](hidden).flatten(1, 2)
+        attended = self.attention(
+            Query(asked, word=asked), memory, self.attention.start(memory, hypotheses * steps)
+        )
+        looked = self.from_context(attended.context).unflatten(1, (hypotheses, steps))
+        hidden = hidden + self.dropout(looked)
+        hidden = hidden + self.dropout(self.inner(self.norms[2](hidden)))
+        return hidden, Cache(keys, values), attended
+
+
+def trace_of(outputs: Sequence[AttentionOutput]) -> Trace:
+    """The layers' maps, and their mean as the summary."""
+    maps = {
+        f"layer {number} {name}": tensor
+        for number, output in enumerate(outputs)
+        for name, tensor in named_maps(output.maps).items()
+    }
+    return Trace(torch.stack([output.weights for output in outputs]).mean(0), maps)
+
+
+def sinusoids(length: int, size: int) -> Tensor:
+    """(T, H) positions as sines and cosines of wavelengths from 2π to 10000 · 2π (section 3.5)."""
+    place = torch.arange(length)[:, None]
+    rate = torch.exp(torch.arange(0, size, 2) * (-torch.log(torch.tensor(10000.0)) / size))
+    angles = place * rate
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(1)[:, :size]
