@@ -106,8 +106,8 @@ class Bench:
         if mechanism.warm:
             # As `caption fit` does; the shared encoder's weights are in this checkpoint, too.
             captioner.load_state_dict(checkpoint.load(self.checkpoint(WARM, seed)).state_dict())
-        frozen = _share(captioner.encoder, self._shared) if self.budget.shared_encoder else False
-        train, test = (self._split(data, split, captioner.encoder, frozen) for split in ("train", "test"))
+        keep = self.budget.shared_encoder and _share(captioner.encoder, self._shared)
+        train, test = (self._split(data, split, captioner.encoder, keep) for split in ("train", "test"))
         epochs = mechanism.epochs(self.budget.epochs)
         part = 1 / (epochs + 2)
         clip = mechanism.trainer.get("gradient_clip_val")
@@ -125,7 +125,7 @@ class Bench:
             "budget": asdict(self.budget),
             "epochs": epochs,
             "warm_start": WARM if mechanism.warm else None,
-            "regions": _regions(captioner.encoder, frozen, self.budget.shared_encoder),
+            "regions": _regions(captioner.encoder, keep),
             "parameters": sum(each.numel() for each in captioner.parameters() if each.requires_grad),
             "seconds_per_epoch": median(seconds),
             "numbers": evaluation.numbers if looks else _without_maps(evaluation.numbers),
@@ -168,13 +168,13 @@ class Bench:
         made = parser.instantiate_classes(config)
         return made["model"], made["data"]
 
-    def _split(self, data: CaptionData, split: str, encoder: Encoder, frozen: bool) -> Split:
-        """A split with its regions, which are computed once if the encoder is the shared one."""
+    def _split(self, data: CaptionData, split: str, encoder: Encoder, keep: bool) -> Split:
+        """A split with its encoder; with `keep`, the encoder is the shared one, and regions are computed once."""
         if split not in self._splits:
             self._splits[split] = Split(data, split)
         found = self._splits[split]
         found.per_image = data.captions_per_image if split == "train" else None
-        found.encode_with(encoder, keep=frozen)
+        found.encode_with(encoder, keep)
         return found
 
 
@@ -306,22 +306,19 @@ def _share(encoder: Encoder, shared: Encoder) -> bool:
     """Load the shared weights into every encoder of the same architecture, and freeze these.
 
     Returns:
-        whether nothing is left to train.
+        whether the encoder is now the shared one, with nothing else in it.
     """
     for part in [each for each in encoder.modules() if isinstance(each, Encoder)]:
         if part.spec == shared.spec:
             part.load_state_dict(shared.state_dict())
             part.freeze()
-        elif part is encoder:
-            part.freeze(False)
-    return not any(parameter.requires_grad for parameter in encoder.parameters())
+    return encoder.spec == shared.spec
 
 
-def _regions(encoder: Encoder, frozen: bool, shared: bool) -> str:
-    if not shared:
-        return "own"
-    kept = any(not parameter.requires_grad for parameter in encoder.parameters())
-    return "shared" if frozen else "shared and own" if kept else "own"
+def _regions(encoder: Encoder, shared: bool) -> str:
+    """Where the regions come from, for the table."""
+    some = any(not parameter.requires_grad for parameter in encoder.parameters())
+    return "shared" if shared else "shared and own" if some else "own"
 
 
 def _without_maps(numbers: dict[str, float]) -> dict[str, float]:
