@@ -160,7 +160,7 @@ class Bench:
         reader = {
             "folder": self.folder / "shapes",
             "train": self.budget.scenes,
-            "val": 0,
+            "val": 1,
             "test": self.budget.test_scenes,
         }
         arguments = [f"--data.reader.init_args.{name}={value}" for name, value in reader.items()]
