@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -156,7 +157,7 @@ class Bench:
         parser.add_lightning_class_args(CaptionTraining, "model")
         parser.add_lightning_class_args(CaptionData, "data")
         for part in ("vocabulary", "transform"):
-            parser.link_arguments(f"data.{part}", f"model.{part}", apply_on="instantiate")
+            parser.link_arguments("data", f"model.{part}", attrgetter(part), apply_on="instantiate")
         reader = {
             "folder": self.folder / "shapes",
             "train": self.budget.scenes,
