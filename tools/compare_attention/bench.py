@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import caption.encoders.torchvision_compat  # noqa: F401  (before Lightning, which imports torchvision)
+import caption.encoders.torchvision_compat  # (before Lightning, which imports torchvision)
 
 # isort: split
 import torch
@@ -22,11 +22,14 @@ from torch.utils.data import DataLoader
 
 import caption
 from caption import checkpoint
+from caption.analysis.faithfulness.curves import erase
+from caption.analysis.faithfulness.rankings import AtRandom, by_attention
 from caption.analysis.means import Estimate, difference, estimate
 from caption.cli.train import Parser
 from caption.data.batches import Batch, CaptionedImages, Example
 from caption.data.images import open_image
 from caption.data.module import CaptionData
+from caption.data.shapes.reader import Shapes
 from caption.encoders import Encoder
 from caption.errors import UserError
 from caption.objectives import Captions
@@ -138,6 +141,15 @@ class Bench:
         write_json(self.path(mechanism, seed), result)
         return result
 
+    def reader(self) -> Shapes:
+        """The scenes, which are written when they are first read."""
+        return Shapes(**self._reader_options)
+
+    @property
+    def _reader_options(self) -> dict[str, Any]:
+        counts = {"train": self.budget.scenes, "val": 1, "test": self.budget.test_scenes}
+        return {"folder": str(self.folder / "shapes"), **counts}
+
     @cached_property
     def _shared(self) -> Encoder:
         encoder = caption.load(SHARED).encoder
@@ -158,13 +170,9 @@ class Bench:
         parser.add_lightning_class_args(CaptionData, "data")
         for part in ("vocabulary", "transform"):
             parser.link_arguments("data", f"model.{part}", attrgetter(part), apply_on="instantiate")
-        reader = {
-            "folder": self.folder / "shapes",
-            "train": self.budget.scenes,
-            "val": 1,
-            "test": self.budget.test_scenes,
-        }
-        arguments = [f"--data.reader.init_args.{name}={value}" for name, value in reader.items()]
+        arguments = [
+            f"--data.reader.init_args.{name}={value}" for name, value in self._reader_options.items()
+        ]
         config = parser.parse_args(["-c", str(BASE), "-c", str(mechanism.path), *arguments])
         made = parser.instantiate_classes(config)
         return made["model"], made["data"]
@@ -261,9 +269,6 @@ def evaluate(
 
 def deletion(model: CaptionTraining, scenes: Split, answers: Sequence[Answer]) -> dict[str, Any]:
     """Area under the deletion curve of every word, in the order of attention and in random orders."""
-    from caption.analysis.faithfulness.curves import erase
-    from caption.analysis.faithfulness.rankings import AtRandom, by_attention
-
     photos = [image.path for image in scenes.images[:ERASED]]
     captions: list[Caption] = [answer.caption for answer in answers[: len(photos)]]
     orders = {"attention": by_attention, "random": AtRandom(DRAWS)}
@@ -279,7 +284,9 @@ def faithfulness(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
     The bootstrap draws images: the words of an image, of all seeds, stay together. None if nothing was measured.
     """
-    found = [each["faithfulness"] for each in results if each["faithfulness"] and each["faithfulness"]["images"]]
+    found = [
+        each["faithfulness"] for each in results if each["faithfulness"] and each["faithfulness"]["images"]
+    ]
     if not found:
         return None
     images, attention, random = (
