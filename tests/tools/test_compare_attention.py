@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,14 @@ model:
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def threads() -> Iterator[None]:
+    """The tool sets the number of threads of the process."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("configs")
@@ -84,10 +92,8 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def done(configs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of additive attention and of the dot score, both trained; not to be changed by a test."""
     folder = tmp_path_factory.mktemp("done")
-    threads = torch.get_num_threads()
     names = ["--names", "additive", "dot"]
     assert tool.main([*BUDGET, *names, "--configs", str(configs), "--out", str(folder)]) == 0
-    torch.set_num_threads(threads)
     return folder
 
 
@@ -154,7 +160,8 @@ def test_what_is_done_is_not_done_again(run: Run, out: Path):
 
 def test_a_new_mechanism_is_added_to_the_documents(run: Run, out: Path, document: Path):
     before = modified(out)
-    assert run("--names", "multi_head", "show_and_tell", "signed", "--write", "--document", document) == 0
+    names = ["--names", "multi_head", "show_and_tell", "signed", "--processes", "2"]
+    assert run(*names, "--write", "--document", document) == 0
     after = modified(out)
     assert {name: after[name] for name in before} == before
     assert {"multi_head-0.json", "show_and_tell-0.json", "signed-0.json"} <= set(after)
@@ -216,11 +223,6 @@ def test_a_mechanism_that_fails_does_not_end_the_others(run: Run, out: Path, cap
     assert "NoSuchAttention" in capsys.readouterr().err
     assert "signed-0.json" in modified(out)
     assert "wrong-0.json" not in modified(out)
-
-
-def test_several_processes(run: Run, out: Path):
-    assert run("--names", "multi_head", "signed", "--processes", "2") == 0
-    assert {"multi_head-0.json", "signed-0.json"} <= set(modified(out))
 
 
 def test_another_budget_is_refused(run: Run, out: Path, capsys: Any):
@@ -295,7 +297,7 @@ def test_the_difference_has_an_interval_over_the_scenes_of_all_seeds():
     found = benches.faithfulness([{"faithfulness": areas}, {"faithfulness": areas}])
     assert found is not None
     assert found["random_less_attention"] == pytest.approx(0.4)
-    assert 0.3 <= found["low"] < 0.4 < found["high"] <= 0.5
+    assert 0.29 < found["low"] < 0.4 < found["high"] < 0.51
     assert benches.faithfulness([{"faithfulness": None}]) is None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -174,7 +175,10 @@ class Bench:
             f"--data.reader.init_args.{name}={value}" for name, value in self._reader_options.items()
         ]
         config = parser.parse_args(["-c", str(BASE), "-c", str(mechanism.path), *arguments])
-        made = parser.instantiate_classes(config)
+        with warnings.catch_warnings():
+            # Newer releases of jsonargparse have another name for it.
+            warnings.filterwarnings("ignore", "(?s).*(instantiate_classes|JsonargparseDeprecationWarning)")
+            made = parser.instantiate_classes(config)
         return made["model"], made["data"]
 
     def _split(self, data: CaptionData, split: str, encoder: Encoder, keep: bool) -> Split:

@@ -93,7 +93,7 @@ def _setting(summaries: Mapping[str, dict[str, Any]], budget: Budget, command: s
         f"Pointing: how often the maximum of a word's map lies in the box of the object that the word names; chance is "
         f"{of_chance}. Other word: the same with the map of another word of the caption. Entropy is in nats; even "
         f"weights have {of_even}. A dash: the model has no map.",
-        f"Deletion: the word's mean probability while its regions are hidden one after the other, over the words of "
+        f"Deletion: the word's mean probability while one region after the other loses its weight, over the words of "
         f"{min(ERASED, budget.test_scenes)} scenes. Lower is faster. The order is that of the weights, or random "
         f"({DRAWS} draws). A difference above 0 says that the words depend on the regions that were looked at. Its "
         "interval is a bootstrap over scenes.",
