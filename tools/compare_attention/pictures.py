@@ -6,6 +6,7 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from caption.analysis.grounding import Box, Boxes, Mention, find_mentions
 from caption.captioner import Captioner
 from caption.data.images import open_image
 from caption.data.readers.captions import CaptionedImage
+from caption.result import Caption
 from caption.text.vocabulary import START
 from caption.visualize import overlay, save_figure, save_html, show_photo, to_fragment
 from caption.visualize.colour_scale import scale_of
@@ -34,7 +36,8 @@ PAGE_BYTES = 1_000_000
 
 STYLE = """
 body { margin: 0 auto; max-width: 90rem; font: 1rem/1.45 system-ui, sans-serif; }
-h1, h2, .lead { margin: 1rem; }
+h1, .lead { margin: 1rem; }
+.satt-gallery h2 { grid-column: 1 / -1; margin: 1rem 0 0; }
 .mechanism { margin: 0 0 .25rem; font-weight: 600; }
 .satt .satt-gallery { grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); }
 """
@@ -136,23 +139,34 @@ def _heading(word: Word) -> str:
 def page(models: Mapping[str, Captioner], scenes: Sequence[CaptionedImage], file: Path) -> None:
     """Write the page: for each scene, every mechanism's own caption with a heatmap per word.
 
-    Scenes that would make the page larger than `PAGE_BYTES` are left out.
+    The last scenes are left out if the page would be larger than `PAGE_BYTES`.
     """
-    parts, left = [], PAGE_BYTES - 5000
-    photos = [scene.path for scene in scenes]
-    captions = {name: model.describe(list(photos)) for name, model in models.items()}
-    for number, scene in enumerate(scenes):
-        # Single heads and channels would not fit; the summary is what the mechanisms have in common.
-        told = [replace(each[number], maps={}, alternatives=[]) for each in captions.values()]
-        fragment = _named(to_fragment(told), list(captions))
-        part = f"<h2>{html.escape(scene.captions[0])}</h2>\n{fragment}"
-        left -= len(part.encode())
-        if left < 0:
-            break
-        parts.append(part)
+    described = {name: model.describe([scene.path for scene in scenes]) for name, model in models.items()}
+    for number in range(len(scenes), 0, -1):
+        whole = _page({name: captions[:number] for name, captions in described.items()}, scenes[:number])
+        if len(whole.encode()) < PAGE_BYTES or number == 1:
+            save_html(whole, file)
+            return
+
+
+def _page(described: Mapping[str, Sequence[Caption]], scenes: Sequence[CaptionedImage]) -> str:
+    """The document, from the captions of the scenes by mechanism."""
+    # Single heads and channels would not fit; the summary is what the mechanisms have in common.
+    told = [
+        replace(captions[number], maps={}, alternatives=[])
+        for number in range(len(scenes))
+        for captions in described.values()
+    ]
+    head, *figures = to_fragment(told).split("<figure>")
+    places = product(scenes, described)
+    named = []
+    for (scene, name), figure in zip(places, figures, strict=True):
+        if name == next(iter(described)):
+            named.append(f"<h2>{html.escape(scene.captions[0])}</h2>\n")
+        named.append(f'<figure>\n<p class="mechanism">{html.escape(name)}</p>{figure}')
+    gallery = head + "".join(named)
     title = "How mechanisms of attention look at the same scenes"
-    save_html(
-        f"""<!DOCTYPE html>
+    return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -166,20 +180,8 @@ def page(models: Mapping[str, Captioner], scenes: Sequence[CaptionedImage], file
 <h1>{title}</h1>
 <p class="lead">Each heading is a reference caption of the scene; below it stands what every mechanism says. Point at a
 word to see where the mechanism looked for it. Every caption has a colour scale of its own.</p>
-{"".join(parts)}
+{gallery}
 <style>{STYLE}</style>
 </body>
 </html>
-""",
-        file,
-    )
-
-
-def _named(fragment: str, names: Sequence[str]) -> str:
-    """A fragment of the page with the mechanism's name over each photo."""
-    head, *figures = fragment.split("<figure>")
-    named = (
-        f'<figure>\n<p class="mechanism">{html.escape(name)}</p>{figure}'
-        for name, figure in zip(names, figures, strict=True)
-    )
-    return head + "".join(named)
+"""
