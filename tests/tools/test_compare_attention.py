@@ -266,6 +266,14 @@ def test_a_folder_without_configurations_is_refused(tmp_path: Path):
         mechanisms.read_mechanisms(tmp_path)
 
 
+def test_an_overlay_of_other_data_is_left_out(configs: Path, tmp_path: Path):
+    text = (configs / "dot.yaml").read_text(encoding="utf-8")
+    (tmp_path / "dot.yaml").write_text(text, encoding="utf-8")
+    photos = text.replace("configs/shapes_soft.yaml", "configs/flickr8k_soft.yaml")
+    (tmp_path / "photos.yaml").write_text(photos, encoding="utf-8")
+    assert list(mechanisms.read_mechanisms(tmp_path)) == ["dot"]
+
+
 class Two(Encoder):
     """The shared architecture, and another beside it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -43,12 +44,12 @@ class Mechanism:
 
 
 def read_mechanisms(folder: Path) -> dict[str, Mechanism]:
-    """All overlays of a folder by name.
+    """The overlays of a folder by name, without those whose header lays them over another file than `BASE`.
 
     Raises:
         UserError: there is none, or one cannot be read.
     """
-    paths = sorted(folder.glob("*.yaml"))
+    paths = [path for path in sorted(folder.glob("*.yaml")) if BASE.name in _bases(path)]
     if not paths:
         raise UserError(f"{folder} holds no configuration (*.yaml) of an attention mechanism")
     return {path.stem: _read(path) for path in paths}
@@ -73,8 +74,7 @@ def chosen(mechanisms: dict[str, Mechanism], names: Sequence[str]) -> list[Mecha
 
 def _read(path: Path) -> Mechanism:
     overlay = _load(path)
-    header = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
-    equation, source = _described(line.lstrip("#").strip() for line in header)
+    equation, source = _described(_header(path))
     warm = bool((overlay.get("model") or {}).get("warm_start"))
     settings = [_load(BASE), overlay]
     if warm and (path.parent / f"{WARM}.yaml").exists():
@@ -89,6 +89,17 @@ def _read(path: Path) -> Mechanism:
         warm=warm,
         digest=hashlib.sha256(text.encode()).hexdigest()[:16],
     )
+
+
+def _header(path: Path) -> list[str]:
+    """The lines of the comment at the top."""
+    lines = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+    return [line.lstrip("#").strip() for line in lines]
+
+
+def _bases(path: Path) -> list[str]:
+    """The files over which the commands of a header lay it; `BASE` if it has no command."""
+    return re.findall(r"-c configs/(\S+) -c configs/attention/", "\n".join(_header(path))) or [BASE.name]
 
 
 def _described(lines: Iterable[str]) -> tuple[str, str]:
