@@ -14,15 +14,12 @@ end in .json (numbers), .png (the picture) and .html (the page).
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import signal
 import sys
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -30,35 +27,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from caption.cli.exit_codes import DONE
 from caption.errors import UserError
-from tools.compare_attention.bench import Advance, Bench, Budget, write_json
+from tools.compare_attention.bench import Bench, Budget, write_json
 from tools.compare_attention.mechanisms import CONFIGS, Mechanism, chosen, read_mechanisms
 from tools.compare_attention.pictures import PAGE_SCENES, SCENES, choose_words, draw, load_models, page
 from tools.compare_attention.report import summary, table
+from tools.compare_attention.runs import Job, in_processes, one_by_one
 from tools.documents import write_between
 
 DOCUMENT = CONFIGS.parent / "docs" / "attention.md"
 EPOCHS, SCENES_TRAINED = 4, 4000
 """The budget at which additive attention describes Shapes well (BLEU-4 above 0.9), in about a minute."""
 SOME_FAILED, WRONG_USAGE, STOPPED = 1, 2, 130
-
-
-class Job(NamedTuple):
-    """A run to be done."""
-
-    mechanism: Mechanism
-    seed: int
-
-    def __str__(self) -> str:
-        return f"{self.mechanism.name}, seed {self.seed}"
-
-
-class Outcome(NamedTuple):
-    """How a job went."""
-
-    job: Job
-    result: dict[str, Any] | None
-    reason: str = ""
-    """Why there is no result."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -106,7 +85,9 @@ def train(bench: Bench, jobs: Sequence[Job], processes: int, threads: int) -> in
             wave = [job for job in jobs if job.mechanism.warm is warm]
             parallel = processes > 1 and len(wave) > 1
             outcomes = (
-                _in_pool(bench, wave, processes, threads) if parallel else _here(bench, wave, begin, advance)
+                in_processes(bench, wave, processes, threads)
+                if parallel
+                else one_by_one(bench, wave, begin, advance)
             )
             with closing(outcomes):
                 for job, result, reason in outcomes:
@@ -120,48 +101,6 @@ def train(bench: Bench, jobs: Sequence[Job], processes: int, threads: int) -> in
                         line = f"{job}: NLL {scores['NLL']:.3f}, BLEU-4 {scores['BLEU-4']:.3f}"
                         console.print(line, markup=False, highlight=False)
     return failed
-
-
-def _here(bench: Bench, jobs: Sequence[Job], begin: Any, advance: Advance) -> Iterator[Outcome]:
-    for job in jobs:
-        begin(job)
-        yield _outcome(bench, job, advance)
-
-
-def _in_pool(bench: Bench, jobs: Sequence[Job], processes: int, threads: int) -> Iterator[Outcome]:
-    bench.reader().read()  # writes the scenes, which the processes would otherwise all do
-    context = multiprocessing.get_context("spawn")
-    setting = (bench.budget, bench.folder, threads)
-    # Leaving the pool ends its processes, also after Ctrl-C.
-    with context.Pool(min(processes, len(jobs)), _initialise, setting) as pool:
-        yield from pool.imap_unordered(_in_worker, jobs)
-
-
-_bench: Bench
-"""Of a worker process."""
-
-
-def _initialise(budget: Budget, folder: Path, threads: int) -> None:
-    global _bench
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    torch.set_num_threads(threads)
-    _bench = Bench(budget, folder)
-
-
-def _in_worker(job: Job) -> Outcome:
-    return _outcome(_bench, job)
-
-
-def _outcome(bench: Bench, job: Job, advance: Advance = lambda share: None) -> Outcome:
-    """Do a job. A mechanism that fails must not end a night's work on the others."""
-    try:
-        return Outcome(job, bench.run(*job, advance))
-    except UserError as error:
-        return Outcome(job, None, str(error))
-    except Exception as error:
-        log = bench.folder / f"{job.mechanism.name}-{job.seed}.error.txt"
-        log.write_text(traceback.format_exc(), encoding="utf-8")
-        return Outcome(job, None, f"{type(error).__name__}: {error} (traceback in {log})")
 
 
 def report(bench: Bench, mechanisms: dict[str, Mechanism], options: argparse.Namespace) -> None:
