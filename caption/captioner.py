@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import chosen
-from caption.batch_inference import BATCH, Decoded, decode_ahead, encode
+from caption.batch_inference import BATCH, Decoded, decode, decode_ahead, encode
 from caption.data.images import Box, ImageTransform
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
 from caption.encoders.base import Encoder
@@ -81,6 +81,14 @@ class Captioner(nn.Module):
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.parameters()).device
+
+    def encode(self, photos: Sequence[Photo]) -> Views:
+        """The regions of photos as the encoder gives them, without gradients.
+
+        Raises:
+            caption.errors.ImageError: a photo cannot be read.
+        """
+        return encode(self.encoder, [decode(photo, self.transform) for photo in photos], self.device)
 
     def refine(self, views: Views) -> Views:
         """The regions as the decoder gets them."""

@@ -32,7 +32,7 @@ def one_by_one(model: Captioner, photos: list[Image.Image]) -> list[Caption]:
         with torch.no_grad():
             regions = model.encoder(model.transform(image)[None])
         found = model.generate(regions)
-        captions += model.captions(found, regions.grid, [model.transform.box(*image.size)], [each])
+        captions += model.captions(found, model.grids(regions), [model.transform.box(*image.size)], [each])
     return captions
 
 
@@ -125,7 +125,7 @@ def test_nothing_keeps_a_gradient():
     model = captioner()
     seen = []
     model.encoder.register_forward_hook(
-        lambda module, inputs, regions: seen.append(regions.vectors.requires_grad)
+        lambda module, inputs, regions: seen.append(regions[0].vectors.requires_grad)
     )
     list(model.describe_each(sizes(3)))
     assert seen == [False]
@@ -150,5 +150,5 @@ def test_the_regions_of_decoded_photos_are_those_of_the_encoder():
     decoded = [each for _, each in batch]
     regions = encode(model.encoder, decoded, model.device)
     expected = model.encoder(torch.stack([each.pixels for each in decoded]))
-    assert torch.equal(regions.vectors, expected.vectors)
-    assert not regions.vectors.requires_grad
+    assert torch.equal(regions[0].vectors, expected[0].vectors)
+    assert not regions[0].vectors.requires_grad

@@ -12,12 +12,14 @@ from PIL import Image
 from tiny_captioner import WORDS, captioner, photo
 from torch import Tensor
 
-from caption.attention import Aligned, Alignment, Multinoulli
+from caption.attention import Aligned, Alignment, Multinoulli, Query, ScoredMemory
 from caption.captioner import Captioner
 from caption.data.images import ImageTransform
-from caption.encoders import LinearRefiner, Regions
-from caption.errors import ImageError
-from caption.result import Caption
+from caption.decoders import Trace
+from caption.encoders import LinearRefiner, Refiner, SmallCNN
+from caption.errors import ImageError, UserError
+from caption.regions import Regions, Views
+from caption.result import Caption, WeightProperties
 from caption.search import BeamSearch, Greedy, Hypotheses, Sampling, Search
 from caption.text.vocabulary import PAD, START
 
@@ -29,12 +31,12 @@ class LooksAt(Alignment):
         super().__init__()
         self.first = first
 
-    def start(self, images: int, hypotheses: int, like: Tensor) -> Tensor:
-        return torch.full((images, hypotheses), self.first)
+    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
+        return torch.full((len(memory.values), hypotheses), self.first)
 
-    def forward(self, scores: Tensor, state: Any = None) -> Aligned:
+    def forward(self, scores: Tensor, query: Query, memory: ScoredMemory, state: Any = None) -> Aligned:
         weights = torch.nn.functional.one_hot(state, scores.shape[-1]).to(scores.dtype)
-        return Aligned(weights, weights, state=state + 1)
+        return Aligned(weights, state=state + 1)
 
 
 def same(one: Caption, other: Caption) -> None:
@@ -66,9 +68,9 @@ def test_its_numbers_are_those_of_teacher_forcing():
     made = captioner()
     found = made.describe(photo())
     ids = [made.vocabulary[word] for word in found.words]
-    regions = made.encoder(made.transform(photo())[None])
+    views = made.encoder(made.transform(photo())[None])
     with torch.no_grad():
-        unrolled = made(regions, torch.tensor([[[START, *ids]]]), torch.tensor([[len(ids) + 1]]))
+        unrolled = made(views, torch.tensor([[[START, *ids]]]), torch.tensor([[len(ids) + 1]]))
     log_probs = unrolled.unpack(unrolled.logits.log_softmax(-1))[0, 0]
     words = log_probs[range(len(ids)), ids]
     np.testing.assert_allclose(found.word_log_probs, words, atol=1e-4)
@@ -160,6 +162,88 @@ def test_hard_attention_that_read_the_expectation_names_no_location():
     assert captioner(alignment=Multinoulli(at_test="expectation")).describe(photo()).locations is None
 
 
+# -- maps and points ---------------------------------------------------------------------------------------
+
+
+def two_words(**trace: Any) -> Hypotheses:
+    """One image, two candidates: the better of two words, the other of one. Weights over 2x3 regions count up."""
+    words = torch.tensor([[[4, 5], [6, 2]]])
+    weights = torch.arange(24.0).view(1, 2, 2, 6)
+    log_probs = torch.tensor([[-1.0, -2.0]])
+    return Hypotheses(
+        words=words,
+        lengths=torch.tensor([[2, 1]]),
+        log_probs=log_probs,
+        word_log_probs=torch.zeros(1, 2, 3),
+        scores=log_probs,
+        finished=torch.tensor([[True, True]]),
+        trace=Trace(weights, **{"maps": {}, **trace}),
+    )
+
+
+def test_maps_of_all_grids_come_with_the_caption(monkeypatch: pytest.MonkeyPatch):
+    made = captioner()
+    monkeypatch.setattr(
+        type(made.decoder), "map_grids", lambda self, views: {"heads": views[0], "coarse": views[1]}
+    )
+    maps = {
+        "heads": torch.arange(96.0).view(1, 2, 2, 4, 6),  # four heads
+        "coarse": torch.arange(8.0).view(1, 2, 2, 2).half(),
+        "sentinel": torch.zeros(1, 2, 2, 1),  # not over regions
+    }
+    (found,) = made.captions(two_words(maps=maps), [(2, 3), (1, 2)], [(0, 0, 6, 4)])
+    (other,) = found.alternatives
+    assert found.weights.tolist() == np.arange(12).reshape(2, 2, 3).tolist()
+    assert other.weights.tolist() == np.arange(12, 18).reshape(1, 2, 3).tolist()
+    assert set(found.maps) == {"heads", "coarse"}
+    assert found.maps["heads"].tolist() == np.arange(48).reshape(2, 4, 2, 3).tolist()
+    assert found.maps["coarse"].tolist() == [[[0, 1]], [[2, 3]]]
+    assert found.maps["coarse"].dtype == np.float32
+    assert other.maps["heads"].tolist() == np.arange(48, 72).reshape(1, 4, 2, 3).tolist()
+    assert other.maps["coarse"].tolist() == [[[4, 5]]]
+
+
+def test_one_map_is_the_weights_alone():
+    assert captioner().describe(photo()).maps == {}
+
+
+def test_a_point_across_the_grid_is_one_in_the_photo():
+    made = captioner()
+    points = torch.tensor([[[[0.0, 0.25], [1.0, 0.5]], [[0.1, 1.0], [torch.nan, torch.nan]]]])
+    (found,) = made.captions(two_words(location=points), [(2, 3)], [(20, -10, 60, 70)])
+    assert found.points is not None
+    assert found.points.tolist() == [[20, 10], [60, 30]]
+    assert found.locations is None
+    np.testing.assert_allclose(found.alternatives[0].points, [[24, 70]], rtol=1e-6)
+
+
+def test_where_a_word_chose_no_point_none_is_named():
+    made = captioner()
+    points = torch.full((1, 2, 2, 2), 0.5)
+    points[0, 0, 1] = torch.nan
+    (found,) = made.captions(two_words(location=points), [(2, 3)], [(0, 0, 6, 4)])
+    assert found.points is None
+    assert found.alternatives[0].points is not None
+
+
+def test_a_region_that_was_chosen_is_a_row_and_a_column():
+    made = captioner()
+    (found,) = made.captions(two_words(location=torch.tensor([[[4, 2], [-1, -1]]])), [(2, 3)], [(0, 0, 6, 4)])
+    assert found.locations is not None
+    assert found.locations.tolist() == [[1, 1], [0, 2]]
+    assert found.points is None
+    assert found.alternatives[0].locations is None
+
+
+def test_a_caption_says_what_holds_of_its_weights():
+    class Signed(LooksAt):
+        properties = WeightProperties(sums_to_one=False, signed=True)
+
+    assert captioner().describe(photo()).properties == WeightProperties()
+    found = captioner(alignment=Signed(0)).describe(photo())
+    assert found.properties == WeightProperties(sums_to_one=False, signed=True)
+
+
 # -- what it takes -----------------------------------------------------------------------------------------
 
 
@@ -229,7 +313,9 @@ def test_the_regions_are_projected_once_for_all_hypotheses(monkeypatch: pytest.M
     calls = []
     keys = made.decoder.attention.score.keys
     monkeypatch.setattr(
-        made.decoder.attention.score, "keys", lambda regions: calls.append(regions.shape) or keys(regions)
+        made.decoder.attention.score,
+        "keys",
+        lambda regions: calls.append(regions.vectors.shape) or keys(regions),
     )
     made.describe([photo(), photo(seed=1)], BeamSearch(beam_size=5, max_length=8))
     assert calls == [(2, 64, 6)]
@@ -296,13 +382,54 @@ def test_a_refiner_stands_between_encoder_and_decoder():
 def test_stored_regions_give_nearly_the_same_caption(refiner: LinearRefiner | None):
     made = captioner(refiner=refiner)
     with torch.no_grad():
-        regions = made.encoder(made.transform(photo())[None])
-    stored = Regions(regions.vectors.half(), regions.grid)
-    (found,) = made.captions(made.generate(stored), stored.grid, [made.transform.box(80, 40)])
+        (regions,) = made.encoder(made.transform(photo())[None])
+    stored = (regions._replace(vectors=regions.vectors.half()),)
+    (found,) = made.captions(made.generate(stored), made.grids(stored), [made.transform.box(80, 40)])
     expected = made.describe(photo())
     assert found.words == expected.words
     assert found.log_prob == pytest.approx(expected.log_prob, abs=0.05)
     assert found.image is None
+
+
+class Halved(Refiner):
+    """Keeps the upper half of the grid."""
+
+    def build(self, region_sizes: tuple[int, ...]) -> None:
+        self.region_sizes = region_sizes
+
+    def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [(rows // 2, cols) for rows, cols in grids]
+
+    def forward(self, views: Views) -> Views:
+        grids = self.grids([view.grid for view in views])
+        halves = [view.vectors[:, : rows * cols] for view, (rows, cols) in zip(views, grids, strict=True)]
+        return tuple(map(Regions, halves, grids))
+
+
+def test_a_refiner_may_give_another_grid():
+    found = captioner(refiner=Halved()).describe(photo())
+    assert found.weights.shape == (len(found.words), 4, 8)
+
+
+class TwoGrids(SmallCNN):
+    """The feature map, and the same at half the resolution."""
+
+    def __init__(self) -> None:
+        super().__init__((4, 4, 6))
+        self.region_sizes = (6, 6)
+
+    def features(self, images: Tensor) -> tuple[Tensor, ...]:
+        maps = super().features(images)
+        return maps, torch.nn.functional.avg_pool2d(maps, 2)
+
+
+def test_a_mechanism_for_one_grid_refuses_two():
+    said = "ScoredAttention attends to one grid, and the encoder gives 2: take an encoder with one grid, or a mechanism"
+    with pytest.raises(UserError, match=said):
+        captioner(encoder=TwoGrids())
+    views = TwoGrids()(torch.zeros(1, 3, 32, 32, dtype=torch.uint8))
+    with pytest.raises(UserError, match=said):
+        captioner().project(views)
 
 
 def test_the_description_is_plain():

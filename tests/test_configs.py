@@ -11,6 +11,8 @@ import yaml
 
 REPOSITORY = Path(__file__).parents[1]
 FILES = sorted((REPOSITORY / "configs").glob("*.yaml"))
+OVERLAYS = sorted((REPOSITORY / "configs" / "attention").glob("*.yaml"))
+"""Configurations that change parts of another, given after it; their headers name that one."""
 PAIRS = ["shapes", "flickr8k", "coco"]
 
 
@@ -58,11 +60,11 @@ def parse():
         def _run_subcommand(self, subcommand: str) -> None:
             pass
 
-    def parse(path: Path) -> Any:
+    def parse(*paths: Path) -> Any:
         command = ParseOnly(
             CaptionTraining,
             CaptionData,
-            args=["fit", "-c", str(path)],
+            args=["fit", *(f"--config={path}" for path in paths)],
             parser_class=Parser,
             seed_everything_default=0,
             save_config_callback=None,
@@ -88,6 +90,32 @@ def test_it_parses_and_says_what_it_says(parse, path: Path):
 )
 def test_its_parts_make_a_model(path: Path):
     """Values, too, are what the parts take. (VGG19 is left out: it takes seconds and half a gigabyte.)"""
+    _describe_with(load(path)["model"], load(path)["data"]["transform"])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: path.stem)
+def test_an_overlay_changes_what_it_names_and_makes_a_model(parse, path: Path):
+    before, after = parse(base(path)).as_dict(), parse(base(path), path).as_dict()
+    written, one, other = flat(load(path)), flat(before), flat(after)
+    different = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+    named = ("config", *(name.removesuffix(".class_path") for name in written))
+    assert {
+        name for name in different if not f"{name}.".startswith(tuple(f"{part}." for part in named))
+    } == set()
+    assert {name for name in written if name.endswith("class_path") and other[name] != written[name]} == set()
+    _describe_with(after["model"], load(base(path))["data"]["transform"])
+
+
+def base(overlay: Path) -> Path:
+    """What an overlay is laid over."""
+    found = re.search(r"caption fit -c (configs/\w+\.yaml) -c configs/attention/", header(overlay))
+    assert found
+    return REPOSITORY / found[1]
+
+
+def _describe_with(model: dict[str, Any], transform: dict[str, Any]) -> None:
+    """Caption an image with the model that a configuration describes, untrained."""
     from caption.captioner import Captioner
     from caption.data.images import ImageTransform
     from caption.decoders.base import Decoder
@@ -98,16 +126,13 @@ def test_its_parts_make_a_model(path: Path):
     from caption.search import Search
     from caption.text.vocabulary import Vocabulary
 
-    model = load(path)["model"]
-    refiner = make(model["refiner"], Refiner) if "refiner" in model else None
-    transform = ImageTransform(**load(path)["data"]["transform"])
     captioner = Captioner(
         make(model["encoder"], Encoder),
         make(model["decoder"], Decoder),
         Vocabulary(["a"]),
-        transform,
+        ImageTransform(**transform),
         make(model["search"], Search),
-        refiner,
+        make(model["refiner"], Refiner) if model.get("refiner") else None,
     )
     make(model["objective"], Objective)
     captioner.eval().describe([_grey()])
@@ -133,6 +158,16 @@ def test_the_header_names_the_paper_and_the_commands(path: Path):
     )
     for other in re.findall(r"configs/(\w+\.yaml)", text):
         assert (REPOSITORY / "configs" / other).exists()
+
+
+@pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: path.stem)
+def test_the_header_of_an_overlay_names_the_source_and_the_command(path: Path):
+    text = header(path)
+    assert re.search(r"^# Source: ([^#]|\n# )*\b(19|20)\d\d\b", text, re.MULTILINE)
+    assert (
+        f"caption fit -c configs/{base(path).name} -c configs/attention/{path.name} \\\n"
+        f"#     --trainer.default_root_dir runs/attention/{path.stem}"
+    ) in text
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

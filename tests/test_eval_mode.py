@@ -1,4 +1,4 @@
-"""Evaluation mode for a while."""
+"""Evaluation mode within a context."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from caption.eval_mode import eval_mode
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_mode_comes_back_also_behind_an_error(training: bool) -> None:
+def test_the_mode_comes_back_even_after_an_error(training: bool) -> None:
     module = nn.Sequential(nn.Dropout()).train(training)
     with eval_mode(module):
         assert not any(part.training for part in module.modules())

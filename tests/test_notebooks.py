@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,6 +18,8 @@ nbformat = pytest.importorskip(
 pytest.importorskip("nbclient", reason="the notebooks run with nbclient, of the test extra")
 pytest.importorskip("ipykernel", reason="the notebooks run in ipykernel, of the test extra")
 
+tool = pytest.importorskip("tools.notebooks")
+
 ROOT = Path(__file__).parents[1]
 PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 NAMES = [
@@ -31,12 +31,6 @@ NAMES = [
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 each = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-
-
-@pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    return importlib.import_module("notebooks")
 
 
 def read(path: Path) -> Any:
@@ -62,7 +56,7 @@ def test_they_are_all_there():
 
 @pytest.mark.slow
 @each
-def test_what_is_stored_is_what_it_shows(path: Path, tool: ModuleType):
+def test_what_is_stored_is_what_it_shows(path: Path):
     stored, now = read(path), tool.execute(read(path))
     for before, after in zip(code(stored), code(now), strict=True):
         assert kinds(before) == kinds(after), before.source
@@ -106,7 +100,7 @@ def settings(cell: Any) -> set[str]:
 
 
 @pytest.mark.slow
-def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path, tool: ModuleType):
+def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path):
     """In one kernel, one after the other, with nothing changed but the first cell."""
     soft, hard, photo = (str(tmp_path / name) for name in ("soft.ckpt", "hard.ckpt", "photo.png"))
     checkpoint.save(tiny_captioner.captioner(), soft)
@@ -139,7 +133,7 @@ def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path, tool: Modul
 
 
 @pytest.mark.slow
-def test_a_notebook_that_fails_or_warns_is_not_stored(tmp_path: Path, tool: ModuleType, monkeypatch, capsys):
+def test_a_notebook_that_fails_or_warns_is_not_stored(tmp_path: Path, monkeypatch, capsys):
     paths = []
     for number, source in enumerate(("1 / 0", "import sys; print('beware', file=sys.stderr)", "6 * 7")):
         paths.append(tmp_path / f"{number}.ipynb")

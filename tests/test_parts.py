@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention, Softmax
+from caption.attention import AdditiveScore, Attention, Multinoulli, QuerySizes, ScoredAttention, Softmax
 from caption.decoders import ConstantState, Decoder, DeepOutput, Gate, InitialState, LinearOutput, LSTMDecoder
 from caption.encoders import Encoder, LinearRefiner, SmallCNN, TorchvisionEncoder
 from caption.errors import CheckpointError
@@ -320,6 +320,6 @@ def test_an_unknown_choice_is_not_taken_for_another(wrong: Any):
 
 def test_recording_adds_nothing_to_the_weights():
     attention = ScoredAttention(AdditiveScore(3), Softmax())
-    attention.build(2, 4)
+    attention.build((2,), QuerySizes(4))
     assert all(name.startswith("score.") for name in attention.state_dict())
     assert all(isinstance(tensor, torch.Tensor) for tensor in attention.state_dict().values())

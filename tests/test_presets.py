@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from tiny_views import one_row
 
 REPOSITORY = Path(__file__).parents[1]
 PRESETS = sorted((REPOSITORY / "configs" / "presets").glob("*.yaml"))
@@ -103,11 +104,11 @@ def test_its_decoder_learns_by_its_objective(path: Path):
     torch.manual_seed(0)
     model = small(load(path.stem)["model"])
     decoder, objective = make(model["decoder"], Decoder), make(model["objective"], Objective)
-    decoder.build(7, vocabulary_size=9, padding=0, start=1)
+    decoder.build((7,), vocabulary_size=9, padding=0, start=1)
     objective.build(decoder.query_size)
     words = torch.tensor([[[1, 4, 5]], [[1, 6, 0]]])
     captions = Captions(words, torch.tensor([[[4, 5, 2]], [[6, 2, 0]]]), torch.tensor([[3], [2]]))
-    loss = objective(decoder, decoder.project(torch.randn(2, 4, 7)), captions)
+    loss = objective(decoder, decoder.project(one_row(torch.randn(2, 4, 7))), captions)
     loss.value.backward()
     assert loss.value.isfinite()
     assert [name for name, p in decoder.named_parameters() if p.grad is None] == []

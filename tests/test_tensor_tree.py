@@ -1,4 +1,4 @@
-"""Records of tensors are mapped over, and reordered by image and by hypothesis."""
+"""Trees of tensors: mapped, combined, and reordered by image and by hypothesis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from caption.tensor_tree import State, map_tensors, select_hypotheses, select_images
+from caption.tensor_tree import State, combine, leaves, map_tensors, select_hypotheses, select_images
 
 
 class Pair(NamedTuple):
@@ -19,8 +19,8 @@ class Pair(NamedTuple):
 
 
 def test_mapping_keeps_the_structure():
-    record = Pair(torch.tensor(1), [None, (torch.tensor(2), State(torch.tensor(3), None, ()))])
-    doubled = map_tensors(lambda tensor: 2 * tensor, record)
+    tree = Pair(torch.tensor(1), [None, (torch.tensor(2), State(torch.tensor(3), None, ()))])
+    doubled = map_tensors(lambda tensor: 2 * tensor, tree)
     assert isinstance(doubled, Pair)
     assert doubled == Pair(torch.tensor(2), [None, (torch.tensor(4), State(torch.tensor(6), None, ()))])
     assert isinstance(doubled.right, list)
@@ -29,16 +29,73 @@ def test_mapping_keeps_the_structure():
     assert map_tensors(lambda tensor: tensor, None) is None
 
 
-@pytest.mark.parametrize("stranger", [{"a": torch.zeros(1)}, 3, "words"])
-def test_what_is_no_record_is_refused(stranger: object):
-    with pytest.raises(TypeError, match=type(stranger).__name__):
-        map_tensors(lambda tensor: tensor, (torch.zeros(1), stranger))
+def test_dictionaries_keep_their_names_and_order():
+    doubled = map_tensors(lambda tensor: 2 * tensor, {"b": torch.tensor(1), "a": {"c": torch.tensor(2)}})
+    assert doubled == {"b": torch.tensor(2), "a": {"c": torch.tensor(4)}}
+    assert list(doubled) == ["b", "a"]
+
+
+@pytest.mark.parametrize("number", [3, 0.5, True, None])
+def test_numbers_stay(number: float | None):
+    mapped = map_tensors(lambda tensor: 2 * tensor, Pair(torch.tensor(1), (number, [number])))
+    assert mapped == Pair(torch.tensor(2), (number, [number]))
+    assert mapped.right[0] is number
+
+
+def test_a_tensor_at_two_places_is_mapped_once_and_stays_one():
+    shared, calls = torch.tensor([1.0]), []
+    tree = {"values": shared, "regions": Pair(shared, torch.tensor([1.0]))}
+    mapped = map_tensors(lambda tensor: calls.append(tensor) or 2 * tensor, tree)
+    assert len(calls) == 2  # an equal tensor is another one
+    assert mapped["values"] is mapped["regions"].left
+    assert mapped["values"] is not mapped["regions"].right
+    assert mapped["values"].item() == mapped["regions"].right.item() == 2
+
+
+@pytest.mark.parametrize("stranger", [{1, 2}, "words", torch.float32])
+@pytest.mark.parametrize(
+    "function",
+    [lambda tree: map_tensors(lambda tensor: tensor, tree), leaves, lambda tree: combine(sum, [tree])],
+)
+def test_anything_else_is_refused(function: Any, stranger: object):
+    with pytest.raises(TypeError, match=f"a tensor tree holds .* not {type(stranger).__name__}"):
+        function((torch.zeros(1), {"inside": stranger}))
+
+
+def test_leaves_are_listed_place_by_place():
+    one, two = torch.tensor(1), torch.tensor(2)
+    found = leaves(Pair([one, None, 3], {"b": two, "a": (one,)}))
+    assert [id(leaf) for leaf in found] == [id(one), id(two), id(one)]
+    assert leaves(None) == leaves((1.5, [], {})) == []
+
+
+def test_trees_are_combined_place_by_place():
+    first = Pair(torch.tensor([1, 2]), {"weights": torch.tensor([[1.0]]), "grid": (7, 7), "none": None})
+    second = Pair(torch.tensor([3]), {"weights": torch.tensor([[2.0]]), "grid": (7, 7), "none": None})
+    joined = combine(torch.cat, [first, second])
+    assert isinstance(joined, Pair)
+    assert joined.left.tolist() == [1, 2, 3]
+    assert joined.right["weights"].tolist() == [[1.0], [2.0]]
+    assert joined.right["grid"] == (7, 7)
+    assert joined.right["none"] is None
+    assert combine(torch.cat, [None, None]) is None
+
+
+def test_trees_are_combined_also_where_only_some_share_a_tensor():
+    shared = torch.tensor([1])
+    joined = combine(torch.cat, [(shared, shared), (torch.tensor([2]), torch.tensor([3]))])
+    assert [tensor.tolist() for tensor in joined] == [[1, 2], [1, 3]]
+
+
+def test_trees_of_different_structure_are_not_combined():
+    with pytest.raises(ValueError, match="zip"):
+        combine(torch.cat, [(torch.zeros(1),), (torch.zeros(1), torch.zeros(1))])
 
 
 def test_images_are_selected_by_index():
-    record = Pair(torch.tensor([[1], [2], [3]]), None)
-    assert select_images(record, torch.tensor([2, 0])).left.tolist() == [[3], [1]]
-    assert select_images(record, torch.tensor([], dtype=torch.long)).left.shape == (0, 1)
+    tree = Pair(torch.tensor([[1], [2], [3]]), None)
+    assert select_images(tree, torch.tensor([2, 0])).left.tolist() == [[3], [1]]
+    assert select_images(tree, torch.tensor([], dtype=torch.long)).left.shape == (0, 1)
 
 
 def test_each_hypothesis_continues_its_parent():

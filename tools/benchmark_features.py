@@ -1,20 +1,24 @@
-"""What a feature store costs: extraction beside the bare encoder, reading at random beside a training step, opening.
+"""Measure a feature store: extraction beside the bare encoder, random reading beside a training step, opening.
 
-    python tools/benchmark_features.py --data DATA --weights FILE [--photos 128] [--rounds 5] [--write docs/features.md]
+    python tools/benchmark_features.py --data DATA --weights FILE [--photos 128] [--rounds 5] [--beside CHECKOUT]
+        [--write docs/features.md]
 
 DATA is the folder that tools/prepare_flickr8k.py lays out; encoder and model are those of configs/flickr8k_soft.yaml.
-Bare encoder and extraction take turns on the same photos in one process, so that other work on the machine slows
-both; the ratio of their rates is what counts. On a busy machine the ratio of their CPU times says more: it is that of
-the rates where all processors are in use. With OMP_NUM_THREADS=1 no thread spends CPU time on waiting for another.
+The bare encoder and extraction take turns on the same photos in one process, so that other work on the machine slows
+both; compare the ratios of their rates. On a busy machine the ratio of CPU times is more reliable. With
+OMP_NUM_THREADS=1 no thread spends CPU time on waiting for another. --beside runs the same tool of another checkout,
+with its own package, before and after this one, and prints its two results in further columns.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -32,6 +36,7 @@ BEGIN, END = "<!-- measured by tools/benchmark_features.py: -->", "<!-- end of w
 
 def main(args: list[str] | None = None) -> int:
     """Measure, print a table, and write it into a document if asked to."""
+    args = sys.argv[1:] if args is None else args
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -41,17 +46,21 @@ def main(args: list[str] | None = None) -> int:
     )
     parser.add_argument("--photos", metavar="N", type=int, default=128, help="to extract in a round")
     parser.add_argument("--rounds", metavar="N", type=int, default=5)
+    parser.add_argument("--beside", metavar="DIR", type=Path, help="another checkout to measure, too")
     parser.add_argument(
         "--write", metavar="FILE", type=Path, help="document with the two marks to write between"
     )
     options = parser.parse_args(args)
     load = os.getloadavg()[0]
+    others = [of_checkout(options)] if options.beside else []
     with tempfile.TemporaryDirectory() as folder:
         rows = [
             *extraction(options.data, options.weights, options.photos, options.rounds, Path(folder)),
             *reading(options.data, options.weights, Path(folder)),
             opening(Path(folder)),
         ]
+    others += [of_checkout(options)] if options.beside else []
+    rows = [(what, " | ".join([figure, *(other.get(what, "") for other in others)])) for what, figure in rows]
     text = report(rows, f"load average {load:.1f} before and {os.getloadavg()[0]:.1f} after")
     print(text)
     if options.write:
@@ -59,17 +68,29 @@ def main(args: list[str] | None = None) -> int:
     return 0
 
 
+def of_checkout(options: argparse.Namespace) -> dict[str, str]:
+    """The figures, by row, that the tool of another checkout prints."""
+    tool = options.beside.resolve() / "tools" / "benchmark_features.py"
+    given = {"--data": options.data, "--weights": options.weights}
+    counts = {"--photos": options.photos, "--rounds": options.rounds}
+    words = [str(word) for pair in {**given, **counts}.items() for word in pair]
+    environment = {**os.environ, "PYTHONPATH": str(options.beside.resolve())}
+    printed = subprocess.run(
+        [sys.executable, tool, *words], env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    lines = [line.strip("| ").split(" | ") for line in printed.stdout.splitlines() if line.startswith("| ")]
+    return {cells[0]: cells[1] for cells in lines if len(cells) == 2}
+
+
 def extraction(data: str, weights: str, photos: int, rounds: int, folder: Path) -> list[tuple[str, str]]:
     """Rows: the bare encoder's images per second, those of `caption features`, and their ratio."""
     import torch
 
-    from caption.cli import features_config
     from caption.data.images import open_image
-    from caption.features.writer import write_features
+    from caption.extraction import write_features
 
-    config = configuration(data, weights)
-    encoder, transform = features_config.of(config)
-    images = features_config.images(config)[:photos]
+    encoder, transform, images = parts(data, weights)
+    images = images[:photos]
     pixels = torch.stack([transform(open_image(image.path)) for image in images])
 
     @torch.inference_mode()
@@ -110,19 +131,18 @@ def share(ratios: list[float]) -> str:
 
 def reading(data: str, weights: str, folder: Path) -> list[tuple[str, str]]:
     """Rows: images per second read at random, from the disk and from memory, and what a training step takes."""
-    from caption.features.files import Header
-    from caption.features.index import Photo
-    from caption.features.journal import FeatureJournal
+    from caption.features.shards import FORMAT, PhotoFile, ShardWriter
     from caption.features.store import FeatureStore
 
-    header = Header.new({}, (7, 7), 1280)
     count = 4096
-    regions = np.random.default_rng(0).standard_normal((64, *header.shape)).astype(np.float16)
+    regions = np.random.default_rng(0).standard_normal((64, 49, 1280)).astype(np.float16)
     path = folder / "random"
     path.mkdir()
-    with FeatureJournal(path, header) as journal:
-        for start in range(0, count, len(regions)):
-            journal.add(range(start, start + len(regions)), [Photo(224, 224, 0)] * len(regions), regions)
+    writer = ShardWriter(path, {"format": FORMAT, "key": {}, "grids": [[7, 7]]})
+    for start in range(0, count, len(regions)):
+        ids = range(start, start + len(regions))
+        writer.add(ids, [PhotoFile(224, 224, 0)] * len(regions), {"view.0": regions})
+    writer.save()
     if hasattr(os, "posix_fadvise"):
         for shard in path.glob("shard-*"):
             with open(shard, "rb") as file:
@@ -150,32 +170,31 @@ def reading(data: str, weights: str, folder: Path) -> list[tuple[str, str]]:
 def training_step(data: str, weights: str) -> float:
     """Seconds of one step on stored regions, without reading them: median of five."""
     import torch
+    from caption.encoders.refine import Refiner
 
-    from caption.cli import features_config
+    from caption.cli.configuration import read_configuration
     from caption.data.batches import Batch, CaptionedImages
     from caption.decoders.base import Decoder
     from caption.encoders import Regions
-    from caption.encoders.refiners import Refiner
     from caption.objectives import Objective
     from caption.parts import make
     from caption.text.vocabulary import Vocabulary
     from caption.training.module import CaptionTraining
 
-    config = configuration(data, weights)
-    encoder, transform = features_config.of(config)
-    images = features_config.images(config)
+    config = read_configuration(str(CONFIG))
+    encoder, transform, images = parts(data, weights)
     words = Vocabulary.build((text for image in images for text in image.captions), min_count=5)
-    parts = [
+    made = [
         make(config["model"][name], kind)
         for name, kind in (("decoder", Decoder), ("refiner", Refiner), ("objective", Objective))
     ]
-    decoder, refiner, objective = parts
+    decoder, refiner, objective = made
     model: Any = CaptionTraining(encoder, decoder, words, transform, refiner=refiner, objective=objective)
     optimizer = torch.optim.Adam(p for p in model.parameters() if p.requires_grad)
     dataset = CaptionedImages(images, words, transform)
     examples = [dataset[i] for i in range(TRAINED)]
     batch: Batch = dataset.collate(examples)._replace(
-        images=None, regions=Regions(torch.randn(TRAINED, 49, 1280).relu(), (7, 7))
+        images=None, views=(Regions(torch.randn(TRAINED, 49, 1280).relu(), (7, 7)),)
     )
 
     def step(number: int) -> None:
@@ -188,57 +207,46 @@ def training_step(data: str, weights: str) -> float:
 
 
 def opening(folder: Path) -> tuple[str, str]:
-    """Row: seconds to open a store of a million images, whose regions are holes: the fastest of five."""
+    """Row: seconds to open a store of a million images: the fastest of five."""
     from caption.features.store import FeatureStore
 
     count = 1_000_000
-    sparse_store(folder / "million", count)
+    small_store(folder / "million", count)
     found = [seconds(lambda number: FeatureStore(folder / "million"), number) for number in range(5)]
     clock, work = (min(each[k] for each in found) for k in (0, 1))
     return f"opening a store of {count:,} images: seconds (of CPU time)", f"{clock:.2f} ({work:.2f})"
 
 
-def sparse_store(folder: Path, count: int) -> None:
-    """A store that says it has images 0, 1, ... of 7×7×1280 numbers, with holes for regions and ids.
-
-    Raises:
-        OSError: the file system has no sparse files of that size.
-    """
-    from caption.features.files import IDS_FILE, INDEX_FILE, Header, shard_path
-    from caption.features.index import ENTRY, halves, packed
+def small_store(folder: Path, count: int) -> None:
+    """A store of images 0, 1, ... of one number each, in as many shards as if they had 7×7×1280."""
+    from caption.features import shards
 
     folder.mkdir(exist_ok=True)
-    header = Header.new({}, (7, 7), 1280)
-    entries = np.zeros(count, ENTRY)
-    entries["name"] = [halves(number) for number in range(count)]
-    entries["id_end"] = np.arange(1, count + 1)
-    sizes = {folder / IDS_FILE: count}
-    for number in range(-(-count // header.shard_images)):
-        held = min(header.shard_images, count - number * header.shard_images)
-        sizes[shard_path(folder, number)] = held * header.image_bytes
-    for path, size in sizes.items():
-        with open(path, "wb") as file:
-            file.truncate(size)
-    (folder / INDEX_FILE).write_bytes(packed(entries, header.entry))
-    header.save(folder)
+    held = -(-shards.SHARD_BYTES // (7 * 7 * 1280 * 2))
+    header = {"format": shards.FORMAT, "key": {}, "grids": [[1, 1]]}
+    for number, start in enumerate(range(0, count, held)):
+        ids = range(start, min(start + held, count))
+        photos = np.full((len(ids), 3), 224, np.uint64)
+        path = folder / f"shard-{number:05d}.safetensors"
+        shards.write_shard(path, header, ids, photos, {"view.0": np.zeros((len(ids), 1, 1), np.float16)})
 
 
-def configuration(data: str, weights: str) -> dict[str, Any]:
-    """The configuration, pointed to the data."""
-    from caption.cli import features_config
+def parts(data: str, weights: str) -> tuple[Any, Any, list[Any]]:
+    """Encoder, transform and images of the configuration, pointed to the data."""
+    from caption.cli.configuration import make_encoder, make_reader, make_transform, read_parts
 
     folder = Path(data).expanduser()
     splits = {"train": "train", "val": "dev", "test": "test"}
-    named = ", ".join(
-        f"{split}: '{folder / f'Flickr_8k.{name}Images.txt'}'" for split, name in splits.items()
-    )
-    overrides = {
-        "data.reader.captions": f"'{folder / 'Flickr8k.token.txt'}'",
-        "data.reader.images": f"'{folder / 'images'}'",
-        "data.reader.splits": f"{{{named}}}",
-        "model.encoder.weights": f"'{weights}'",
-    }
-    return features_config.read(str(CONFIG), overrides)
+    files = {split: str(folder / f"Flickr_8k.{name}Images.txt") for split, name in splits.items()}
+    overrides = [
+        f"--data.reader.captions={folder / 'Flickr8k.token.txt'}",
+        f"--data.reader.images={folder / 'images'}",
+        f"--data.reader.splits={json.dumps(files)}",
+        f"--model.encoder.weights={weights}",
+    ]
+    found = read_parts([str(CONFIG)], overrides)
+    images = [image for split in make_reader(found).read().values() for image in split]
+    return make_encoder(found), make_transform(found), images
 
 
 def seconds(measured: Callable[[int], Any], number: int) -> tuple[float, float]:
@@ -257,7 +265,10 @@ def report(rows: list[tuple[str, str]], load: str) -> str:
     machine = f"{platform.system()} {platform.machine()}, {processors}"
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, Pillow {PIL.__version__}"
     table = "\n".join(f"| {what} | {figure} |" for what, figure in rows)
-    return f"{machine}; {versions}; {load}.\n\n| | |\n|---|---|\n{table}"
+    titles = ["", "this checkout", "the other, before", "the other, after"][: rows[0][1].count(" | ") + 2]
+    titles = titles if len(titles) > 2 else ["", ""]
+    head = f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|"
+    return f"{machine}; {versions}; {load}.\n\n{head}\n{table}"
 
 
 def cpu() -> str:

@@ -1,18 +1,64 @@
-"""Tables that tools write into documents whose prose is written by hand."""
+"""Markdown documents with prose written by hand and sections written by tools.
+
+A section stands between the lines `<!-- section NAME begins -->` and `<!-- section NAME ends -->`. Tools replace the
+text between these two lines and nothing else.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+MARKS = "<!-- section {} begins -->", "<!-- section {} ends -->"
 
-def write_between(document: Path, tool: str, text: str) -> None:
-    """Put `text` between the marks that name `tool`; they must be there, the prose around them is not the tool's.
 
-    The marks are the lines `<!-- tools/NAME.py writes from here -->` and `<!-- tools/NAME.py writes to here -->`.
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def read_sections(document: Path) -> dict[str, str]:
+    """The sections of a document by name; none if there is no document."""
+    text = document.read_text(encoding="utf-8") if document.exists() else ""
+    begin, end = MARKS[0].format(r"([^\n]+?)"), MARKS[1].format(r"\1")
+    return {found[1]: found[2].strip() for found in re.finditer(rf"{begin}\n(.*?){end}", text, re.DOTALL)}
+
+
+def write_sections(document: Path, sections: Mapping[str, str], template: Path | None = None) -> None:
+    """Replace sections of a document.
+
+    Args:
+        document: the file to write.
+        sections: texts by section name.
+        template: the document whose prose is used; `document` itself by default.
+
+    Raises:
+        SystemExit: the document or the template lacks a section; nothing is written.
     """
-    begin, end = (f"<!-- tools/{tool}.py writes {side} here -->" for side in ("from", "to"))
-    head, found, rest = document.read_text(encoding="utf-8").partition(begin)
-    _, found_end, tail = rest.partition(end)
-    if not found or not found_end:
-        raise SystemExit(f"{document} lacks the lines {begin} and {end}, between which the tables go")
-    document.write_text(f"{head}{begin}\n\n{text}\n\n{end}{tail}", encoding="utf-8")
+    template = template or document
+    text = template.read_text(encoding="utf-8")
+    for name, section in sections.items():
+        begin, end = (mark.format(name) for mark in MARKS)
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise SystemExit(
+                f"{template} lacks the lines {begin} and {end}: put them where the tables belong"
+            )
+        text = f"{before}{begin}\n\n{section.strip()}\n\n{end}{after}"
+    document.write_text(text, encoding="utf-8")
+
+
+def add_section(document: Path, name: str, text: str, after: str) -> None:
+    """Write a section. A document without it gets it behind the section `after`, or else at its end."""
+    found = read_sections(document)
+    if name not in found:
+        whole = document.read_text(encoding="utf-8") if document.exists() else ""
+        behind = MARKS[1].format(after) if after in found else ""
+        head, mark, tail = whole.partition(behind) if behind else (whole.rstrip("\n"), "", "\n")
+        begin, end = (line.format(name) for line in MARKS)
+        document.parent.mkdir(parents=True, exist_ok=True)
+        document.write_text(f"{head}{mark}\n\n{begin}\n{end}{tail}".lstrip("\n"), encoding="utf-8")
+    write_sections(document, {name: text})

@@ -1,30 +1,27 @@
-"""Bias, variance and cost of every estimator for hard attention, against the exact gradient; and how samples help.
+"""Bias, variance and cost of every estimator for hard attention, against the exact gradient; and the gain of samples.
 
-    python tools/estimators.py                 # a quarter of an hour on one core; writes docs/hard-attention.md
-    python tools/estimators.py --draws 200     # a quick look
-    python tools/estimators.py --out -         # only print
+    python -m tools.estimators                 # a quarter of an hour on one core; writes docs/hard-attention.md
+    python -m tools.estimators --draws 200     # a quick look
+    python -m tools.estimators --out -         # only print
 
-On a toy (two images of 4 regions with two captions each, of one to three words, so up to 64 paths) the gradient of the
-bound L_s and of log p(y|a) is known exactly (caption/objectives/exact.py). Each estimator draws its gradient many times
-through the same decoder and objective that training uses. Cost is that of a training step at Flickr8k's size, timed in
-turn with the others.
+On a toy (two images of 4 regions with two captions each, of one to three words, so up to 64 paths) the gradients of the
+bound L_s and of log p(y|a) are known exactly (caption/objectives/exact.py). Each estimator draws its gradient many
+times through the decoder and objective that training uses. Cost is that of a training step at Flickr8k's size; the
+steps of all estimators take turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import platform
-import statistics
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from documents import write_between
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Alignment, GumbelSoftmax, Multinoulli, ScoredAttention, Softmax
@@ -41,20 +38,23 @@ from caption.objectives import (
     SelfCritical,
 )
 from caption.objectives.exact import every_path
-from caption.tensor_tree import TensorTree
+from tools import make_parser
+from tools.benchmark.core import build, project
+from tools.benchmark.harness import Setting, say, take_turns
+from tools.documents import table, write_sections
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "hard-attention.md"
 REGIONS, REGION_SIZE, WORDS = 4, 6, 12
 LENGTHS = ((3, 2), (3, 1))
-"""Words of the captions of each image: of differing difficulty, as real captions are."""
+"""Words of the captions of each image; they differ, as real captions do."""
 SAMPLES = (1, 2, 4, 8)
 WARM_UP = 500
-"""Draws in which baselines that learn do so, before they stand still for the measurement."""
+"""Draws in which baselines learn. They are fixed while the gradient is measured."""
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """One way to a gradient."""
+    """An alignment and an objective that together estimate the gradient."""
 
     name: str
     unbiased: bool
@@ -63,30 +63,24 @@ class Estimator:
     least_samples: int = 1
     most_samples: int = SAMPLES[-1]
 
+    def among(self, samples: Iterable[int]) -> list[int]:
+        """The numbers of samples that it can take."""
+        return [number for number in samples if self.least_samples <= number <= self.most_samples]
 
-def score_function(baseline: Callable[[], Any], credit: str) -> Callable[[int], tuple[Alignment, Objective]]:
-    def make(samples: int) -> tuple[Alignment, Objective]:
-        objective = Reinforce(
-            baseline(),
-            samples,
-            reward_weight=1.0,
-            entropy_weight=0.0,
-            reward="sum",
-            credit=credit,  # type: ignore[arg-type]
-        )
-        return Multinoulli(expectation=0.0), objective
 
-    return make
+def score_function(baseline: Callable[[], Any], credit: Any) -> Callable[[int], tuple[Alignment, Objective]]:
+    options: dict[str, Any] = {"reward_weight": 1.0, "entropy_weight": 0.0, "reward": "sum", "credit": credit}
+    return lambda samples: (Multinoulli(expectation=0.0), Reinforce(baseline(), samples, **options))
 
 
 class Repeated(CrossEntropy):
-    """Several samples of each caption where the objective itself has no such argument."""
+    """Cross-entropy of several samples of each caption."""
 
     def __init__(self, samples: int) -> None:
         super().__init__(doubly_stochastic=0.0)
         self.samples = samples
 
-    def forward(self, decoder: LSTMDecoder, memory: TensorTree, captions: Captions) -> Any:  # type: ignore[override]
+    def forward(self, decoder: Any, memory: Any, captions: Captions) -> Any:
         return super().forward(decoder, memory, captions.repeated(self.samples))
 
 
@@ -113,31 +107,34 @@ ESTIMATORS = (
 )
 
 
-@dataclass(frozen=True)
-class Measured:
-    """An estimator with a number of samples. Everything is relative to the length of the exact gradient g of L_s."""
+class Bias(NamedTuple):
+    """‖E ĝ − g‖ / ‖g‖, without the part that chance alone would give, and its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+class Measured(NamedTuple):
+    """An estimator with a number of samples, against the exact gradient g of L_s."""
 
     estimator: Estimator
     samples: int
-    bias: float
-    """‖E ĝ − g‖ / ‖g‖, with the part removed that chance alone would give."""
-    low: float
-    high: float
-    """95 % bootstrap interval of `bias`."""
-    own_bias: float
-    """As `bias`, of the attention's own weights alone."""
-    own_low: float
-    own_high: float
-    own_variance: float
+    all: Bias
+    """Of all weights."""
+    own: Bias
+    """Of the attention's own weights."""
+    variance: float
     """tr Cov ĝ / ‖g‖², of the attention's own weights."""
-    to_marginal: float
-    """As `bias`, but against the gradient of log p(y|a), relative to that."""
+    to_marginal: Bias
+    """Of all weights, against the gradient of log p(y|a)."""
 
 
 def main(args: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser("estimators", __doc__)
     parser.add_argument(
         "--draws", type=int, default=1000, help="gradients per estimator and number of samples"
     )
@@ -146,22 +143,21 @@ def main(args: list[str] | None = None) -> int:
     parser.add_argument("--out", default=str(DOCUMENT), help="document to write the table to, or - for none")
     options = parser.parse_args(args)
     if options.draws < 20:
-        parser.error(f"--draws {options.draws} is too few for a confidence interval: 20 or more")
-    decoder, regions, captions = toy(options.seed)
-    truth = Truth.of(decoder, regions, captions)
+        parser.error(f"--draws {options.draws} is too few for a confidence interval: take 20 or more")
+    truth = Truth.of(*toy(options.seed))
     measured = []
     for estimator in ESTIMATORS:
-        for samples in SAMPLES:
-            if estimator.least_samples <= samples <= estimator.most_samples:
-                draws = draw(estimator, samples, options.draws, options.seed)
-                measured.append(measure(estimator, samples, draws, truth))
-                print(line(measured[-1]), file=sys.stderr, flush=True)
+        for samples in estimator.among(SAMPLES):
+            draws = draw(estimator, samples, options.draws, options.seed)
+            measured.append(measure(estimator, samples, draws, truth))
+            found = measured[-1]
+            say(f"{estimator.name:52} S={samples:<3} bias {found.all}, of the attention {found.own}")
     costs = cost(options.repeats) if options.repeats else {}
     text = report(measured, costs, truth, options)
     print(text)
     if options.out != "-":
         document = Path(options.out)
-        write_between(document, "estimators", text)
+        write_sections(document, {"estimators": text})
         draw_figure(measured, document.with_name("estimators.png"))
     return 0
 
@@ -176,9 +172,9 @@ def toy(seed: int, alignment: Alignment | None = None) -> tuple[LSTMDecoder, Ten
         gate=Gate(),
         readout=DeepOutput(dropout=0),
     )
-    made.build(REGION_SIZE, WORDS, padding=0, start=1)
+    build(made, REGION_SIZE, WORDS)
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():  # large enough that paths differ, in probability and in what they say
+    with torch.no_grad():  # large, so that paths differ in probability and in their words
         for parameter in made.parameters():
             parameter.copy_(0.8 * torch.randn(parameter.shape, generator=generator))
     lengths = torch.tensor(LENGTHS)
@@ -189,7 +185,7 @@ def toy(seed: int, alignment: Alignment | None = None) -> tuple[LSTMDecoder, Ten
 
 @dataclass(frozen=True)
 class Truth:
-    """What enumerating all paths gives, as means over the captions."""
+    """The exact values, from all paths, as means over the captions."""
 
     bound: float
     marginal: float
@@ -206,7 +202,7 @@ class Truth:
         for image, row in enumerate(LENGTHS):
             for place in range(len(row)):
                 one = Captions(*(part[image : image + 1, place : place + 1] for part in captions))
-                paths = every_path(decoder, decoder.project(regions[image : image + 1]), one)
+                paths = every_path(decoder, project(decoder, regions[image : image + 1]), one)
                 bounds.append(paths.bound)
                 marginals.append(paths.marginal)
         bound, marginal = torch.stack(bounds).mean(), torch.stack(marginals).mean()
@@ -230,7 +226,7 @@ def gradient(value: Tensor, decoder: LSTMDecoder) -> Tensor:
 
 
 def draw(estimator: Estimator, samples: int, draws: int, seed: int) -> np.ndarray:
-    """(draws, parameters) gradients, with the estimator's baseline learnt beforehand and then standing still."""
+    """(draws, parameters) gradients. The estimator's baseline has learnt before and is fixed."""
     alignment, objective = estimator.make(samples)
     decoder, regions, captions = toy(seed, alignment)
     objective.build(decoder.query_size)
@@ -239,14 +235,14 @@ def draw(estimator: Estimator, samples: int, draws: int, seed: int) -> np.ndarra
     learning = list(objective.parameters())
     optimizer = torch.optim.Adam(learning, 1e-2) if learning else None
     for _ in range(WARM_UP if any(True for _ in objective.state_dict()) else 0):
-        loss = objective(decoder, decoder.project(regions), captions)
+        loss = objective(decoder, project(decoder, regions), captions)
         if optimizer is not None:
             optimizer.zero_grad()
             loss.value.backward()
             optimizer.step()
     objective.eval()
     found = [
-        gradient(objective(decoder, decoder.project(regions), captions).value, decoder) for _ in range(draws)
+        gradient(objective(decoder, project(decoder, regions), captions).value, decoder) for _ in range(draws)
     ]
     return torch.stack(found).numpy()
 
@@ -256,18 +252,13 @@ def measure(estimator: Estimator, samples: int, draws: np.ndarray, truth: Truth)
     generator = np.random.default_rng(0)
     counts = generator.multinomial(len(draws), np.full(len(draws), 1 / len(draws)), size=400)
     own = truth.own
-    return Measured(
-        estimator,
-        samples,
-        *bias(draws, truth.of_bound, counts),
-        *bias(draws[:, own], truth.of_bound[own], counts),
-        own_variance=float(draws[:, own].var(0, ddof=1).sum() / np.square(truth.of_bound[own]).sum()),
-        to_marginal=bias(draws, truth.of_marginal, counts)[0],
-    )
+    variance = float(draws[:, own].var(0, ddof=1).sum() / np.square(truth.of_bound[own]).sum())
+    of_all, of_own = bias(draws, truth.of_bound, counts), bias(draws[:, own], truth.of_bound[own], counts)
+    return Measured(estimator, samples, of_all, of_own, variance, bias(draws, truth.of_marginal, counts))
 
 
-def bias(draws: np.ndarray, exact: np.ndarray, counts: np.ndarray) -> tuple[float, float, float]:
-    """‖E ĝ − g‖ / ‖g‖ with its 95 % bootstrap interval; `counts` says how often each resampling takes each draw."""
+def bias(draws: np.ndarray, exact: np.ndarray, counts: np.ndarray) -> Bias:
+    """The bias of draws (N, parameters). `counts` (resamplings, N) says how often each resampling takes each draw."""
     length = np.linalg.norm(exact)
     scaled, truth = draws / length, exact / length
     chance = scaled.var(0, ddof=1).sum() / len(scaled)
@@ -275,26 +266,20 @@ def bias(draws: np.ndarray, exact: np.ndarray, counts: np.ndarray) -> tuple[floa
     # A resampled mean is off by chance twice: once as the mean is, once by resampling.
     resampled = np.square(counts @ scaled / len(scaled) - truth).sum(1) - 2 * chance
     low, high = np.percentile(resampled, [2.5, 97.5])
-    return tuple(float(max(0.0, value)) ** 0.5 for value in (squared, low, high))  # type: ignore[return-value]
+    return Bias(*(float(max(0.0, value)) ** 0.5 for value in (squared, low, high)))
 
 
 def cost(repeats: int) -> dict[tuple[str, int], float]:
     """Seconds of a training step relative to soft attention's, with 1 and with 4 samples where possible."""
-    steps: dict[tuple[str, int], Callable[[], None]] = {}
-    for estimator in ESTIMATORS:
-        for samples in (1, 4):
-            if estimator.least_samples <= samples <= estimator.most_samples:
-                steps[estimator.name, samples] = training_step(*estimator.make(samples))
-    times: dict[tuple[str, int], list[float]] = {key: [] for key in steps}
-    for _ in range(repeats + 1):  # the first is for warming up; the steps take turns, so that load hits all
-        for key, step in steps.items():
-            clock = time.perf_counter()
-            step()
-            times[key].append(time.perf_counter() - clock)
-        print(".", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    soft = statistics.median(times[ESTIMATORS[-1].name, 1][1:])
-    return {key: statistics.median(found[1:]) / soft for key, found in times.items()}
+    say("cost of a training step")
+    steps = {
+        (estimator.name, samples): training_step(*estimator.make(samples))
+        for estimator in ESTIMATORS
+        for samples in estimator.among((1, 4))
+    }
+    times = take_turns(steps, Setting(torch.device("cpu"), quick=False, rounds=repeats))
+    soft = times.median((ESTIMATORS[-1].name, 1))
+    return {key: times.median(key) / soft for key in steps}
 
 
 def training_step(alignment: Alignment, objective: Objective) -> Callable[[], None]:
@@ -303,7 +288,7 @@ def training_step(alignment: Alignment, objective: Objective) -> Callable[[], No
     decoder = LSTMDecoder(
         ScoredAttention(AdditiveScore(256), alignment), embedding_size=256, hidden_size=512, gate=Gate()
     )
-    decoder.build(512, 3000, padding=0, start=1)
+    build(decoder, 512, 3000)
     objective.build(decoder.query_size)
     parameters = [*decoder.parameters(), *objective.parameters()]
     regions = torch.randn(16, 49, 512)
@@ -313,20 +298,9 @@ def training_step(alignment: Alignment, objective: Objective) -> Callable[[], No
     def step() -> None:
         for parameter in parameters:
             parameter.grad = None
-        objective(decoder, decoder.project(regions), Captions(words, targets, lengths)).value.backward()
+        objective(decoder, project(decoder, regions), Captions(words, targets, lengths)).value.backward()
 
     return step
-
-
-def line(found: Measured) -> str:
-    return (
-        f"{found.estimator.name:52} S={found.samples:<3} bias {interval(found.bias, found.low, found.high)}, of the "
-        f"attention {interval(found.own_bias, found.own_low, found.own_high)}, its variance {found.own_variance:.3g}"
-    )
-
-
-def interval(value: float, low: float, high: float) -> str:
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def tidy(variance: float) -> str:
@@ -337,80 +311,63 @@ def report(
     measured: list[Measured], costs: dict[tuple[str, int], float], truth: Truth, options: argparse.Namespace
 ) -> str:
     """The tables, as Markdown."""
-    command = f"python tools/estimators.py --draws {options.draws} --seed {options.seed}"
+    command = f"python -m tools.estimators --draws {options.draws} --seed {options.seed}"
     threads = torch.get_num_threads()
+    machine = f"{platform.machine()}, {threads} thread{'s' if threads > 1 else ''}"
     apart = np.linalg.norm(truth.of_marginal - truth.of_bound) / np.linalg.norm(truth.of_bound)
     own = np.linalg.norm(truth.of_bound[truth.own]) / np.linalg.norm(truth.of_bound)
-    rows = [
-        f"Written by `{command}` (torch {torch.__version__.partition('+')[0]}, {platform.machine()}, "
-        f"{threads} thread{'s' if threads > 1 else ''}).",
-        "",
-        f"L_s = {truth.bound:.3f} and log p(y|a) = {truth.marginal:.3f} nats, means over the captions. Their exact "
-        f"gradients differ by {apart:.2f} of the length of the former. The attention's own weights have {own:.2f}.",
-        "",
-        "| estimator | called unbiased | samples | bias [95 %] | bias in the attention's weights [95 %] "
-        "| their variance | away from ∂log p(y\\|a) | cost, 1 / 4 samples |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    by_samples = []
+    rows, by_samples = [], []
     for estimator in ESTIMATORS:
         of_it = {found.samples: found for found in measured if found.estimator is estimator}
         found = of_it[min(max(4, min(of_it)), max(of_it))]
         priced = (f"{costs[estimator.name, s]:.2f}" if (estimator.name, s) in costs else "–" for s in (1, 4))
-        rows.append(
-            f"| {estimator.name} | {'yes' if estimator.unbiased else 'no'} | {found.samples} | "
-            f"{interval(found.bias, found.low, found.high)} | "
-            f"{interval(found.own_bias, found.own_low, found.own_high)} | {tidy(found.own_variance)} | "
-            f"{found.to_marginal:.2f} | {' / '.join(priced)} |"
-        )
-        cells = (tidy(of_it[s].own_variance) if s in of_it else "–" for s in SAMPLES)
-        by_samples.append(f"| {estimator.name} | {' | '.join(cells)} |")
-    rows += ["", "Variance of the gradient of the attention's own weights by number of samples:", ""]
-    rows += ["| estimator | " + " | ".join(map(str, SAMPLES)) + " |", "|---|" + "---|" * len(SAMPLES)]
-    return "\n".join(rows + by_samples)
+        row = [estimator.name, "yes" if estimator.unbiased else "no", str(found.samples)]
+        row += [str(found.all), str(found.own), tidy(found.variance)]
+        rows.append([*row, f"{found.to_marginal.value:.2f}", " / ".join(priced)])
+        cells = (tidy(of_it[s].variance) if s in of_it else "–" for s in SAMPLES)
+        by_samples.append([estimator.name, *cells])
+    head = [
+        "estimator",
+        "called unbiased",
+        "samples",
+        "bias [95 %]",
+        "bias in the attention's weights [95 %]",
+    ]
+    head += ["their variance", "away from ∂log p(y\\|a)", "cost, 1 / 4 samples"]
+    return (
+        f"Written by `{command}` (torch {torch.__version__.partition('+')[0]}, {machine}).\n\n"
+        f"L_s = {truth.bound:.3f} and log p(y|a) = {truth.marginal:.3f} nats, means over the captions. Their exact "
+        f"gradients differ by {apart:.2f} of the length of the former. The attention's own weights have {own:.2f}.\n\n"
+        f"{table(head, rows)}\n\nVariance of the gradient of the attention's own weights by number of samples:\n\n"
+        f"{table(['estimator', *map(str, SAMPLES)], by_samples)}"
+    )
 
 
 def draw_figure(measured: list[Measured], file: Path) -> None:
     """Bias with its interval, and variance against samples."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 6.5), layout="constrained")
-    FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
-    marks = "osD^v<>*XPph+"
-    for place, estimator in enumerate(ESTIMATORS):
+    for place, (estimator, mark) in enumerate(zip(ESTIMATORS, "osD^v<>*XPph+", strict=True)):
         of_it = [found for found in measured if found.estimator is estimator]
         shown = min(of_it, key=lambda found: abs(found.samples - 4))
-        style = {"color": f"C{place % 10}", "marker": marks[place]}
-        left.errorbar(
-            shown.own_bias,
-            -place,
-            xerr=[[max(0.0, shown.own_bias - shown.own_low)], [max(0.0, shown.own_high - shown.own_bias)]],
-            capsize=3,
-            **style,
-        )
-        if len(of_it) > 1 and of_it[0].own_variance > 0:
-            right.plot(
-                [f.samples for f in of_it],
-                [f.own_variance for f in of_it],
-                label=estimator.name,
-                linestyle="-" if estimator.unbiased else ":",
-                **style,
-            )
+        style = {"color": f"C{place % 10}", "marker": mark}
+        value, low, high = shown.own
+        reach = [[max(0.0, value - low)], [max(0.0, high - value)]]
+        left.errorbar(value, -place, xerr=reach, capsize=3, **style)
+        if len(of_it) > 1 and of_it[0].variance > 0:
+            samples, variances = [f.samples for f in of_it], [f.variance for f in of_it]
+            dash = "-" if estimator.unbiased else ":"
+            right.plot(samples, variances, label=estimator.name, linestyle=dash, **style)
+    share = "in the attention's weights, as a share of the exact gradient's"
     left.set_yticks([-place for place in range(len(ESTIMATORS))], [e.name for e in ESTIMATORS], fontsize=8)
-    left.set_xlabel(
-        "bias in the attention's weights, as a share of the exact gradient's length\n(4 samples, 95 %)"
-    )
+    left.set_xlabel(f"bias {share} length\n(4 samples, 95 %)")
     left.axvline(0, color="black", linewidth=0.8)
     left.set_xlim(left=-0.02)
+    right.set(xlabel="samples of each caption", ylabel=f"variance {share}\nsquared length", yscale="log")
     right.set_xscale("log", base=2)
-    right.set_yscale("log")
     right.set_xticks(SAMPLES, [str(s) for s in SAMPLES])
-    right.set_xlabel("samples of each caption")
-    right.set_ylabel(
-        "variance in the attention's weights, as a share of\nthe exact gradient's squared length"
-    )
     figure.legend(fontsize=8, loc="outside lower right", ncols=3)
     figure.savefig(file, dpi=110)
 

@@ -1,28 +1,26 @@
 """Train soft and hard attention on Shapes with several seeds, and write their scores into docs/hard-attention.md.
 
-    python tools/hard_on_shapes.py --out runs/hard_on_shapes
+    python -m tools.hard_on_shapes --out runs/hard_on_shapes
 
 For each seed: soft attention, as `caption demo` trains it; from it, hard attention with the paper's estimator and with
-leave-one-out; and, so that more training is not taken for a better mechanism, soft attention trained on for as long.
-Hard attention is tested in its three ways. About 20 minutes a seed on two CPU cores. What is done is not done again,
-and a training that was stopped is resumed. Further arguments go to Lightning, e.g. `--trainer.accelerator gpu`.
+leave-one-out; and soft attention trained on for as long, so that longer training is not mistaken for a better
+mechanism. Hard attention is tested in its three ways. About 20 minutes a seed on two CPU cores. Finished trainings and
+tests are not repeated, and a stopped training is resumed. Further arguments go to Lightning, e.g.
+`--trainer.accelerator gpu`.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from documents import write_between
+from tools import make_parser
+from tools.documents import table, write_sections
+from tools.runs import CONFIGS, fit, test
 
-from caption.cli.main import main as caption
-
-ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = ("BLEU-4", "CIDEr", "pointing_accuracy", "attention_in_box", "attention_entropy")
 AT_TEST = ("expectation", "argmax", "sample")
 
@@ -35,10 +33,6 @@ class Model(NamedTuple):
     warm: bool
     """Whether it starts from the soft model of the same seed."""
     more: tuple[str, ...] = ()
-
-    @property
-    def hard(self) -> bool:
-        return self.config != "shapes_soft"
 
 
 MODELS = {
@@ -60,70 +54,37 @@ MODELS = {
 
 
 def main(args: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = make_parser("hard_on_shapes", __doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/hard_on_shapes"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--document", type=Path, default=ROOT / "docs" / "hard-attention.md")
+    parser.add_argument("--document", type=Path, default=CONFIGS.parent / "docs" / "hard-attention.md")
     options, more = parser.parse_known_args(args)
     scores: dict[tuple[str, str], list[dict[str, float]]] = {}
     for seed in options.seeds:
         for key, model in MODELS.items():
             folder = options.out / f"{key}_{seed}"
             common = [
-                *("-c", str(ROOT / "configs" / f"{model.config}.yaml"), *model.more, *more),
-                *("--seed_everything", str(seed), "--trainer.default_root_dir", str(folder)),
+                *("-c", str(CONFIGS / f"{model.config}.yaml"), *model.more, *more),
+                *("--seed_everything", str(seed)),
                 *("--data.reader.init_args.folder", str(options.out / "shapes")),
             ]
             if model.warm:
                 common += ["--model.warm_start", str(options.out / f"soft_{seed}" / "best.ckpt")]
-            train(folder, common)
-            for how in AT_TEST if model.hard else ("",):
-                scores.setdefault((key, how), []).append(test(folder, common, how))
-    text = table(scores, options.seeds)
+            fit(folder, common)
+            for how in ("",) if model.config == "shapes_soft" else AT_TEST:
+                chosen = ["--model.at_test", how] if how else []
+                file = folder / f"test_{how or 'soft'}.json"
+                found = test(folder, file, [*common, *chosen, "--verbose", "false"])
+                scores.setdefault((key, how), []).append(found["scores"])
+    text = report(scores, options.seeds)
     print(text)
-    write_between(options.document, "hard_on_shapes", text)
+    write_sections(options.document, {"hard_on_shapes": text})
     return 0
 
 
-def train(folder: Path, arguments: list[str]) -> None:
-    """Train, or resume, unless it is done."""
-    done = folder / "done"
-    if not done.exists():
-        resume = ["--ckpt_path", str(folder / "last.ckpt")] if (folder / "last.ckpt").exists() else []
-        run("fit", *arguments, *resume)
-        done.touch()
-
-
-def test(folder: Path, arguments: list[str], how: str) -> dict[str, float]:
-    """The numbers of the test split."""
-    file = folder / f"test_{how or 'soft'}.json"
-    if not file.exists():
-        chosen = ["--model.at_test", how] if how else []
-        run("test", *arguments, *chosen, "--ckpt_path", str(folder / "best.ckpt"), "--verbose", "false")
-        newest = max((folder / "logs").glob("*/test_scores.json"), key=lambda path: path.stat().st_mtime)
-        newest.replace(file)
-    return json.loads(file.read_text(encoding="utf-8"))["scores"]
-
-
-def run(*arguments: str) -> None:
-    """One `caption` command; stop at the first that fails."""
-    print("+ caption", *arguments, file=sys.stderr)
-    code = caption(list(arguments))
-    if code:
-        sys.exit(code)
-
-
-def table(scores: dict[tuple[str, str], list[dict[str, float]]], seeds: list[int]) -> str:
+def report(scores: dict[tuple[str, str], list[dict[str, float]]], seeds: list[int]) -> str:
     """Mean over the seeds, and each seed's own number."""
-    rows = [
-        f"Written by `python tools/hard_on_shapes.py --seeds {' '.join(map(str, seeds))}`: test split, 500 scenes, "
-        f"beam 3; mean over {len(seeds)} seeds (each seed). log L = {math.log(64):.2f} nats.",
-        "",
-        "| | at test | BLEU-4 | CIDEr | pointing accuracy | mass in the box | H[α], nats |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for (key, how), found in scores.items():
         cells = []
         for number in NUMBERS:
@@ -131,8 +92,12 @@ def table(scores: dict[tuple[str, str], list[dict[str, float]]], seeds: list[int
             digits = 2 if number in ("CIDEr", "attention_entropy") else 3
             each = ", ".join(f"{value:.{digits}f}" for value in values)
             cells.append(f"{statistics.mean(values):.{digits}f} ({each})")
-        rows.append(f"| {MODELS[key].name} | {how or '–'} | {' | '.join(cells)} |")
-    return "\n".join(rows)
+        rows.append([MODELS[key].name, how or "–", *cells])
+    head = ["", "at test", "BLEU-4", "CIDEr", "pointing accuracy", "mass in the box", "H[α], nats"]
+    return (
+        f"Written by `python -m tools.hard_on_shapes --seeds {' '.join(map(str, seeds))}`: test split, 500 scenes, "
+        f"beam 3; mean over {len(seeds)} seeds (each seed). log L = {math.log(64):.2f} nats.\n\n{table(head, rows)}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""Run the notebooks, and keep in them what they show.
+"""Run the notebooks, and store what they show.
 
-    python tools/notebooks.py                                 # all of notebooks/
-    python tools/notebooks.py notebooks/01_first_look.ipynb
+    python -m tools.notebooks                                 # all of notebooks/
+    python -m tools.notebooks notebooks/01_first_look.ipynb
 
-Each runs in a kernel and an empty folder of its own. What is stored is the same for the same code and machine: no
-times, paths or versions. A notebook that fails, or writes to stderr, is left as it was. Needs nbclient and ipykernel.
+Each notebook runs in a kernel and an empty folder of its own. The stored result is the same for the same code and
+machine: no times, paths or versions. A notebook that fails, or writes to stderr, is not changed. Needs nbclient and
+ipykernel.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +18,8 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
+
+from tools import make_parser
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 KERNEL = {
@@ -36,27 +38,24 @@ def execute(notebook: NotebookNode) -> NotebookNode:
     with tempfile.TemporaryDirectory() as folder:
         options = {"timeout": 300, "kernel_name": "python3", "record_timing": False, "coalesce_streams": True}
         NotebookClient(notebook, resources={"metadata": {"path": folder}}, **options).execute()
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            if output.get("name") == "stderr":
-                raise RuntimeError(f"a cell writes to stderr: {output.text}")
+    for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
+        if output.get("name") == "stderr":
+            raise RuntimeError(f"a cell writes to stderr: {output.text}")
     return notebook
 
 
 def clean(notebook: NotebookNode) -> NotebookNode:
-    """Without what differs from run to run or machine to machine."""
+    """Remove what differs from run to run or machine to machine."""
     notebook.metadata = nbformat.from_dict(KERNEL)
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02}"
-        cell.metadata = nbformat.from_dict({})
-        for output in cell.get("outputs", []):
-            if "metadata" in output:
-                output.metadata = nbformat.from_dict({})
+        for part in (cell, *(output for output in cell.get("outputs", []) if "metadata" in output)):
+            part.metadata = nbformat.from_dict({})
     return notebook
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Run the notebooks, and keep in them what they show.")
+    parser = make_parser("notebooks", __doc__)
     parser.add_argument("notebooks", nargs="*", type=Path, help="by default all of notebooks/")
     failed = False
     for path in parser.parse_args().notebooks or sorted(NOTEBOOKS.glob("*.ipynb")):
@@ -68,7 +67,7 @@ def main() -> None:
             continue
         nbformat.write(done, path)
         print(f"{path}: {path.stat().st_size / 1000:.0f} kB", file=sys.stderr)
-    sys.exit(1 if failed else 0)
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

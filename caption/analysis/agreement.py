@@ -1,7 +1,7 @@
-"""Do two models look at the same places when they say the same words?
+"""Agreement of two models: do they look at the same places when they say the same words?
 
-Both are fed the same caption; their maps are compared word by word. How much two maps agree by themselves, because both
-lie on objects rather than on background, is told by the same comparison with maps of other words and other images.
+Both are fed the same caption, and their maps are compared word by word. Maps agree to some degree only because both
+lie on objects rather than on background; comparing with maps of other words and other images measures that degree.
 
     agreed = agree(soft, hard, photos)
     agreed.measures["same cell"].mean(), agreed.other_word["same cell"].mean()
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from caption.analysis.means import PerWord
 from caption.analysis.replay import Replay, listed, sentences
-from caption.analysis.words import PerWord
 from caption.errors import UserError
 from caption.result import Caption
 
@@ -45,17 +45,17 @@ def agree(
     seed: int = 0,
     batch_size: int = 32,
 ) -> Agreement:
-    """Compare where two models look while both are made to say the same captions.
+    """Compare where two models look while both say the same captions.
 
     Args:
-        first, second: the models; any measure is the same for the two exchanged.
+        first, second: the models; their order does not matter to the measures.
         photos: one or many.
-        captions: what both say about each; None = what `first` says.
+        captions: of the photos; None = what `first` says.
         seed: for which other word is taken.
         batch_size: photos at once.
 
     Raises:
-        UserError: the models' grids differ, so that their maps cannot be laid one on the other.
+        UserError: the models' grids differ, or one has no attention.
         ValueError: photos and captions differ in number.
     """
     photos = list(listed(photos))
@@ -84,10 +84,10 @@ def agree(
 
 
 def compare_maps(first: Any, second: Any) -> dict[str, np.ndarray]:
-    """How alike two maps are, N times.
+    """The similarity of two maps, N times.
 
     Args:
-        first, second: (N, ...) weights; each map is taken as a distribution.
+        first, second: (N, ...) weights; each map is taken as a distribution |α_i| / Σ_j |α_j|.
 
     Returns:
         (N,) by name, NaN where a map is: "divergence", the Jensen-Shannon divergence in bits, 0 for equal maps to 1
@@ -109,12 +109,12 @@ def compare_maps(first: Any, second: Any) -> dict[str, np.ndarray]:
 def _maps(
     captioner: Captioner, photos: list[Any], captions: Iterable[Caption] | None, batch_size: int
 ) -> tuple[list[Caption], list[np.ndarray]]:
-    """The captions, and the model's maps (T, L) while it says them."""
+    """The captions, and the model's maps (T, rows, cols) while it says them."""
     replay = Replay(captioner.decoder)
     told: list[Caption] = []
     maps: list[np.ndarray] = []
     for batch in sentences(captioner, photos, captions, batch_size):
-        weights = replay.weights(batch).double().cpu().numpy()
+        weights = replay.weights(batch).unflatten(-1, batch.views[0].grid).double().cpu().numpy()
         maps += [weights[row, :length] for row, length in enumerate(batch.lengths.tolist())]
         told += batch.captions
     return told, maps
@@ -128,7 +128,7 @@ def _other_words(maps: np.ndarray, generator: np.random.Generator) -> np.ndarray
 
 
 def _distributions(maps: Any) -> np.ndarray:
-    flat = np.asarray(maps, dtype=np.float64)
+    flat = np.abs(np.asarray(maps, dtype=np.float64))
     flat = flat.reshape(len(flat), int(np.prod(flat.shape[1:])))
     return flat / flat.sum(-1, keepdims=True)
 
@@ -140,7 +140,7 @@ def _relative(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def _ranks(maps: np.ndarray) -> np.ndarray:
-    """(N, L): the rank of each region in its map, equal ones sharing the mean of theirs."""
+    """(N, L): the rank of each region in its map; equal weights share the mean of their ranks."""
     ranks = np.empty_like(maps)
     for row, values in enumerate(maps):
         _, which, count = np.unique(values, return_inverse=True, return_counts=True)

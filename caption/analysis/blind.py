@@ -1,14 +1,14 @@
-"""Maps that know nothing of where the named object is: what grounding by chance, by habit and by accident would reach.
+"""Baseline maps that do not depend on where the named object is, for grounding.
 
-Each takes captions and gives them back with other weights, ready for `caption.analysis.grounding.ground`:
+Each function takes captions and returns them with other weights, ready for `caption.analysis.grounding.ground`:
 
-    ground(zip(uniform(captions), boxes))       every region alike
+    ground(zip(uniform(captions), boxes))       equal weights
     ground(zip(centred(captions), boxes))       a Gaussian around the middle: people put objects there
     ground(zip(other_word(captions), boxes))    the model's own maps, but of other words of the caption
     ground(zip(other_image(captions), boxes))   the model's own maps, but made for another image
 
-What attention reaches beyond the third is due to its looking at the right thing at the right time, beyond the fourth
-to its looking at this image.
+Attention that scores above the third looks at the right object at the right time; attention that scores above the
+fourth looks at this image.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from caption.analysis.grounding import Box, Boxes, GroundableCaption, cell_centres
+from caption.analysis.grounding import GroundableCaption, cell_centres
+from caption.data.boxes import Boxes, BoxLike
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Redrawn:
     words: Sequence[str]
     weights: np.ndarray
     """(T, rows, cols)."""
-    box: Box
+    box: BoxLike
 
 
 def uniform(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
@@ -40,7 +41,7 @@ def centred(captions: Iterable[GroundableCaption], sigma: float = 0.25) -> list[
     """A Gaussian around the grid's middle, the same for every word.
 
     Args:
-        captions: to be redrawn.
+        captions: any.
         sigma: as a fraction of the grid's width and height; `fit_sigma` takes it from training boxes.
     """
     if not sigma > 0:
@@ -54,12 +55,12 @@ def centred(captions: Iterable[GroundableCaption], sigma: float = 0.25) -> list[
     return redrawn
 
 
-def fit_sigma(boxes: Iterable[tuple[Boxes, Box]]) -> float:
-    """The Gaussian around the middle that makes the centres of the objects likeliest, for `centred`.
+def fit_sigma(boxes: Iterable[tuple[Boxes, BoxLike]]) -> float:
+    """The standard deviation, for `centred`, of the Gaussian that gives the objects' centres the highest likelihood.
 
     Args:
         boxes: for each image, its objects and the part of the image that the grid covers, in the same pixels. Take
-            them from training images: fitted on the images measured it would be no baseline but a peek.
+            them from training images: a baseline must not be fitted on the images measured.
 
     Returns:
         the root mean square distance from the middle, along x and y alike, as a fraction of width and height.
@@ -94,7 +95,7 @@ def other_word(captions: Iterable[GroundableCaption], seed: int = 0) -> list[Red
 
 
 def other_image(captions: Iterable[GroundableCaption], seed: int = 0) -> list[Redrawn]:
-    """Each caption gets the maps of another one, word by word; where that has fewer words, its last map stays.
+    """Each caption gets the maps of another one, word by word; if that has fewer words, its last map is repeated.
 
     Raises:
         ValueError: there are fewer than two captions with words, or their grids differ.
@@ -103,7 +104,7 @@ def other_image(captions: Iterable[GroundableCaption], seed: int = 0) -> list[Re
     told = [caption for caption in captions if len(caption.words)]
     if len(told) < 2 or len({caption.weights.shape[1:] for caption in told}) > 1:
         raise ValueError("maps are exchanged between two or more captions with words, of one grid")
-    # A ring in random order: everybody gets another's maps, and each is used once.
+    # A ring in random order: each caption gets the maps of another, and gives its own once.
     order = np.random.default_rng(seed).permutation(len(told))
     donors = {int(taker): told[int(giver)] for taker, giver in zip(order, np.roll(order, 1), strict=True)}
     given = iter(donors[number] for number in range(len(told)))

@@ -1,9 +1,9 @@
-"""Does attention lie on the object that a word names? The pointing game, on captions a model wrote itself.
+"""Grounding: does attention lie on the object that a word names? The pointing game, on captions a model wrote itself.
 
 For every mention of an object in a caption, take the map of the word that names it and the boxes of the
 objects of that name. The pointing game (Zhang et al. 2016, "Top-down Neural Attention by Excitation
-Backprop", ECCV) asks whether the maximum of the map lies in one of the boxes; beside it stands how much of
-the map's mass does. Both come with their chance level: what a map drawn blindly would reach on the same
+Backprop", ECCV) asks whether the maximum of the map lies in one of the boxes. A second number is the share of
+the map's mass that lies in them. Both come with their chance level: what a random map would reach on the same
 mentions.
 
 Captions and boxes come in as plain data, so nothing here needs a model.
@@ -11,28 +11,14 @@ Captions and boxes come in as plain data, so nothing here needs a model.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from caption.analysis.means import estimate
-from caption.errors import DataError
-
-Box = Sequence[float]
-"""(left, top, right, bottom) in pixels of the original image; x to the right, y down."""
-
-Boxes = Mapping[str, Sequence[Box]]
-"""The boxes of one image by the name of what they hold.
-
-A name without boxes says that the data knows this kind of object and that the image shows none: a caption
-that names it is wrong. A word that is no key names no object as far as the data can tell, and is left alone.
-"""
+from caption.data.boxes import Boxes, BoxLike
 
 
 class GroundableCaption(Protocol):
@@ -47,7 +33,7 @@ class GroundableCaption(Protocol):
         """(T, rows, cols): where the model looked for each word."""
 
     @property
-    def box(self) -> Box:
+    def box(self) -> BoxLike:
         """The part of the original image that the grid covers."""
 
 
@@ -58,19 +44,19 @@ class Mention:
     name: str
     word: int
     """Index of the word that names the object: the last one of the name, "circle" in "red circle"."""
-    boxes: tuple[Box, ...]
-    """Where it is; empty if the caption names what the image does not show."""
+    boxes: tuple[BoxLike, ...]
+    """Where the object is; empty if the caption names an object that the image does not show."""
 
 
 @dataclass(frozen=True)
 class Pointing:
-    """How one mention was grounded. All four numbers are 0 where the image does not show the object."""
+    """The grounding of one mention. All four numbers are 0 where the image does not show the object."""
 
     caption: int
-    """Which of the captions measured, counted from 0."""
+    """Index of the caption among those measured."""
     mention: Mention
     hit: float
-    """1 if the maximum of the map lies in a box, else 0; between them where several cells tie for it."""
+    """1 if the maximum of the map lies in a box, else 0; a fraction where several cells tie for it."""
     chance: float
     """The expected hit of a cell drawn uniformly."""
     mass: float
@@ -91,7 +77,7 @@ class Grounding:
 
     @property
     def accuracy(self) -> float:
-        """Pointing accuracy: the mean hit; naming something that is not there is a miss."""
+        """Pointing accuracy: the mean hit; naming an object that is not there is a miss."""
         return self._mean("hit")
 
     @property
@@ -161,7 +147,7 @@ class Grounding:
 def measure_grounding(
     captions: Iterable[tuple[GroundableCaption, Boxes]], tolerance: float = 0.0
 ) -> dict[str, float]:
-    """What `ground` finds, as numbers by name: see `Grounding.to_dict`."""
+    """The result of `ground` as numbers by name: see `Grounding.to_dict`."""
     return ground(captions, tolerance).to_dict()
 
 
@@ -188,10 +174,10 @@ def ground(captions: Iterable[tuple[GroundableCaption, Boxes]], tolerance: float
 
 
 def find_mentions(words: Sequence[str], boxes: Boxes) -> list[Mention]:
-    """Where the caption names an object: the names of `boxes`, word for word and whatever their case.
+    """The mentions of objects in a caption: the names of `boxes`, word for word, whatever their case.
 
-    Names do not overlap, and of two that begin at one word the longer is taken: "hot dog" is no "dog". A
-    name without boxes makes a mention without boxes: the caption names something that is not there.
+    Names do not overlap, and of two that begin at one word the longer is taken: "hot dog" is not a "dog". A
+    name without boxes makes a mention without boxes: the caption names an object that is not there.
     """
     names = sorted(((name, name.lower().split()) for name in boxes), key=lambda entry: -len(entry[1]))
     spoken = [word.lower() for word in words]
@@ -207,7 +193,7 @@ def find_mentions(words: Sequence[str], boxes: Boxes) -> list[Mention]:
     return mentions
 
 
-def point(weights: np.ndarray, box: Box) -> tuple[float, float]:
+def point(weights: np.ndarray, box: BoxLike) -> tuple[float, float]:
     """Centre (x, y), in pixels, of the cell where the map is greatest; of several, the first row by row.
 
     Args:
@@ -221,14 +207,14 @@ def point(weights: np.ndarray, box: Box) -> tuple[float, float]:
     return float(x[col]), float(y[row])
 
 
-def cell_centres(rows: int, cols: int, box: Box) -> tuple[np.ndarray, np.ndarray]:
+def cell_centres(rows: int, cols: int, box: BoxLike) -> tuple[np.ndarray, np.ndarray]:
     """x (cols,) and y (rows,), in pixels, of the centres of a grid's cells."""
     x, y = _cell_edges(rows, cols, box)
     return (x[:-1] + x[1:]) / 2, (y[:-1] + y[1:]) / 2
 
 
 def centres_inside(
-    rows: int, cols: int, box: Box, boxes: Iterable[Box], tolerance: float = 0.0
+    rows: int, cols: int, box: BoxLike, boxes: Iterable[BoxLike], tolerance: float = 0.0
 ) -> np.ndarray:
     """(rows, cols) bool: the cells whose centre lies in a box, or outside by up to `tolerance` pixels."""
     x, y = cell_centres(rows, cols, box)
@@ -240,10 +226,10 @@ def centres_inside(
     return inside
 
 
-def coverage(rows: int, cols: int, box: Box, boxes: Sequence[Box]) -> np.ndarray:
+def coverage(rows: int, cols: int, box: BoxLike, boxes: Sequence[BoxLike]) -> np.ndarray:
     """(rows, cols) float64: the part of each cell's area that the boxes cover, exactly; overlaps count once.
 
-    All edges, of cells and boxes, cut the grid into tiles that are wholly inside or outside each box.
+    The edges of cells and boxes cut the grid into tiles that are wholly inside or outside each box.
     """
     x_cells, y_cells = _cell_edges(rows, cols, box)
     x = _cuts(x_cells, [side for left, _, right, _ in boxes for side in (left, right)])
@@ -261,45 +247,21 @@ def coverage(rows: int, cols: int, box: Box, boxes: Sequence[Box]) -> np.ndarray
     return per_cell / (np.diff(y_cells)[:, None] * np.diff(x_cells)[None, :])
 
 
-def read_boxes(objects: str | os.PathLike[str]) -> dict[int | str, Boxes]:
-    """The boxes of every image of a COCO instances file, by image id and category name.
-
-    Every image has every category as a key, those it does not show with no boxes. Regions marked `iscrowd`
-    count like single objects. Raises DataError if the file is missing, no JSON, or not in COCO's format.
-    """
-    path = Path(objects)
-    coco = _load_coco(path)
-    try:
-        names = {category["id"]: category["name"] for category in coco.dataset["categories"]}
-        found: dict[int | str, dict[str, list[Box]]] = {image["id"]: {} for image in coco.dataset["images"]}
-        for annotation in coco.dataset["annotations"]:
-            left, top, width, height = map(float, annotation["bbox"])
-            of_image = found[annotation["image_id"]].setdefault(names[annotation["category_id"]], [])
-            of_image.append((left, top, left + width, top + height))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{path} is no COCO instances file ({type(error).__name__}: {error}); it needs images, "
-            "categories and annotations with an image_id, a category_id and a bbox [x, y, width, height]."
-        ) from error
-    nowhere: dict[str, Sequence[Box]] = dict.fromkeys(names.values(), ())
-    return {image_id: {**nowhere, **of_image} for image_id, of_image in found.items()}
-
-
-def _point_at(number: int, mention: Mention, weights: np.ndarray, box: Box, tolerance: float) -> Pointing:
+def _point_at(number: int, mention: Mention, weights: np.ndarray, box: BoxLike, tolerance: float) -> Pointing:
     if not mention.boxes:
         return Pointing(number, mention, 0.0, 0.0, 0.0, 0.0)
     rows, cols = weights.shape
     inside = centres_inside(rows, cols, box, mention.boxes, tolerance)
     cover = coverage(rows, cols, box, mention.boxes)
-    # Ties share the point: otherwise a map that knows nothing would always point at the upper left corner.
+    # Ties share the point: otherwise a uniform map would always point at the upper left corner.
     hit = inside[weights == weights.max()].mean()
-    # Normalised, because a sentinel may hold a part of the mass; negative weights turn away from a region.
+    # Normalised, because a sentinel may take a share; negative weights point away from a region.
     positive = weights.clip(min=0)
     mass = (positive * cover).sum() / positive.sum() if positive.any() else 0.0
     return Pointing(number, mention, float(hit), float(inside.mean()), float(mass), float(cover.mean()))
 
 
-def _cell_edges(rows: int, cols: int, box: Box) -> tuple[np.ndarray, np.ndarray]:
+def _cell_edges(rows: int, cols: int, box: BoxLike) -> tuple[np.ndarray, np.ndarray]:
     left, top, right, bottom = box
     if not (left < right and top < bottom):
         raise ValueError(f"a grid's box needs left < right and top < bottom, not {tuple(box)}")
@@ -309,15 +271,3 @@ def _cell_edges(rows: int, cols: int, box: Box) -> tuple[np.ndarray, np.ndarray]
 def _cuts(edges: np.ndarray, sides: list[float]) -> np.ndarray:
     """The cells' edges and the boxes' sides that lie between them, in order."""
     return np.unique(np.concatenate([edges, np.clip(sides, edges[0], edges[-1])]))
-
-
-def _load_coco(path: Path) -> Any:
-    from pycocotools.coco import COCO  # here, because no other question needs it
-
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):  # it reports its progress on stdout
-            return COCO(str(path))
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, AssertionError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is no COCO instances file: {error or type(error).__name__}.") from error

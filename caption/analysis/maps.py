@@ -1,63 +1,62 @@
-"""What a caption's maps look like by themselves: how concentrated, how moving, and what they leave out.
-
-All take weights (T, rows, cols), such as `Caption.weights`, or (T, L).
-"""
+"""Measures of a caption's maps alone: how concentrated they are, how much they move, and what they leave out."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
+
+from caption.attention import weights as measures
+from caption.result import Caption
 
 UNSEEN = 0.1
-"""Coverage below which a region counts as hardly looked at: a tenth of what the doubly stochastic term asks for."""
+"""A region with less coverage counts as unseen: a tenth of what the doubly stochastic term asks for."""
 
 
-def entropy(weights: Any) -> np.ndarray:
-    """(T,) H[α[t]] = −Σ_i α[t,i] log α[t,i] in nats: 0 for one region, log L for all alike; weights of 0 add 0."""
-    flat = _flat(weights)
-    logarithms = np.log(flat, out=np.zeros_like(flat), where=flat > 0)
-    return -(flat * logarithms).sum(-1)
+def entropies(caption: Caption) -> np.ndarray:
+    """(T,) H[α[t]] in nats: 0 for one region, log L for even weights; see `caption.attention.weights.entropy`."""
+    return measures.entropy(_maps(caption), caption.properties).numpy()
 
 
-def coverage(weights: Any) -> np.ndarray:
-    """(rows, cols) or (L,) Σ_t α[t,i]: how much each region was looked at, which the doubly stochastic term of eq. 14
-    would have be 1."""
-    return np.asarray(weights, dtype=np.float64).sum(0)
+def changes(caption: Caption) -> np.ndarray:
+    """(T − 1,) the share of the attention that moved between two words, 0 to 1."""
+    maps = _maps(caption)
+    return measures.change(maps[1:], maps[:-1]).numpy()
 
 
-def change(weights: Any) -> np.ndarray:
-    """(T − 1,) ½ Σ_i |α[t,i] − α[t−1,i]|: the share of the attention that moved between two words, 0 to 1."""
-    return np.abs(np.diff(_flat(weights), axis=0)).sum(-1) / 2
+def coverage(caption: Caption) -> np.ndarray:
+    """(rows, cols) Σ_t |α[t,i]|: how much each region was looked at; the doubly stochastic term (eq. 14) asks for 1."""
+    return np.abs(caption.weights.astype(np.float64)).sum(0)
 
 
-def unseen(weights: Any, below: float = UNSEEN) -> float:
-    """The share of regions that a whole caption hardly looked at: those whose coverage lies below `below`. NaN without
-    words."""
-    covered = coverage(weights)
-    return float((covered < below).mean()) if len(np.asarray(weights)) else float("nan")
+def unseen(caption: Caption, below: float = UNSEEN) -> float:
+    """The share of regions whose coverage by the whole caption is less than `below`. NaN without words."""
+    return float((coverage(caption) < below).mean()) if caption.words else math.nan
 
 
-def measure_maps(captions: Iterable[Any]) -> dict[str, float]:
+def measure_maps(captions: Iterable[Caption]) -> dict[str, float]:
     """Means over all words of many captions, by the names they are reported under; 0 where there are no words.
 
-    "attention_entropy" is compared with "attention_entropy_max", log L of the largest grid. "attention_unseen" is a
-    mean over captions.
+    "attention_entropy" is compared with "attention_entropy_max", the entropy of even weights on the largest grid.
+    "attention_unseen" is a mean over captions.
     """
-    maps = [np.asarray(caption.weights) for caption in captions]
-    entropies = [value for weights in maps for value in entropy(weights)]
-    changes = [value for weights in maps for value in change(weights)]
-    shares = [unseen(weights) for weights in maps if len(weights)]
-    regions = max((int(np.prod(weights.shape[1:])) for weights in maps), default=1)
+    captions = list(captions)
+    outcomes = (math.prod(each.weights.shape[1:]) + each.properties.sentinel for each in captions)
     return {
-        "attention_entropy": float(np.mean(entropies)) if entropies else 0.0,
-        "attention_entropy_max": float(np.log(regions)),
-        "attention_change": float(np.mean(changes)) if changes else 0.0,
-        "attention_unseen": float(np.mean(shares)) if shares else 0.0,
+        "attention_entropy": _mean([value for caption in captions for value in entropies(caption)]),
+        "attention_entropy_max": math.log(max(outcomes, default=1)),
+        "attention_change": _mean([value for caption in captions for value in changes(caption)]),
+        "attention_unseen": _mean([unseen(caption) for caption in captions if caption.words]),
     }
 
 
-def _flat(weights: Any) -> np.ndarray:
-    maps = np.asarray(weights, dtype=np.float64)
-    return maps.reshape(len(maps), int(np.prod(maps.shape[1:])))  # no -1, for captions without words
+def _mean(values: list[float]) -> float:
+    return float(np.mean(values)) if values else 0.0
+
+
+def _maps(caption: Caption) -> Tensor:
+    """(T, L) float64."""
+    return torch.from_numpy(caption.weights).double().flatten(1)

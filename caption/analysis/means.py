@@ -1,14 +1,90 @@
-"""Means over words, and how sure they are. Words of one image succeed and fail together, so whole images are drawn."""
+"""Measurements of single words, and their means with confidence intervals.
+
+Words of one image succeed and fail together, so the bootstrap draws whole images.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from caption.metrics.score import MetricScore, mean_of
 from caption.metrics.significance import LEVEL, RESAMPLES, Comparison, compare, confidence_interval
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from caption.analysis.replay import Sentences
+
+Measured = TypeVar("Measured", bound="PerWord")
+
+
+@dataclass(frozen=True)
+class PerWord:
+    """N words. In subclasses, arrays, and arrays by name, have the N words in front; other types are not per word."""
+
+    words: tuple[str, ...]
+    """The N words."""
+    images: np.ndarray
+    """(N,) int64: the photo that each word was said of, counted from 0; for `estimate`."""
+
+    def __len__(self) -> int:
+        """Number of words."""
+        return len(self.words)
+
+    def only(self: Measured, words: Collection[str]) -> Measured:
+        """The measurements of some words alone, such as those of one class."""
+        chosen = np.array([word in words for word in self.words], dtype=bool)
+
+        def some(entry: Any) -> Any:
+            if isinstance(entry, Mapping):
+                return {name: some(values) for name, values in entry.items()}
+            return entry[chosen] if isinstance(entry, np.ndarray) else entry
+
+        kept = {field.name: some(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return dataclasses.replace(self, **{**kept, "words": tuple(w for w in self.words if w in words)})
+
+
+class Collected:
+    """Words, their photos and their measurements, collected step by step."""
+
+    def __init__(self) -> None:
+        self._words: list[str] = []
+        self._images: list[int] = []
+        self._values: dict[Hashable, list[np.ndarray]] = {}
+
+    def add(self, batch: Sentences, rows: Tensor, step: int, values: Mapping[Any, Tensor]) -> None:
+        """Add the words that some sentences (N,) of a batch say at a step.
+
+        Args:
+            batch: the sentences.
+            rows: (N,) int64 which of them; the same ones may be added again.
+            step: of the words.
+            values: (N, ...) by name; the same names at every call.
+        """
+        self._words += batch.said(rows, step)
+        self._images += (rows + batch.first).tolist()
+        for name, measured in values.items():
+            self._values.setdefault(name, []).append(measured.detach().double().cpu().numpy())
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The N words."""
+        return tuple(self._words)
+
+    @property
+    def images(self) -> np.ndarray:
+        """(N,) int64, see `PerWord`."""
+        return np.array(self._images, dtype=np.int64)
+
+    @property
+    def values(self) -> dict[Any, np.ndarray]:
+        """(N, ...) float64 by name; {} if nothing was added."""
+        return {name: np.concatenate(values) for name, values in self._values.items()}
 
 
 class Estimate(NamedTuple):

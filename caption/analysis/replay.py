@@ -1,51 +1,58 @@
-"""A caption again, word by word: the model is fed its words, and each can be said anew with other weights.
+"""Replay of captions: a model is fed the words of a caption, and any word can be said again with other maps.
 
-What is asked of one step is asked with everything before it as it was. So the answer is about the attention of this
-word, not about what earlier words saw.
+Only one step is changed at a time; all steps before it stay. The answer is therefore about the attention of this word,
+not about what earlier words saw.
 
-Hard attention reads the expectation under α while its captions are said again, however it chose when it wrote them: of
-a single chosen region there is nothing to hide but the whole.
+Attention that samples reads the expectation during a replay, however it wrote the caption: of a single chosen region,
+only the whole could be hidden.
 """
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from caption.attention.base import Attention, Look, Memory
-from caption.attention.forced import force, with_parts
-from caption.data.images import open_image
-from caption.decoders.base import Decoder
-from caption.encoders.base import Regions
+from caption.analysis.grids import Grid
+from caption.attention.base import Attention, AttentionOutput, Query, named_maps, with_maps
+from caption.attention.edited import attentions
+from caption.attention.stochastic import at_test
+from caption.batch_inference import decode, encode
+from caption.decoders.base import Decoder, Memory
 from caption.eval_mode import eval_mode
+from caption.regions import Views
 from caption.result import Caption
-from caption.tensor_tree import State, TensorTree, map_tensors, select_images
-from caption.text.vocabulary import PAD, START, UNKNOWN, Vocabulary
+from caption.tensor_tree import State, TensorTree, combine, leaves, map_tensors, select_images
+from caption.text.vocabulary import PAD, START
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
     from caption.result import Photo
+
+Maps = Mapping[str, TensorTree]
+"""The maps (B, K, ..., L) of each of a decoder's attentions, by the attention's name; see `Weighed.maps`."""
 
 
 class Sentences(NamedTuple):
     """B images with a caption each, ready for teacher forcing."""
 
     captions: list[Caption]
-    vectors: Tensor
-    """(B, L, D) the regions as the decoder gets them."""
-    mask: Tensor | None
-    """(B, L) bool, True where there is a region; None = all real."""
+    views: Views
+    """The regions as the decoder gets them."""
     words: Tensor
-    """(B, T) int64 word ids, without the end word; PAD behind. Words the model does not know are UNKNOWN."""
+    """(B, T) int64 word ids, without the end word; PAD behind, UNKNOWN for words that the model does not know."""
     lengths: Tensor
     """(B,) int64 number of words."""
     first: int = 0
-    """Which of all the photos is the first of these."""
+    """Index of the first of these photos among all photos."""
 
     def said(self, rows: Tensor, step: int) -> list[str]:
         """The words of some sentences (N,) at a step that they have."""
@@ -53,20 +60,19 @@ class Sentences(NamedTuple):
 
     @property
     def fed(self) -> Tensor:
-        """(B, T) int64: what the decoder is fed to say `words`."""
+        """(B, T) int64: what the decoder is fed in order to say `words`."""
         return torch.cat((torch.full_like(self.words[:, :1], START), self.words[:, :-1]), 1)
 
 
 class Moment(NamedTuple):
-    """One step of the B' captions that have one: what the model said there, and all it takes to ask it again."""
+    """One step of the B' captions that have this step: what the model said, and all that is needed to repeat it."""
 
     step: int
     """Counted from 0, the step of the first word."""
     rows: Tensor
     """(B',) int64: which of the B sentences."""
-    vectors: Tensor
-    """(B', L, D)."""
-    mask: Tensor | None
+    views: Views
+    """The regions of the B' images."""
     state: State
     """Before the step, one hypothesis per image."""
     fed: Tensor
@@ -74,7 +80,9 @@ class Moment(NamedTuple):
     words: Tensor
     """(B',) int64, the word said."""
     weights: Tensor
-    """(B', L) α of the step."""
+    """(B', L) the summary α of the step, over the regions of the first view."""
+    maps: Maps
+    """All maps of the step, with K = 1."""
     log_probs: Tensor
     """(B', V) of the words, as the model says them."""
 
@@ -84,13 +92,19 @@ class Moment(NamedTuple):
         return log_probs.gather(2, index).squeeze(2)
 
     def take(self, entries: Tensor) -> Moment:
-        """The moment of some of its captions, (B'',) int64 indices into the B', perhaps repeated."""
-        shared, carried = select_images((self.state.shared, self.state.carried), entries)
-        mask = None if self.mask is None else self.mask[entries]
-        return Moment(
-            self.step, self.rows[entries], self.vectors[entries], mask, State(shared, carried, None),
-            self.fed[entries], self.words[entries], self.weights[entries], self.log_probs[entries],
-        )  # fmt: skip
+        """The moment of some of its captions: (B'',) int64 indices into the B', which may repeat."""
+        return select_images(self, entries)
+
+
+class Term(NamedTuple):
+    """One of several readings whose sum is the context."""
+
+    maps: Maps
+    """With K maps, or one for all K."""
+    memory: Memory | None = None
+    """Of the moment's B' images with other regions; None = the moment's own."""
+    sign: int = 1
+    """1, or -1 for a reading that is subtracted."""
 
 
 def sentences(
@@ -102,20 +116,19 @@ def sentences(
     """Photos with their captions, encoded, in batches.
 
     Args:
-        captioner: the model; it is in evaluation mode while a batch is out.
+        captioner: the model; it is in evaluation mode while the iterator is open.
         photos: one, or many; taken one batch at a time.
-        captions: what is to be said about each photo, by this model or another; None = what this model says.
+        captions: the caption to be said about each photo, by this model or another; None = what this model says.
         batch_size: photos encoded at once.
 
     Raises:
         ValueError: there are more or fewer captions than photos.
         caption.errors.ImageError: a photo cannot be read.
     """
-    several = listed(photos)
     given = None if captions is None else iter(captions)
     first = 0
     with eval_mode(captioner):
-        while batch := list(islice(several, batch_size)):
+        for batch in batches(photos, batch_size):
             told = None if given is None else list(islice(given, len(batch)))
             if told is not None and len(told) < len(batch):
                 raise ValueError("there are fewer captions than photos")
@@ -123,6 +136,13 @@ def sentences(
             first += len(batch)
         if given is not None and next(given, None) is not None:
             raise ValueError("there are more captions than photos")
+
+
+def batches(photos: Photo | Iterable[Photo], batch_size: int) -> Iterator[list[Photo]]:
+    """One photo, or many, in lists."""
+    several = listed(photos)
+    while batch := list(islice(several, batch_size)):
+        yield batch
 
 
 def listed(photos: Photo | Iterable[Photo]) -> Iterator[Photo]:
@@ -135,25 +155,27 @@ def listed(photos: Photo | Iterable[Photo]) -> Iterator[Photo]:
 
 
 class Replay:
-    """A decoder that says captions again, and single words of them under other weights.
+    """A decoder that says captions again, and single words of them with other maps.
 
     Args:
         decoder: of a captioner; it is not changed.
 
     Raises:
-        UserError: the decoder has no attention whose weights could be others.
+        UserError: the decoder has no attention.
     """
 
     def __init__(self, decoder: Decoder) -> None:
-        # A copy is an edit that changes nothing but what is read: Σ α_i a_i, also where one region was chosen.
-        self.decoder = force(decoder, lambda weights, step: weights.clone())
-        self._reading = _Given()
-        self._asked = with_parts(decoder, attention=self._reading)
+        self.decoder = with_parts(decoder, {})
+        self.decoder.compiled = False  # compiled code would not notice the hooks
+        self._attentions = attentions(decoder)
+        self._readers = {name: _GivenMaps(attention) for name, attention in self._attentions.items()}
+        self._reading = with_parts(self.decoder, self._readers)
 
     @torch.no_grad()
     def moments(self, batch: Sentences) -> Iterator[Moment]:
         """The steps of a batch of sentences, one after the other."""
-        state = self.decoder.start(self.decoder.project(batch.vectors, batch.mask))
+        with at_test(self.decoder, "expectation"):
+            state = self.decoder.start(self.decoder.project(batch.views))
         rows = torch.arange(len(batch.words), device=batch.words.device)
         fed = batch.fed
         for step in range(batch.words.shape[1]):
@@ -161,92 +183,169 @@ class Replay:
             if not len(going):
                 return
             rows = rows[going]
-            shared, carried = select_images((state.shared, state.carried), going)
-            before = State(shared, carried, None)
-            log_probs, state = self.decoder.step(before, fed[rows, step, None])
+            before = select_images(state._replace(trace=None), going)
+            maps: dict[str, TensorTree] = {}
+            with ExitStack() as hooks:
+                for name, attention in self._attentions.items():
+                    hooks.enter_context(attention.register_forward_hook(partial(_note, maps, name)))
+                log_probs, state = self._step(before, fed[rows, step, None])
             yield Moment(
-                step, rows, batch.vectors[rows], None if batch.mask is None else batch.mask[rows], before,
-                fed[rows, step, None], batch.words[rows, step], state.trace.weights[:, 0], log_probs[:, 0],
+                step, rows, select_images(batch.views, rows), before, fed[rows, step, None],
+                batch.words[rows, step], state.trace.weights[:, 0], maps, log_probs[:, 0],
             )  # fmt: skip
 
-    @torch.no_grad()
-    def say(self, moment: Moment, weights: Tensor, at_once: int = 64) -> Tensor:
-        """Log-probabilities (B', K, V) of the words of a moment, had α been each of K others.
+    def say(self, moment: Moment, maps: Maps | Sequence[Term], at_once: int = 64) -> Tensor:
+        """Log-probabilities (B', K, V) of the words of a moment, had its maps been each of K others.
+
+        No score is computed, so K maps cost little more than one. Differentiable in maps that require a gradient.
 
         Args:
             moment: from `moments`.
-            weights: (B', K, L).
+            maps: with K maps, or one for all K, of every attention; or terms whose readings are summed.
             at_once: how many of the K are computed together; bounds the memory.
         """
-        return torch.cat([self._say(moment, some) for some in weights.split(at_once, 1)], 1)
+        terms = [Term(maps)] if isinstance(maps, Mapping) else maps
+        tensors = leaves([term.maps for term in terms])
+        copies = max(tensor.shape[1] for tensor in tensors)
+        wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
-    def _say(self, moment: Moment, weights: Tensor) -> Tensor:
-        copies = weights.shape[1]
-        carried = map_tensors(
-            lambda tensor: tensor.expand(tensor.shape[0], copies, *tensor.shape[2:]), moment.state.carried
-        )
-        self._reading.weights = weights
-        state = State(moment.state.shared, carried, None)
-        return self._asked.step(state, moment.fed.expand(-1, copies))[0]
+        def part(start: int, tensor: Tensor) -> Tensor:
+            return _repeated(copies, tensor)[:, start : start + at_once]
+
+        with torch.set_grad_enabled(wanted):
+            return torch.cat(
+                [
+                    self._say(moment, [term._replace(maps=map_tensors(partial(part, k), term.maps)) for term in terms])
+                    for k in range(0, copies, at_once)
+                ],
+                1,
+            )  # fmt: skip
+
+    def _say(self, moment: Moment, terms: Sequence[Term]) -> Tensor:
+        for number, (name, reader) in enumerate(self._readers.items()):
+            reader.given = [
+                (term.sign, term.maps[name], term.memory and term.memory.projected[number]) for term in terms
+            ]
+        copies = leaves(terms[0].maps)[0].shape[1]
+        state = moment.state._replace(carried=map_tensors(partial(_repeated, copies), moment.state.carried))
+        return self._reading.step(state, moment.fed.expand(-1, copies))[0]
+
+    def over_grids(
+        self, function: Callable[[Tensor, Grid], Tensor], moment: Moment, maps: Maps | None = None
+    ) -> Maps:
+        """Maps with `function(map, grid)` in the place of every map that lies on a grid; others are left alone.
+
+        Args:
+            function: takes (B', K, ..., L) and (rows, cols).
+            moment: says which grids there are.
+            maps: None = the moment's own.
+        """
+        views = [view.grid for view in moment.views]
+        changed = {}
+        for name, of_attention in (moment.maps if maps is None else maps).items():
+            named, grids = named_maps(of_attention), self._attentions[name].grids(views)
+            changed[name] = with_maps(
+                of_attention, {each: function(named[each], grid) for each, grid in grids.items()}
+            )
+        return changed
 
     def weights(self, batch: Sentences) -> Tensor:
-        """(B, T, L) α of every word of a batch, 0 behind the end of a sentence."""
-        steps, regions = batch.words.shape[1], batch.vectors.shape[1]
-        weights = batch.vectors.new_zeros(len(batch.words), steps, regions)
-        for moment in self.moments(batch):
-            weights[moment.rows, moment.step] = moment.weights.to(weights.dtype)
-        return weights
+        """(B, T, L) the summary α of every word of a batch, 0 behind the end of a sentence."""
+        regions = batch.views[0].vectors.shape[1]
+        none = torch.zeros(len(batch.words), 0, regions, device=batch.words.device)
+        return self._of_words(batch, lambda moment: moment.weights) if batch.words.shape[1] else none
 
-    def gradient_of_weights(self, moment: Moment) -> Tensor:
-        """(B', L) ∂ log p(word) / ∂ α_i at this step: how much each region speaks for the word, read or not."""
-        with torch.enable_grad():
-            weights = moment.weights.detach().clone().requires_grad_()
-            log_probs = self._say(moment, weights[:, None])
-            return torch.autograd.grad(moment.of_word(log_probs).sum(), weights)[0]
+    def maps(self, batch: Sentences) -> Maps:
+        """All maps (B, T, ..., L) of every word of a batch, 0 behind the end of a sentence; {} without words."""
+        first = partial(map_tensors, lambda tensor: tensor[:, 0])
+        return self._of_words(batch, lambda moment: first(moment.maps)) if batch.words.shape[1] else {}
+
+    def _of_words(self, batch: Sentences, part: Callable[[Moment], TensorTree]) -> TensorTree:
+        """Trees (B', ...) that `part` takes from the moments of a batch -> one tree (B, T, ...)."""
+
+        def placed(moment: Moment, tensor: Tensor) -> Tensor:
+            return tensor.new_zeros(len(batch.words), *tensor.shape[1:]).index_copy(0, moment.rows, tensor)
+
+        of_steps = [map_tensors(partial(placed, moment), part(moment)) for moment in self.moments(batch)]
+        return combine(lambda tensors: torch.stack(tensors, 1), of_steps)
 
     def gradient(self, moment: Moment) -> Tensor:
-        """(B', L, D) ∂ log p(word) / ∂ a_i at this step: through what is read and through where α lies."""
+        """(B', L, D) ∂ log p(word) / ∂ a_i at this step, for the first view: through the context and the scores."""
         with torch.enable_grad():
-            vectors = moment.vectors.detach().clone().requires_grad_()
-            state = State(self.decoder.project(vectors, moment.mask), moment.state.carried, None)
-            log_probs, _ = self.decoder.step(state, moment.fed)
+            first, *others = moment.views
+            vectors = first.vectors.detach().clone().requires_grad_()
+            memory = self.decoder.project((first._replace(vectors=vectors), *others))
+            log_probs, _ = self._step(moment.state._replace(shared=memory), moment.fed)
             return torch.autograd.grad(moment.of_word(log_probs).sum(), vectors)[0]
 
+    def _step(self, state: State, fed: Tensor) -> tuple[Tensor, State]:
+        with at_test(self.decoder, "expectation"):
+            return self.decoder.step(state, fed)
 
-class _Given(Attention):
-    """Reads with weights that it is given. No score is computed: K of them cost little more than one."""
 
-    weights: Tensor
-    """(B, K, L)."""
+class _GivenMaps(Attention):
+    """Another attention that reads maps that are given to it; it computes no score."""
 
-    def forward(self, query: Tensor, memory: Memory, state: TensorTree = None) -> Look:
-        return Look(self.weights @ memory.values, self.weights, state)
+    given: list[tuple[int, TensorTree, TensorTree]]
+    """Sign, maps and memory of each reading; None for the memory that the decoder gives."""
+
+    def __init__(self, attention: Attention) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, query: Query, memory: TensorTree, state: TensorTree = None) -> AttentionOutput:
+        readings = [
+            sign * self.attention.read(maps, query, memory if other is None else other).context
+            for sign, maps, other in self.given
+        ]
+        maps = self.given[0][1]
+        # The state is not carried on: a moment is one step.
+        return AttentionOutput(sum(readings[1:], readings[0]), self.attention.summary(maps), maps, state)
+
+
+Owner = TypeVar("Owner", bound=nn.Module)
+
+
+def with_parts(owner: Owner, parts: Mapping[str, nn.Module | None]) -> Owner:
+    """A copy of a module in which some parts, named by their dotted paths, are others.
+
+    Weights are shared. The module given stays as it is.
+    """
+    made = copy.copy(owner)
+    made.__dict__["_modules"] = dict(owner._modules)
+    for path, part in parts.items():
+        *above, name = path.split(".")
+        inner: nn.Module = made
+        for child in above:
+            inner._modules[child] = with_parts(inner.get_submodule(child), {})
+            inner = inner.get_submodule(child)
+        inner._modules[name] = part
+    return made
+
+
+def _note(
+    maps: dict[str, TensorTree], name: str, module: nn.Module, args: Any, output: AttentionOutput
+) -> None:
+    maps[name] = output.maps
+
+
+def _repeated(copies: int, tensor: Tensor) -> Tensor:
+    """(B, 1 or K, ...) -> (B, K, ...)."""
+    return tensor.expand(tensor.shape[0], copies, *tensor.shape[2:])
 
 
 @torch.no_grad()
-def encode(captioner: Captioner, photos: Iterable[Photo]) -> tuple[Regions, Tensor]:
-    """Photos as the encoder's regions, and as the vectors (B, L, D) that the decoder gets: the refiner's, if any."""
-    pixels = torch.stack([captioner.transform(open_image(photo)) for photo in photos])
-    regions: Regions = captioner.encoder(pixels.to(captioner.device))
-    return regions, regions.vectors if captioner.refiner is None else captioner.refiner(regions.vectors)
-
-
 def _prepared(captioner: Captioner, photos: list[Photo], captions: list[Caption] | None) -> Sentences:
-    images = [open_image(photo) for photo in photos]
-    regions, vectors = encode(captioner, images)
+    decoded = [decode(photo, captioner.transform) for photo in photos]
+    views = encode(captioner.encoder, decoded, captioner.device)
     if captions is None:
-        boxes = [captioner.transform.box(*image.size) for image in images]
-        captions = list(captioner.captions(captioner.generate(regions), regions.grid, boxes, photos))
-    words, lengths = _ids(captioner.vocabulary, captions)
-    return Sentences(captions, vectors, None, words.to(captioner.device), lengths.to(captioner.device))
-
-
-def _ids(vocabulary: Vocabulary, captions: list[Caption]) -> tuple[Tensor, Tensor]:
-    number = {word: word_id for word_id, word in enumerate(vocabulary.words)}
-    lengths = torch.tensor([len(caption.words) for caption in captions])
-    words = torch.full((len(captions), int(lengths.max())), PAD)
-    for row, caption in enumerate(captions):
-        words[row, : len(caption.words)] = torch.tensor(
-            [number.get(word, UNKNOWN) for word in caption.words], dtype=torch.int64
-        )
-    return words, lengths
+        found, boxes = captioner.generate(views), [each.box for each in decoded]
+        captions = list(captioner.captions(found, captioner.grids(views), boxes, photos))
+    words = [
+        torch.tensor([captioner.vocabulary[word] for word in each.words], dtype=torch.int64)
+        for each in captions
+    ]
+    lengths = torch.tensor([len(ids) for ids in words])
+    padded = pad_sequence(words, batch_first=True, padding_value=PAD)
+    device = captioner.device
+    return Sentences(captions, captioner.refine(views), padded.to(device), lengths.to(device))

@@ -1,7 +1,7 @@
 """Attention with its maps in the analyst's hands: hooks between weighing and reading.
 
     def look_left(weights, step, grid):
-        return left.expand_as(weights) if step == 2 else weights
+        return left if step == 2 else weights
 
     with edited(captioner.decoder, look_left, grids=[(7, 7)]):
         captioner.describe("photo.jpg")     # looks left for its third word
@@ -26,14 +26,17 @@ Edit = Callable[[Tensor, int, Grid], Tensor]
 """`edit(map, step, grid) -> map`: a map (B, K, ..., L) over a grid (rows, cols), and the step, counted from 0 for the
 first word. Dimensions between K and L are heads, hops or channels.
 
-The very tensor that was given leaves the step as it is. What is returned need not sum to 1: what is taken away and not
-given elsewhere is not read. B and K are those of the call: a search drops images that are done and reorders
-hypotheses, an unroll sorts its captions.
+The very tensor that was given leaves the step as it is. What is returned broadcasts to the map's shape. It need not sum
+to 1: what is taken away and not given elsewhere is not read. B and K are those of the call: a search drops images that
+are done and reorders hypotheses, an unroll sorts its captions.
 """
 
 
 class HasAttentions(Protocol):
     """A decoder."""
+
+    compiled: bool
+    """Whether its step is compiled."""
 
     @property
     def attentions(self) -> Mapping[str, Attention]:
@@ -86,11 +89,15 @@ def edited(
             after = {name: edit(before[name], step, grid) for name, grid in attention.grids(grids).items()}
             if all(after[name] is before[name] for name in after):
                 return None
-            return with_maps(maps, {name: new.to(before[name].dtype) for name, new in after.items()})
+            shaped = {name: new.to(before[name].dtype).expand_as(before[name]) for name, new in after.items()}
+            return with_maps(maps, shaped)
 
         return edit_maps
 
     with ExitStack() as stack:
+        if decoder.compiled:  # a step that was compiled without hooks would not run them
+            decoder.compiled = False
+            stack.callback(setattr, decoder, "compiled", True)
         for attention in attentions(decoder, names).values():
             stack.enter_context(attention.maps.register_forward_hook(hook(attention)))
         yield

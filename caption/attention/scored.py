@@ -151,7 +151,8 @@ class ScoredAttention(Attention):
     def start(self, memory: ScoredMemory, hypotheses: int) -> ScoredState:
         return ScoredState(self.score.start(memory, hypotheses), self.alignment.start(memory, hypotheses))
 
-    def weigh(self, query: Query, memory: ScoredMemory, state: ScoredState) -> Weighed:
+    def weigh(self, query: Query, memory: ScoredMemory, state: ScoredState | None) -> Weighed:
+        state = state or ScoredState(None, None)
         scores = self.score(query, memory, state.score)
         if memory.mask is not None:
             scores = scores.masked_fill(~memory.mask[:, None], -torch.inf)

@@ -1,6 +1,6 @@
 """Measures of attention weights: how concentrated they are, how much they move, what they leave out.
 
-They take tensors or arrays (..., L), and what holds of the weights (`Attention.properties`, `Caption.properties`).
+They take tensors (..., L), and what holds of the weights (`Attention.properties`, `Caption.properties`).
 """
 
 from __future__ import annotations

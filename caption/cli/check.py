@@ -1,33 +1,39 @@
-"""`caption check`: what is wrong with a data set, before anything is trained on it."""
+"""`caption check`: find the faults of a data set before training on it."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from caption.cli.arguments import count
-from caption.data.readers.captions import SPLIT_NAMES
-from caption.data.readers.findings import KINDS
+from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED
+from caption.data.readers.captions import SPLIT_NAMES, Finding, Kind
 from caption.errors import DataError
 
+if TYPE_CHECKING:
+    from caption.data.check import Check, SplitSummary
+    from caption.parts import Spec
+
 DESCRIPTION = """\
-Read a data set as training would, go on behind every fault, decode and compare all images, count words. The report
+Read a data set as training does, go on after every fault, decode and compare all images, and count words. The report
 goes to stdout. DATA is a training configuration (.yaml), whose section data is used, or a file or folder of captions:
-COCO captions JSON, Karpathy's JSON, a Flickr token file, CSV with the columns image and caption, JSON lines with such
-keys. Which of these it is shows in its content.
+COCO captions JSON, Karpathy's JSON, a Flickr token file, CSV with the columns image and caption, or JSON lines with
+these keys. The format is recognised by the content.
 """
 EPILOG = f"""\
-faults: {", ".join(kind.name for kind in KINDS if kind.is_fault)}.
-notes: {", ".join(kind.name for kind in KINDS if not kind.is_fault)}.
+faults: {", ".join(kind.label for kind in Kind if kind.is_fault)}.
+notes: {", ".join(kind.label for kind in Kind if not kind.is_fault)}.
 
-exit code: 0 no faults, whatever the notes; 1 faults: training on the data would be wrong; 2 wrong usage, or DATA is
-nothing that can be checked; 130 stopped by Ctrl-C, after a report of what was found until then. See docs/data.md.
+exit code: 0 no faults, with or without notes; 1 faults: training on the data would be wrong; 2 wrong usage, or DATA
+cannot be checked; 130 stopped by Ctrl-C, after a report of the findings so far. See docs/data.md.
 """
 
 CONFIGURATIONS = (".yaml", ".yml")
-INTERRUPTED = 130
+SHOWN = 10
+"""Findings of a kind that the text report names."""
 
 
 def main(args: list[str]) -> int:
@@ -37,7 +43,7 @@ def main(args: list[str]) -> int:
         0: no faults; 1: faults; 130: stopped.
 
     Raises:
-        UserError: DATA is nothing that can be checked, or the options do not fit it.
+        UserError: DATA cannot be checked, or the options do not fit it.
         SystemExit: with code 2 for wrong usage, with 0 after --help.
     """
     parser = _parser()
@@ -47,13 +53,12 @@ def main(args: list[str]) -> int:
         parser.error("argument --splits: expected SPLIT=FILE or SPLIT=FRACTION")
     is_config = PurePath(options.data).suffix.lower() in CONFIGURATIONS
     if is_config and (images or splits):
-        parser.error("--images and --splits are for captions, a configuration says these itself")
+        parser.error("--images and --splits are for captions; a configuration has its own")
 
-    # Not before: these import torch, which takes seconds, and --help must not wait for it.
-    from caption.cli.check_report import as_json, as_text
-    from caption.data.check.dataset import MAX_WORDS, MIN_COUNT, check_data
-    from caption.data.check.readers import reader_for
+    # These import torch, which takes seconds that --help should not take.
+    from caption.data.check import MAX_WORDS, MIN_COUNT, check_data
     from caption.data.readers.captions import CaptionReader
+    from caption.data.readers.recognise import reader_for
     from caption.parts import make
 
     section = _data_section(options.data) if is_config else {}
@@ -71,7 +76,7 @@ def main(args: list[str]) -> int:
         print(as_text(options.data, spec, limits, check, recognised=not is_config))
     if not check.complete:
         return INTERRUPTED
-    return 1 if check.faults else 0
+    return SOME_FAILED if check.faults else DONE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,36 +94,37 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="[SPLIT=]DIR",
-        help="folder of the images, for COCO one for each split if need be; default: where they are found, beside "
-        "the captions or in a folder there",
+        help="folder of the images, for COCO one for each split if they differ (default: found beside the captions "
+        "or in a folder there)",
     )
     add(
         "--splits",
         nargs="+",
         default=[],
         metavar="SPLIT=FILE|FRACTION",
-        help="captions JSON of each split (COCO), list of each split's images (Flickr), or fractions, for CSV and JSON "
-        "lines without splits: train=0.8 val=0.1 test=0.1; default for files: what their names tell",
+        help="captions JSON of each split (COCO), list of each split's images (Flickr), or fractions for CSV and JSON "
+        "lines without splits: train=0.8 val=0.1 test=0.1 (default for files: by their names)",
     )
-    add(
-        "--max-words",
-        type=count,
-        metavar="N",
-        help="more are an over-long caption; default the data's, or 50",
-    )
+    from_data = "(default: the configuration's, or {})"
+    add("--max-words", type=count, metavar="N", help=f"words of the longest caption {from_data.format(50)}")
     add(
         "--min-count",
         type=count,
         metavar="N",
-        help="rarer words of the training captions are unknown; default the data's, or 5",
+        help=f"how often a training word must occur to be known {from_data.format(5)}",
     )
-    add("--tokenizer", metavar="T", help="what cuts captions into words; default the data's, or ptb")
-    add("--workers", type=count, metavar="N", help="threads that decode (default: the processors, up to 16)")
+    add("--tokenizer", metavar="T", help=f"splits captions into words {from_data.format('ptb')}")
+    add(
+        "--workers",
+        type=count,
+        metavar="N",
+        help="threads that decode (default: one per processor, at most 16)",
+    )
     add(
         "--format",
         choices=("text", "json"),
         default="text",
-        help="of stdout; default text; json cuts no list",
+        help="of the report (default text); json names every finding",
     )
     return parser
 
@@ -138,13 +144,116 @@ def _by_split(entries: list[str]) -> dict[str, str]:
 
 def _data_section(path: str) -> Mapping[str, Any]:
     """The section data of a configuration, its reader as class path and arguments."""
-    from caption.cli import features_config
+    from caption.cli.configuration import read_configuration
 
-    section = features_config.read(path, {}).get("data")
+    section = read_configuration(path).get("data")
     reader = section.get("reader") if isinstance(section, dict) else None
-    if isinstance(reader, str):  # a class that needs no arguments
+    if isinstance(reader, str):  # a class without arguments
         reader = {"class_path": reader}
     if not (isinstance(section, dict) and isinstance(reader, dict) and "class_path" in reader):
         raise DataError(f"'{path}' has no data.reader with a class_path: add it.")
     spec = {"class_path": reader["class_path"], "init_args": reader.get("init_args") or {}}
     return {**section, "reader": spec}
+
+
+def as_json(data: str, reader: Spec, limits: Mapping[str, Any], check: Check) -> str:
+    """The report as one JSON object, with all findings; for the arguments see `as_text`."""
+    report = {
+        "data": data,
+        "reader": reader,
+        "limits": dict(limits),
+        "complete": check.complete,
+        "faults": len(check.faults),
+        "notes": len(check.notes),
+        "images": {"files": check.images, "examined": check.examined},
+        "vocabulary": check.words,
+        "splits": {split: _numbers(summary) for split, summary in check.splits.items()},
+        "findings": [
+            {"kind": kind.label, "fault": kind.is_fault, "text": finding.text, "images": list(finding.images)}
+            for kind, found in _by_kind(check)
+            for finding in found
+        ],
+    }
+    return json.dumps(report, indent=1)
+
+
+def _by_kind(check: Check) -> list[tuple[Kind, list[Finding]]]:
+    """The kinds that were found, faults first, each with its findings."""
+    by_kind = [(kind, [finding for finding in check.findings if finding.kind == kind]) for kind in Kind]
+    return [(kind, found) for kind, found in by_kind if found]
+
+
+def _numbers(summary: SplitSummary) -> dict[str, Any]:
+    return {
+        "images": summary.images,
+        "captions": summary.captions,
+        "captions_per_image": {
+            "fewest": summary.fewest_captions,
+            "mean": summary.captions_per_image,
+            "most": summary.most_captions,
+        },
+        "words": summary.words,
+        "words_per_caption": {"mean": summary.words_per_caption, "most": summary.longest},
+        "unknown_rate": summary.unknown_rate,
+    }
+
+
+def as_text(data: str, reader: Spec, limits: Mapping[str, Any], check: Check, recognised: bool) -> str:
+    """The report for people: the numbers, the findings by kind, faults first, and the verdict.
+
+    Args:
+        data: DATA, as the user named it.
+        reader: class path and arguments of the reader.
+        limits: tokenizer, min_count and max_words.
+        check: the result.
+        recognised: whether the reader was chosen by the content; then the report shows how to configure it.
+    """
+    parts = [f"{data}: {reader['class_path']}", _table(check.splits)] if check.splits else [data]
+    if check.words is not None:
+        parts.append(
+            f"vocabulary: {check.words:,} words (training captions, count {limits['min_count']} or more, tokenizer "
+            f"{limits['tokenizer']})"
+        )
+    if check.images:
+        examined = f"{check.examined:,} decoded and compared"
+        if not check.complete:
+            examined = f"{check.examined:,} of {check.images:,} decoded and compared, then stopped"
+        parts[-1] += f"\nimages: {examined}"
+    for kind, found in _by_kind(check):
+        name = kind.label if len(found) == 1 else kind.plural
+        lines = [f"{'FAULT' if kind.is_fault else 'note'}: {len(found):,} {name}. {kind.remedy}"]
+        lines += [f"  {finding.text}" for finding in found[:SHOWN]]
+        if len(found) > SHOWN:
+            lines.append(f"  and {len(found) - SHOWN:,} more, which --format json names")
+        parts.append("\n".join(lines))
+    if recognised:
+        import yaml
+
+        section = yaml.safe_dump({"data": {"reader": dict(reader)}}, sort_keys=False, allow_unicode=True)
+        parts.append("\n  ".join(["in a configuration:", *section.splitlines()]))
+    faults, notes = len(check.faults), len(check.notes)
+    counts = f"{faults:,} fault{'s' * (faults != 1)}, {notes:,} note{'s' * (notes != 1)}"
+    if faults:
+        parts.append(f"{counts}: training on this data would be wrong.")
+    else:
+        parts.append(f"{counts}: this data can be trained on." if check.complete else f"{counts} so far.")
+    return "\n\n".join(parts)
+
+
+def _table(splits: Mapping[str, SplitSummary]) -> str:
+    rows = [["", "images", "captions", "per image", "words", "per caption", "longest", "unknown words"]]
+    for split, summary in splits.items():
+        fewest, most = summary.fewest_captions, summary.most_captions
+        spread = f"{most}" if fewest == most else f"{fewest} to {most}, mean {summary.captions_per_image:.2f}"
+        rate = summary.unknown_rate
+        rows.append(
+            [
+                *(split, f"{summary.images:,}", f"{summary.captions:,}", spread, f"{summary.words:,}"),
+                *(f"{summary.words_per_caption:.1f}", f"{summary.longest}"),
+                "–" if rate is None else f"{100 * rate:.2f} %",
+            ]
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
+    )

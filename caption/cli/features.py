@@ -5,20 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 
-from caption.cli.arguments import count
+from caption.cli.arguments import count, verb_parser
+from caption.cli.exit_codes import DONE, SOME_FAILED
 
 DESCRIPTION = """\
-Encode every image of a data set once and store its regions, so that training need not decode and encode
-images again. The configuration is the one for training; of it, model.encoder, data.transform and data.reader
-are used. It may be stopped at any moment: the same command goes on where it was. Train with
-`data.features: DIR` in the configuration, or `--data.features DIR` on the command line.
+Encode every image of a data set once and store its regions, so that training need not decode and encode images again.
+The configuration is that of the training; its entries model.encoder, data.transform and data.reader are used. The
+command may be stopped at any moment: given again, it continues. Train with `data.features: DIR` in the configuration,
+or `--data.features DIR` on the command line.
 
-Single entries of the configuration can be replaced, as in training: --model.encoder.weights FILE,
---data.transform.size 96, ...
+Single entries of the configuration can be overridden as in training: --model.encoder.weights FILE,
+--data.transform.size 96, ... Several configurations are laid over each other.
+
+--convert turns a store of an earlier release into one of today's format; nothing is computed.
 """
 
 EPILOG = """\
-exit code: 0 all images are in the store; 1 some cannot be read, they are named on stderr and left out;
+exit code: 0 all images are in the store; 1 some cannot be read: they are named on stderr and left out;
 2 wrong usage, configuration or data, or a store that does not fit them.
 """
 
@@ -27,7 +30,7 @@ def main(args: list[str] | None = None) -> int:
     """Run `caption features`.
 
     Args:
-        args: what follows the verb; None = the process's arguments.
+        args: the arguments after the verb; None = the process's.
 
     Returns:
         0: all images are in the store; 1: some could not be read.
@@ -37,17 +40,33 @@ def main(args: list[str] | None = None) -> int:
         SystemExit: with code 2 for wrong usage, with 0 after --help.
     """
     parser = _parser()
-    options, rest = parser.parse_known_args(args)
-    overrides = _overrides(parser, rest)
+    options, overrides = parser.parse_known_args(args)
+    if (options.convert is None) == (not options.config):
+        parser.error("give either --config YAML or --convert STORE")
 
-    # Not before: these import torch, which takes seconds, and --help must not wait for it.
-    from caption.cli import features_config
-    from caption.features.writer import write_features
+    # These import torch, which takes seconds; --help must not wait for it.
+    if options.convert:
+        from caption.features.convert import convert_store
 
-    config = features_config.read(options.config, overrides)
-    images = features_config.images(config)
-    source = features_config.of_checkpoint(options.model) if options.model else features_config.of(config)
-    encoder, transform = source
+        if overrides:
+            parser.error(f"unrecognized arguments: {' '.join(overrides)}")
+        done = convert_store(options.convert, options.out)
+        print(f"'{options.out}': {done}", file=sys.stderr)
+        return SOME_FAILED if done.dropped else DONE
+
+    from caption import checkpoint
+    from caption.cli.configuration import make_encoder, make_reader, make_transform, read_parts
+    from caption.extraction import write_features
+
+    needed = ("data.reader",) if options.model else ("data.reader", "data.transform", "model.encoder")
+    parts = read_parts(options.config, overrides, needed)
+    images = [image for split in make_reader(parts).read().values() for image in split]
+    if options.model:
+        captioner = checkpoint.load(options.model)
+        encoder, transform = captioner.encoder, captioner.transform
+        encoder.freeze()
+    else:
+        encoder, transform = make_encoder(parts), make_transform(parts)
     done = write_features(
         encoder,
         transform,
@@ -55,46 +74,45 @@ def main(args: list[str] | None = None) -> int:
         options.out,
         batch_size=options.batch_size,
         workers=options.workers,
-        device=features_config.device(options.device),
+        device=_device(options.device),
         verify=options.verify,
     )
     for image, error in done.failed:
         print(f"not stored: image {image.id!r}: {error}", file=sys.stderr)
     print(f"'{options.out}': {done}", file=sys.stderr)
-    return 1 if done.failed else 0
+    return SOME_FAILED if done.failed else DONE
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "caption features",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = verb_parser("features", DESCRIPTION, EPILOG)
     add = parser.add_argument
-    add("--config", "-c", metavar="YAML", required=True, help="configuration of the training")
+    add(
+        "--config",
+        "-c",
+        metavar="YAML",
+        action="append",
+        help="configuration of the training; may be repeated",
+    )
     add("--out", metavar="DIR", required=True, help="folder of the store; made, or continued")
+    add("--convert", metavar="STORE", help="copy this store of an earlier release into DIR")
     add("--model", metavar="CKPT", help="take encoder and transform from this checkpoint")
     add("--device", metavar="D", help="cpu, cuda, cuda:1, mps (default: a GPU if there is one)")
     add("--batch-size", metavar="N", type=count, default=32, help="images encoded at once (default 32)")
     add("--workers", metavar="N", type=count, help="threads that decode (default: the processors, up to 16)")
-    add("--verify", action="store_true", help="extract anew what is damaged in the store, and changed images")
+    add("--verify", action="store_true", help="extract damaged and changed images of the store again")
     return parser
 
 
-def _overrides(parser: argparse.ArgumentParser, rest: list[str]) -> dict[str, str]:
-    """`--data.a.b VALUE` and `--data.a.b=VALUE` as {"data.a.b": "VALUE"}."""
-    found: dict[str, str] = {}
-    words = iter(rest)
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not name.startswith(("--data.", "--model.")):
-            parser.error(f"unrecognized argument: {word}")
-        if not equals:
-            following = next(words, None)
-            if following is None:
-                parser.error(f"argument {name}: expected a value")
-            value = following
-        found[name.removeprefix("--")] = value
-    return found
+def _device(name: str | None) -> str:
+    """A device that works; by default a GPU if there is one."""
+    import torch
+
+    from caption.errors import UserError
+
+    name = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"device '{name}' cannot be used ({reason}): choose cpu, or leave it out") from None
+    return name

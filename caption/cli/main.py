@@ -21,6 +21,14 @@ VERBS = {
     "score": ("caption.cli.score", "BLEU, CIDEr, ROUGE-L of captions from any source"),
     "features": ("caption.cli.features", "encode a dataset's images once, for faster training"),
     "check": ("caption.cli.check", "find faults in a dataset before training on it"),
+    "prepare": (
+        "caption.cli.prepare",
+        "check a downloaded Flickr8k, Flickr30k or COCO, and lay it out for training",
+    ),
+    "import": (
+        "caption.cli.import_",
+        "make a checkpoint from a model of the authors' code or of sgrvinod's tutorial",
+    ),
     "fit": ("caption.cli.train", "train with a YAML file from configs/"),
     "validate": ("caption.cli.train", "evaluate a checkpoint on the validation split"),
     "test": ("caption.cli.train", "evaluate a checkpoint on the test split"),

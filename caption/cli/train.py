@@ -28,9 +28,9 @@ from caption import checkpoint
 from caption.cli.error_messages import one_line
 from caption.cli.exit_codes import DONE
 from caption.cli.files import make_folder
+from caption.data.files import read_text
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
-from caption.data.readers.captions import located, read_text
 from caption.errors import CheckpointError, UserError
 from caption.parts import current_paths
 from caption.text.vocabulary import Vocabulary
@@ -241,7 +241,7 @@ def _check_configurations(args: list[str]) -> None:
     named += [arg.removeprefix("--config=") for arg in args if arg.startswith("--config=")]
     for file in named:
         try:
-            yaml.safe_load(read_text(located(file)))
+            yaml.safe_load(read_text(file))
         except yaml.YAMLError as error:
             mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
             where = f"line {mark.line + 1}: " if mark else ""

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, Dataset, Sampler
 from caption.data.images import Box, ImageTransform, open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.features.store import FeatureStore
-from caption.regions import Regions, Views
+from caption.regions import Views
 from caption.text.vocabulary import PAD, START, Vocabulary
 
 
@@ -23,7 +23,7 @@ class Batch(NamedTuple):
     images: Tensor | None
     """(B, 3, H, W) uint8, or None when the regions were computed beforehand."""
     views: Views | None
-    """Precomputed regions in half precision, or None."""
+    """Precomputed regions in half precision, of each view (B, L, D), or None."""
     inputs: Tensor
     """(B, K, T) int64, the words fed in: START, then the caption; PAD behind."""
     targets: Tensor
@@ -57,8 +57,8 @@ class CaptionedImages(Dataset[Example]):
         per_image: captions drawn at random for an image each time; None = all, in order.
         max_words: captions are cut after so many words; None = never.
         store: precomputed regions; None = decode the images.
-        with_boxes: whether to say which part of the image the grid covers. A store knows the image's size; one of an
-            older format does not, and the image is opened.
+        with_boxes: whether to say which part of the image the grid covers. A store knows the image's size, unless it
+            was converted from an early format; then the image is opened.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class CaptionedImages(Dataset[Example]):
         pixels = [example.pixels for example in examples if example.pixels is not None]
         return Batch(
             images=torch.stack(pixels) if pixels else None,
-            views=(Regions(self.store.read_many(image_ids), self.store.grid),) if self.store else None,
+            views=self.store.read_many(image_ids) if self.store else None,
             inputs=inputs,
             targets=targets,
             lengths=lengths,

@@ -1,4 +1,4 @@
-"""From an image file to the pixels a model sees, and back: which part of the photo those pixels cover."""
+"""From an image file to the pixels of the model, and the part of the photo that these pixels cover."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 
+from caption.data.boxes import Box as Box
 from caption.errors import DataError, ImageError
 
 Fit = Literal["squash", "crop", "pad"]
 
 ORIENTATION_TAG = 0x0112
-# What undoes each EXIF orientation; 1 is upright.
+# The transposition that undoes each EXIF orientation; 1 is upright.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -27,37 +28,25 @@ UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-PAD_GREY = (128, 128, 128)  # the middle of the range: close to zero under any usual normalisation
-
-
-class Box(NamedTuple):
-    """A rectangle in the pixels of the original, upright image: x to the right, y down.
-
-    (0, 0) is the outer corner of the first pixel, so all of a w×h image is (0, 0, w, h).
-    """
-
-    left: float
-    top: float
-    right: float
-    bottom: float
+PAD_GREY = (128, 128, 128)  # middle grey, which is close to zero after any usual normalisation
 
 
 def open_image(source: str | os.PathLike[str] | Image.Image) -> Image.Image:
     """The image, upright and in RGB.
 
-    EXIF orientation is applied. Transparent pixels are laid over white. Of an animation the first frame is
-    taken (of a Pillow image, its current one). Greyscale deeper than 8 bits is scaled, never clipped:
+    EXIF orientation is applied. Transparent pixels are blended with white. Of an animation the first frame is used (of
+    a Pillow image, its current one). Greyscale deeper than 8 bits is scaled, never clipped:
 
     - 16 bits: divided by 256.
-    - 32-bit integers and floats: read as floats in 0...1 (floats only), as 8 bits or as 16 bits, the first of
-      these ranges that holds all values; else stretched from their own minimum...maximum. NaN is black.
+    - 32-bit integers and floats: read as floats in 0...1 (floats only), as 8 bits or as 16 bits, the first of these
+      ranges that holds all values; otherwise scaled from their own minimum...maximum. NaN becomes black.
 
     Args:
-        source: a file, or an image already opened by Pillow (never changed; returned as it is where nothing
-            needs doing).
+        source: a file, or an image opened by Pillow. The latter is never changed, and returned as it is if it is
+            already upright and in RGB.
 
     Raises:
-        ImageError: the file is missing, a folder, empty, truncated, no image, or larger than Pillow's limit
+        ImageError: the file is missing, a folder, empty, truncated, not an image, or larger than Pillow's limit
             against decompression bombs (twice `PIL.Image.MAX_IMAGE_PIXELS`, 179 million pixels).
     """
     if isinstance(source, Image.Image):
@@ -74,7 +63,7 @@ def open_image(source: str | os.PathLike[str] | Image.Image) -> Image.Image:
 
 
 def _check_file(path: Path) -> None:
-    """Raise an ImageError unless `path` is a regular file with something in it."""
+    """Raise an ImageError unless `path` is a regular file that is not empty."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a null character in the name
@@ -86,11 +75,11 @@ def _check_file(path: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise ImageError(f"'{path}' is not a regular file. Give an image file.")
     if status.st_size == 0:
-        raise ImageError(f"'{path}' is empty (0 bytes). Get the image anew.")
+        raise ImageError(f"'{path}' is empty (0 bytes). Get the image again.")
 
 
 def _failure(name: str, error: Exception) -> ImageError:
-    """What Pillow stumbled over. At damage its decoders raise almost anything."""
+    """The message for an error of Pillow, whose decoders raise almost anything for damaged files."""
     if isinstance(error, UnidentifiedImageError):
         return ImageError(
             f"'{name}' is not an image, or its beginning is damaged. Give a JPEG, PNG or the like."
@@ -102,7 +91,7 @@ def _failure(name: str, error: Exception) -> ImageError:
     if isinstance(error, MemoryError):
         return ImageError(f"'{name}' is too large for the memory. Scale it down first.")
     reason = str(error) or type(error).__name__
-    return ImageError(f"'{name}' is truncated or damaged ({reason}). Get the image anew.")
+    return ImageError(f"'{name}' is truncated or damaged ({reason}). Get the image again.")
 
 
 def _decoded(image: Image.Image, name: str) -> Image.Image:
@@ -113,7 +102,7 @@ def _decoded(image: Image.Image, name: str) -> Image.Image:
         raise _failure(name, error) from error
     if 0 in image.size:
         raise ImageError(f"'{name}' has no pixels: it is {image.width}×{image.height}. Give another image.")
-    # After load(): Pillow's TIFF reader turns the image itself, then, and drops the tag.
+    # After load(), in which Pillow's TIFF reader turns the image and drops the tag.
     turn = UPRIGHT.get(_orientation(image))
     try:
         rgb = _to_rgb(image)
@@ -121,12 +110,12 @@ def _decoded(image: Image.Image, name: str) -> Image.Image:
         raise ImageError(f"'{name}' is of mode {image.mode}: {error}. Save it as RGB.") from error
     if turn is not None:
         rgb = rgb.transpose(turn)
-        rgb.info.clear()  # else the orientation travels on and a second call turns the image again
+        rgb.info.clear()  # otherwise a second call would see the orientation and turn the image again
     return rgb
 
 
 def _orientation(image: Image.Image) -> Any:
-    """The EXIF orientation, 1 where there is none. An unreadable EXIF block must not cost us the picture."""
+    """The EXIF orientation; 1 if there is none, or the EXIF block is unreadable."""
     try:
         return image.getexif().get(ORIENTATION_TAG, 1)
     except Exception:
@@ -165,15 +154,15 @@ def _scaled_to_bytes(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """Fit an image into a fixed number of pixels, and say which part of the image they cover.
+    """Fits an image into a fixed number of pixels, and gives the part of the image that they cover.
 
-    Bilinear with antialiasing. No normalisation: that belongs to the encoder, whose weights know it.
+    Bilinear with antialiasing. Normalisation is done by the encoder, because it depends on the weights.
 
     Args:
         size: pixels of the output: one number for a square, or (height, width).
-        fit: what happens to an image of another aspect ratio. "squash" scales both sides to the output, which
-            distorts; "crop" scales the image until it fills the output and keeps its centre; "pad" scales it
-            until it fits and fills the rest with middle grey on both sides.
+        fit: how an image of another aspect ratio is fitted. "squash" scales both sides to the output, which distorts;
+            "crop" scales the image until it fills the output and keeps its centre; "pad" scales it until it fits and
+            fills the rest with middle grey on both sides.
 
     Raises:
         DataError: a size below one pixel, an unknown fit.
@@ -188,7 +177,7 @@ class ImageTransform:
         sides = self.size if isinstance(self.size, tuple) else (self.size, self.size)
         if len(sides) != 2 or not all(isinstance(side, int) and side >= 1 for side in sides):
             raise DataError(
-                f"image size {self.size!r} is no size: give pixels, or (height, width), from 1 up."
+                f"image size {self.size!r} is not a size: give pixels, or (height, width), from 1 up."
             )
         if self.fit not in get_args(Fit):
             raise DataError(f"image fit {self.fit!r} is unknown: choose one of {', '.join(get_args(Fit))}.")
@@ -204,10 +193,10 @@ class ImageTransform:
         return self.size[1] if isinstance(self.size, tuple) else self.size
 
     def __call__(self, image: Image.Image) -> torch.Tensor:
-        """The pixels a model sees.
+        """The input pixels of a model.
 
         Args:
-            image: any size; brought upright and to RGB by `open_image` where that has not been done.
+            image: of any size; `open_image` makes it upright and RGB.
 
         Returns:
             (3, H, W) uint8, RGB.
@@ -222,10 +211,10 @@ class ImageTransform:
             content = image.resize((width, height), Image.Resampling.BILINEAR)
             fitted.paste(content, ((self.width - width) // 2, (self.height - height) // 2))
         else:
-            # Pillow cuts at fractions of a pixel, so nothing is rounded and the box is exact.
+            # Pillow crops at fractions of a pixel, so nothing is rounded and the box is exact.
             region = self.box(image.width, image.height)
             fitted = image.resize((self.width, self.height), Image.Resampling.BILINEAR, box=region)
-        # NumPy copies with this thread alone; torch would call on all processors, which have other images to decode.
+        # NumPy copies in this thread; torch would use all processors, which other workers need for decoding.
         return torch.from_numpy(np.asarray(fitted).transpose(2, 0, 1).copy())
 
     def box(self, width: int, height: int) -> Box:
@@ -236,8 +225,8 @@ class ImageTransform:
             height: rows of it.
 
         Returns:
-            In pixels of that image. With "pad" it reaches beyond the image, to negative coordinates and past
-            its far edge, because the output does.
+            The box in pixels of that image. With "pad" it extends beyond the image, as the output does: to negative
+            coordinates and beyond the right or lower edge.
         """
         if self.fit == "squash":
             return Box(0.0, 0.0, float(width), float(height))
@@ -260,7 +249,7 @@ class ImageTransform:
         return max(1, round(width * self.height / height)), self.height
 
     def _padded(self, width: int, height: int) -> Box:
-        """The output's edges in original pixels: each side has the scale that rounding left it with."""
+        """The output's edges in original pixels. After rounding, the two sides may have different scales."""
         columns, rows = self._content(width, height)
         across, down = width / columns, height / rows  # original pixels to one output pixel
         left = -((self.width - columns) // 2) * across
@@ -277,8 +266,8 @@ class ImageTransform:
         """The transform that `to_dict` described.
 
         Raises:
-            DataError: keys missing or unknown, or values that are no transform.
+            DataError: keys are missing or unknown, or values are impossible.
         """
         if set(data) != {"size", "fit"}:
-            raise DataError(f"an image transform has 'size' and 'fit', not {sorted(data)}: save it anew.")
+            raise DataError(f"an image transform has 'size' and 'fit', not {sorted(data)}: save it again.")
         return cls(**data)

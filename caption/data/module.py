@@ -19,27 +19,28 @@ from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionReader, Splits
 from caption.errors import DataError
 from caption.features.store import FeatureStore
+from caption.regions import Regions
 from caption.text.vocabulary import Vocabulary
 
 
 class CaptionData(LightningDataModule):
     """Images and captions in batches.
 
-    A batch is `batch_size` images with `captions_per_image` of their captions each, so that an image is decoded,
-    encoded and projected once for all of them. With `batching: lengths`, it is `batch_size` single captions of
-    near-equal length, the paper's way.
+    A batch has `batch_size` images with `captions_per_image` of their captions each: an image is decoded, encoded and
+    projected once for all its captions. With `batching: lengths`, it has `batch_size` single captions of similar
+    length, as in the paper.
 
-    Reading and checking happens here, at construction: a missing image is found before a model is made.
+    Data is read and checked at construction, so that a missing image is found before a model is made.
 
     Args:
         reader: where images, captions and splits come from.
-        transform: what becomes of an image.
+        transform: makes pixels of an image.
         batch_size: images per batch (captions, with `batching: lengths`).
-        captions_per_image: how many of an image's captions a training batch holds, drawn anew each time; None = all.
+        captions_per_image: how many of an image's captions a training batch has, drawn at random each time; None = all.
         batching: "images" or "lengths".
         min_count: words rarer than this in the training captions become the unknown word.
-        tokenizer: what cuts captions into words.
-        max_words: training captions are cut after so many words; None = never.
+        tokenizer: name of the tokenizer that splits captions into words.
+        max_words: training captions are cut after this many words; None = never.
         features: folder of precomputed regions (`caption features`); None = encode images each time.
         workers: processes that decode images.
         predict_split: the split that `caption predict` captions.
@@ -88,8 +89,8 @@ class CaptionData(LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Any]:
         images = self._dataset("train", self.captions_per_image, self.max_words)
-        # The order comes from the global generator, which training seeds at each epoch. Seeds for workers do not: they
-        # are drawn at another moment in a resumed run, which would then shuffle differently.
+        # The global generator, which training seeds at each epoch, gives the order. The seeds of workers come from
+        # another one: a resumed run draws them at another time, and would then shuffle differently.
         for_workers = torch.Generator().manual_seed(torch.initial_seed())
         common: dict[str, Any] = {"collate_fn": images.collate, "generator": for_workers, **self._loading()}
         if self.batching == "images":
@@ -101,7 +102,7 @@ class CaptionData(LightningDataModule):
         return DataLoader(single, batch_sampler=batches, **common)
 
     def _fills_a_batch(self, examples: Sized) -> bool:
-        """Whether the last, smaller batch is one that training can do without."""
+        """Whether there is at least one whole batch, so that the last, smaller one can be dropped."""
         processes = 1 if self.trainer is None else self.trainer.world_size
         return math.ceil(len(examples) / processes) >= self.batch_size
 
@@ -116,7 +117,7 @@ class CaptionData(LightningDataModule):
 
     def _evaluation(self, split: str) -> DataLoader[Any]:
         images = self._dataset(split, None, None, with_boxes=True)
-        # By name: Lightning makes the loader again for prediction, and cannot with a batch size given by place.
+        # By keyword: Lightning makes the loader again for prediction, and cannot with a positional batch size.
         return DataLoader(images, batch_size=self.batch_size, collate_fn=images.collate, **self._loading())
 
     def _dataset(
@@ -140,7 +141,7 @@ class CaptionData(LightningDataModule):
         return trainer is not None and trainer.accelerator.__class__.__name__ == "CUDAAccelerator"
 
     def transfer_batch_to_device(self, batch: Batch, device: Any, dataloader_idx: int) -> Batch:
-        """Tensors only: names, references and boxes stay as they are."""
+        """Moves the tensors. Names, references and boxes stay as they are."""
 
         def moved(tensor: Tensor) -> Tensor:
             return tensor.to(device, non_blocking=True)
@@ -152,7 +153,9 @@ class CaptionData(LightningDataModule):
             lengths=moved(batch.lengths),
         )
         if batch.views is not None:
-            batch = batch._replace(
-                views=tuple(view._replace(vectors=moved(view.vectors).float()) for view in batch.views)
+            views = tuple(
+                Regions(moved(vectors).float(), grid, None if mask is None else moved(mask))
+                for vectors, grid, mask in batch.views
             )
+            batch = batch._replace(views=views)
         return batch

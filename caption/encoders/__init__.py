@@ -1,8 +1,43 @@
 """Encoders: from pixels to grids of region vectors; refiners: from regions to regions."""
 
 from caption.encoders.base import Encoder
-from caption.encoders.refiners import LinearRefiner, Refiner
+from caption.encoders.refiners import (
+    CBAMRefiner,
+    CrossAttentionRefiner,
+    DualAttentionRefiner,
+    LearnedPositions,
+    LinearRefiner,
+    MetaEmbeddingRefiner,
+    Positions,
+    PyramidRefiner,
+    Refiner,
+    Refiners,
+    RelativePositions,
+    SelfAttentionRefiner,
+    SinusoidalPositions,
+    SqueezeExcitationRefiner,
+)
+from caption.encoders.several import SeveralEncoders
 from caption.encoders.small import SmallCNN
 from caption.encoders.torchvision import TorchvisionEncoder
 
-__all__ = ["Encoder", "LinearRefiner", "Refiner", "SmallCNN", "TorchvisionEncoder"]
+__all__ = [
+    "CBAMRefiner",
+    "CrossAttentionRefiner",
+    "DualAttentionRefiner",
+    "Encoder",
+    "LearnedPositions",
+    "LinearRefiner",
+    "MetaEmbeddingRefiner",
+    "Positions",
+    "PyramidRefiner",
+    "Refiner",
+    "Refiners",
+    "RelativePositions",
+    "SelfAttentionRefiner",
+    "SeveralEncoders",
+    "SinusoidalPositions",
+    "SmallCNN",
+    "SqueezeExcitationRefiner",
+    "TorchvisionEncoder",
+]

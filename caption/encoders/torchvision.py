@@ -209,8 +209,9 @@ def _cut(model: nn.Module, name: str, layers: Sequence[str]) -> Any:
     except ValueError as error:
         nodes = get_graph_node_names(model.eval(), suppress_diff_warning=True)[1]
         some = ", ".join(dict.fromkeys(node.split(".")[0] for node in nodes))
+        missing = [layer for layer in layers if not any(f"{node}.".startswith(f"{layer}.") for node in nodes)]
         raise UserError(
-            f"{name} has no layer {' or '.join(layers)}; its top-level layers are {some}"
+            f"{name} has no layer {' or '.join(missing or layers)}; its top-level layers are {some}"
         ) from error
 
 

@@ -1,1 +1,1 @@
-"""Precomputed regions: encode photos once, train many times."""
+"""The feature store: regions of images, computed once by `caption features` and read while training."""

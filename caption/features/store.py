@@ -1,54 +1,70 @@
-"""The feature store: the regions of many images, computed once, read at random while training.
-
-`caption features` makes a store (`caption.features.writer`); its files are described in
-`caption.features.files`.
-"""
+"""The feature store: regions of many images, computed once and read at random while training."""
 
 from __future__ import annotations
 
 import os
-import zlib
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from caption.data.images import ImageTransform
-from caption.data.readers.captions import enumerated, located
-from caption.encoders.base import Encoder
-from caption.errors import DataError
-from caption.features.files import VERIFY, Header, check_files, read_ids, read_index, shard_path
-from caption.features.index import Photo, halves, is_void, plain_id
+from caption.errors import DataError, first_few
 from caption.features.key import differences, feature_key
+from caption.features.shards import VERIFY, PhotoFile, Shard, checksums, id_digest, plain_id, shard_paths
+from caption.regions import Regions, Views
+
+if TYPE_CHECKING:
+    from caption.data.images import ImageTransform
+    from caption.data.readers.captions import CaptionedImage
+    from caption.encoders.base import Encoder
+    from caption.errors import ImageError
 
 
 class FeatureStore:
-    """Regions (L, D) of images in half precision, read from memory-mapped files.
+    """Regions of images in half precision, read from memory-mapped files.
 
-    Opening reads the index and checks the sizes of the files; a shard is mapped when an image in it is first
-    read. A store pickles as its path, so that each worker process opens it for itself. An image's checksum is
-    compared the first time a process reads it.
+    Opening reads what the shards say about their images. The checksum of an image is compared when it is first read. A
+    store pickles as its path, so that each worker process opens it for itself.
 
     Args:
         folder: made by `caption features`.
+        skip_damaged: open the shards that can be opened; `unreadable` lists the errors of the others.
 
     Raises:
-        DataError: the folder holds no store, or a damaged one.
+        DataError: the folder is not a store, or is a damaged one.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = located(os.fspath(folder))
-        self._header = Header.load(self.folder)
-        self._entries, damaged = read_index(self.folder, self._header)
-        check_files(self.folder, self._header, self._entries, damaged)
-        slots = np.flatnonzero(~is_void(self._entries))
-        names = self._entries["name"][slots, 0]
-        order = np.argsort(names)
-        self._names, self._slots = names[order], slots[order]
-        self._intact = np.zeros(len(self._entries), bool)  # slots whose checksum this process has compared
-        self._shards: dict[int, np.ndarray] = {}
+    def __init__(self, folder: str | os.PathLike[str], skip_damaged: bool = False) -> None:
+        self.folder = Path(folder).expanduser()
+        self.shards: list[Shard] = []
+        self.unreadable: list[DataError] = []
+        for path in shard_paths(self.folder):
+            try:
+                self.shards.append(Shard(path))
+            except DataError as error:
+                self.unreadable.append(error)
+        if self.unreadable and not (skip_damaged and self.shards):
+            raise self.unreadable[0]
+        if not self.shards:
+            raise DataError(
+                f"'{self.folder}' is not a feature store: it has no shard-*.safetensors. Check the path, make the "
+                "store with `caption features`, or convert one of an earlier release with its option --convert."
+            )
+        self.header = self.shards[0].header
+        for shard in self.shards:
+            if shard.header != self.header:
+                raise DataError(
+                    f"'{shard.path}' and '{self.shards[0].path}' were made with different encoders or transforms: "
+                    "move one of them to another folder."
+                )
+        self._starts = np.cumsum([0, *map(len, self.shards)])  # number of each shard's first image
+        names = np.concatenate([shard.tables["name"] for shard in self.shards])
+        self._order = np.argsort(names)
+        self._names = names[self._order]
+        self._intact = np.zeros(len(names), bool)  # images whose checksum this process has compared
 
     def __getstate__(self) -> str:
         return str(self.folder)
@@ -57,88 +73,90 @@ class FeatureStore:
         self.__init__(folder)  # type: ignore[misc]
 
     @property
-    def grid(self) -> tuple[int, int]:
-        """(rows, cols) of the regions, row by row."""
-        return self._header.grid
-
-    @property
-    def region_size(self) -> int:
-        """Length D of a region vector."""
-        return self._header.region_size
-
-    @property
     def key(self) -> dict[str, Any]:
         """What the regions were computed with: see `caption.features.key.feature_key`."""
-        return self._header.key
+        return self.header["key"]
 
     @property
-    def knows_photos(self) -> bool:
-        """Whether `photo` has an answer: not in stores of format 1."""
-        return self._header.knows_photos
+    def grids(self) -> list[tuple[int, int]]:
+        """(rows, cols) of each view."""
+        return [(rows, cols) for rows, cols in self.header["grids"]]
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._names)
 
     def __contains__(self, image_id: int | str) -> bool:
-        return self._slot(image_id) is not None
+        return bool(self.find([image_id])[0] >= 0)
+
+    def find(self, image_ids: Sequence[int | str]) -> np.ndarray:
+        """Numbers (n,) of images in the order of `ids`; -1 where one is not in the store."""
+        names = np.array([id_digest(image_id) for image_id in image_ids], "<u8")
+        places = np.searchsorted(self._names, names).clip(max=len(self._names) - 1)
+        return np.where(self._names[places] == names, self._order[places], -1)
 
     def ids(self) -> list[int | str]:
-        """The ids of all stored images, in the order of storing. Reads a file: not for use in a loop."""
-        return [image_id for image_id in read_ids(self.folder, self._entries) if image_id is not None]
+        """The ids of all images in the order of storing. Reads them from the files: do not call it in a loop."""
+        return [image_id for shard in self.shards for image_id in shard.ids]
 
-    def photo(self, image_id: int | str) -> Photo | None:
-        """Size and digest of the file that an image's regions were computed from; None in a store of format 1.
+    def photo(self, image_id: int | str) -> PhotoFile | None:
+        """Size and digest of the file that an image's regions were computed from; None if unknown.
 
         Raises:
             DataError: the image is not in the store.
         """
-        (slot,) = self._slots_of([image_id])
-        if not self._header.knows_photos:
-            return None
-        entry = self._entries[slot]
-        width, height = entry["size"].tolist()
-        return Photo(width, height, int(entry["photo"]))
+        shard, row = self._locate(self.check([image_id])[0])
+        photo = PhotoFile(*shard.tables["photo"][row].tolist())
+        return photo if photo.width else None
 
-    def read(self, image_id: int | str) -> Tensor:
-        """The regions of an image: (L, D) float16, a copy of one's own.
-
-        Raises:
-            DataError: the image is not in the store, or its regions are damaged.
-        """
-        return self.read_many([image_id])[0]
-
-    def read_many(self, image_ids: Sequence[int | str]) -> Tensor:
-        """The regions of B images: (B, L, D) float16, a copy of one's own.
+    def read_many(self, image_ids: Sequence[int | str]) -> Views:
+        """The regions of B images, copied: of each view, vectors (B, L, D) float16, grid, and mask (B, L) or None.
 
         Raises:
             DataError: images are not in the store, or their regions are damaged.
         """
-        slots = self._slots_of(image_ids)
-        regions = np.empty((len(slots), *self._header.shape), "<f2")
+        numbers = self.check(image_ids)
+        kinds = self.shards[0].regions.items()
+        found = {name: np.empty((len(numbers), *array.shape[1:]), array.dtype) for name, array in kinds}
         damaged = []
-        # In the order of the files, where a disk has them one behind another. Row by row: np.take and torch.stack
-        # are no faster, and torch would use all processors, and be slowed down by whoever is on them.
-        for row in np.argsort(slots).tolist():
-            regions[row] = self._record(slots[row])
-            if not self._is_intact(slots[row], regions[row]):
-                damaged.append(image_ids[row])
+        # In the order of the files, which a disk reads fastest. Row by row is as fast as np.take and torch.stack.
+        for b in np.argsort(numbers).tolist():
+            number = numbers[b]
+            shard, row = self._locate(number)
+            for name, out in found.items():
+                out[b] = shard.regions[name][row]
+            if not self._intact[number]:
+                (checksum,) = checksums({name: out[b : b + 1] for name, out in found.items()})
+                self._intact[number] = checksum == shard.tables["checksum"][row]
+                if not self._intact[number]:
+                    damaged.append(image_ids[b])
         if damaged:
             raise DataError(self._damage(damaged))
-        return torch.from_numpy(regions.astype(np.float16, copy=False))
+        tensors = {name: torch.from_numpy(array) for name, array in found.items()}
+        return tuple(
+            Regions(tensors[f"view.{k}"], grid, tensors.get(f"mask.{k}")) for k, grid in enumerate(self.grids)
+        )
 
-    def check(self, image_ids: Iterable[int | str]) -> None:
-        """Make sure, before training starts, that all these images are there.
+    def check(self, image_ids: Sequence[int | str]) -> list[int]:
+        """Make sure, before training starts, that all these images are in the store.
+
+        Returns:
+            their numbers in the order of `ids`.
 
         Raises:
-            DataError: some are not; it names them and says what to do.
+            DataError: some are not there; it names them and says what to do.
         """
-        wanted = list(image_ids)
-        missing = [image_id for image_id in wanted if image_id not in self]
-        if missing:
-            raise DataError(self._missing(missing, len(wanted)))
+        numbers = self.find(image_ids)
+        if (numbers < 0).any():
+            missing = [repr(plain_id(image_ids[i])) for i in np.flatnonzero(numbers < 0).tolist()]
+            raise DataError(
+                f"{len(missing)} of {len(numbers)} images are not in the feature store '{self.folder}': "
+                f"{first_few(missing)}. Run `caption features --config CONFIG --out {self.folder}` with this data's "
+                "configuration: it adds what is missing, and names images that cannot be read: remove these."
+            )
+        return numbers.tolist()
 
     def matches(self, encoder: Encoder, transform: ImageTransform) -> None:
-        """Make sure that the regions are those which this encoder computes, now, from images so transformed.
+        """Make sure that this encoder and transform would compute the same regions now.
 
         Raises:
             DataError: the store was made with something else; it says with what.
@@ -146,80 +164,91 @@ class FeatureStore:
         found = differences(self.key, feature_key(encoder, transform))
         if found:
             raise DataError(
-                f"the feature store '{self.folder}' was made with {'; '.join(found)}. Make another store "
-                "with `caption features` and this configuration, or train without one."
+                f"the feature store '{self.folder}' was made with {'; '.join(found)}. Make another store with "
+                "`caption features` and this configuration, or train without one."
             )
 
     def verify(self) -> None:
-        """Compare every stored image with its checksum, which reads the whole store.
+        """Compare every image with its checksum, which reads the whole store.
 
         Raises:
             DataError: some are damaged; it names them and says what to do.
         """
-        slots = self.damaged()
-        if slots:
-            ids = read_ids(self.folder, self._entries[slots])
-            raise DataError(self._damage(["(id unknown)" if name is None else name for name in ids]))
+        bad = self.damaged()
+        if bad.any():
+            ids = self.ids()
+            raise DataError(self._damage([ids[number] for number in np.flatnonzero(bad).tolist()]))
 
-    def damaged(self) -> list[int]:
-        """Slots whose regions or ids are not as they were written."""
-        slots = np.sort(self._slots)
-        ids = read_ids(self.folder, self._entries[slots])
-        return [
-            int(slot)
-            for slot, image_id in zip(slots, ids, strict=True)
-            if image_id is None or zlib.crc32(self._record(slot).data) != self._entries["crc"][slot]
-        ]
+    def damaged(self) -> np.ndarray:
+        """Which images (n,) bool, in the order of `ids`, have regions that are not as they were written."""
+        return np.concatenate([shard.damaged() for shard in self.shards])
 
-    def _slot(self, image_id: int | str) -> int | None:
-        first, second = halves(image_id)
-        place = int(np.searchsorted(self._names, np.uint64(first)))
-        while place < len(self._names) and self._names[place] == first:
-            slot = int(self._slots[place])
-            if self._entries["name"][slot, 1] == second:
-                return slot
-            place += 1
-        return None
+    def remove(self, gone: np.ndarray) -> None:
+        """Remove images (n,) bool, in the order of `ids`, and unreadable shards from the disk.
 
-    def _slots_of(self, image_ids: Sequence[int | str]) -> list[int]:
-        slots = [self._slot(image_id) for image_id in image_ids]
-        missing = [image_id for image_id, slot in zip(image_ids, slots, strict=True) if slot is None]
-        if missing:
-            raise DataError(self._missing(missing, len(slots)))
-        return [slot for slot in slots if slot is not None]
+        Afterwards this object is out of date; open the store anew.
+        """
+        for shard, part in zip(self.shards, np.split(gone, self._starts[1:-1]), strict=True):
+            if part.any():
+                shard.remove(part)
+        for path in set(shard_paths(self.folder)) - {shard.path for shard in self.shards}:
+            path.unlink()
 
-    def _is_intact(self, slot: int, regions: np.ndarray) -> bool:
-        """Whether the regions (L, D) read from a slot are as they were written; compared once in a process."""
-        if not self._intact[slot]:
-            self._intact[slot] = zlib.crc32(regions.data) == self._entries["crc"][slot]
-        return bool(self._intact[slot])
+    def _locate(self, number: int) -> tuple[Shard, int]:
+        """The shard of an image, and its row there."""
+        shard = int(np.searchsorted(self._starts, number, "right")) - 1
+        return self.shards[shard], number - int(self._starts[shard])
 
-    def _record(self, slot: int) -> np.ndarray:
-        """The regions (L, D) in a slot, as they lie in the file."""
-        number, place = divmod(int(slot), self._header.shard_images)
-        if number not in self._shards:
-            path = shard_path(self.folder, number)
-            try:
-                images = path.stat().st_size // self._header.image_bytes
-                shape = (images, *self._header.shape)
-                self._shards[number] = np.memmap(path, "<f2", "r", shape=shape).view(np.ndarray)
-            except (OSError, ValueError) as error:
-                raise DataError(f"'{path}' cannot be read: {error}. {VERIFY}") from error
-        if place >= len(self._shards[number]):
-            raise DataError(f"'{shard_path(self.folder, number)}' is too short: it is damaged. {VERIFY}")
-        return self._shards[number][place]
-
-    def _missing(self, image_ids: list[int | str], wanted: int) -> str:
-        names = enumerated([repr(plain_id(image_id)) for image_id in image_ids])
+    def _damage(self, image_ids: Sequence[int | str]) -> str:
         return (
-            f"{len(image_ids)} of {wanted} images are not in the feature store '{self.folder}': {names}. "
-            f"Run `caption features --config CONFIG --out {self.folder}` with this data's configuration: it "
-            "adds what is missing and names images that cannot be read; take those out of the data."
+            f"the feature store '{self.folder}' is damaged: {len(image_ids)} images are not as they were written: "
+            f"{first_few(image_ids)}. {VERIFY}"
         )
 
-    def _damage(self, image_ids: list[int | str]) -> str:
-        names = enumerated([str(image_id) for image_id in image_ids])
-        return (
-            f"the feature store '{self.folder}' is damaged: {len(image_ids)} images are not as they were "
-            f"written: {names}. {VERIFY}"
+
+@dataclass
+class Extraction:
+    """Counts of what was done to a store."""
+
+    stored: int = 0
+    """Images stored now."""
+    present: int = 0
+    """Images that were in the store before."""
+    dropped: int = 0
+    """Images that were damaged and removed, or left out in a conversion."""
+    unreadable: int = 0
+    """Whole shards that were damaged and removed."""
+    changed: int = 0
+    """Images removed because their file has changed."""
+    failed: list[tuple[CaptionedImage, ImageError]] = field(default_factory=list)
+    """Images that cannot be decoded, each with the reason; nothing is stored for them."""
+
+    def __str__(self) -> str:
+        counts = {
+            "stored": self.stored,
+            "stored before": self.present,
+            "were damaged and are removed": self.dropped,
+            "shards were damaged and are removed": self.unreadable,
+            "had changed since they were stored and are removed": self.changed,
+            "cannot be read and are not stored": len(self.failed),
+        }
+        return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "no images"
+
+
+def make_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder of a store, made where it does not exist.
+
+    Raises:
+        DataError: it cannot be made, or holds a store of an earlier release.
+    """
+    target = Path(folder).expanduser()
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"the folder '{target}' cannot be made: {error.strerror}. Choose another.") from None
+    if (target / "store.json").exists():
+        raise DataError(
+            f"'{target}' holds a feature store of an earlier release: convert it with "
+            f"`caption features --convert {target} --out NEW`, or choose another folder."
         )
+    return target

@@ -1,4 +1,4 @@
-"""Models of the authors' code (kelvinxu/arctic-captions), where it differs from the paper; matrices are (in, out).
+"""Importing models of the authors' code (kelvinxu/arctic-captions). Its equations differ from the paper's in places:
 
     e_i = U · tanh(P(a_i) + h[t-1] W_d) + c           P: affine, or affine and then tanh of affine (n_layers_att 2)
     α = softmax(temperature · e) ;  z = σ(h[t-1] W_sel + b_sel) Σ α_i a_i
@@ -6,51 +6,172 @@
     h[0], c[0] = tanh of an affine layer of the mean region, behind the ReLU layers they share (n_layers_init 2)
     p = softmax(drop(tanh(L_h drop(h[t]) + E y[t-1] + L_z z)) W + b) ;  E y[0] = 0
 
-Their dropout sets units to zero in training and halves all of them at test. Ours doubles the kept units in training and
-leaves them alone at test: with 0.5 taken into the weights behind it, both are equal in both modes.
+Matrices are (in, out). The authors' dropout zeroes units in training and halves all units at test. Ours doubles the
+kept units in training and changes nothing at test. With the factor 0.5 in the weights after it, both are equal in both
+modes.
 """
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import yaml
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Alignment, Multinoulli, ScoredAttention, Softmax
-from caption.data.readers.captions import located, read_text
+from caption.captioner import Captioner
+from caption.data.files import read_text
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
 from caption.errors import CheckpointError, DataError
-from caption.importers.arctic_options import Options, read_options
-from caption.importers.assemble import Imported, check_shapes
+from caption.importers.assemble import Config, Imported, assemble, check_shapes
 from caption.search import BeamSearch
 from caption.text.vocabulary import END, UNKNOWN
 
-ENCODER: dict[str, Any] = {
+ENCODER: Config = {
     "encoder": {
         "class_path": "caption.encoders.TorchvisionEncoder",
         "init_args": {"name": "vgg19", "layer": "features.35", "weights": "IMAGENET1K_V1"},
     },
     "transform": {"size": 224, "fit": "crop"},
 }
-"""VGG19's conv5_4, 14x14 regions of 512 numbers. The authors' came from Caffe's weights, torchvision has its own."""
+"""VGG19's conv5_4: 14x14 regions of 512 numbers. The authors used Caffe's weights; torchvision's differ."""
 SEARCH = BeamSearch(beam_size=5, max_length=30)
 DROPOUT = 0.5
-# Logit of the padding and start words, which theirs has not: finite, and so low that their probability is 0.
+# Logit of the padding and start words, which their vocabulary lacks: finite, and so low that the probability is 0.
 NEVER = -1e4
 BOOKKEEPING = ("history_errs", "zipped_params", "train_err", "valid_err", "test_err")
 END_AND_UNKNOWN = ("<eos>", "<end>", "eos", "UNK", "<unk>")
+# Options that our decoder does not have: option -> the values that switch it off, and its meaning.
+REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "lstm_encoder": ((False, 0), "an LSTM over the regions"),
+    "n_layers_lstm": ((1,), "several LSTM layers"),
+    "n_layers_out": ((1,), "further layers before the words"),
+    "use_dropout_lstm": ((False, 0), "dropout on the gates of the LSTM"),
+}
+ATTENTION = ("deterministic", "stochastic")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options that decide what a model computes, by the names of the authors' `train()`."""
+
+    ctx_dim: int
+    """D, and the width of the attention."""
+    dim: int
+    """H."""
+    dim_word: int
+    """E."""
+    n_words: int
+    """V, including the end (0) and the unknown word (1)."""
+    selector: bool
+    """The gate β."""
+    prev2out: bool
+    """E y[t-1] in the read-out."""
+    ctx2out: bool
+    """L_z z[t] in the read-out."""
+    n_layers_att: int
+    """Affine layers on the regions before h[t-1] is added; all but the first end in tanh."""
+    n_layers_init: int
+    """Affine layers from the mean region to h[0] and c[0]; all but the last are shared."""
+    use_dropout: bool
+    """It also matters at test, where their dropout halves the units."""
+    attn_type: str
+    """"deterministic" (soft) or "stochastic" (hard)."""
+    temperature: float = 1.0
+    """α = softmax(temperature · e); read for stochastic attention only."""
+    semi_sampling_p: float = 0.5
+    """Probability of a sample instead of the expectation, in training."""
+
+    @property
+    def inverse_temperature(self) -> float:
+        """The factor of the scores. The authors' code ignores the option for deterministic attention."""
+        return self.temperature if self.attn_type == "stochastic" else 1.0
+
+    @property
+    def kept(self) -> float:
+        """The factor of their dropout at test, for which the trained weights after it compensate."""
+        return 0.5 if self.use_dropout else 1.0
+
+
+def read_options(file: str) -> Options:
+    """Options from a `.json` file or from YAML. Those that only training needs are ignored.
+
+    Raises:
+        DataError: the file cannot be read; an option is missing, has an impossible value, or asks for something that
+            this package's decoder cannot represent. The message names it.
+    """
+    text = read_text(file)
+    try:
+        given = json.loads(text) if file.endswith(".json") else yaml.safe_load(text)
+    except (json.JSONDecodeError, yaml.YAMLError) as error:
+        raise DataError(f"'{file}' is neither JSON nor YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(given, dict):
+        raise DataError(
+            f"'{file}' holds a {type(given).__name__}, not options: give an object of names and values"
+        )
+    for name, (without, meaning) in REFUSED.items():
+        if given.get(name, without[0]) not in without:
+            raise DataError(
+                f"option {name} in '{file}' is {given[name]!r}: {meaning} cannot be represented by this package's "
+                "decoder, so the model cannot be imported"
+            )
+    missing = [f.name for f in fields(Options) if f.default is MISSING and f.name not in given]
+    if missing:
+        raise DataError(
+            f"'{file}' lacks the option {missing[0]}: give all options that the model was trained with"
+        )
+    types = {field.name: str(field.type) for field in fields(Options) if field.name in given}
+    return Options(**{name: _value(name, given[name], kind, file) for name, kind in types.items()})
+
+
+def _value(name: str, value: Any, kind: str, file: str) -> Any:
+    if kind == "bool" and value in (0, 1):
+        return bool(value)
+    if kind == "int" and isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    if kind == "float" and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if kind == "str" and value in ATTENTION:
+        return value
+    wanted = {
+        "bool": "true or false",
+        "int": "a whole number from 1 up",
+        "float": "a number",
+        "str": " or ".join(ATTENTION),
+    }
+    raise DataError(f"option {name} in '{file}' is {value!r}: it should be {wanted[kind]}")
+
+
+def load(
+    model_file: str,
+    options_file: str,
+    words_file: str,
+    encoder_file: str | None = None,
+    encoder_weights: str | None = None,
+) -> Captioner:
+    """The captioner of a model of the authors' code.
+
+    Arguments and errors are those of `read` and `assemble`. Without `encoder_weights`, torchvision's are downloaded.
+    """
+    imported = read(model_file, options_file, words_file)
+    captioner = assemble(imported, ENCODER, SEARCH, encoder_file, encoder_weights)
+    captioner.encoder.load_pretrained()
+    return captioner
 
 
 def read(model_file: str, options_file: str, words_file: str) -> Imported:
     """A decoder from the authors' `.npz`, their options as JSON or YAML, and their words, one a line from id 2 on.
 
     Raises:
-        UserError: a file is missing or something else; an option or an array is missing, unknown or has no place here;
-            there are too few words.
+        UserError: a file is missing or has another format; an option or an array is missing, unknown or cannot be
+            represented here; there are too few words.
     """
     options = read_options(options_file)
     words = _read_words(words_file, options)
@@ -76,17 +197,17 @@ def decoder(options: Options) -> LSTMDecoder:
 
 
 def convert(arrays: Mapping[str, Tensor], options: Options) -> dict[str, Tensor]:
-    """The state dict of `decoder(options)`; affine in `arrays`, so that gradients can be taken back through it.
+    """The state dict of `decoder(options)`; affine in `arrays`, so that gradients can flow back through it.
 
     Args:
         arrays: by the authors' names.
-        options: they were trained with.
+        options: those of their training.
     """
     kept = options.kept
     behind_dropout = kept if options.n_layers_init > 1 else 1.0
     score, initial = "attention.score", "initial"
     state = {
-        # c_tt is left out: it is the same for all regions and cancels in the softmax.
+        # c_tt is left out: it is equal for all regions and cancels in the softmax.
         f"{score}.region.weight": arrays["decoder_Wc_att"].T,
         f"{score}.region.bias": arrays["decoder_b_att"],
         f"{score}.query.weight": arrays["decoder_Wd_att"].T,
@@ -107,7 +228,7 @@ def convert(arrays: Mapping[str, Tensor], options: Options) -> dict[str, Tensor]
     for layer in range(1, options.n_layers_att):
         state[f"{score}.deeper.{layer - 1}.weight"] = arrays[f"decoder_W_att_{layer}"].T
         state[f"{score}.deeper.{layer - 1}.bias"] = arrays[f"decoder_b_att_{layer}"]
-    for layer in range(1, options.n_layers_init):  # each layer is a Linear, a ReLU and a Dropout of ours
+    for layer in range(1, options.n_layers_init):  # each of our layers is a Linear, a ReLU and a Dropout
         name = f"{initial}.trunk.{3 * (layer - 1)}"
         state[f"{name}.weight"] = (kept if layer > 1 else 1.0) * arrays[f"ff_init_{layer}_W"].T
         state[f"{name}.bias"] = arrays[f"ff_init_{layer}_b"]
@@ -157,13 +278,15 @@ def _shapes(options: Options) -> dict[str, tuple[int, ...]]:
 def _read_arrays(file: str, options: Options) -> dict[str, Tensor]:
     wanted = _shapes(options)
     try:
-        with np.load(located(file), allow_pickle=False) as archive:
+        with np.load(Path(file).expanduser(), allow_pickle=False) as archive:
             arrays = {name: _array(archive, name) for name in archive.files if name not in BOOKKEEPING}
     except FileNotFoundError:
         raise CheckpointError(f"there is no file {file} with the model's arrays") from None
-    # At a plain array there is no `with`; at pickles and damage NumPy raises whatever it stumbles over.
+    # A plain array has no `with`; for pickles and damaged files NumPy raises various errors.
     except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise CheckpointError(f"{file} is no .npz of arrays, as numpy.savez writes it: {error}") from error
+        raise CheckpointError(
+            f"{file} is not an .npz of arrays, as numpy.savez writes it: {error}"
+        ) from error
     _check_arrays(arrays, wanted, file)
     return {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
 
@@ -172,23 +295,21 @@ def _array(archive: Any, name: str) -> np.ndarray:
     try:
         return np.asarray(archive[name])
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error  # NumPy does not say which
+        raise ValueError(f"{name}: {error}") from error  # NumPy does not name it
 
 
 def _check_arrays(arrays: dict[str, np.ndarray], wanted: Mapping[str, tuple[int, ...]], file: str) -> None:
-    for name in ("decoder_b_sel", "decoder_c_tt"):  # one number, saved with or without a dimension
+    for name in ("decoder_b_sel", "decoder_c_tt"):  # single numbers, saved with or without dimensions
         if name in arrays and arrays[name].size == 1 and name in wanted:
             arrays[name] = arrays[name].reshape(wanted[name])
     check_shapes({name: array.shape for name, array in arrays.items()}, wanted, file)
     for name, array in arrays.items():
         if array.dtype.kind != "f" or not np.isfinite(array).all():
-            raise CheckpointError(
-                f"{name} in {file} holds numbers that are not finite, or no floating-point numbers"
-            )
+            raise CheckpointError(f"{name} in {file} holds numbers that are not finite or not floating-point")
 
 
 def _read_words(file: str, options: Options) -> list[str]:
-    lines = [line.removesuffix("\r") for line in read_text(located(file)).split("\n")]
+    lines = [line.removesuffix("\r") for line in read_text(file).split("\n")]
     if lines[-1] == "":
         lines.pop()
     for number, word in enumerate(lines, start=1):
@@ -207,4 +328,4 @@ def _read_words(file: str, options: Options) -> list[str]:
             f"'{file}' has {len(lines)} words, and the model knows {wanted} (option n_words, without the end and the "
             "unknown word): give the words it was trained with, by id"
         )
-    return lines[:wanted]  # rarer words are unknown to it
+    return lines[:wanted]  # the model does not know rarer words

@@ -1,27 +1,32 @@
-"""What an importer gives, and the captioner that becomes of it."""
+"""From an imported decoder to a captioner: its encoder, its vocabulary, and the checks that all importers share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import yaml
 from torch import Tensor
 
 from caption.captioner import Captioner
+from caption.data.files import read_text
+from caption.data.images import ImageTransform
 from caption.decoders.lstm import LSTMDecoder
-from caption.errors import CheckpointError, UserError
-from caption.importers.encoder import Eyes
+from caption.encoders.base import Encoder
+from caption.errors import CheckpointError, UserError, first_few
+from caption.parts import make
 from caption.search import Search
 from caption.text.vocabulary import Vocabulary
 
-NAMED = 3  # culprits an error message names before it counts the rest
+Config = dict[str, Any]
+"""`encoder` (class path and arguments) and `transform` (size and fit), as in a configuration file."""
 
 
 class Imported(NamedTuple):
     """A trained decoder of another package, as one of this package's."""
 
     decoder: LSTMDecoder
-    """Of the same architecture, its weights yet to be created."""
+    """Has the same architecture; its weights are not created yet."""
     weights: dict[str, Tensor]
     """Its state dict; words are in the order of this package's vocabulary."""
     words: list[str]
@@ -30,27 +35,66 @@ class Imported(NamedTuple):
     """D of the regions it was trained on."""
 
 
-def assemble(imported: Imported, see: Eyes, search: Search) -> Captioner:
-    """The captioner of an imported decoder, in evaluation mode.
+def assemble(
+    imported: Imported,
+    default: Config,
+    search: Search,
+    encoder_file: str | None = None,
+    encoder_weights: str | None = None,
+) -> Captioner:
+    """The captioner of an imported decoder, in evaluation mode, before the weights of its encoder are loaded.
+
+    Args:
+        imported: the decoder.
+        default: encoder and transform of the published model.
+        search: the default search.
+        encoder_file: YAML that replaces encoder, transform or both.
+        encoder_weights: replaces the argument `weights` of the encoder.
 
     Raises:
-        UserError: the encoder's regions are not as long as those the decoder was trained on.
+        UserError: the file cannot be read, or does not describe an encoder or transform; the encoder's regions do not
+            have the size that the decoder was trained on.
     """
-    found, wanted = see.encoder.region_size, imported.region_size
-    if found != wanted:
+    encoder, transform = make_encoder(default, encoder_file, encoder_weights)
+    found, wanted = encoder.region_sizes, imported.region_size
+    if found != (wanted,):
         raise UserError(
-            f"the decoder was trained on regions of {wanted} numbers, and the encoder gives {found}: name the encoder "
-            "that it was trained with (--encoder)"
+            f"the decoder was trained on regions of {wanted} numbers, and the encoder gives "
+            f"{' and '.join(map(str, found))}: name the encoder that it was trained with (--encoder)"
         )
     vocabulary = Vocabulary(imported.words, tokenizer_for(imported.words))
-    captioner = Captioner(see.encoder, imported.decoder, vocabulary, see.transform, search)
+    captioner = Captioner(encoder, imported.decoder, vocabulary, transform, search)
     captioner.decoder.load_state_dict(imported.weights)
     return captioner.eval()
 
 
+def make_encoder(
+    default: Config, file: str | None = None, weights: str | None = None
+) -> tuple[Encoder, ImageTransform]:
+    """An encoder, before its weights are loaded, and an image transform; for the arguments see `assemble`."""
+    config = default if file is None else {**default, **_read_config(file)}
+    spec = config["encoder"]
+    if weights is not None and isinstance(spec, dict):
+        spec = {**spec, "init_args": {**spec.get("init_args", {}), "weights": weights}}
+    return make(spec, Encoder), ImageTransform.from_dict(config["transform"])
+
+
+def _read_config(file: str) -> Config:
+    try:
+        config = yaml.safe_load(read_text(file))
+    except yaml.YAMLError as error:
+        raise UserError(f"'{file}' is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(config, dict) or not config or not config.keys() <= {"encoder", "transform"}:
+        raise UserError(
+            f"'{file}' should have 'encoder' (class_path, init_args), 'transform' (size, fit), or both"
+        )
+    return config
+
+
 def tokenizer_for(words: Iterable[str]) -> str:
-    """The Penn Treebank tokenizer that makes such words: a vocabulary with capitals keeps case, one with a full stop
-    keeps punctuation. It cuts the captions that the model may be trained or evaluated on later; describing needs none.
+    """The Penn Treebank tokenizer that gives such words: with capitals it keeps case, with a full stop punctuation.
+
+    It is used only if the model is trained or evaluated further; captioning needs no tokenizer.
     """
     words = set(words)
     cased = "-cased" if any(word != word.lower() for word in words) else ""
@@ -63,29 +107,21 @@ def check_shapes(
     """Raise a CheckpointError unless both have the same names and shapes.
 
     Args:
-        found: names and shapes of what `source` holds.
-        wanted: of what it should hold.
+        found: names and shapes of the arrays in `source`.
+        wanted: those that it should have.
         source: the file, for the message.
     """
+    hint = "is it the right file, with the right options?"
     missing = [name for name in wanted if name not in found]
     if missing:
-        raise CheckpointError(
-            f"{source} lacks {listed(missing)}: is it the right file, with the right options?"
-        )
+        raise CheckpointError(f"{source} lacks {first_few(missing)}: {hint}")
     extra = [name for name in found if name not in wanted]
     if extra:
         raise CheckpointError(
-            f"{source} has {listed(extra)}, which the model that is imported here does not have: is it the right file, "
-            "with the right options?"
+            f"{source} has {first_few(extra)}, which the imported model does not have: {hint}"
         )
     for name, shape in wanted.items():
         if tuple(found[name]) != tuple(shape):
             raise CheckpointError(
                 f"{name} in {source} has the shape {tuple(found[name])}, and should have {tuple(shape)}"
             )
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

@@ -1,4 +1,4 @@
-"""Decoders of sgrvinod's "a PyTorch Tutorial to Image Captioning", the most used re-implementation of the paper.
+"""Importing decoders of sgrvinod's "a PyTorch Tutorial to Image Captioning", a widely used re-implementation.
 
 e_i = v · ReLU(U a_i + b + W h[t-1] + b')                   α = softmax(e)
 z = σ(f_β(h[t-1])) ∘ Σ α_i a_i                              a gate for each feature
@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.data.readers.captions import read_json
+from caption.captioner import Captioner
+from caption.data.files import read_json
 from caption.decoders import Gate, InitialState, LinearOutput, LSTMDecoder
 from caption.encoders.torchvision import TorchvisionEncoder, read_state
-from caption.errors import CheckpointError, DataError
-from caption.importers.assemble import Imported, check_shapes, listed
+from caption.errors import CheckpointError, DataError, first_few
+from caption.importers.assemble import Config, Imported, assemble, check_shapes
 from caption.search import BeamSearch
 from caption.text.vocabulary import SPECIAL_TOKENS
 
-ENCODER: dict[str, Any] = {
+ENCODER: Config = {
     "encoder": {
         "class_path": "caption.encoders.TorchvisionEncoder",
         "init_args": {
@@ -40,21 +41,37 @@ ENCODER: dict[str, Any] = {
 }
 """Its `Encoder`: 8x8 regions of 256 pixels, pooled to 14x14."""
 SEARCH = BeamSearch(beam_size=5, max_length=50)
-DROPOUT = 0.5  # a state dict does not tell
-# The children of torchvision's ResNet, as the tutorial's `nn.Sequential` numbers them.
+DROPOUT = 0.5  # the tutorial's default; a state dict does not have it
+# The children of torchvision's ResNet, in the order of the tutorial's `nn.Sequential`.
 CHILDREN = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4")
+
+
+def load(
+    state_file: str, word_map_file: str, encoder_file: str | None = None, encoder_weights: str | None = None
+) -> Captioner:
+    """The captioner of a decoder of the tutorial.
+
+    Arguments and errors are those of `read` and `assemble`. `encoder_weights` is a state dict of the tutorial's
+    `Encoder`, or with torchvision's names; without it, torchvision's weights are downloaded.
+    """
+    captioner = assemble(read(state_file, word_map_file), ENCODER, SEARCH, encoder_file, encoder_weights)
+    if encoder_weights is not None and isinstance(captioner.encoder, TorchvisionEncoder):
+        load_encoder_weights(captioner.encoder, encoder_weights)
+    else:
+        captioner.encoder.load_pretrained()
+    return captioner
 
 
 def read(state_file: str, word_map_file: str) -> Imported:
     """A decoder from the state dict of its `DecoderWithAttention` and its word map.
 
     Raises:
-        UserError: a file is missing or something else, a tensor is missing, unknown or of another shape, or the word
-            map does not fit.
+        UserError: a file is missing or has another format; a tensor is missing, unknown or has another shape; the
+            word map does not fit.
     """
     state = _read_state(Path(state_file).expanduser())
     sizes = _sizes(state, state_file)
-    order, words = _order(read_json(Path(word_map_file).expanduser()), word_map_file)
+    order, words = _order(read_json(word_map_file), word_map_file)
     if len(order) != sizes["vocabulary"]:
         raise DataError(
             f"'{word_map_file}' has {len(order)} words, and the decoder in {state_file} knows {sizes['vocabulary']}: "
@@ -80,7 +97,7 @@ def decoder(sizes: Mapping[str, int]) -> LSTMDecoder:
 
 
 def convert(state: Mapping[str, Tensor], order: Sequence[int]) -> dict[str, Tensor]:
-    """The state dict of `decoder()`; linear in `state`, so that gradients can be taken back through it.
+    """The state dict of `decoder()`; linear in `state`, so that gradients can flow back through it.
 
     Args:
         state: of a `DecoderWithAttention`.
@@ -91,7 +108,7 @@ def convert(state: Mapping[str, Tensor], order: Sequence[int]) -> dict[str, Tens
     from_word, from_context = state["decode_step.weight_ih"].tensor_split([embedding_size], 1)
     from_state = torch.cat((state["decode_step.weight_hh"], from_context), 1)
     return {
-        # The bias of the energies is left out: it is the same for all regions and cancels in the softmax.
+        # The bias of the energies is left out: it is equal for all regions and cancels in the softmax.
         "attention.score.region.weight": state["attention.encoder_att.weight"],
         "attention.score.region.bias": state["attention.encoder_att.bias"]
         + state["attention.decoder_att.bias"],
@@ -116,7 +133,7 @@ def load_encoder_weights(encoder: TorchvisionEncoder, file: str) -> None:
     """Load the state dict of the tutorial's `Encoder`, or one with torchvision's own names.
 
     Raises:
-        CheckpointError: the file is missing or something else, or for another encoder.
+        CheckpointError: the file is missing, has another format, or belongs to another encoder.
     """
     state = read_state(Path(file).expanduser())
     encoder.load_weights({_torchvision_name(name): tensor for name, tensor in state.items()}, file)
@@ -143,7 +160,7 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         if not path.is_file():
             raise
         raise CheckpointError(
-            f"{error}. Where the tutorial's code is, save one: "
+            f"{error}. Save one where the tutorial's code is installed: "
             f"torch.save(torch.load({path.name!r}, map_location='cpu', weights_only=False)['decoder'].state_dict(), "
             "'decoder.pth')"
         ) from error
@@ -160,44 +177,43 @@ def _sizes(state: Mapping[str, Tensor], source: str) -> dict[str, int]:
     for name, sides in measured.items():
         if len(shapes.get(name, ())) != len(sides):
             raise CheckpointError(
-                f"{source} has no matrix {name}: it is no state dict of the tutorial's DecoderWithAttention"
+                f"{source} has no matrix {name}: it is not a state dict of the tutorial's DecoderWithAttention"
             )
         sizes.update(zip(sides, shapes[name], strict=True))
     check_shapes(shapes, _shapes(sizes), source)
     broken = [name for name, tensor in state.items() if not tensor.isfinite().all()]
     if broken:
-        raise CheckpointError(f"{source} has numbers that are not finite, in {listed(broken)}")
+        raise CheckpointError(f"{source} has numbers that are not finite, in {first_few(broken)}")
     return sizes
 
 
 def _shapes(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tutorial's state dict."""
     attention, region, hidden = sizes["attention"], sizes["region"], sizes["hidden"]
     vocabulary, embedding = sizes["vocabulary"], sizes["embedding"]
-    layers = {
-        "attention.encoder_att": (attention, region),
-        "attention.decoder_att": (attention, hidden),
-        "attention.full_att": (1, attention),
-        "init_h": (hidden, region),
-        "init_c": (hidden, region),
-        "f_beta": (region, hidden),
-        "fc": (vocabulary, hidden),
-    }
-    shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (vocabulary, embedding)}
-    for name, (outputs, inputs) in layers.items():
-        shapes |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
-    for name, inputs in (("ih", embedding + region), ("hh", hidden)):
-        shapes |= {
-            f"decode_step.weight_{name}": (4 * hidden, inputs),
-            f"decode_step.bias_{name}": (4 * hidden,),
+    with torch.device("meta"):
+        modules = {
+            "attention.encoder_att": nn.Linear(region, attention),
+            "attention.decoder_att": nn.Linear(hidden, attention),
+            "attention.full_att": nn.Linear(attention, 1),
+            "embedding": nn.Embedding(vocabulary, embedding),
+            "decode_step": nn.LSTMCell(embedding + region, hidden),
+            "init_h": nn.Linear(region, hidden),
+            "init_c": nn.Linear(region, hidden),
+            "f_beta": nn.Linear(hidden, region),
+            "fc": nn.Linear(hidden, vocabulary),
         }
-    return shapes
+    tensors = (
+        (f"{name}.{part}", tensor) for name, m in modules.items() for part, tensor in m.named_parameters()
+    )
+    return {name: tuple(tensor.shape) for name, tensor in tensors}
 
 
 def _order(word_map: Mapping[str, Any], source: str) -> tuple[list[int], list[str]]:
     """Its id of each word of this package's vocabulary, and the ordinary words in that order."""
     missing = [word for word in SPECIAL_TOKENS if word not in word_map]
     if missing:
-        raise DataError(f"'{source}' lacks {listed(missing)}: it is no word map of the tutorial")
+        raise DataError(f"'{source}' lacks {first_few(missing)}: it is not a word map of the tutorial")
     ids = list(word_map.values())
     if any(type(word_id) is not int for word_id in ids) or sorted(ids) != list(range(len(ids))):
         raise DataError(

@@ -1,4 +1,8 @@
-"""A weight that is used at every step: its gradient as one product over all steps."""
+"""A weight that is used at every step: its gradient as one product over all steps.
+
+The gain grows with the weight. With the authors' LSTM of 1800 units (D 512, 32 captions) a training step without it
+takes 1.40 times as long and 1.2 times the memory; with 512 units, 1.0 to 1.05 times (one CPU thread, `docs/log.md`).
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,8 @@ class DeferredLinear:
     """y[t] = o[t] + W x[t] at each step of an unroll, with dW = Σ_t dy[t] x[t]ᵀ computed once.
 
     Autograd alone computes a gradient as large as W at every step and adds them all up, which for the LSTM's weights
-    takes longer than the steps themselves. Here the steps pass W by: since dy[t] is also the gradient of o[t], and all
-    o[t] come from one tensor, dW is computed where that tensor's gradient arrives.
+    takes longer than the steps themselves. Here the steps use a detached W. dy[t] is also the gradient of the offset
+    o[t], and all offsets come from one tensor, so dW is computed once, where that tensor's gradient arrives.
 
         late = DeferredLinear(weight)
         offsets = late.join(offsets).split(sizes)

@@ -12,16 +12,16 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
+from caption.data.files import decoded, read_text
+from caption.data.readers.recognise import CAPTION_KEYS, IMAGE_KEYS, caption_format
 from caption.errors import DataError, first_few
 from caption.metrics.score import Id
 
 STDIN = "-"
 _FLICKR = re.compile(r"(\S+)#\d+\t(.*)")  # NAME.jpg#0<tab>caption
-_IMAGE = ("image_id", "image", "file_name", "filename", "id")
-_CAPTION = ("caption", "text", "captions", "sentences")
 
 
 @dataclass
@@ -49,16 +49,29 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
         DataError: the file is missing, empty or in none of these formats, or an entry is incomplete.
     """
     name = "standard input" if path == STDIN else f"'{path}'"
-    text = _text(path, name)
+    text = decoded(sys.stdin.buffer.read(), name) if path == STDIN else read_text(path)
     if not text.strip():
         raise DataError(f"{name} is empty: give captions as JSON, JSON lines or CSV.")
     file = CaptionFile(name, {})
-    if text.lstrip()[0] in "[{":
-        entries = _json(text, file)
-    elif _FLICKR.match(text):
+    try:
+        format, data = caption_format(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{name} is not JSON: {error.msg} in line {error.lineno}.") from None
+    entries: Iterator[Entry]
+    if format == "COCO":
+        entries = _coco(data, file)
+    elif format == "Karpathy":
+        entries = _karpathy(data["images"], file)
+    elif format == "Flickr":
         entries = _flickr(text, name)
-    else:
+    elif format == "CSV":
         entries = _csv(text, name)
+    elif format == "JSON object":
+        entries = ((f"image {image}", image, found, None) for image, found in data.items())
+    else:
+        entries = _keyed(
+            _json_lines(text, name) if format == "JSON lines" else _numbered("entry", data), name
+        )
     for where, image, found, entry_split in entries:
         if not isinstance(image, (int, str)) or isinstance(image, bool) or image == "":
             raise DataError(f"{where} of {name} names no image: give it 'image_id' or 'image'.")
@@ -77,47 +90,15 @@ Entry = tuple[str, Any, Any, Any]
 """Where it stands in the file; its image; its caption or captions; its split. The types are not yet checked."""
 
 
-def _text(path: str, name: str) -> str:
-    try:
-        data = sys.stdin.buffer.read() if path == STDIN else Path(path).expanduser().read_bytes()
-        return data.decode("utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(f"{name} does not exist. Check the path.") from None
-    except IsADirectoryError:
-        raise DataError(f"{name} is a folder. Name the file in it.") from None
-    except OSError as error:
-        raise DataError(f"{name} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from None
-
-
-def _json(text: str, file: CaptionFile) -> Iterator[Entry]:
-    """Entries of any JSON format; notes the file names of the images in `file`."""
-    name = file.name
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        lines = [line for line in text.splitlines() if line.strip()]
-        if len(lines) < 2 or not lines[0].rstrip().endswith("}"):
-            raise DataError(f"{name} is not JSON: {error.msg} in line {error.lineno}.") from None
-        return _keyed(_json_lines(text, name), name)
-    if isinstance(data, list):
-        return _keyed(_numbered("entry", data), name)
-    if "annotations" in data:
-        images, annotations = data.get("images") or [], data["annotations"]
-        if not isinstance(images, list) or not all(isinstance(image, Mapping) for image in images):
-            raise DataError(f"'images' of {name} is not a list of objects. Is it the right file?")
-        if not isinstance(annotations, list):
-            raise DataError(f"'annotations' of {name} is not a list. Is it the right file?")
-        file.files = {
-            image["file_name"]: image["id"] for image in images if {"file_name", "id"} <= set(image)
-        }
-        return _keyed(_numbered("annotation", annotations), name)
-    if isinstance(data.get("images"), list):
-        return _karpathy(data["images"], file)
-    if "caption" in data or "text" in data:
-        return _keyed([("line 1", data)], name)  # JSON lines with a single line
-    return ((f"image {image}", image, found, None) for image, found in data.items())
+def _coco(data: Mapping[str, Any], file: CaptionFile) -> Iterator[Entry]:
+    """The annotations; notes the file names of the images in `file`."""
+    images, annotations = data.get("images") or [], data["annotations"]
+    if not isinstance(images, list) or not all(isinstance(image, Mapping) for image in images):
+        raise DataError(f"'images' of {file.name} is not a list of objects. Is it the right file?")
+    if not isinstance(annotations, list):
+        raise DataError(f"'annotations' of {file.name} is not a list. Is it the right file?")
+    file.files = {image["file_name"]: image["id"] for image in images if {"file_name", "id"} <= set(image)}
+    return _keyed(_numbered("annotation", annotations), file.name)
 
 
 def _numbered(what: str, entries: list[Any]) -> Iterator[tuple[str, Any]]:
@@ -150,7 +131,7 @@ def _flickr(text: str, name: str) -> Iterator[Entry]:
         if match:
             yield f"line {number}", match[1], match[2], None
         elif line.strip():
-            raise DataError(f"line {number} of {name} is not 'NAME#NUMBER<tab>caption' like the first one.")
+            raise DataError(f"line {number} of {name} is not 'NAME#NUMBER<tab>caption'.")
 
 
 def _csv(text: str, name: str) -> Iterator[Entry]:
@@ -158,7 +139,7 @@ def _csv(text: str, name: str) -> Iterator[Entry]:
     table = csv.DictReader(io.StringIO(text), delimiter="\t" if "\t" in header else ",")
     columns = [column.strip() for column in table.fieldnames or ()]
     table.fieldnames = columns
-    if not any(key in columns for key in _IMAGE) or not any(key in columns for key in _CAPTION):
+    if not any(key in columns for key in IMAGE_KEYS) or not any(key in columns for key in CAPTION_KEYS):
         raise DataError(
             f"{name} is not JSON, and as CSV it lacks a column: its first line must name 'image' and 'caption', "
             f"but it names {first_few(columns)}."
@@ -172,7 +153,7 @@ def _keyed(entries: Iterable[tuple[str, Any]], name: str) -> Iterator[Entry]:
         if not isinstance(entry, Mapping):
             raise DataError(f"{where} of {name} is not an object with an image and a caption.")
         image, found = (
-            next((entry[key] for key in keys if key in entry), None) for keys in (_IMAGE, _CAPTION)
+            next((entry[key] for key in keys if key in entry), None) for keys in (IMAGE_KEYS, CAPTION_KEYS)
         )
         yield where, image, found, entry.get("split")
 

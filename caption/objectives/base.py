@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from caption.decoders.base import Decoder, Unrolled
-from caption.kernels.log_likelihood import log_likelihoods
 from caption.parts import Part
 from caption.tensor_tree import TensorTree
 
@@ -67,4 +68,6 @@ class Objective(Part, nn.Module):
 
 def word_log_likelihoods(unrolled: Unrolled, targets: Tensor) -> Tensor:
     """log p(y[t] | y[<t], a) at the real steps, (N,), in nats; in float32 at least, also for logits in bf16."""
-    return log_likelihoods(unrolled.logits, unrolled.pack(targets))
+    logits = unrolled.logits
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return -functional.cross_entropy(logits, unrolled.pack(targets), reduction="none")

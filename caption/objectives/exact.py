@@ -24,7 +24,8 @@ def following(decoder: Decoder, paths: Tensor) -> Iterator[None]:
 
     Args:
         decoder: attends once per step, and samples a region there.
-        paths: (B, K) int64, the number of each hypothesis' path.
+        paths: (B, K) int64, the number of each hypothesis' path, in the order of the unroll: of images and captions of
+            different lengths, the longest first.
 
     Raises:
         UserError: the decoder has no attention that samples.

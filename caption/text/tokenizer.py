@@ -1,32 +1,32 @@
-"""From a caption to its words: the tokenizers that scores are computed on and vocabularies are built with."""
+"""Tokenizers, which split captions into words for scores and vocabularies."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
 from caption.errors import UserError
-from caption.text.treebank import cut, pieces
+from caption.text.treebank import pieces, tokenize
 
 PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
-"""The tokens that coco-caption drops. Its list names brackets too ("-LRB-" and so on), but in capitals: they never
-match the lower-cased "-lrb-", so brackets are words there, and therefore here."""
+"""The tokens that coco-caption removes. Its list also has brackets ("-LRB-" and so on), but in capitals: they never
+match the lower-case "-lrb-", so brackets are words there, and therefore here."""
 
 
 class Tokenizer(ABC):
-    """A function from a caption to its words. It keeps nothing from call to call but a cache."""
+    """A function from a caption to its words, without state except a cache."""
 
     name: str
-    """What `get_tokenizer`, the command line and checkpoints call it."""
+    """Its name in `get_tokenizer`, on the command line and in checkpoints."""
     version: str
-    """Raised whenever the same text may give other words than before; part of every score's signature."""
+    """Increased when the same text may give other words than before; part of every score's signature."""
     case: str
-    """"lower" or "kept": what happens to capitals; part of the signature."""
+    """"lower" or "kept": the treatment of capitals; part of the signature."""
     punctuation: str
     """"removed" or "kept"; part of the signature."""
 
     @abstractmethod
     def __call__(self, text: str) -> list[str]:
-        """The words of `text` in order; [] where nothing is left. No word contains white space."""
+        """The words of `text` in order; there may be none. No word contains white space."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -35,9 +35,9 @@ class Tokenizer(ABC):
 class PTBTokenizer(Tokenizer):
     """Penn Treebank words as coco-caption makes them: Stanford's tokenizer, lower case, punctuation removed.
 
-    By default it gives what `PTBTokenizer -preserveLines -lowerCase` of Stanford CoreNLP 3.4.1 gives after
-    coco-caption's filter (Chen et al. 2015, arXiv 1504.00325, section 3), without Java. The differences that are
-    left are listed in docs/scores.md. The other three settings are what papers did otherwise.
+    By default its output equals that of `PTBTokenizer -preserveLines -lowerCase` of Stanford CoreNLP 3.4.1 after
+    coco-caption's filter (Chen et al. 2015, arXiv 1504.00325, section 3), without Java. docs/scores.md lists the
+    remaining differences. Some papers use the other three settings.
 
     Args:
         lower: False keeps capitals: "A" and "a" are two words.
@@ -59,9 +59,9 @@ class PTBTokenizer(Tokenizer):
 
 
 class _Cache(dict[str, tuple[str, ...]]):
-    """The words of each piece of text: captions repeat the same few thousand pieces over and over."""
+    """The words of each piece of text. Captions repeat the same few thousand pieces many times."""
 
-    LIMIT = 200_000  # pieces, some 50 MB; beyond it, start afresh rather than grow with the data
+    LIMIT = 200_000  # pieces, about 50 MB; when it is full, the cache is emptied
 
     def __init__(self, lower: bool, punctuation: bool) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class _Cache(dict[str, tuple[str, ...]]):
         self.punctuation = punctuation
 
     def __missing__(self, piece: str) -> tuple[str, ...]:
-        tokens = (token.lower() if self.lower else token for token in cut(piece))
+        tokens = (token.lower() if self.lower else token for token in tokenize(piece))
         words = tuple(token for token in tokens if self.punctuation or token not in PUNCTUATION)
         if len(self) >= self.LIMIT:
             self.clear()
@@ -81,7 +81,7 @@ class _Cache(dict[str, tuple[str, ...]]):
 
 
 class WhitespaceTokenizer(Tokenizer):
-    """For text that is tokenized already: splits at white space and changes nothing else."""
+    """For text that is already tokenized: splits at white space and changes nothing else."""
 
     name = "none"
     version = "1"
@@ -109,7 +109,7 @@ def get_tokenizer(name: str) -> Tokenizer:
     """The tokenizer called `name`; the same object every time.
 
     Raises:
-        UserError: there is none; the message names those there are.
+        UserError: there is none; the message names the existing ones.
     """
     if name not in TOKENIZERS:
         raise UserError(f"there is no tokenizer '{name}': choose one of {', '.join(TOKENIZERS)}.")

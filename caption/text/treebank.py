@@ -1,10 +1,10 @@
 r"""Penn Treebank tokens, as the tokenizer of Stanford CoreNLP 3.4.1 finds them.
 
-That tokenizer tries all its rules at one place of the text and takes the one that reaches furthest, and the
-first of those that reach equally far. Some rules look ahead: what they look at counts for how far they reach,
-but stays in the text. So it is here. The original was a black box; the rules were found by asking it.
+That tokenizer tries all its rules at a position of the text and applies the one with the longest match; of equally
+long matches, the first. Some rules look ahead: the text they look at counts for the length of the match, but is not
+consumed. This module does the same. Its rules were found by querying the original as a black box.
 
-Tokens come out in Treebank spelling: `` and '' for quotation marks, -LRB- and -RRB- for brackets, -- for dashes.
+Tokens have Treebank spelling: `` and '' for quotation marks, -LRB- and -RRB- for brackets, -- for dashes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from caption.text import treebank_words as known
 _A = f"(?:{known.LETTER})"
 _W = rf"(?:{known.LETTER}|[\d\xad])"
 _APOSTROPHE = r"(?:['’\x92]|&apos;)"
-_QUOTE = r"(?:['’\x92`‘‛\x91]|&apos;)"  # what people type for an apostrophe
+_QUOTE = r"(?:['’\x92`‘‛\x91]|&apos;)"  # characters typed for an apostrophe
 _HYPHEN = "[-‐‑\u058a]"
 _CLITIC = rf"{_APOSTROPHE}(?i:s|m|d|re|ve|ll)"
 _NOT = rf"[nN]{_QUOTE}[tT]"
 
-_WORD = rf"{_A}{_W}*(?:[.!?]{_A}{_W}*)*"  # a full stop within a word is part of it: "end.start"
+_WORD = rf"{_A}{_W}*(?:[.!?]{_A}{_W}*)*"  # with a full stop inside: "end.start"
 _INITIALS = r"[A-Za-z](?:\.[A-Za-z])+"
 _NUMBER = r"(?:\d*(?:[.,:٫٬]\d+)+|\d+)"
 _LINK = rf"(?:(?:[dDoOlL]{_QUOTE}{_W})?{_W}+|\d+(?:[.,:٫٬]\d+)*)"  # with a particle: d'Avignon
@@ -42,7 +42,7 @@ _FILE = rf"{_W}+(?:\.{_W}+)*\.(?i:{known.EXTENSIONS.replace(' ', '|')})(?!{_W})"
 
 
 def _any(words: str, lower: bool = True) -> str:
-    """Any of these words: in small letters (if `lower`), with a capital, or all in capitals."""
+    """A pattern for any of these words: in lower case (if `lower`), capitalised, or in upper case."""
     forms = {form for word in words.split() for form in (word.capitalize(), word.upper())}
     if lower:
         forms |= set(words.split())
@@ -50,7 +50,7 @@ def _any(words: str, lower: bool = True) -> str:
     return f"(?:{joined})".replace("'", _APOSTROPHE)
 
 
-# (the token, what must follow it). The order decides between rules that reach equally far.
+# (pattern of the token, pattern of what must follow). The order decides between equally long matches.
 _RULES: list[tuple[str, str]] = [
     # Two words written as one: cannot, 'tis.
     *((rf"(?i:{first})", rf"(?i:{second})") for first, second in known.TWO_WORDS.values()),
@@ -59,7 +59,7 @@ _RULES: list[tuple[str, str]] = [
     (_TAG, ""),
     (r"&(?:mdash|ndash|MD);|[\x96\x97–—―]", ""),
     (r"&(?:amp|AMP);", ""),
-    # Words, and what an apostrophe joins to them.
+    # Words, and the parts that an apostrophe joins to them.
     (_WORD, _CLITIC),
     (r"[A-Za-z]*[A-MO-Za-mo-z]", _NOT),  # "ca" of can't: the n goes with the t
     (_CLITIC, r"[^A-Za-z]"),
@@ -74,7 +74,7 @@ _RULES: list[tuple[str, str]] = [
     (rf"[dDlLjJ]{_APOSTROPHE}", ""),
     (rf"[yY]{_APOSTROPHE}", _A),  # y'all
     (_NOT, r"[^A-Za-z]"),
-    # Abbreviations, one: before these marks any word may be one.
+    # Abbreviations, part 1: any word may be one before these marks.
     (rf"(?:{_WORD}|{_W}+)\.", "[,;:、]"),
     (rf"(?:{_any(known.OFTEN_LAST)}|{_any(known.OFTEN_LAST_CAPITAL, lower=False)})\.", r"[\s\S]{2}"),
     # Addresses.
@@ -95,7 +95,7 @@ _RULES: list[tuple[str, str]] = [
     (rf"{_LINKED}(?:_{_LINKED})+", ""),
     (rf"(?:\(\d{{2,3}}\)[ \xa0]?|(?:{_SEVERAL})?{_SEVERAL})\d{{3,4}}[- \xa0]?\d{{3,5}}", ""),  # 555 555-5555
     (r"[A-Z]*\$|\#", ""),  # US$
-    # Abbreviations, two.
+    # Abbreviations, part 2.
     (rf"{_any(known.TITLES)}\.", ""),
     (rf"{_any(known.BEFORE_NUMBER)}\.", r"\s?\d"),  # no. 5
     (rf"(?:{_INITIALS}|[A-Za-z]|(?i:ph\.d))\.", ""),
@@ -113,27 +113,27 @@ _RULES: list[tuple[str, str]] = [
     (r"&(?:(?i:lt|gt|quot|apos|nbsp)|HT|TL|UR|LR|QC|QL|QR|odq|cdq|\#\d+);", ""),
     (known.SYMBOL, ""),
 ]
-_BEYOND = re.compile("[\U00010000-\U0010ffff]")  # the basic plane, which is all that the original knows
+_BEYOND = re.compile("[\U00010000-\U0010ffff]")  # the basic plane; the original knows no other characters
 _OPENING = re.compile(r"\"[A-Za-z0-9$]|'[A-Za-z]\S")
 _CROSSING = re.compile(r"\d[ \xa0]\d|\)[ \xa0]\d|\.\s\d|<|\. \.|\b\w\.\s+[A-Z]")
-"""Where a token, or what a rule looks at, may reach over white space."""
+"""Text in which a token, or the text a rule looks at, may contain white space."""
 _JOINED = re.compile(f"{_CLITIC}|{_NOT}")
 _SPELLINGS = str.maketrans({"(": "-LRB-", ")": "-RRB-", "⁄": "/", "\xad": None})
 
 
 def pieces(text: str) -> Iterable[str]:
-    """The parts of `text` that can be cut independently of one another: as a rule, what stands between spaces."""
+    """The parts of `text` that can be tokenized independently: usually the text between spaces."""
     if not text.isascii():
-        text = _BEYOND.sub(" ", text)  # emoji and the like are dropped, and end the word before them
+        text = _BEYOND.sub(" ", text)  # emoji and the like are dropped; a word ends before them
     return (text,) if _CROSSING.search(text) else text.split()
 
 
-def cut(piece: str) -> Iterator[str]:
-    """The tokens of one piece, case kept. A token that reaches over a space ("1 1/2") comes out in two."""
+def tokenize(piece: str) -> Iterator[str]:
+    """The tokens of one piece, with their case. A token with a space in it ("1 1/2") is given as two."""
     if piece.isascii() and piece.isalpha() and piece.lower() not in known.TWO_WORDS:
-        yield piece  # nearly every piece; no rule does anything else with it
+        yield piece  # a fast path for nearly every piece; the rules give the same
         return
-    text = piece + " \n"  # some rules ask what follows
+    text = piece + " \n"  # some rules look at the following text
     place, end = 0, len(piece)
     while place < end:
         token = _longest(text, place)
@@ -144,12 +144,12 @@ def cut(piece: str) -> Iterator[str]:
 
 @cache
 def _patterns() -> list[re.Pattern[str]]:
-    """The rules, compiled when the first caption is cut: many a command imports this and cuts none."""
+    """The compiled rules. They are compiled at the first caption, because many commands tokenize none."""
     return [re.compile(f"({token}){ahead}") for token, ahead in _RULES]
 
 
 def _longest(text: str, place: int) -> str:
-    """The token at `place` of the rule that reaches furthest; "" for white space and unknown characters."""
+    """The token at `place` by the rule with the longest match; "" for white space and unknown characters."""
     furthest, token = place, ""
     for pattern in _patterns():
         match = pattern.match(text, place)
@@ -159,7 +159,7 @@ def _longest(text: str, place: int) -> str:
 
 
 def _spelled(token: str, opening: bool) -> str:
-    """The token as the Treebank writes it."""
+    """The token in Treebank spelling."""
     if token in ('"', "'"):
         return {'"': "``", "'": "`"}[token] if opening else token.replace('"', "''")
     if token in known.NAMES or not token.strip("‘’“”‛`\x91\x92\x93\x94"):

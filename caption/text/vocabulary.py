@@ -1,4 +1,4 @@
-"""The words a model knows, and the numbers it knows them by."""
+"""The vocabulary: the words of a model and their ids."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SPECIAL_TOKENS = ("<pad>", "<start>", "<end>", "<unk>")
 class Vocabulary:
     """Words by id and ids by word. Ids 0 to 3 are the special tokens PAD, START, END and UNKNOWN.
 
-    It carries its tokenizer, because ids mean nothing without the rule that cut captions into words.
+    It has its tokenizer, because ids mean nothing without the rule that split captions into words.
 
     Args:
         words: the ordinary words; the first gets id 4.
         tokenizer: name of the tokenizer, see `caption.text.tokenizer`.
 
     Raises:
-        DataError: a word twice, or a special token among the words.
+        DataError: a word occurs twice, or is a special token.
     """
 
     def __init__(self, words: Sequence[str], tokenizer: str = "ptb") -> None:
@@ -37,30 +37,26 @@ class Vocabulary:
 
     @classmethod
     def build(
-        cls,
-        captions: Iterable[str],
-        min_count: int = 5,
-        tokenizer: str = "ptb",
-        max_size: int | None = None,
+        cls, captions: Iterable[str], min_count: int = 5, tokenizer: str = "ptb", max_size: int | None = None
     ) -> Vocabulary:
         """The words of `captions` by falling frequency, equally frequent ones in alphabetical order.
 
-        Give it the captions of the TRAINING split alone: a word seen only in validation or test captions is
-        one the model could not have known.
+        Use the captions of the training split only: a model cannot know words that occur only in validation or test
+        captions.
 
         Args:
-            captions: training captions, as written.
+            captions: training captions, not tokenized.
             min_count: rarer words become UNKNOWN. Their captions stay in the training set.
             tokenizer: name of the tokenizer.
             max_size: keep at most this many words, special tokens not counted.
 
         Raises:
-            DataError: a limit below 1, or no word is left.
+            DataError: a limit is below 1, or no word is left.
         """
         if min_count < 1 or (max_size is not None and max_size < 1):
             raise DataError(f"min_count {min_count} and max_size {max_size} must be 1 or more.")
-        cut = get_tokenizer(tokenizer)
-        counts = Counter(word for caption in captions for word in cut(caption))
+        tokenize = get_tokenizer(tokenizer)
+        counts = Counter(word for caption in captions for word in tokenize(caption))
         frequent = [
             word for word, count in counts.items() if count >= min_count and word not in SPECIAL_TOKENS
         ]
@@ -76,8 +72,8 @@ class Vocabulary:
         """Ids of the caption's words, then END; no START.
 
         Args:
-            caption: a sentence, as written.
-            max_words: cut after this many words; END is kept, so the result has up to max_words + 1 ids.
+            caption: a sentence, not tokenized.
+            max_words: keep at most this many words. END is added, so there are up to max_words + 1 ids.
         """
         return [*map(self._word_id, self.tokenizer(caption)[:max_words]), END]
 
@@ -85,7 +81,7 @@ class Vocabulary:
         """The words of `ids` up to the first END, without PAD and START; UNKNOWN stays, as "<unk>".
 
         Raises:
-            IndexError: an id the vocabulary does not have.
+            IndexError: an id is not in the vocabulary.
         """
         words = []
         for word_id in map(int, ids):
@@ -96,12 +92,12 @@ class Vocabulary:
         return words
 
     def unknown_rate(self, captions: Iterable[str]) -> float:
-        """The share of the words of `captions` that are UNKNOWN, in 0...1; 0 where there are no words."""
+        """The share of the words of `captions` that are UNKNOWN, in 0...1; 0 if there are no words."""
         ids = [self._word_id(word) for caption in captions for word in self.tokenizer(caption)]
         return ids.count(UNKNOWN) / len(ids) if ids else 0.0
 
     def _word_id(self, word: str) -> int:
-        """A caption that spells "<end>" must not end: special tokens in a text are unknown words."""
+        """The id of a word. Special tokens in a text are unknown words: a caption with "<end>" must not end there."""
         word_id = self._ids.get(word, UNKNOWN)
         return word_id if word_id >= len(SPECIAL_TOKENS) else UNKNOWN
 
@@ -120,10 +116,10 @@ class Vocabulary:
     @overload
     def __getitem__(self, key: str) -> int: ...
     def __getitem__(self, key: int | str) -> str | int:
-        """The word of an id, or the id of a word (UNKNOWN where it is not in the vocabulary).
+        """The word of an id, or the id of a word (UNKNOWN if it is not in the vocabulary).
 
         Raises:
-            IndexError: an id the vocabulary does not have, negative ones included.
+            IndexError: an id is not in the vocabulary; negative ids are not.
         """
         if isinstance(key, str):
             return self._ids.get(key, UNKNOWN)
@@ -153,7 +149,7 @@ class Vocabulary:
         """The vocabulary that `to_dict` described.
 
         Raises:
-            DataError: keys missing, or made with another version of the tokenizer: its words may differ.
+            DataError: keys are missing, or it was made with another version of the tokenizer, whose words may differ.
         """
         if not {"words", "tokenizer", "tokenizer_version"} <= set(data):
             raise DataError(f"a saved vocabulary has words and a tokenizer, this one has {sorted(data)}.")
@@ -162,7 +158,7 @@ class Vocabulary:
         if data["tokenizer_version"] != installed:
             raise DataError(
                 f"the vocabulary was made with version {data['tokenizer_version']} of the tokenizer "
-                f"'{data['tokenizer']}', but version {installed} is installed: train anew, or install the "
+                f"'{data['tokenizer']}', but version {installed} is installed: train again, or install the "
                 f"release of this package that made it."
             )
         return vocabulary

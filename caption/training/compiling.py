@@ -22,9 +22,6 @@ def compile_captioner(captioner: Captioner, device: torch.device) -> None:
     check_compiler(device)
     captioner.encoder.compiled = True
     if device.type != "cpu":
-        # Two sizes that happen to be the same, of captions and of features for instance, are still two: else there is
-        # another compilation for each such chance.
-        torch.fx.experimental._config.use_duck_shape = False
         captioner.decoder.compiled = True
 
 

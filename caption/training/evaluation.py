@@ -11,8 +11,9 @@ from typing import Any
 from torch import distributed
 
 from caption.analysis.blind import other_word
-from caption.analysis.grounding import Boxes, measure_grounding
+from caption.analysis.grounding import measure_grounding
 from caption.analysis.maps import measure_maps
+from caption.data.boxes import Boxes
 from caption.metrics import Scores, evaluate
 from caption.result import Caption
 

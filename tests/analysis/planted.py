@@ -1,8 +1,8 @@
-"""A captioner whose reasons are known: word number j depends on region j, and where it looks is given by the test.
+"""A captioner with planted reasons: word number j depends on region j, and each test gives its maps.
 
 Six regions, 2 x 3, region i being the i-th unit vector, so that the context is what was read of each region. The logit
-of word j is STRENGTH times what was read of region j; all other words have 0. A photo's grey value says by how many
-regions its maps are turned.
+of word j is STRENGTH times what was read of region j; all other words have 0. A photo's grey value is the number of
+regions by which its maps are turned.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from caption.attention import Attention, Look, Memory
+from caption.attention import Attention, Query, QuerySizes, Reading, Weighed
 from caption.captioner import Captioner
 from caption.data.images import ImageTransform
-from caption.decoders import Decoder, Trace, Unrolled
-from caption.encoders.base import Encoder, Regions
+from caption.decoders.base import Decoder, Memory, Trace, Unrolled
+from caption.encoders import Encoder
+from caption.regions import Regions, Views
 from caption.result import Caption
 from caption.tensor_tree import State, TensorTree
 from caption.text.vocabulary import Vocabulary
@@ -35,35 +36,35 @@ STRENGTH = 8.0
 class UnitRegions(Encoder):
     """Region i is the i-th unit vector, and one more number, the grey value of the photo."""
 
-    region_size = REGIONS + 1
+    region_sizes = (REGIONS + 1,)
 
-    def forward(self, images: Tensor) -> Regions:
+    def forward(self, images: Tensor) -> Views:
         grey = images[:, 0, 0, 0].float()
         units = torch.eye(REGIONS).expand(len(images), -1, -1)
-        return Regions(torch.cat((units, grey[:, None, None].expand(-1, REGIONS, 1)), 2), (ROWS, COLS))
+        vectors = torch.cat((units, grey[:, None, None].expand(-1, REGIONS, 1)), 2)
+        return (Regions(vectors, (ROWS, COLS)),)
 
 
 class GivenMaps(Attention):
-    """Looks at step t where row t of a table says, whatever it is asked. Any further region is masked: it gets 0."""
+    """Looks at step t where row t of a table says, whatever the query."""
 
     def __init__(self, table: Sequence[Sequence[float]]) -> None:
         super().__init__()
-        self.table = torch.tensor(table)
+        self.table = torch.tensor(table, dtype=torch.float32)
 
-    def build(self, region_size: int, query_size: int) -> None:
-        self.context_size = region_size
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        self.context_size = region_sizes[0]
 
-    def project(self, regions: Tensor, mask: Tensor | None = None) -> Memory:
-        return Memory(regions, regions, mask)
+    def project(self, views: Views) -> Tensor:
+        return views[0].vectors
 
-    def forward(self, query: Tensor, memory: Memory, state: TensorTree = None) -> Look:
-        images, hypotheses, _ = query.shape
-        turns = memory.values[:, 0, -1].long().tolist()
-        steps = query[..., 0].long().clamp_max(len(self.table) - 1)
-        maps = torch.stack([self.table[steps[b]].roll(turn, -1) for b, turn in enumerate(turns)])
-        weights = torch.zeros(images, hypotheses, memory.values.shape[1])
-        weights[..., :REGIONS] = maps
-        return Look(weights @ memory.values, weights)
+    def weigh(self, query: Query, memory: Tensor, state: TensorTree) -> Weighed:
+        turns = memory[:, 0, -1].long().tolist()
+        steps = query.hidden[..., 0].long().clamp_max(len(self.table) - 1)
+        return Weighed(torch.stack([self.table[steps[b]].roll(turn, -1) for b, turn in enumerate(turns)]))
+
+    def read(self, maps: Tensor, query: Query, memory: Tensor, weighed: Weighed | None = None) -> Reading:
+        return Reading(maps @ memory)
 
 
 class Count(NamedTuple):
@@ -72,39 +73,38 @@ class Count(NamedTuple):
 
 
 class OneRegionPerWord(Decoder):
-    """See above."""
+    """See the module."""
 
     query_size = 1
 
     def __init__(self, attention: Attention) -> None:
         super().__init__()
         self.attention = attention
-        self.anchor = nn.Parameter(torch.zeros(()))  # says on which device the model is
+        self.anchor = nn.Parameter(torch.zeros(()))  # gives the device
 
-    def build(self, region_size: int, vocabulary_size: int, padding: int, start: int) -> None:
-        self.attention.build(region_size, 1)
+    def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
+        self.attention.build(region_sizes, QuerySizes(1))
 
-    def project(self, regions: Tensor, mask: Tensor | None = None) -> Memory:
-        return self.attention.project(regions, mask)
+    def project(self, views: Views) -> Memory:
+        return Memory(views, (self.attention.project(views),))
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
-        step = torch.zeros(len(memory.values), hypotheses, 1)
-        return State(memory, Count(step, self.attention.start(memory, hypotheses)), None)
+        step = torch.zeros(len(memory.views[0].vectors), hypotheses, 1)
+        return State(memory, Count(step, self.attention.start(memory.projected[0], hypotheses)), None)
 
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
-        look = self.attention(state.carried.step, state.shared, state.carried.attention)
-        said = torch.cat(
-            (look.context.new_zeros(*words.shape, 4), STRENGTH * look.context[..., :REGIONS]), -1
-        )
-        carried = Count(state.carried.step + 1, look.state)
-        return said.log_softmax(-1), State(state.shared, carried, Trace(look.weights))
+        step, attending = state.carried
+        output = self.attention(Query(step), state.shared.projected[0], attending)
+        read = output.context[..., :REGIONS]
+        said = torch.cat((read.new_zeros(*words.shape, 4), STRENGTH * read), -1)
+        return said.log_softmax(-1), State(state.shared, Count(step + 1, output.state), Trace.of(output))
 
     def forward(self, memory: TensorTree, words: Tensor, lengths: Tensor) -> Unrolled:
         raise NotImplementedError
 
 
 def captioner(*maps: Sequence[float]) -> Captioner:
-    """One that looks where the maps say, step by step; the last is for all further steps."""
+    """A captioner that has these maps, step by step; the last is for all further steps."""
     decoder = OneRegionPerWord(GivenMaps(maps))
     return Captioner(UnitRegions(), decoder, Vocabulary(WORDS), ImageTransform(8, "squash")).eval()
 
@@ -114,7 +114,7 @@ def photo(turn: int = 0) -> Image.Image:
 
 
 def told(sentence: str, weights: Any = None) -> Caption:
-    """What was said about a photo; its maps are nobody's unless given."""
+    """A caption of a photo; its maps are uniform unless given."""
     words = sentence.split()
     maps = np.full((len(words), ROWS, COLS), 1 / REGIONS) if weights is None else weights
     return Caption(sentence, words, maps, 0.0, np.zeros(len(words)), (0, 0, 8, 8))

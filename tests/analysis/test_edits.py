@@ -1,4 +1,4 @@
-"""What changes make of weights, at the steps that are meant."""
+"""Edits of maps: at the steps that are meant, over any grid, with the sum that was there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from caption.analysis.interventions.edits import Change, Force, Mask, Move, kept
+from caption.analysis.interventions.edits import Change, Force, Mask, Move, kept, visible
 from caption.errors import UserError
 from caption.result import Caption
 
@@ -18,7 +18,7 @@ WEIGHTS = torch.tensor([[[0.1, 0.2, 0.3, 0.1, 0.1, 0.2], [0.5, 0.0, 0.1, 0.2, 0.
 
 
 def changed(change: Change, step: int = 0, weights: Tensor = WEIGHTS) -> list:
-    return change.edit(CAPTION)(weights, step)[0].view(-1, ROWS, COLS)
+    return change.edit(CAPTION)(weights, step, (ROWS, COLS))[0].view(-1, ROWS, COLS)
 
 
 def approx(maps: list) -> object:
@@ -31,13 +31,13 @@ def approx(maps: list) -> object:
 @pytest.mark.parametrize("change", [Force((0, 0), at="dog"), Move(right=1, at=1), Mask((0, 0), at=[1])])
 def test_only_the_steps_that_are_meant_are_changed(change: Change):
     edit = change.edit(CAPTION)
-    assert [edit(WEIGHTS, step) is WEIGHTS for step in range(4)] == [True, False, True, True]
+    assert [edit(WEIGHTS, step, (ROWS, COLS)) is WEIGHTS for step in range(4)] == [True, False, True, True]
 
 
 @pytest.mark.parametrize("change", [Force((0, 0)), Move(right=1), Mask((0, 0))])
 def test_all_steps_are_the_default_however_many_there_are(change: Change):
     edit = change.edit(CAPTION)
-    assert not any(edit(WEIGHTS, step) is WEIGHTS for step in (0, 1, 2, 20))
+    assert not any(edit(WEIGHTS, step, (ROWS, COLS)) is WEIGHTS for step in (0, 1, 2, 20))
 
 
 # -- what is done ----------------------------------------------------------------------------------------------
@@ -83,9 +83,80 @@ def test_masked_and_shared_in_proportion():
     assert changed(Mask((15, 0, 30, 9))) == approx(maps / maps.sum((1, 2), keepdims=True))
 
 
-def test_the_sum_stays_what_it_was():
-    for change in (Move(right=1), Mask((0, 1))):
-        assert changed(change, weights=WEIGHTS / 2).sum((1, 2)).tolist() == pytest.approx([0.5, 0.5])
+EVERY = [Force((0, 1)), Force("dog"), Move(right=1), Mask((0, 1))]
+
+
+@pytest.mark.parametrize("change", EVERY)
+def test_the_sum_stays_what_it_was(change: Change):
+    assert changed(change, weights=WEIGHTS / 2).sum((1, 2)).tolist() == pytest.approx([0.5, 0.5])
+
+
+@pytest.mark.parametrize("change", EVERY)
+def test_of_weights_with_signs_the_sum_of_magnitudes_stays(change: Change):
+    signs = torch.tensor([1.0, -1, 1, -1, 1, -1])
+    after = changed(change, weights=WEIGHTS * signs)
+    assert after.abs().sum((1, 2)).tolist() == pytest.approx([1, 1])
+    if not isinstance(change, Force):
+        assert (after < 0).any()
+
+
+def test_a_sum_of_one_but_for_rounding_is_exactly_one():
+    rounded = WEIGHTS * (1 + 1e-6)
+    assert (changed(Force((1, 2)), weights=rounded)[:, 1, 2] == 1).all()
+    assert changed(Force((1, 2)), weights=WEIGHTS * 0.99)[:, 1, 2].tolist() == pytest.approx([0.99] * 2)
+
+
+@pytest.mark.parametrize("change", EVERY)
+def test_heads_are_edited_alike_and_each_keeps_its_sum(change: Change):
+    heads = torch.stack((WEIGHTS, WEIGHTS.flip(-1) * 3), 2)  # (1, 2, 2, 6)
+    after = change.edit(CAPTION)(heads, 0, (ROWS, COLS))
+    assert after.shape == heads.shape
+    for head in range(2):
+        alone = change.edit(CAPTION)(heads[:, :, head], 0, (ROWS, COLS))
+        assert torch.allclose(after[:, :, head], alone)
+
+
+# -- on other grids ----------------------------------------------------------------------------------------------
+
+FINE = torch.arange(1.0, 25).view(1, 1, 24) / 300  # 4 x 6: each cell of the caption's grid is four of these
+
+
+def on_fine(change: Change) -> Tensor:
+    return change.edit(CAPTION)(FINE, 0, (4, 6)).view(4, 6)
+
+
+def test_a_place_is_carried_to_another_grid_by_area():
+    forced = torch.zeros(4, 6)
+    forced[2:, 4:] = 0.25
+    assert torch.allclose(on_fine(Force((1, 2))), forced)
+    masked = FINE.view(4, 6).clone()
+    masked[2:, 4:] = 0
+    assert torch.allclose(on_fine(Mask((1, 2))), masked / masked.sum())
+    moved = torch.zeros(4, 6)
+    moved[:, 2:] = FINE.view(4, 6)[:, :-2]
+    assert torch.allclose(on_fine(Move(right=1)), moved / moved.sum())
+
+
+def test_on_a_coarser_grid_parts_of_regions_count_in_part():
+    coarse = torch.tensor([[[0.25, 0.75]]])  # 1 x 2 cells, each one and a half of the caption's columns wide
+    forced = Force((0, 1)).edit(CAPTION)(coarse, 0, (1, 2))
+    assert torch.allclose(forced, torch.tensor([0.5, 0.5]))
+    moved = Move(right=1).edit(CAPTION)(coarse, 0, (1, 2))  # by two thirds of a cell
+    left = torch.tensor([0.25 / 3, 0.25 * 2 / 3 + 0.75 / 3])
+    assert torch.allclose(moved, left / left.sum())
+    masked = Mask((0, 0)).edit(CAPTION)(coarse, 0, (1, 2))  # a third of the first cell
+    left = torch.tensor([0.25 * 2 / 3, 0.75])
+    assert torch.allclose(masked, left / left.sum())
+
+
+def test_regions_of_another_grid_that_have_a_part_in_a_place_are_not_visible():
+    assert visible([(1, 2)], CAPTION, (ROWS, COLS)).tolist() == kept([(1, 2)], CAPTION).tolist()
+    assert visible([(1, 2)], CAPTION, (4, 6)).view(4, 6).logical_not().nonzero().tolist() == [
+        [2, 4], [2, 5], [3, 4], [3, 5],
+    ]  # fmt: skip
+    assert visible([(0, 0)], CAPTION, (1, 2)).tolist() == [False, True]
+    with pytest.raises(ValueError, match="all 2 regions would be hidden"):
+        visible([(0, 1)], CAPTION, (1, 2))
 
 
 def test_what_is_in_none_of_several_places_is_kept():
@@ -119,4 +190,4 @@ def test_what_cannot_be_done_is_refused_before_anything_is_done(change: Change, 
 def test_where_nothing_is_left_there_is_nothing_to_share(change: Change):
     only = torch.tensor([[[0.0, 1, 0, 0, 0, 0]]])
     with pytest.raises(UserError, match="nothing left to read"):
-        change.edit(CAPTION)(only, 0)
+        change.edit(CAPTION)(only, 0, (ROWS, COLS))

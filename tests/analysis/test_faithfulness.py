@@ -13,7 +13,6 @@ from planted import REGIONS, VOCABULARY, log_p, photo, told
 from caption.analysis.faithfulness.ablation import Removed, Replaced
 from caption.analysis.faithfulness.curves import _points, erase
 from caption.analysis.faithfulness.rankings import AtRandom, by_attention, by_gradient, by_occlusion
-from caption.attention import Look
 from caption.errors import UserError
 
 NOTHING = torch.zeros(REGIONS + 1)
@@ -170,14 +169,8 @@ def test_a_point_that_is_not_there_is_refused():
         erasure.fall("occlusion", 5)
 
 
-def test_attention_that_does_not_say_what_it_reads_is_refused():
-    class Sentinel(planted.GivenMaps):
-        def forward(self, query: torch.Tensor, memory: object, state: object = None) -> Look:
-            look = super().forward(query, memory, state)
-            return look._replace(context=look.context + 0.5)
-
-    decoder = planted.OneRegionPerWord(Sentinel([ON_TWO]))
+def test_a_decoder_without_attention_is_refused():
     model = planted.captioner(ON_TWO)
-    model.decoder = decoder
-    with pytest.raises(UserError, match="Sentinel cannot be edited"):
+    del model.decoder.attention
+    with pytest.raises(UserError, match="no attention"):
         erase(model, photo(), [told("two")])

@@ -1,9 +1,7 @@
 """The pointing game against maps drawn by hand; grids and images are nowhere square."""
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caption.analysis.grounding import (
-    Box,
-    Boxes,
     Grounding,
     Mention,
     Pointing,
@@ -23,10 +19,8 @@ from caption.analysis.grounding import (
     ground,
     measure_grounding,
     point,
-    read_boxes,
 )
-from caption.data.shapes.dataset import write_shapes
-from caption.errors import DataError
+from caption.data.boxes import Boxes, BoxLike
 
 # Two rows of three cells, 20 pixels wide and 10 high: centres at x = 20, 40, 60 and y = 25, 35.
 GRID = (2, 3)
@@ -39,7 +33,7 @@ class Written:
 
     words: list[str]
     weights: np.ndarray
-    box: Box = COVERED
+    box: BoxLike = COVERED
 
 
 def looking_at(cell: tuple[int, int], grid: tuple[int, int] = GRID) -> np.ndarray:
@@ -295,56 +289,3 @@ class TestInterval:
     def test_takes_levels_between_0_and_1(self) -> None:
         with pytest.raises(ValueError, match="level"):
             Grounding(()).interval(95)
-
-
-class TestReadBoxes:
-    CONTENT: ClassVar[dict[str, Any]] = {
-        "images": [{"id": 5}, {"id": 6}],
-        "categories": [{"id": 1, "name": "dog"}, {"id": 3, "name": "cat"}],
-        "annotations": [
-            {"id": 1, "image_id": 5, "category_id": 3, "bbox": [10, 20, 30.5, 40], "iscrowd": 0},
-            {"id": 2, "image_id": 5, "category_id": 3, "bbox": [0, 0, 2, 1], "iscrowd": 1},
-        ],
-    }
-
-    def written(self, folder: Path, **changes: Any) -> Path:
-        path = folder / "objects.json"
-        path.write_text(json.dumps({**self.CONTENT, **changes}))
-        return path
-
-    def test_every_image_has_every_name(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        boxes = read_boxes(self.written(tmp_path))
-        assert {image: {name: list(b) for name, b in of.items()} for image, of in boxes.items()} == {
-            5: {"dog": [], "cat": [(10, 20, 40.5, 60), (0, 0, 2, 1)]},
-            6: {"dog": [], "cat": []},
-        }
-        assert capsys.readouterr().out == ""
-
-    def test_reads_shapes(self, tmp_path: Path) -> None:
-        write_shapes(tmp_path, 1, 3, 1)
-        boxes = read_boxes(tmp_path / "val_objects.json")
-        captions = json.loads((tmp_path / "val.json").read_text())
-        assert list(boxes) == [image["id"] for image in captions["images"]]
-        for entry in captions["annotations"]:
-            mentions = find_mentions(entry["caption"].split(), boxes[entry["image_id"]])
-            assert len(mentions) in (2, 3)
-            assert all(len(mention.boxes) == 1 for mention in mentions)
-
-    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match=r"nowhere\.json cannot be read"):
-            read_boxes(tmp_path / "nowhere.json")
-
-    @pytest.mark.parametrize("content", ["", "[1]", "{}", '{"annotations": [], "images": []}'])
-    def test_what_is_no_instances_file_is_named(self, tmp_path: Path, content: str) -> None:
-        path = tmp_path / "captions.json"
-        path.write_text(content)
-        with pytest.raises(DataError, match=r"captions\.json is no COCO instances file"):
-            read_boxes(path)
-
-    @pytest.mark.parametrize(
-        "wrong", [{"category_id": 2}, {"image_id": 9}, {"bbox": [1, 2, 3]}, {"bbox": None}, {"bbox": "abcd"}]
-    )
-    def test_a_wrong_annotation_is_refused(self, tmp_path: Path, wrong: dict[str, Any]) -> None:
-        annotation = {**self.CONTENT["annotations"][0], **wrong}
-        with pytest.raises(DataError, match="COCO instances file"):
-            read_boxes(self.written(tmp_path, annotations=[annotation]))

@@ -7,14 +7,14 @@ import planted
 import pytest
 from planted import log_p, photo, told
 
-from caption.analysis.interchange import WEIGHTS, exchange
+from caption.analysis.interchange import WEIGHTS, interchange
 
 ON_ONE, ON_TWO, ON_THREE = ([float(region == place) for region in range(6)] for place in (1, 2, 3))
 NUMBERS = ("one", "two", "three")
 
 
 def test_a_word_that_is_read_where_it_looks_follows_the_look():
-    swapped = exchange(planted.captioner(ON_ONE, ON_TWO), photo(), NUMBERS, [told("one two")])
+    swapped = interchange(planted.captioner(ON_ONE, ON_TWO), photo(), NUMBERS, [told("one two")])
     assert swapped.words == ("one", "two")
     assert swapped.others.tolist() == ["two", "one"]
     assert swapped.follows["its own"].tolist() == [0, 0]
@@ -28,7 +28,7 @@ def test_a_word_that_is_read_where_it_looks_follows_the_look():
 
 def test_a_word_that_is_not_read_where_it_looks_does_not_follow():
     """Both look at the same region, and say what they say for other reasons."""
-    swapped = exchange(planted.captioner(ON_THREE), photo(), NUMBERS, [told("one two")])
+    swapped = interchange(planted.captioner(ON_THREE), photo(), NUMBERS, [told("one two")])
     for name in WEIGHTS[:2]:
         assert swapped.follows[name].tolist() == [0, 0]
         assert swapped.leads[name] == pytest.approx([0, 0], abs=1e-6)
@@ -36,7 +36,7 @@ def test_a_word_that_is_not_read_where_it_looks_does_not_follow():
 
 def test_the_permuted_map_lies_on_the_others_place_by_chance_only():
     model = planted.captioner(ON_ONE, ON_TWO)
-    swapped = exchange(model, photo(), NUMBERS, [told("one two")], draws=3000)
+    swapped = interchange(model, photo(), NUMBERS, [told("one two")], draws=3000)
     assert swapped.follows["of the other, permuted"] == pytest.approx([1 / 6, 1 / 6], abs=0.03)
     assert swapped.stays["of the other, permuted"] == pytest.approx([1 / 6, 1 / 6], abs=0.03)
 
@@ -44,7 +44,7 @@ def test_the_permuted_map_lies_on_the_others_place_by_chance_only():
 def test_pairs_are_of_different_words_of_one_caption_and_one_kind():
     model = planted.captioner(ON_ONE, ON_TWO, ON_THREE)
     captions = [told("four two"), told("one two three"), told(""), told("two two one")]
-    swapped = exchange(model, [photo(turn) for turn in range(4)], NUMBERS, captions, batch_size=3)
+    swapped = interchange(model, [photo(turn) for turn in range(4)], NUMBERS, captions, batch_size=3)
     said = list(zip(swapped.images.tolist(), swapped.words, swapped.others.tolist(), strict=True))
     assert sorted(said) == [
         (1, "one", "three"), (1, "one", "two"), (1, "three", "one"), (1, "three", "two"), (1, "two", "one"),
@@ -64,7 +64,7 @@ def test_pairs_are_of_different_words_of_one_caption_and_one_kind():
 
 
 def test_captions_without_a_pair_give_none():
-    swapped = exchange(
+    swapped = interchange(
         planted.captioner(ON_ONE), [photo(), photo()], NUMBERS, [told("one"), told("four five")]
     )
     assert len(swapped) == 0
@@ -75,11 +75,13 @@ def test_captions_without_a_pair_give_none():
 def test_the_seed_decides_and_some_words_can_be_taken():
     model = planted.captioner([0.3, 0.1, 0.2, 0.25, 0.05, 0.1], ON_TWO)
     leads = [
-        exchange(model, photo(), NUMBERS, [told("two one three")], seed=seed).leads["of the other, permuted"]
+        interchange(model, photo(), NUMBERS, [told("two one three")], seed=seed).leads[
+            "of the other, permuted"
+        ]
         for seed in (0, 0, 1)
     ]
     assert np.array_equal(leads[0], leads[1])
     assert not np.array_equal(leads[0], leads[2])
-    ones = exchange(model, photo(), NUMBERS, [told("two one three")]).only(["one"])
+    ones = interchange(model, photo(), NUMBERS, [told("two one three")]).only(["one"])
     assert ones.others.tolist() == ["two", "three"]
     assert len(ones.stays["its own"]) == 2

@@ -1,4 +1,4 @@
-"""Both captions, with their log-probabilities: where the answer is known, and through searches of a real decoder."""
+"""Captions under edited attention, with their log-probabilities: planted, and through searches of a real decoder."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from caption.analysis.interventions.intervene import (
     Move,
     intervene,
 )
-from caption.analysis.replay import encode
 from caption.attention import Alignment, Multinoulli, Softmax, at_test
 from caption.captioner import Captioner
-from caption.data.shapes.dataset import random_scene, render
+from caption.data.shapes.render import render
+from caption.data.shapes.scene import random_scene
 from caption.decoders import ConstantState
 from caption.errors import ImageError, UserError
 from caption.model_zoo import load
@@ -291,8 +291,9 @@ def test_erased_regions_are_as_if_they_had_never_been():
     gone[:, :3] = gone[5] = True
     left = gone & (np.arange(8) < 3)
     result = intervene(model, PHOTO, Erase(left), Erase(gone & ~left))
-    _, vectors = encode(model, [PHOTO])
-    memory = model.decoder.project(vectors[:, ~gone.flatten()])
+    (view,) = model.encode([PHOTO])
+    left_over = view._replace(vectors=view.vectors[:, ~gone.flatten()], grid=(1, int((~gone).sum())))
+    memory = model.decoder.project((left_over,))
     with torch.no_grad():
         found = model.search(model.decoder.step, model.decoder.start(memory), 1, 1, 2, (0, 1, 3))
     length = int(found.lengths[0, 0])

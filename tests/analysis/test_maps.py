@@ -1,4 +1,4 @@
-"""Maps by themselves; evaluation's numbers from them are tested in tests/test_evaluation.py."""
+"""Maps by themselves; evaluation's numbers from them are tested in tests/training/test_evaluation.py."""
 
 from __future__ import annotations
 
@@ -8,33 +8,48 @@ import numpy as np
 import planted
 import pytest
 
-from caption.analysis.maps import change, coverage, entropy, measure_maps, unseen
+from caption.analysis.maps import changes, coverage, entropies, measure_maps, unseen
+from caption.result import Caption, WeightProperties
 
 STILL = [[[0.5, 0.5, 0], [0, 0, 0]], [[0.5, 0.5, 0], [0, 0, 0]], [[0, 0.5, 0], [0, 0, 0.5]]]
 
 
+def with_maps(maps: object) -> Caption:
+    return planted.told(" ".join(["dog"] * len(maps)), maps)
+
+
 def test_entropy_in_nats():
     even, one = np.full((1, 2, 3), 1 / 6), np.eye(6).reshape(6, 2, 3)
-    assert entropy(even) == pytest.approx([math.log(6)])
-    assert entropy(one) == pytest.approx([0] * 6)
-    assert entropy(STILL) == pytest.approx([math.log(2)] * 3)
-    assert entropy(np.reshape(STILL, (3, 6))) == pytest.approx([math.log(2)] * 3)
+    assert entropies(with_maps(even)) == pytest.approx([math.log(6)])
+    assert entropies(with_maps(one)) == pytest.approx([0] * 6)
+    assert entropies(with_maps(STILL)) == pytest.approx([math.log(2)] * 3)
+
+
+def test_entropy_follows_what_the_caption_declares_of_its_weights():
+    with_sentinel = with_maps([[[0.25, 0.25, 0], [0, 0, 0]]])
+    with_sentinel.properties = WeightProperties(sentinel=True)
+    assert entropies(with_sentinel) == pytest.approx([1.5 * math.log(2)])  # the sentinel has the other half
+    assert measure_maps([with_sentinel])["attention_entropy_max"] == math.log(7)
+    signed = with_maps([[[0.6, -0.6, 0], [0, 0, 0]]])
+    signed.properties = WeightProperties(sums_to_one=False, signed=True)
+    assert entropies(signed) == pytest.approx([math.log(2)])
+    assert coverage(signed) == pytest.approx(np.array([[0.6, 0.6, 0], [0, 0, 0]]))
 
 
 def test_coverage_sums_over_words():
-    assert coverage(STILL) == pytest.approx(np.array([[1, 1.5, 0], [0, 0, 0.5]]))
+    assert coverage(with_maps(STILL)) == pytest.approx(np.array([[1, 1.5, 0], [0, 0, 0.5]]))
 
 
 def test_change_is_the_share_that_moves():
-    assert change(STILL) == pytest.approx([0, 0.5])
-    assert change(np.eye(4)) == pytest.approx([1, 1, 1])
+    assert changes(with_maps(STILL)) == pytest.approx([0, 0.5])
+    assert changes(with_maps(np.eye(4)[:, None])) == pytest.approx([1, 1, 1])
 
 
 def test_captions_without_words_have_no_maps():
-    none = np.zeros((0, 2, 3))
-    assert entropy(none).shape == (0,)
-    assert change(none).shape == (0,)
-    assert measure_maps([planted.told("", none)]) == {
+    none = planted.told("", np.zeros((0, 2, 3)))
+    assert entropies(none).shape == (0,)
+    assert changes(none).shape == (0,)
+    assert measure_maps([none]) == {
         "attention_entropy": 0,
         "attention_entropy_max": math.log(6),
         "attention_change": 0,
@@ -51,8 +66,9 @@ def test_means_are_over_words_and_never_between_captions():
     assert numbers["attention_unseen"] == pytest.approx((3 / 6 + 5 / 6) / 2)
 
 
-def test_unseen_is_what_a_whole_caption_hardly_looked_at():
-    assert unseen(STILL) == pytest.approx(3 / 6)
-    assert unseen([[0.05, 0.05, 0.9], [0.04, 0.06, 0.9]]) == pytest.approx(1 / 3)  # 0.09, 0.11 and 1.8
-    assert unseen(STILL, below=0.6) == pytest.approx(4 / 6)
-    assert np.isnan(unseen(np.zeros((0, 2, 3))))
+def test_unseen_are_regions_that_a_whole_caption_hardly_looked_at():
+    assert unseen(with_maps(STILL)) == pytest.approx(3 / 6)
+    two = with_maps([[[0.05, 0.05, 0.9]], [[0.04, 0.06, 0.9]]])  # 0.09, 0.11 and 1.8
+    assert unseen(two) == pytest.approx(1 / 3)
+    assert unseen(with_maps(STILL), below=0.6) == pytest.approx(4 / 6)
+    assert np.isnan(unseen(planted.told("", np.zeros((0, 2, 3)))))

@@ -1,11 +1,13 @@
-"""Means over words with whole images drawn."""
+"""Measurements of words, and means over them with whole images drawn."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from caption.analysis.means import difference, estimate
+from caption.analysis.means import PerWord, difference, estimate
 
 
 def test_words_count_alike_whatever_their_image():
@@ -51,3 +53,31 @@ def test_a_difference_is_measured_on_the_same_draws():
 def test_there_is_one_number_and_one_image_per_word(values, images):
     with pytest.raises(ValueError, match="one number and one image per word"):
         estimate(values, images)
+
+
+@dataclass(frozen=True)
+class Lengths(PerWord):
+    letters: np.ndarray
+    tables: dict[str, np.ndarray]
+    alphabet: tuple[str, ...]
+
+
+def test_all_that_is_per_word_is_taken_and_the_rest_stays():
+    words = ("a", "dog", "a", "cat")
+    lengths = Lengths(
+        words,
+        np.array([0, 0, 1, 1]),
+        np.array([1, 3, 1, 3]),
+        {"table": np.arange(8).reshape(4, 2)},
+        ("x",) * 4,
+    )
+    assert len(lengths) == 4
+    chosen = lengths.only({"cat", "dog"})
+    assert isinstance(chosen, Lengths)
+    assert chosen.words == ("dog", "cat")
+    assert chosen.images.tolist() == [0, 1]
+    assert chosen.letters.tolist() == [3, 3]
+    assert chosen.tables["table"].tolist() == [[2, 3], [6, 7]]
+    assert chosen.alphabet == ("x",) * 4
+    assert len(lengths.only({"bird"})) == 0
+    assert lengths.words == words

@@ -1,10 +1,12 @@
-"""In which order regions go."""
+"""Orders in which regions are hidden."""
 
 from __future__ import annotations
 
 import planted
+import pytest
 import torch
-from planted import REGIONS, STRENGTH, photo, told
+from planted import REGIONS, STRENGTH, told
+from tiny_captioner import captioner, photo
 
 from caption.analysis.faithfulness.ablation import Hiding, Removed, Replaced
 from caption.analysis.faithfulness.rankings import (
@@ -24,10 +26,10 @@ MAP = [0.4, 0.1, 0.2, 0.05, 0.15, 0.1]
 
 def trial(turns: tuple[int, ...] = (0,), word: str = "two", hide: Hiding | None = None) -> Trial:
     model, hide = planted.captioner(MAP), hide or Removed()
-    (batch,) = sentences(model, [photo(turn) for turn in turns], [told(word)] * len(turns))
+    (batch,) = sentences(model, [planted.photo(turn) for turn in turns], [told(word)] * len(turns))
     replay = Replay(model.decoder)
-    moment = next(replay.moments(hide.prepare(batch)))
-    return Trial(replay, moment, hide, REGIONS, torch.Generator().manual_seed(0))
+    moment = next(replay.moments(batch))
+    return Trial(replay, moment, hide.prepare(replay, batch), torch.Generator().manual_seed(0))
 
 
 def test_ranks_put_the_highest_score_first():
@@ -73,6 +75,32 @@ def test_the_gradient_of_hiding_counts_from_what_comes_in_the_regions_place():
         scores = by_gradient_of_hiding(asked)
         assert scores.shape == (1, 1, REGIONS)
         assert torch.allclose(scores[0, 0], read * (g - place), atol=1e-4)
+
+
+@pytest.mark.parametrize("hide", [Removed(), Replaced()])
+def test_the_gradient_of_hiding_is_that_of_finite_differences(hide: Hiding):
+    model = captioner().double()
+    (batch,) = sentences(captioner(), [photo(), photo(seed=1)])
+    view = batch.views[0]
+    batch = batch._replace(views=(view._replace(vectors=view.vectors.double()),))
+    replay = Replay(model.decoder)
+    moment = list(replay.moments(batch))[1]
+    asked = Trial(replay, moment, hide.prepare(replay, batch), torch.Generator())
+    gradient = by_gradient_of_hiding(asked)
+    assert gradient.shape == (2, 1, 64)
+    step = 1e-2  # log-probabilities are in single precision
+    for region in (0, 9, 63):
+        shift = torch.zeros(64, dtype=torch.float64)
+        shift[region] = step
+        up, down = asked.log_probs(torch.stack((1 + shift, 1 - shift)).expand(2, -1, -1)).unbind(1)
+        numeric = (up - down) / (2 * step)
+        assert gradient[:, 0, region].tolist() == pytest.approx(numeric.tolist(), rel=2e-2, abs=1e-4)
+
+
+def test_attention_that_subtracts_is_ranked_by_magnitude():
+    asked = trial()
+    signed = asked._replace(moment=asked.moment._replace(weights=torch.tensor([[0.1, -0.5, 0.2, 0, 0, 0]])))
+    assert by_attention(signed)[0, 0, :3].tolist() == pytest.approx([0.1, 0.5, 0.2])
 
 
 def test_occlusion_is_the_fall_when_a_region_is_hidden_alone():

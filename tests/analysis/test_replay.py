@@ -1,4 +1,4 @@
-"""Captions said again."""
+"""Replays of captions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from planted import told
 from tiny_captioner import captioner, photo
 
-from caption.analysis.replay import Replay, encode, sentences
+from caption.analysis.replay import Replay, sentences
 from caption.attention import Multinoulli
 from caption.encoders.refiners import LinearRefiner
 from caption.result import Caption
@@ -102,12 +102,14 @@ def test_saying_again_under_the_same_weights_says_the_same_and_the_state_stays()
     (batch,) = sentences(model, PHOTOS)
     replay = Replay(model.decoder)
     for moment in replay.moments(batch):
-        again = replay.say(moment, moment.weights[:, None].expand(-1, 5, -1), at_once=2)
+        again = replay.say(moment, {"attention": moment.weights[:, None].expand(-1, 5, -1)}, at_once=2)
         assert again.shape == (len(moment.rows), 5, len(model.vocabulary))
         assert torch.allclose(again, moment.log_probs[:, None].expand_as(again), atol=1e-5)
         corner = torch.zeros_like(moment.weights)
         corner[:, 0] = 1
-        assert not torch.allclose(replay.say(moment, corner[:, None])[:, 0], moment.log_probs, atol=1e-2)
+        assert not torch.allclose(
+            replay.say(moment, {"attention": corner[:, None]})[:, 0], moment.log_probs, atol=1e-2
+        )
     # The moments that follow know nothing of the weights tried.
     plain = [moment.log_probs for moment in Replay(model.decoder).moments(batch)]
     assert torch.allclose(plain[-1], moment.log_probs)
@@ -116,42 +118,23 @@ def test_saying_again_under_the_same_weights_says_the_same_and_the_state_stays()
 def test_the_gradient_is_that_of_finite_differences():
     model = captioner().double()
     (batch,) = sentences(captioner(), PHOTOS[:2])
-    batch = batch._replace(vectors=batch.vectors.double())
+    batch = batch._replace(views=(batch.views[0]._replace(vectors=batch.views[0].vectors.double()),))
     replay = Replay(model.decoder)
     moment = list(replay.moments(batch))[1]
     gradient = replay.gradient(moment)
-    assert gradient.shape == moment.vectors.shape
+    (view,) = moment.views
+    assert gradient.shape == view.vectors.shape
     generator = torch.Generator().manual_seed(0)
-    direction = torch.randn(moment.vectors.shape, generator=generator, dtype=torch.float64)
+    direction = torch.randn(view.vectors.shape, generator=generator, dtype=torch.float64)
 
     def log_p(vectors: torch.Tensor) -> torch.Tensor:
-        state = moment.state._replace(shared=model.decoder.project(vectors))
+        state = moment.state._replace(shared=model.decoder.project((view._replace(vectors=vectors),)))
         with torch.no_grad():
             return moment.of_word(replay.decoder.step(state, moment.fed)[0])[:, 0]
 
     step = 1e-2  # log-probabilities are in single precision
-    numeric = (log_p(moment.vectors + step * direction) - log_p(moment.vectors - step * direction)) / (
-        2 * step
-    )
+    numeric = (log_p(view.vectors + step * direction) - log_p(view.vectors - step * direction)) / (2 * step)
     assert (gradient * direction).sum((1, 2)).tolist() == pytest.approx(numeric.tolist(), rel=1e-2, abs=1e-4)
-
-
-def test_the_gradient_of_weights_is_that_of_finite_differences():
-    model = captioner().double()
-    (batch,) = sentences(captioner(), PHOTOS[:2])
-    batch = batch._replace(vectors=batch.vectors.double())
-    replay = Replay(model.decoder)
-    moment = list(replay.moments(batch))[1]
-    gradient = replay.gradient_of_weights(moment)
-    assert gradient.shape == moment.weights.shape
-    step = 1e-2
-    for region in (0, 9, 63):
-        shift = torch.zeros_like(moment.weights)
-        shift[:, region] = step
-        tried = torch.stack((moment.weights + shift, moment.weights - shift), 1)
-        up, down = moment.of_word(replay.say(moment, tried)).unbind(1)
-        numeric = (up - down) / (2 * step)
-        assert gradient[:, region].tolist() == pytest.approx(numeric.tolist(), rel=1e-2, abs=1e-4)
 
 
 @pytest.mark.parametrize("chosen", ["argmax", "sample"])
@@ -162,7 +145,7 @@ def test_hard_attention_is_asked_in_expectation_however_it_wrote(chosen):
     torch.manual_seed(0)
     for batch in sentences(model, PHOTOS, batch_size=3):
         for moment in replay.moments(batch):
-            again = replay.say(moment, moment.weights[:, None])[:, 0]
+            again = replay.say(moment, moment.maps)[:, 0]
             assert torch.allclose(again, moment.log_probs, atol=1e-5)
             assert (replay.gradient(moment).norm(dim=-1) > 0).all()  # nothing is out of sight
     torch.manual_seed(0)
@@ -180,7 +163,7 @@ def test_some_captions_of_a_moment():
         entries = torch.tensor([len(moment.rows) - 1, 0, 0])
         taken = moment.take(entries)
         assert taken.rows.tolist() == moment.rows[entries].tolist()
-        again = replay.say(taken, taken.weights[:, None])[:, 0]
+        again = replay.say(taken, taken.maps)[:, 0]
         assert torch.allclose(again, moment.log_probs[entries], atol=1e-5)
         assert torch.equal(
             taken.of_word(taken.log_probs[:, None]), moment.of_word(moment.log_probs[:, None])[entries]
@@ -190,11 +173,10 @@ def test_some_captions_of_a_moment():
 
 def test_regions_are_the_refined_ones():
     model = captioner(refiner=LinearRefiner(5)).eval()
-    regions, vectors = encode(model, PHOTOS[:2])
-    assert vectors.shape == (2, 64, 5)
-    assert torch.equal(vectors, model.refiner(regions.vectors))
+    (view,) = model.refine(model.encode(PHOTOS[:2]))
+    assert view.vectors.shape == (2, 64, 5)
     (batch,) = sentences(model, PHOTOS[:2])
-    assert torch.equal(batch.vectors, vectors)
+    assert torch.equal(batch.views[0].vectors, view.vectors)
 
 
 def test_a_planted_model_says_what_it_was_planted_to():

@@ -1,20 +1,31 @@
-"""A score that is given from outside, so that tests can say what the alignment sees."""
+"""A score that the test gives, so that it decides what the alignment gets."""
 
 from __future__ import annotations
 
+from tiny_views import one_row
 from torch import Tensor
 
-from caption.attention import Score
+from caption.attention import Attention, AttentionOutput, Query, QuerySizes, Score, ScoredMemory
+from caption.regions import Regions
+from caption.tensor_tree import TensorTree
 
 
 class GivenScores(Score):
-    """The query is the scores: (B, K, L)."""
+    """The query's hidden state is the scores: (B, K, L)."""
 
-    def build(self, region_size: int, query_size: int) -> None:
+    def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         pass
 
-    def keys(self, regions: Tensor) -> Tensor:
-        return regions
+    def keys(self, regions: Regions) -> Tensor:
+        return regions.vectors
 
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return query.clone()
+    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+        return query.hidden.clone()
+
+
+def attend(
+    attention: Attention, hidden: Tensor, vectors: Tensor, mask: Tensor | None = None
+) -> AttentionOutput:
+    """The first step of queries (B, K, H) on regions (B, L, D)."""
+    memory = attention.project(one_row(vectors, mask))
+    return attention(Query(hidden), memory, attention.start(memory, hidden.shape[1]))

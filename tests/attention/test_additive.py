@@ -1,4 +1,4 @@
-"""The additive score, worked out by hand, and that it hears the query."""
+"""The additive score by hand, and that it depends on the query."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from given_scores import attend
+from tiny_views import one_row
 from torch import Tensor
 
-from caption.attention import AdditiveScore, Look, ScoredAttention, Softmax
+from caption.attention import AdditiveScore, Query, QuerySizes, ScoredAttention, ScoredMemory, Softmax
 
 LN2, LN3 = math.log(2), math.log(3)
 # tanh(ln 2) = 3/5, tanh(ln 3) = 4/5, tanh(2 ln 2) = 15/17: from tanh(ln x) = (x² − 1)/(x² + 1).
@@ -19,13 +21,19 @@ LN2, LN3 = math.log(2), math.log(3)
 def by_hand() -> AdditiveScore:
     """U = 1, W = (1, 0)ᵀ, b = 0, v = (5, 10)."""
     score = AdditiveScore(2).double()
-    score.build(region_size=2, query_size=1)
+    score.build(2, QuerySizes(1))
     with torch.no_grad():
         score.region.weight.copy_(torch.eye(2))
         score.region.bias.zero_()
         score.query.weight.copy_(torch.tensor([[1.0], [0.0]]))
         score.energy.weight.copy_(torch.tensor([[5.0, 10.0]]))
     return score.double()
+
+
+def scores(score: AdditiveScore, hidden: Tensor, regions: Tensor) -> Tensor:
+    """(B, K, L) of queries (B, K, H) and regions (B, L, D)."""
+    (view,) = one_row(regions)
+    return score(Query(hidden), ScoredMemory(score.keys(view), regions, None, view.grid))
 
 
 REGIONS = torch.tensor([[[LN2, 0.0], [0.0, LN3]]], dtype=torch.float64)  # (1, 2, 2)
@@ -37,7 +45,7 @@ def test_by_hand():
     # h = 0:    e = (5·3/5 + 10·0, 5·0 + 10·4/5)        = (3, 8)
     # h = ln 2: e = (5·15/17 + 10·0, 5·3/5 + 10·4/5)    = (75/17, 11)
     expected = torch.tensor([[[3, 8], [75 / 17, 11]]], dtype=torch.float64)
-    torch.testing.assert_close(score(queries, score.keys(REGIONS)), expected)
+    torch.testing.assert_close(scores(score, queries, REGIONS), expected)
 
 
 def test_the_bias_stands_inside_the_tanh():
@@ -47,7 +55,7 @@ def test_the_bias_stands_inside_the_tanh():
     # e = (5·15/17 + 10·4/5, 5·3/5 + 10·tanh(2 ln 3)), tanh(ln 9) = 80/82
     expected = torch.tensor([[[75 / 17 + 8, 3 + 400 / 41]]], dtype=torch.float64)
     query = torch.zeros(1, 1, 1, dtype=torch.float64)
-    torch.testing.assert_close(score(query, score.keys(REGIONS)), expected)
+    torch.testing.assert_close(scores(score, query, REGIONS), expected)
 
 
 def test_relu_by_hand():
@@ -56,14 +64,14 @@ def test_relu_by_hand():
     regions = torch.tensor([[[1.0, -4.0], [-1.0, 2.0]]], dtype=torch.float64)
     # h = 2: e = (5·(1 + 2) + 10·0, 5·(-1 + 2) + 10·2)
     queries = torch.tensor([[[2.0]]], dtype=torch.float64)
-    assert score(queries, score.keys(regions)).tolist() == [[[15.0, 25.0]]]
+    assert scores(score, queries, regions).tolist() == [[[15.0, 25.0]]]
 
 
 @pytest.mark.parametrize(("activation", "bent"), [("tanh", math.tanh), ("relu", lambda x: max(x, 0.0))])
 def test_a_second_layer_by_hand(activation: str, bent: Callable[[float], float]):
     """U = 1, b = (0.1, 0); U_1 exchanges the two and doubles, b_1 = (0, -1); W = (1, 0)ᵀ, v = (5, 10)."""
     score = AdditiveScore(2, activation, layers=2)
-    score.build(region_size=2, query_size=1)
+    score.build(2, QuerySizes(1))
     with torch.no_grad():
         score.region.weight.copy_(torch.eye(2))
         score.region.bias.copy_(torch.tensor([0.1, 0.0]))
@@ -71,11 +79,11 @@ def test_a_second_layer_by_hand(activation: str, bent: Callable[[float], float])
         score.deeper[0].bias.copy_(torch.tensor([0.0, -1.0]))
         score.query.weight.copy_(torch.tensor([[1.0], [0.0]]))
         score.energy.weight.copy_(torch.tensor([[5.0, 10.0]]))
-    keys = score.keys(torch.tensor([[[0.4, -0.3]]]))
+    regions = torch.tensor([[[0.4, -0.3]]])
     expected = [bent(2 * -0.3), bent(2 * (0.4 + 0.1) - 1)]  # no activation behind the first layer
-    torch.testing.assert_close(keys, torch.tensor([[expected]]))
+    torch.testing.assert_close(score.keys(*one_row(regions)), torch.tensor([[expected]]))
     energy = 5 * bent(expected[0] + 0.7) + 10 * bent(expected[1])
-    torch.testing.assert_close(score(torch.tensor([[[0.7]]]), keys), torch.tensor([[[energy]]]))
+    torch.testing.assert_close(scores(score, torch.tensor([[[0.7]]]), regions), torch.tensor([[[energy]]]))
 
 
 def test_one_layer_keeps_the_names_that_checkpoints_have():
@@ -97,61 +105,60 @@ def test_what_is_no_score_is_refused(options: dict[str, Any], said: str):
 def attention(region_size: int = 3, query_size: int = 4, width: int = 5) -> ScoredAttention:
     torch.manual_seed(0)
     attention = ScoredAttention(AdditiveScore(width), Softmax())
-    attention.build(region_size, query_size)
+    attention.build((region_size,), QuerySizes(query_size))
     return attention
 
 
 def test_the_weights_depend_on_the_query():
     # With v·(tanh(U a) + tanh(W h)) the query's term would be the same for all regions and cancel in the softmax.
-    attend = attention()
-    memory = attend.project(torch.randn(1, 6, 3))
-    weights = attend(2 * torch.randn(1, 8, 4), memory).weights[0]
+    additive = attention()
+    weights = attend(additive, 2 * torch.randn(1, 8, 4), torch.randn(1, 6, 3)).weights[0]
     distances = torch.cdist(weights, weights, p=1)
     assert distances[~torch.eye(8, dtype=torch.bool)].min() > 1e-3
 
 
 def test_the_query_gets_a_gradient_through_the_weights():
-    attend = attention()
+    additive = attention()
     query = torch.randn(1, 1, 4, requires_grad=True)
-    attend(query, attend.project(torch.randn(1, 6, 3))).weights[0, 0, 0].backward()
+    attend(additive, query, torch.randn(1, 6, 3)).weights[0, 0, 0].backward()
     assert query.grad.abs().sum() > 1e-4
 
 
 def test_a_group_of_queries_is_as_many_single_ones():
-    attend = attention()
+    additive = attention()
     regions, queries = torch.randn(2, 6, 3), torch.randn(2, 4, 4)
-    together = attend(queries, attend.project(regions))
+    together = attend(additive, queries, regions)
     for b in range(2):
         for k in range(4):
-            alone: Look = attend(queries[b : b + 1, k : k + 1], attend.project(regions[b : b + 1]))
+            alone = attend(additive, queries[b : b + 1, k : k + 1], regions[b : b + 1])
             torch.testing.assert_close(together.weights[b, k], alone.weights[0, 0])
             torch.testing.assert_close(together.context[b, k], alone.context[0, 0])
 
 
 def test_an_image_is_not_confused_with_its_neighbours():
-    attend = attention()
+    additive = attention()
     regions, queries = torch.randn(3, 6, 3), torch.randn(3, 2, 4)
     order = torch.tensor([2, 0, 1])
-    given = attend(queries, attend.project(regions))
-    turned = attend(queries[order], attend.project(regions[order]))
+    given = attend(additive, queries, regions)
+    turned = attend(additive, queries[order], regions[order])
     torch.testing.assert_close(turned.context, given.context[order])
     torch.testing.assert_close(turned.weights, given.weights[order])
 
 
 def test_regions_may_come_in_any_order():
-    attend = attention()
+    additive = attention()
     regions, query = torch.randn(1, 6, 3), torch.randn(1, 1, 4)
     order = torch.randperm(6)
-    given, turned = (attend(query, attend.project(r)) for r in (regions, regions[:, order]))
+    given, turned = (attend(additive, query, r) for r in (regions, regions[:, order]))
     torch.testing.assert_close(turned.weights, given.weights[..., order])
     torch.testing.assert_close(turned.context, given.context)
 
 
 def test_calling_leaves_the_memory_as_it_was():
-    attend = attention()
-    memory = attend.project(torch.randn(1, 6, 3))
+    additive = attention()
+    memory = additive.project(one_row(torch.randn(1, 6, 3)))
     before: list[Tensor] = [memory.keys.clone(), memory.values.clone()]
-    attend(torch.randn(1, 2, 4), memory)
+    additive(Query(torch.randn(1, 2, 4)), memory, additive.start(memory, 2))
     assert torch.equal(memory.keys, before[0])
     assert torch.equal(memory.values, before[1])
 
@@ -162,23 +169,24 @@ def test_the_gradient_is_the_one_of_the_equation(activation: str, layers: int):
     """The activation is taken in place, which must not disturb the backward pass."""
     torch.manual_seed(0)
     score = AdditiveScore(2, activation, layers)
-    score.build(region_size=2, query_size=1)
+    score.build(2, QuerySizes(1))
     score.double()
     query = torch.randn(2, 3, 1, dtype=torch.float64, requires_grad=True)
     regions = torch.randn(2, 4, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda q, r: score(q, score.keys(r)), (query, regions))
+    assert torch.autograd.gradcheck(lambda q, r: scores(score, q, r), (query, regions))
 
 
 def test_only_the_part_that_depends_on_the_image_is_in_the_memory():
-    attend = attention(region_size=3, query_size=4, width=5)
+    additive = attention(region_size=3, query_size=4, width=5)
     regions = torch.randn(2, 6, 3)
-    memory = attend.project(regions)
+    memory = additive.project(one_row(regions))
     assert memory.keys.shape == (2, 6, 5)
     assert memory.values is regions
     assert memory.mask is None
+    assert memory.grid == (1, 6)
 
 
 def test_sizes_that_do_not_fit_fail():
-    attend = attention()
+    additive = attention()
     with pytest.raises(RuntimeError):
-        attend(torch.randn(1, 1, 5), attend.project(torch.randn(1, 6, 3)))
+        attend(additive, torch.randn(1, 1, 5), torch.randn(1, 6, 3))

@@ -1,21 +1,40 @@
-"""Weights in somebody else's hands, through steps, unrolls and searches."""
+"""Maps that are edited between weighing and reading: in steps, unrolls and searches."""
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import pytest
 import torch
-from caption.attention.forced import ForcedAttention, Forcing, force, with_parts
+from given_scores import GivenScores
 from tiny_captioner import captioner, photo
+from tiny_views import one_row
 from torch import Tensor
 
-from caption.analysis.replay import encode
-from caption.attention import Alignment, Look, Memory, Multinoulli, Softmax
+from caption.attention import (
+    Alignment,
+    Attention,
+    GumbelSoftmax,
+    Multinoulli,
+    Query,
+    QuerySizes,
+    Reading,
+    ScoredAttention,
+    Softmax,
+    Weighed,
+    edited,
+)
+from caption.attention.edited import Edit, Grid
 from caption.captioner import Captioner
 from caption.errors import UserError
+from caption.regions import Regions, Views
 from caption.search import BeamSearch
+from caption.tensor_tree import TensorTree, leaves
 from caption.text.vocabulary import START
 
 REGIONS = 64
+GRIDS = [(8, 8)]
 
 
 def onto(region: int) -> Tensor:
@@ -26,141 +45,357 @@ def model(alignment: Alignment | None = None) -> Captioner:
     return captioner(search=BeamSearch(beam_size=3, max_length=6, candidates=3), alignment=alignment)
 
 
-def regions(count: int = 2) -> object:
-    return encode(model(), [photo(seed=seed) for seed in range(count)])[0]
+def encoded(count: int = 2) -> Views:
+    made = model()
+    with torch.no_grad():
+        return made.encoder(torch.stack([made.transform(photo(seed=seed)) for seed in range(count)]))
 
 
-@pytest.mark.parametrize("alignment", [Softmax, Multinoulli])
-@pytest.mark.parametrize("edit", [lambda weights, step: None, lambda weights, step: weights])
-def test_an_edit_that_leaves_all_as_it_is_changes_nothing(alignment, edit):
-    plain = model(alignment())
-    edited = with_parts(plain, decoder=force(plain.decoder, edit))
-    for a, b in zip(plain.generate(regions()), edited.generate(regions()), strict=True):
-        if isinstance(a, Tensor):
-            assert torch.equal(a, b)
-        else:
-            assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True) if x is not None)
+def unchanged(weights: Tensor, step: int, grid: Grid) -> Tensor:
+    return weights
 
 
-def test_a_search_reads_where_it_is_told_at_the_steps_it_is_told():
-    plain = model()
-    decoder = force(plain.decoder, lambda weights, step: onto(5) if step in (0, 2) else None)
-    found = with_parts(plain, decoder=decoder).generate(regions())
+def attend(made: Captioner, queries: int, edit: Edit, steps: int = 1) -> list:
+    """The outputs of some steps of the captioner's attention under an edit, and the regions that they read."""
+    attention = made.decoder.attention
+    memory = made.project(encoded()).projected[0]
+    state = attention.start(memory, queries)
+    outputs = []
+    torch.manual_seed(3)
+    with edited(made.decoder, edit, GRIDS):
+        for _ in range(steps):
+            outputs.append(attention(Query(torch.randn(2, queries, 7)), memory, state))
+            state = outputs[-1].state
+    return [*outputs, memory.values]
+
+
+# -- steps, unrolls and searches -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alignment", [Softmax, Multinoulli, lambda: Multinoulli(at_test="argmax")])
+@pytest.mark.parametrize("edit", [unchanged, lambda weights, step, grid: weights.clone()])
+def test_an_edit_that_returns_what_it_gets_changes_nothing(alignment, edit):
+    made = model(alignment())
+    expected = made.generate(encoded())
+    with edited(made.decoder, edit, GRIDS):
+        found = made.generate(encoded())
+    for ours, theirs in zip(leaves(found), leaves(expected), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_search_reads_the_given_region_at_the_given_steps():
+    made = model()
+    with edited(made.decoder, lambda w, step, grid: onto(5) if step in (0, 2) else w, GRIDS):
+        found = made.generate(encoded())
     weights, lengths = found.trace.weights, found.lengths
     assert lengths.min() > 3
     for step in range(4):
-        told = (weights[:, :, step] == onto(5)).all(-1)
-        assert told.all() == (step in (0, 2))
-        assert told.any() == (step in (0, 2))
+        there = (weights[:, :, step] == onto(5)).all(-1)
+        assert there.all() == (step in (0, 2))
+        assert there.any() == (step in (0, 2))
+
+
+def test_a_description_shows_the_edited_map():
+    made = model()
+    with edited(made.decoder, lambda w, step, grid: onto(19) if step == 1 else w, GRIDS):
+        found = made.describe(photo())
+    assert [bool(weights[2, 3] == 1) for weights in found.weights[:3]] == [False, True, False]
 
 
 def test_other_weights_make_other_captions():
-    plain = model()
-    far = with_parts(plain, decoder=force(plain.decoder, lambda weights, step: onto(63)))
-    before, after = plain.generate(regions()), far.generate(regions())
+    made = model()
+    before = made.generate(encoded())
+    with edited(made.decoder, lambda weights, step, grid: onto(63), GRIDS):
+        after = made.generate(encoded())
     assert not torch.equal(before.word_log_probs, after.word_log_probs)
 
 
-def test_the_context_is_the_average_under_the_new_weights():
-    plain = model()
-    memory = plain.project(regions())
-    seen = {}
+def test_an_unroll_is_edited_as_its_steps_are():
+    made = model()
 
-    def edit(weights: Tensor, step: int) -> Tensor:
-        seen[step] = weights
-        return torch.stack((onto(3), onto(4), (onto(1) + onto(2)) / 2))  # one for each of K queries
+    def edit(weights: Tensor, step: int, grid: Grid) -> Tensor:
+        return onto(7) if step == 1 else weights.flip(-1)
 
-    attention = ForcedAttention(plain.decoder.attention, edit)
-    query = torch.randn(2, 3, 7)
-    look = attention(query, memory, attention.start(memory, 3))
-    values = memory.values
-    assert torch.allclose(look.context[:, 0], values[:, 3])
-    assert torch.allclose(look.context[:, 2], (values[:, 1] + values[:, 2]) / 2, atol=1e-6)
-    assert look.weights.shape == (2, 3, REGIONS)
-    # It is given the mechanism's own weights.
-    assert torch.equal(seen[0], plain.decoder.attention(query, memory).weights)
-
-
-def test_what_is_not_given_to_any_region_is_not_read():
-    plain = model()
-    memory = plain.project(regions())
-    attention = ForcedAttention(plain.decoder.attention, lambda weights, step: weights * 0)
-    look = attention(torch.randn(2, 1, 7), memory, attention.start(memory, 1))
-    assert not look.context.any()
-
-
-def test_unrolling_and_stepping_are_edited_alike():
-    plain = model()
-    decoder = force(plain.decoder, lambda weights, step: onto(7) if step == 1 else weights.flip(-1))
-    memory = decoder.project(regions().vectors)
+    memory = made.project(encoded())
     words = torch.tensor([[[START, 4, 5, 6], [START, 7, 0, 0]], [[START, 6, 5, 0], [START, 8, 4, 7]]])
     lengths = torch.tensor([[4, 2], [3, 4]])
-    unrolled = decoder(memory, words, lengths)
+    plain = made.decoder(memory, words, lengths)
+    with edited(made.decoder, edit, GRIDS):
+        unrolled = made.decoder(memory, words, lengths)
     log_probs = unrolled.unpack(unrolled.logits.log_softmax(-1))
     weights = unrolled.unpack(unrolled.trace.weights)
-    state = decoder.start(memory, 2)
-    for step in range(4):
-        stepped, state = decoder.step(state, words[:, :, step])
-        running = lengths > step
-        assert torch.allclose(log_probs[:, :, step][running], stepped[running], atol=1e-5)
-        assert torch.allclose(weights[:, :, step][running], state.trace.weights[running], atol=1e-6)
-    assert (weights[:, :, 1] == onto(7)).all()
+    assert not torch.allclose(unrolled.logits, plain.logits)
+    state = made.decoder.start(memory, 2)
+    with edited(made.decoder, edit, GRIDS):
+        for step in range(4):
+            stepped, state = made.decoder.step(state, words[:, :, step])
+            running = lengths > step
+            assert torch.allclose(log_probs[:, :, step][running], stepped[running], atol=1e-5)
+            assert torch.allclose(weights[:, :, step][running], state.trace.weights[running], atol=1e-6)
+    assert (weights[:, :, 1][lengths > 1] == onto(7)).all()
 
 
-def test_hard_attention_that_is_edited_has_chosen_nothing():
-    plain = model(Multinoulli(at_test="argmax"))
-    memory = plain.project(regions())
-    attention = ForcedAttention(plain.decoder.attention, lambda weights, step: onto(9) if step else None)
-    query = torch.randn(2, 1, 7)
-    first = attention(query, memory, attention.start(memory, 1))
-    assert (first.location >= 0).all()
-    second = attention(query, memory, first.state)
-    assert (second.location == -1).all()
-    assert not second.log_prob.any()
-    assert torch.allclose(second.context[:, 0], memory.values[:, 9])
+# -- what an edit gets, and what is read ---------------------------------------------------------------------------
 
 
-def test_the_steps_are_counted_in_the_state_and_not_on_the_module():
-    plain = model()
-    memory = plain.project(regions())
-    steps = []
-    attention = ForcedAttention(plain.decoder.attention, lambda weights, step: steps.append(step))
-    start = attention.start(memory, 2)
-    assert isinstance(start, Forcing)
-    query = torch.randn(2, 2, 7)
-    state = attention(query, memory, start).state
-    attention(query, memory, state)
-    attention(query, memory, start)
-    assert steps == [0, 1, 0]
+def test_the_context_is_the_average_under_the_edited_weights():
+    given: dict[tuple[int, Grid], Tensor] = {}
+
+    def edit(weights: Tensor, step: int, grid: Grid) -> Tensor:
+        given[step, grid] = weights
+        return torch.stack((onto(3), onto(4), (onto(1) + onto(2)) / 2))  # one for each of K queries
+
+    made = model()
+    output, values = attend(made, 3, edit)
+    assert torch.allclose(output.context[:, 0], values[:, 3])
+    assert torch.allclose(output.context[:, 1], values[:, 4])
+    assert torch.allclose(output.context[:, 2], (values[:, 1] + values[:, 2]) / 2, atol=1e-6)
+    assert output.weights.shape == output.maps.shape == (2, 3, REGIONS)
+    assert torch.equal(output.weights[1, 2], (onto(1) + onto(2)) / 2)
+    plain, _ = attend(made, 3, unchanged)
+    assert list(given) == [(0, (8, 8))]
+    assert torch.equal(given[0, (8, 8)], plain.weights)  # the mechanism's own
 
 
-def test_the_decoder_given_is_left_alone_and_its_weights_are_shared():
-    plain = model()
-    before = plain.decoder.attention
-    forced = force(plain.decoder, lambda weights, step: onto(0))
-    assert plain.decoder.attention is before
-    assert isinstance(forced.attention, ForcedAttention)
-    assert {id(p) for p in forced.parameters()} == {id(p) for p in plain.decoder.parameters()}
-    assert forced.attention.context_size == before.context_size
+def test_weight_that_is_taken_away_is_not_read():
+    output, values = attend(model(), 1, lambda weights, step, grid: weights * 0)
+    assert not output.context.any()
+    assert not output.weights.any()
+    half, values = attend(model(), 1, lambda weights, step, grid: onto(6) / 2)
+    assert torch.allclose(half.context[:, 0], values[:, 6] / 2)
 
 
-def test_a_mechanism_that_reads_something_else_is_refused():
-    plain = model()
-
-    class Gated(type(plain.decoder.attention)):
-        def forward(self, query: Tensor, memory: Memory, state: object = None) -> Look:
-            look = super().forward(query, memory, state)
-            return look._replace(context=look.context / 2)
-
-    gated = Gated(plain.decoder.attention.score, plain.decoder.attention.alignment)
-    gated.context_size = plain.decoder.attention.context_size
-    forced = ForcedAttention(gated, lambda weights, step: onto(0) if step else None)
-    memory = plain.project(regions())
-    first = forced(torch.randn(2, 1, 7), memory, forced.start(memory, 1))  # nothing edited, nothing to refuse
-    with pytest.raises(UserError, match="weights of Gated cannot be edited"):
-        forced(torch.randn(2, 1, 7), memory, first.state)
+def test_a_map_of_another_size_is_refused():
+    with pytest.raises(RuntimeError, match="64"):
+        attend(model(), 1, lambda weights, step, grid: torch.ones(63) / 63)
 
 
-def test_a_decoder_without_a_mechanism_is_refused():
-    with pytest.raises(UserError, match="Linear has no attention"):
-        force(torch.nn.Linear(1, 1), lambda weights, step: None)
+def test_the_precision_of_the_maps_stays():
+    output, _ = attend(model(), 1, lambda weights, step, grid: onto(6).double())
+    assert output.weights.dtype == output.context.dtype == torch.float32
+
+
+# -- mechanisms that sample ----------------------------------------------------------------------------------------
+
+
+def test_argmax_reads_the_best_region_of_the_edited_weights():
+    def edit(weights: Tensor, step: int, grid: Grid) -> Tensor:
+        return (3 * onto(9) + onto(10)) / 4 if step else weights
+
+    first, second, values = attend(model(Multinoulli(at_test="argmax")), 1, edit, steps=2)
+    assert torch.equal(first.location, first.weights.argmax(-1))
+    assert (second.location == 9).all()
+    assert torch.allclose(second.log_prob, torch.tensor(3 / 4).log())
+    assert torch.allclose(second.context[:, 0], values[:, 9])
+    assert torch.equal(second.weights[0, 0], (3 * onto(9) + onto(10)) / 4)  # α, not the sample
+
+
+@pytest.mark.parametrize("alignment", [Multinoulli, GumbelSoftmax])
+def test_samples_come_from_the_edited_weights(alignment: type[Multinoulli]):
+    made = model(alignment(expectation=0.0))
+    made.decoder.attention.train()
+    output, values = attend(made, 4000, lambda weights, step, grid: (3 * onto(9) + onto(10)) / 4)
+    assert set(output.location.flatten().tolist()) == {9, 10}
+    share = (output.location == 9).float().mean().item()
+    assert share == pytest.approx(3 / 4, abs=4 * math.sqrt(3 / 16 / 8000))
+    assert torch.allclose(output.context[0], values[0, output.location[0]], atol=1e-6)
+    if alignment is Multinoulli:
+        expected = torch.where(output.location == 9, math.log(3 / 4), math.log(1 / 4))
+        assert torch.allclose(output.log_prob, expected)
+
+
+def test_the_log_density_is_that_of_the_weights_that_are_left():
+    made = model(Multinoulli(at_test="argmax"))
+    output, _ = attend(made, 1, lambda weights, step, grid: (3 * onto(9) + onto(10)) / 8)
+    assert torch.allclose(output.log_prob, torch.tensor(3 / 4).log())
+
+
+def test_the_expectation_reads_the_edited_weights():
+    output, values = attend(model(Multinoulli()), 1, lambda weights, step, grid: (onto(1) + onto(2)) / 2)
+    assert (output.location == -1).all()
+    assert not output.log_prob.any()
+    assert torch.allclose(output.context[:, 0], (values[:, 1] + values[:, 2]) / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("at_test", ["argmax", "sample"])
+@pytest.mark.parametrize("alignment", [Multinoulli, GumbelSoftmax])
+def test_where_no_weight_is_left_nothing_is_chosen_or_read(alignment: type[Multinoulli], at_test: str):
+    keep = torch.tensor([1.0, 0.0])[:, None]  # the first query's weights
+
+    output, values = attend(
+        model(alignment(at_test=at_test)), 2, lambda weights, step, grid: onto(4).expand_as(weights) * keep
+    )
+    assert output.location.tolist() == [[4, -1]] * 2
+    assert torch.allclose(output.context[:, 0], values[:, 4], atol=1e-6)
+    assert not output.context[:, 1].any()
+    if alignment is Multinoulli:
+        assert not output.log_prob.any()
+
+
+# -- several maps, several mechanisms ------------------------------------------------------------------------------
+
+
+class HeadsAndSentinel(NamedTuple):
+    heads: Tensor
+    """(B, K, 2, L)"""
+    sentinel: Tensor
+    """(B, K, 1)"""
+
+
+class TwoHeads(Attention):
+    """Two heads and a sentinel. What is read is not the regions' average under any one map."""
+
+    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        self.context_size = 2 * region_sizes[0]
+
+    def project(self, views: Views) -> Regions:
+        return views[0]
+
+    def weigh(self, query: Query, memory: Regions, state: TensorTree) -> Weighed:
+        scores = query.hidden[:, :, None].expand(-1, -1, 2, -1) * torch.tensor([[1.0], [-1.0]])
+        return Weighed(HeadsAndSentinel(scores.softmax(-1), query.hidden.mean(-1, keepdim=True).sigmoid()))
+
+    def read(
+        self, maps: HeadsAndSentinel, query: Query, memory: Regions, weighed: Weighed | None = None
+    ) -> Reading:
+        return Reading((1 - maps.sentinel) * (maps.heads @ memory.vectors[:, None]).flatten(2))
+
+    def summary(self, maps: HeadsAndSentinel) -> Tensor:
+        return (1 - maps.sentinel) * maps.heads.mean(2)
+
+    def grids(self, views: list[Grid]) -> dict[str, Grid]:
+        return {"heads": views[0]}
+
+
+class Two:
+    """The mechanisms of a decoder that attends twice at each step."""
+
+    compiled = False
+
+    def __init__(self) -> None:
+        self.attentions = {"before": ScoredAttention(GivenScores(), Softmax()), "after": TwoHeads()}
+
+
+VECTORS = torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(0))
+HIDDEN = torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(1))
+
+
+def step(attention: Attention) -> tuple[Tensor, TensorTree, Tensor]:
+    memory = attention.project(one_row(VECTORS))
+    output = attention(Query(HIDDEN), memory, attention.start(memory, 5))
+    return output.context, output.maps, output.weights
+
+
+def test_heads_are_edited_and_a_map_that_is_not_over_regions_is_left_alone():
+    given: list[tuple[tuple[int, ...], Grid]] = []
+    two = Two()
+    heads = two.attentions["after"]
+    _, before, _ = step(heads)
+
+    def first_head_looks_at_region_2(maps: Tensor, step: int, grid: Grid) -> Tensor:
+        given.append((tuple(maps.shape), grid))
+        maps = maps.clone()
+        maps[:, :, 0] = torch.tensor([0.0, 0.0, 1.0, 0.0])
+        return maps
+
+    with edited(two, first_head_looks_at_region_2, [(1, 4)], names=["after"]):
+        context, maps, weights = step(heads)
+    assert given == [((1, 5, 2, 4), (1, 4))]
+    assert torch.equal(maps.sentinel, before.sentinel)
+    assert torch.equal(maps.heads[:, :, 1], before.heads[:, :, 1])
+    assert (maps.heads[:, :, 0, 2] == 1).all()
+    torch.testing.assert_close(context[..., :3], (1 - maps.sentinel) * VECTORS[:, 2])
+    torch.testing.assert_close(weights, (1 - maps.sentinel) * maps.heads.mean(2))
+
+
+def test_each_mechanism_counts_its_own_steps():
+    given: list[tuple[int, int]] = []
+    two = Two()
+
+    def note(maps: Tensor, step: int, grid: Grid) -> Tensor:
+        given.append((maps.dim(), step))
+        return maps
+
+    with edited(two, note, [(1, 4)]):
+        for name in ("before", "after", "before", "after", "after"):
+            step(two.attentions[name])
+    assert given == [(3, 0), (4, 0), (3, 1), (4, 1), (4, 2)]
+
+
+@pytest.mark.parametrize(
+    ("names", "changed"),
+    [(None, [True, True]), (["before"], [True, False]), (["after"], [False, True]), ([], [False, False])],
+)
+def test_only_the_named_mechanisms_are_edited(names: list[str] | None, changed: list[bool]):
+    two = Two()
+    before = [step(attention)[0] for attention in two.attentions.values()]
+    with edited(two, lambda maps, step, grid: maps.flip(-1), [(1, 4)], names):
+        after = [step(attention)[0] for attention in two.attentions.values()]
+    assert [not torch.allclose(a, b) for a, b in zip(before, after, strict=True)] == changed
+
+
+def test_an_unknown_name_is_refused():
+    with (
+        pytest.raises(UserError, match="Two has no attention 'between': it has 'before', 'after'"),
+        edited(Two(), unchanged, [(1, 4)], names=["before", "between"]),
+    ):
+        pass
+    with (
+        pytest.raises(UserError, match="LSTMDecoder has no attention 'after': it has 'attention'"),
+        edited(model().decoder, unchanged, GRIDS, names=["after"]),
+    ):
+        pass
+
+
+def test_a_decoder_without_attention_is_refused():
+    class Blind:
+        compiled = False
+        attentions: dict[str, Attention] = {}  # noqa: RUF012
+
+    with (
+        pytest.raises(UserError, match="Blind has no attention whose maps could be edited"),
+        edited(Blind(), unchanged, GRIDS),
+    ):
+        pass
+
+
+# -- the context ---------------------------------------------------------------------------------------------------
+
+
+def test_steps_are_counted_from_when_the_context_is_entered():
+    made = model()
+    steps: list[int] = []
+
+    def note(weights: Tensor, step: int, grid: Grid) -> Tensor:
+        steps.append(step)
+        return weights
+
+    attend(made, 2, note, steps=3)
+    attend(made, 2, note, steps=2)
+    assert steps == [0, 1, 2, 0, 1]
+
+
+def test_contexts_are_nested_the_inner_edit_last():
+    made = model()
+    with edited(made.decoder, lambda weights, step, grid: onto(3), GRIDS):
+        output, _ = attend(made, 1, lambda weights, step, grid: (weights + onto(5)) / 2)
+    assert torch.equal(output.weights[0, 0], (onto(3) + onto(5)) / 2)
+
+
+def test_the_decoder_is_as_before_afterwards_even_after_an_error():
+    made = model()
+    expected = made.generate(encoded())
+
+    def fail(weights: Tensor, step: int, grid: Grid) -> Tensor:
+        if step == 2:
+            raise KeyError
+        return onto(0)
+
+    with pytest.raises(KeyError), edited(made.decoder, fail, GRIDS):
+        made.generate(encoded())
+    with edited(made.decoder, lambda weights, step, grid: onto(0), GRIDS):
+        made.generate(encoded())
+    found = made.generate(encoded())
+    assert all(
+        torch.equal(ours, theirs) for ours, theirs in zip(leaves(found), leaves(expected), strict=True)
+    )

@@ -1,17 +1,30 @@
-"""Hard attention samples what it says it samples, and says what it sampled."""
+"""Hard attention samples from its weights and reports what it sampled."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from given_scores import GivenScores
+from given_scores import GivenScores, attend
+from tiny_views import one_row
 from torch import Tensor
 
-from caption.attention import Look, Memory, Multinoulli, ScoredAttention, at_test
-from caption.objectives.exact import Following
+from caption.attention import (
+    AttentionOutput,
+    Multinoulli,
+    Query,
+    QuerySizes,
+    ScoredAttention,
+    ScoredMemory,
+    Softmax,
+    at_test,
+)
+from caption.attention.scored import ScoredState
+from caption.attention.stochastic import drawing, stochastic_parts
+from caption.errors import UserError
 
 PROBABILITIES = torch.tensor([0.5, 0.3, 0.15, 0.05])
 REGIONS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0], [-1.0, 2.0]])
@@ -24,17 +37,21 @@ def _same_draws_every_time():
 
 def hard(training: bool = True, **options: Any) -> ScoredAttention:
     attention = ScoredAttention(GivenScores(), Multinoulli(**options))
-    attention.build(2, 4)
+    attention.build((2,), QuerySizes(4))
     return attention.train(training)
 
 
-def memory_of(attention: ScoredAttention, images: int = 1, mask: Tensor | None = None) -> Memory:
-    return attention.project(REGIONS.expand(images, -1, -1), mask)
+def memory_of(attention: ScoredAttention, images: int = 1, mask: Tensor | None = None) -> ScoredMemory:
+    return attention.project(one_row(REGIONS.expand(images, -1, -1), mask))
 
 
-def look(attention: ScoredAttention, scores: Tensor, mask: Tensor | None = None) -> Look:
-    memory = memory_of(attention, len(scores), mask)
-    return attention(scores, memory, attention.start(memory, scores.shape[1]))
+def first(attention: ScoredAttention, scores: Tensor, mask: Tensor | None = None) -> AttentionOutput:
+    return attend(attention, scores, REGIONS.expand(len(scores), -1, -1), mask)
+
+
+def coins(attention: ScoredAttention, memory: ScoredMemory, captions: int) -> Tensor:
+    """(B, K) bool: which captions sample."""
+    return attention.start(memory, captions).alignment
 
 
 def many(captions: int = 20_000) -> Tensor:
@@ -46,14 +63,14 @@ def many(captions: int = 20_000) -> Tensor:
 
 
 def test_regions_are_drawn_as_often_as_the_weights_say():
-    found = look(hard(expectation=0), many())
+    found = first(hard(expectation=0), many())
     frequencies = found.location.flatten().bincount(minlength=4) / 20_000
     deviation = (PROBABILITIES * (1 - PROBABILITIES) / 20_000).sqrt()
     assert ((frequencies - PROBABILITIES).abs() < 4 * deviation).all()
 
 
 def test_captions_of_one_image_draw_independently():
-    pairs = look(hard(expectation=0), many()).location.view(-1, 2)
+    pairs = first(hard(expectation=0), many()).location.view(-1, 2)
     same = (pairs[:, 0] == pairs[:, 1]).float().mean().item()
     assert same == pytest.approx(PROBABILITIES.square().sum().item(), abs=0.02)
 
@@ -62,25 +79,25 @@ def test_every_step_draws_anew():
     attention = hard(expectation=0)
     memory = memory_of(attention)
     state = attention.start(memory, 500)
-    first = attention(many(500), memory, state)
-    second = attention(many(500), memory, first.state)
-    assert (first.location != second.location).any()
+    before = attention(Query(many(500)), memory, state)
+    after = attention(Query(many(500)), memory, before.state)
+    assert (before.location != after.location).any()
 
 
 def test_the_context_is_the_region_that_was_drawn():
-    found = look(hard(expectation=0), many(50))
+    found = first(hard(expectation=0), many(50))
     torch.testing.assert_close(found.context[0], REGIONS[found.location[0]])
     torch.testing.assert_close(found.weights, many(50).exp())  # α, not s
 
 
 def test_log_prob_is_that_of_the_region_that_was_drawn():
-    found = look(hard(expectation=0), many(50))
+    found = first(hard(expectation=0), many(50))
     torch.testing.assert_close(found.log_prob[0], PROBABILITIES.log()[found.location[0]])
 
 
 def test_a_masked_region_is_never_drawn():
     mask = torch.tensor([[False, True, True, False]])
-    found = look(hard(expectation=0), many(2000), mask)
+    found = first(hard(expectation=0), many(2000), mask)
     assert set(found.location.flatten().tolist()) == {1, 2}
     torch.testing.assert_close(found.weights[0, 0], torch.tensor([0, 2 / 3, 1 / 3, 0]))
 
@@ -89,7 +106,7 @@ def test_a_masked_region_is_never_drawn():
 
 
 def test_expectation_reads_like_soft_attention_and_says_so():
-    found = look(hard(expectation=1), many(3))
+    found = first(hard(expectation=1), many(3))
     torch.testing.assert_close(found.context, (PROBABILITIES @ REGIONS).expand(1, 3, -1))
     assert (found.location == -1).all()
     assert (found.log_prob == 0).all()
@@ -102,18 +119,18 @@ def test_the_coin_falls_as_often_as_it_should(share: str, expectation: float):
     memory = memory_of(attention)
     tosses = 2000
     if share == "batch":
-        states = torch.stack([attention.start(memory, 3).flatten() for _ in range(tosses)])
+        states = torch.stack([coins(attention, memory, 3).flatten() for _ in range(tosses)])
         assert (states == states[:, :1]).all()  # one coin for all
         sampling = states[:, 0]
     else:
-        sampling = attention.start(memory, tosses)
+        sampling = coins(attention, memory, tosses)
     share_of_expectation = 1 - sampling.float().mean().item()
     margin = 4 * math.sqrt(expectation * (1 - expectation) / tosses)
     assert share_of_expectation == pytest.approx(expectation, abs=margin)
 
 
 def test_a_coin_for_each_caption_falls_differently():
-    state = hard(share="caption").start(memory_of(hard(), images=20), 20)
+    state = coins(hard(share="caption"), memory_of(hard(), images=20), 20)
     assert state.shape == (20, 20)
     assert 0 < state.float().mean() < 1
     assert 0 < state[0].float().mean() < 1
@@ -125,16 +142,16 @@ def test_a_caption_keeps_its_coin():
     memory = memory_of(attention)
     state = attention.start(memory, 40)
     for _ in range(3):
-        found = attention(many(40), memory, state)
-        assert torch.equal(found.location >= 0, state)
-        assert torch.equal(found.log_prob != 0, state)
-        assert torch.equal(found.state, state)
+        found = attention(Query(many(40)), memory, state)
+        assert torch.equal(found.location >= 0, state.alignment)
+        assert torch.equal(found.log_prob != 0, state.alignment)
+        assert torch.equal(found.state.alignment, state.alignment)
 
 
 def test_mixed_captions_read_each_in_their_way():
     attention = hard()
     memory = memory_of(attention)
-    found = attention(many(2), memory, torch.tensor([[True, False]]))
+    found = attention(Query(many(2)), memory, ScoredState(None, torch.tensor([[True, False]])))
     torch.testing.assert_close(found.context[0, 0], REGIONS[found.location[0, 0]])
     torch.testing.assert_close(found.context[0, 1], PROBABILITIES @ REGIONS)
 
@@ -143,7 +160,7 @@ def test_mixed_captions_read_each_in_their_way():
 
 
 def test_at_test_expectation():
-    found = look(hard(training=False, expectation=0), many(3))
+    found = first(hard(training=False, expectation=0), many(3))
     torch.testing.assert_close(found.context, (PROBABILITIES @ REGIONS).expand(1, 3, -1))
     assert (found.location == -1).all()
     assert (found.log_prob == 0).all()
@@ -151,14 +168,14 @@ def test_at_test_expectation():
 
 def test_at_test_argmax():
     scores = torch.tensor([[[0.0, 2.0, 1.0, -1.0], [0.0, 2.0, 1.0, 3.0]]])
-    found = look(hard(training=False, expectation=1, at_test="argmax"), scores)
+    found = first(hard(training=False, expectation=1, at_test="argmax"), scores)
     assert found.location.tolist() == [[1, 3]]
     torch.testing.assert_close(found.context[0], REGIONS[[1, 3]])
     torch.testing.assert_close(found.log_prob, scores.log_softmax(-1).amax(-1))
 
 
 def test_at_test_sample():
-    found = look(hard(training=False, expectation=1, at_test="sample"), many())
+    found = first(hard(training=False, expectation=1, at_test="sample"), many())
     frequencies = found.location.flatten().bincount(minlength=4) / 20_000
     torch.testing.assert_close(frequencies, PROBABILITIES, atol=0.02, rtol=0)
 
@@ -166,22 +183,22 @@ def test_at_test_sample():
 @pytest.mark.parametrize("at_test", ["expectation", "argmax"])
 def test_what_is_certain_takes_no_random_numbers(at_test: str):
     before = torch.get_rng_state()
-    look(hard(training=False, at_test=at_test), many(5))
+    first(hard(training=False, at_test=at_test), many(5))
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_another_choice_for_a_while():
     attention = hard(training=False)
     with at_test(attention, "argmax"):
-        assert look(attention, many(3)).location.tolist() == [[0, 0, 0]]
-    assert (look(attention, many(3)).location == -1).all()
+        assert first(attention, many(3)).location.tolist() == [[0, 0, 0]]
+    assert (first(attention, many(3)).location == -1).all()
 
 
 def test_the_own_choice_comes_back_after_an_error():
     attention = hard(training=False)
     with pytest.raises(RuntimeError), at_test(attention, "argmax"):
         raise RuntimeError
-    assert (look(attention, many(3)).location == -1).all()
+    assert (first(attention, many(3)).location == -1).all()
 
 
 def test_an_unknown_choice_is_refused():
@@ -194,7 +211,7 @@ def test_an_unknown_choice_is_refused():
 
 def test_the_gradient_of_log_prob_is_one_hot_minus_weights():
     scores = torch.randn(1, 6, 4, requires_grad=True)
-    found = look(hard(expectation=0), scores)
+    found = first(hard(expectation=0), scores)
     found.log_prob.sum().backward()
     one_hot = torch.nn.functional.one_hot(found.location, 4)
     torch.testing.assert_close(scores.grad, one_hot - found.weights.detach())
@@ -202,13 +219,13 @@ def test_the_gradient_of_log_prob_is_one_hot_minus_weights():
 
 def test_a_sample_lets_no_gradient_through_the_context():
     scores = torch.randn(1, 6, 4, requires_grad=True)
-    look(hard(expectation=0), scores).context.sum().backward()
+    first(hard(expectation=0), scores).context.sum().backward()
     assert scores.grad is None or (scores.grad == 0).all()
 
 
 def test_the_expectation_has_the_gradient_of_soft_attention_and_no_score_function():
     scores = torch.randn(1, 6, 4, requires_grad=True)
-    found = look(hard(expectation=1), scores)
+    found = first(hard(expectation=1), scores)
     (context_gradient,) = torch.autograd.grad(found.context.square().sum(), scores, retain_graph=True)
     soft = (scores.softmax(-1) @ REGIONS).square().sum()
     torch.testing.assert_close(context_gradient, *torch.autograd.grad(soft, scores))
@@ -220,7 +237,7 @@ def test_the_expectation_has_the_gradient_of_soft_attention_and_no_score_functio
 def test_masks_and_underflow_leave_no_nan(expectation: float):
     scores = torch.tensor([[[0.0, -1e4, 1e4, 3.0]]]).repeat(1, 5, 1).requires_grad_()
     mask = torch.tensor([[True, True, True, False]])
-    found = look(hard(expectation=expectation), scores, mask)
+    found = first(hard(expectation=expectation), scores, mask)
     (found.log_prob.sum() + found.context.sum() + (found.weights * found.weights).sum()).backward()
     assert found.log_prob.isfinite().all()
     assert scores.grad.isfinite().all()
@@ -229,9 +246,9 @@ def test_masks_and_underflow_leave_no_nan(expectation: float):
 def test_a_region_of_vanishing_weight_has_a_finite_log_prob():
     # exp(−200) is 0 in single precision, its logarithm would be −inf.
     attention = hard(expectation=0)
-    attention.alignment = Following(torch.tensor([[1]]))
     scores = torch.tensor([[[0.0, -200.0, -1.0, -1.0]]], requires_grad=True)
-    found = look(attention, scores)
+    with drawing(attention, lambda log_weights: torch.tensor([[1]])):
+        found = first(attention, scores)
     assert found.weights[0, 0, 1] == 0
     assert found.log_prob.item() == pytest.approx(-200 - math.log(1 + 2 / math.e), abs=1e-3)
     found.log_prob.sum().backward()
@@ -241,6 +258,68 @@ def test_a_region_of_vanishing_weight_has_a_finite_log_prob():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_precisions(dtype: torch.dtype):
     attention = hard(expectation=0)
-    memory = Memory(REGIONS[None].to(dtype), REGIONS[None].to(dtype), None)
-    found = attention(many(10).to(dtype), memory, attention.start(memory, 10))
+    found = attend(attention, many(10).to(dtype), REGIONS[None].to(dtype))
     assert found.context.dtype == found.weights.dtype == found.log_prob.dtype == dtype
+
+
+# -- samples that are given ----------------------------------------------------------------------------------------
+
+
+def where(region: int) -> Callable[[Tensor], Tensor]:
+    """Draws this region for every caption."""
+    return lambda log_weights: torch.full(log_weights.shape[:-1], region)
+
+
+@pytest.mark.parametrize("expectation", [0.0, 0.5, 1.0])
+def test_a_given_draw_is_read_at_every_caption_in_training_whatever_the_coin(expectation: float):
+    attention = hard(expectation=expectation, share="caption")
+    with drawing(attention, where(3)):
+        found = first(attention, many(40))
+    assert (found.location == 3).all()
+    torch.testing.assert_close(found.context, REGIONS[3].expand(1, 40, -1))
+    torch.testing.assert_close(found.log_prob, PROBABILITIES[3].log().expand(1, 40))
+
+
+def test_a_given_draw_gets_the_log_weights():
+    given: list[Tensor] = []
+    attention = hard()
+    with drawing(attention, lambda log_weights: given.append(log_weights) or log_weights.argmin(-1)):
+        found = first(attention, many(2))
+    torch.testing.assert_close(given[0], many(2))
+    assert (found.location == 3).all()
+
+
+def test_a_given_draw_does_not_change_what_is_read_outside_training():
+    attention = hard(training=False)
+    with drawing(attention, where(3)):
+        assert (first(attention, many(3)).location == -1).all()
+        with at_test(attention, "argmax"):
+            assert (first(attention, many(3)).location == 0).all()
+        with at_test(attention, "sample"):
+            assert (first(attention, many(3)).location == 3).all()
+
+
+def test_chance_comes_back_even_after_an_error():
+    attention = hard(expectation=0)
+    assert not attention.alignment.told
+    with drawing(attention, where(3)):
+        assert attention.alignment.told
+    with pytest.raises(RuntimeError), drawing(attention, where(3)):
+        raise RuntimeError
+    assert not attention.alignment.told
+    assert len(set(first(attention, many(500)).location.flatten().tolist())) > 1
+
+
+def test_a_model_that_does_not_sample_cannot_be_given_samples():
+    soft = ScoredAttention(GivenScores(), Softmax())
+    assert stochastic_parts(soft) == []
+    with (
+        pytest.raises(UserError, match="ScoredAttention has no attention that samples"),
+        drawing(soft, where(0)),
+    ):
+        pass
+
+
+def test_the_parts_that_sample_are_found_in_a_model():
+    attentions = torch.nn.ModuleList([hard(), ScoredAttention(GivenScores(), Softmax()), hard()])
+    assert stochastic_parts(attentions) == [attentions[0].alignment, attentions[2].alignment]

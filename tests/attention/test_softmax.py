@@ -4,46 +4,47 @@ from __future__ import annotations
 
 import pytest
 import torch
-from given_scores import GivenScores
+from given_scores import GivenScores, attend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from caption.attention import Look, Multinoulli, ScoredAttention, Softmax
+from caption.attention import AttentionOutput, Multinoulli, QuerySizes, ScoredAttention, Softmax
+from caption.tensor_tree import leaves
 
 
-def attend(scores: Tensor, regions: Tensor, mask: Tensor | None = None) -> Look:
+def soft(scores: Tensor, regions: Tensor, mask: Tensor | None = None) -> AttentionOutput:
     attention = ScoredAttention(GivenScores(), Softmax())
-    attention.build(regions.shape[-1], scores.shape[-1])
-    return attention(scores, attention.project(regions, mask))
+    attention.build(regions.shape[-1:], QuerySizes(scores.shape[-1]))
+    return attend(attention, scores, regions, mask)
 
 
 def test_by_hand():
     scores = torch.tensor([[[1.0, 3.0, 4.0], [5.0, 5.0, 5.0]]]).log()
     regions = torch.tensor([[[8.0, 0.0], [0.0, 8.0], [8.0, 8.0]]])
-    look = attend(scores, regions)
-    torch.testing.assert_close(look.weights, torch.tensor([[[1 / 8, 3 / 8, 4 / 8], [1 / 3, 1 / 3, 1 / 3]]]))
-    torch.testing.assert_close(look.context, torch.tensor([[[5.0, 7.0], [16 / 3, 16 / 3]]]))
-    assert look.state is None
-    assert look.location is None
-    assert look.log_prob is None
+    output = soft(scores, regions)
+    torch.testing.assert_close(output.weights, torch.tensor([[[1 / 8, 3 / 8, 4 / 8], [1 / 3, 1 / 3, 1 / 3]]]))
+    torch.testing.assert_close(output.context, torch.tensor([[[5.0, 7.0], [16 / 3, 16 / 3]]]))
+    assert not leaves(output.state)
+    assert output.location is None
+    assert output.log_prob is None
 
 
 def test_the_context_is_as_long_as_a_region_vector():
     attention = ScoredAttention(GivenScores(), Softmax())
-    attention.build(region_size=7, query_size=2)
+    attention.build((7,), QuerySizes(2))
     assert attention.context_size == 7
 
 
 def test_a_masked_region_is_not_there():
     scores, regions = torch.randn(2, 3, 5), torch.randn(2, 5, 4)
     mask = torch.tensor([[True, True, False, True, False], [True] * 5])
-    look = attend(scores, regions, mask)
-    assert (look.weights[0, :, [2, 4]] == 0).all()
-    without = attend(scores[:1, :, mask[0]], regions[:1, mask[0]])
-    torch.testing.assert_close(look.weights[:1, :, mask[0]], without.weights)
-    torch.testing.assert_close(look.context[:1], without.context)
-    torch.testing.assert_close(look.context[1:], attend(scores[1:], regions[1:]).context)
+    output = soft(scores, regions, mask)
+    assert (output.weights[0, :, [2, 4]] == 0).all()
+    without = soft(scores[:1, :, mask[0]], regions[:1, mask[0]])
+    torch.testing.assert_close(output.weights[:1, :, mask[0]], without.weights)
+    torch.testing.assert_close(output.context[:1], without.context)
+    torch.testing.assert_close(output.context[1:], soft(scores[1:], regions[1:]).context)
 
 
 @settings(max_examples=50, deadline=None)
@@ -58,20 +59,19 @@ def test_rows_sum_to_one_whatever_the_scores(
     mask = torch.tensor([[i not in masked for i in range(len(scores))]])
     mask[0, 0] = True
     attention = ScoredAttention(GivenScores(), alignment)
-    memory = attention.project(torch.ones(1, len(scores), 2), mask)
-    look = attention(torch.tensor([[scores]]), memory, attention.start(memory, 1))
-    torch.testing.assert_close(look.weights.sum(-1), torch.ones(1, 1))
-    assert (look.weights >= 0).all()
-    assert (look.weights[0, 0, ~mask[0]] == 0).all()
-    torch.testing.assert_close(look.context, torch.ones(1, 1, 2))
+    output = attend(attention, torch.tensor([[scores]]), torch.ones(1, len(scores), 2), mask)
+    torch.testing.assert_close(output.weights.sum(-1), torch.ones(1, 1))
+    assert (output.weights >= 0).all()
+    assert (output.weights[0, 0, ~mask[0]] == 0).all()
+    torch.testing.assert_close(output.context, torch.ones(1, 1, 2))
 
 
 def test_masks_and_underflow_leave_no_nan_in_the_gradient():
     scores = torch.tensor([[[0.0, -300.0, 5.0, 1e30]]], requires_grad=True)
     regions = torch.randn(1, 4, 2, requires_grad=True)
     mask = torch.tensor([[True, True, True, False]])
-    look = attend(scores, regions, mask)
-    look.context.square().sum().backward()
+    output = soft(scores, regions, mask)
+    output.context.square().sum().backward()
     assert scores.grad.isfinite().all()
     assert regions.grad.isfinite().all()
     assert scores.grad[0, 0, 3] == 0
@@ -80,11 +80,11 @@ def test_masks_and_underflow_leave_no_nan_in_the_gradient():
 
 def test_equal_scores_read_the_mean_region():
     regions = torch.randn(2, 9, 4)
-    look = attend(torch.zeros(2, 1, 9), regions)
-    torch.testing.assert_close(look.context[:, 0], regions.mean(1))
+    output = soft(torch.zeros(2, 1, 9), regions)
+    torch.testing.assert_close(output.context[:, 0], regions.mean(1))
 
 
 @pytest.mark.parametrize("shift", [-50.0, 3.0])
 def test_a_constant_added_to_all_scores_changes_nothing(shift: float):
     scores, regions = torch.randn(1, 2, 5), torch.randn(1, 5, 4)
-    torch.testing.assert_close(attend(scores + shift, regions).weights, attend(scores, regions).weights)
+    torch.testing.assert_close(soft(scores + shift, regions).weights, soft(scores, regions).weights)

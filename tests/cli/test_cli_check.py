@@ -14,12 +14,12 @@ from planted_faults import FAULTS, FORMATS, Data, Fault, checked, clean, found_b
 
 from caption.cli.check import main
 from caption.cli.main import main as caption_main
-from caption.data.check import images as check_images
-from caption.data.readers.findings import KINDS
+from caption.data import check as check_images
+from caption.data.readers.captions import Kind
 
 REPOSITORY = Path(__file__).parents[2]
 FLICKR8K = REPOSITORY.parent / "shared" / "data" / "flickr8k"
-IS_FAULT = {kind.name: kind.is_fault for kind in KINDS}
+IS_FAULT = {kind.label: kind.is_fault for kind in Kind}
 PLANTABLE = [(format, fault) for format in FORMATS for fault in FAULTS if format not in fault.impossible]
 
 
@@ -61,7 +61,7 @@ def test_faults_do_not_hide_each_other(tmp_path: Path) -> None:
 def test_the_table_in_the_documentation_is_what_is_found_today(tmp_path: Path) -> None:
     text = (REPOSITORY / "docs" / "data.md").read_text(encoding="utf-8")
     assert table(tmp_path) in text
-    assert all(f"| {kind.name} |" in text for kind in KINDS)
+    assert all(f"| {kind.label} |" in text for kind in Kind)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -197,7 +197,7 @@ def test_data_that_cannot_be_checked(own: Data, tmp_path: Path, capsys: pytest.C
         "gone.yaml": "does not exist",
         "empty.yaml": "has no data.reader",
         "class.yaml": "there is no class caption.data.readers.Nothing",
-        "images/photo1000.png": "is no UTF-8 text",
+        "images/photo1000.png": "is not UTF-8 text",
         "images": "has no caption file",
     }.items():
         assert caption_main(["check", str(tmp_path / wrong)]) == 2
@@ -205,7 +205,7 @@ def test_data_that_cannot_be_checked(own: Data, tmp_path: Path, capsys: pytest.C
         assert out == ""
         assert message in err
     assert caption_main(["check", config(own.folder), "--images", str(own.images)]) == 2
-    assert "a configuration says these itself" in capsys.readouterr().err
+    assert "a configuration has its own" in capsys.readouterr().err
 
 
 def test_help_tells_the_faults_and_does_not_wait_for_torch() -> None:
@@ -215,7 +215,7 @@ def test_help_tells_the_faults_and_does_not_wait_for_torch() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     words = " ".join(ran.stdout.split())
-    assert all(kind.name in words for kind in KINDS)
+    assert all(kind.label in words for kind in Kind)
     assert words.endswith("0 False"), ran.stderr
 
 
@@ -229,15 +229,14 @@ def test_the_page_for_people(own: Data, capsys: pytest.CaptureFixture[str]) -> N
     own.add("test", ["A zebra."])
     write(own, "CSV")
     assert main([str(own.folder), "--min-count", "2"]) == 1
-    out, _ = capsys.readouterr()
-    lines = out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
     assert lines[2].split() == [
         *("images", "captions", "per", "image", "words", "per", "caption", "longest", "unknown", "words")
     ]
     assert lines[3].split() == ["train", "18", "36", "2", "126", "3.5", "4", "0.00", "%"]
     assert lines[5].split()[:7] == ["test", "4", "7", "1", "to", "2,", "mean"]
-    assert "vocabulary: 6 words (training captions, count 2 or more, tokenizer ptb)" in out
-    assert "images: 14 decoded and compared" in out
+    assert "vocabulary: 6 words (training captions, count 2 or more, tokenizer ptb)" in "\n".join(lines)
+    assert "images: 14 decoded and compared" in "\n".join(lines)
     fault = next(
         place for place, line in enumerate(lines) if line.startswith("FAULT: 12 missing images. Get")
     )
@@ -284,15 +283,15 @@ def test_ctrl_c_tells_what_is_known_so_far(
 ) -> None:
     own.images.joinpath(own.entries[0].name).write_bytes(b"no image")
     own.images.joinpath(own.entries[11].name).unlink()
-    real = check_images._in_threads
+    real = check_images.prefetch
 
-    def pressed(files: Any, workers: int) -> Any:
-        for number, outcome in enumerate(real(files, workers)):
+    def pressed(*arguments: Any) -> Any:
+        for number, outcome in enumerate(real(*arguments)):
             if number == 3:
                 raise KeyboardInterrupt
             yield outcome
 
-    monkeypatch.setattr(check_images, "_in_threads", pressed)
+    monkeypatch.setattr(check_images, "prefetch", pressed)
     assert caption_main(["check", str(own.folder), "--min-count", "2", "--format", format]) == 130
     out = capsys.readouterr().out
     if format == "json":

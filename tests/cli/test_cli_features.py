@@ -1,7 +1,8 @@
-"""`caption features`: from a training configuration to a store, and what it says when something is wrong."""
+"""`caption features`: from a training configuration to a store, and its messages."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from PIL import Image
 from caption import checkpoint
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.captioner import Captioner
-from caption.cli import features_config
+from caption.cli.configuration import make_encoder, make_transform, read_parts
 from caption.cli.features import main
 from caption.cli.main import main as caption_main
 from caption.data.images import ImageTransform, open_image
@@ -110,7 +111,7 @@ def test_all_splits_are_stored(config: str, tmp_path: Path, capsys: pytest.Captu
     store = FeatureStore(out)
     store.check(f"photo{number}.jpg" for number in range(6))
     assert len(store) == 6
-    assert store.grid == (7, 7)
+    assert store.grids == [(7, 7)]
     assert main(["--config", config, "--out", out, "--device", "cpu"]) == 0
     assert "6 stored before" in capsys.readouterr().err
 
@@ -118,12 +119,14 @@ def test_all_splits_are_stored(config: str, tmp_path: Path, capsys: pytest.Captu
 def test_the_store_fits_what_the_configuration_describes(config: str, data: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "store")
     main(["--config", config, "--out", out, "--batch-size", "2", "--workers", "1", "--device", "cpu"])
-    encoder, transform = features_config.of(features_config.read(config, {}))
+    parts = read_parts([config])
+    encoder, transform = make_encoder(parts), make_transform(parts)
     store = FeatureStore(out)
     store.matches(encoder, transform)
     with torch.no_grad():
         vectors = encoder(transform(open_image(data / "photo3.jpg"))[None]).vectors[0]
-    torch.testing.assert_close(store.read("photo3.jpg").float(), vectors, rtol=2e-3, atol=2e-3)
+    (stored,) = store.read_many(["photo3.jpg"])
+    torch.testing.assert_close(stored.vectors[0].float(), vectors, rtol=2e-3, atol=2e-3)
 
 
 def test_encoder_and_transform_of_a_model(config: str, data: Path, tmp_path: Path) -> None:
@@ -146,6 +149,84 @@ def test_entries_can_be_replaced(config: str, tmp_path: Path) -> None:
     key = FeatureStore(out).key
     assert key["transform"] == {"size": 48, "fit": "pad"}
     assert key["encoder"]["init_args"]["layer"] == "features.2"
+
+
+def test_configurations_are_laid_over_each_other(config: str, tmp_path: Path) -> None:
+    """As `caption fit` does: single entries override, and what the command line says comes last."""
+    path = tmp_path / "more.yaml"
+    encoder = {"init_args": {"layer": "features.2"}}
+    path.write_text(yaml.safe_dump({"model": {"encoder": encoder}, "data": {"transform": {"fit": "pad"}}}))
+    out = str(tmp_path / "store")
+    assert (
+        main(["-c", config, "-c", str(path), "--out", out, "--data.transform.size=48", "--device", "cpu"])
+        == 0
+    )
+    key = FeatureStore(out).key
+    assert key["transform"] == {"size": 48, "fit": "pad"}
+    assert (key["encoder"]["init_args"]["name"], key["encoder"]["init_args"]["layer"]) == (
+        "squeezenet1_1",
+        "features.2",
+    )
+
+
+def karpathy(data: Path, folder: Path) -> Path:
+    """The first three images in Karpathy's format."""
+    entries = [
+        {
+            "filename": f"photo{number}.jpg",
+            "filepath": "",
+            "split": "train",
+            "sentences": [{"raw": "a caption"}],
+        }
+        for number in range(3)
+    ]
+    path = folder / "karpathy.json"
+    path.write_text(json.dumps({"images": entries}))
+    return path
+
+
+@pytest.mark.parametrize("in_a_file", [True, False])
+def test_another_reader_does_not_keep_the_arguments_of_the_first(
+    config: str, data: Path, tmp_path: Path, in_a_file: bool
+) -> None:
+    captions = karpathy(data, tmp_path)
+    reader = {
+        "class_path": "caption.data.readers.Karpathy",
+        "init_args": {"file": str(captions), "images": str(data)},
+    }
+    arguments = ["-c", config]
+    if in_a_file:
+        path = tmp_path / "reader.yaml"
+        path.write_text(yaml.safe_dump({"data": {"reader": reader}}))
+        arguments += ["-c", str(path)]
+    else:
+        arguments += ["--data.reader.class_path", "caption.data.readers.Karpathy"]
+        arguments += ["--data.reader.file", str(captions), "--data.reader.images", str(data)]
+    assert main([*arguments, "--out", str(tmp_path / "store"), "--device", "cpu"]) == 0
+    assert len(FeatureStore(tmp_path / "store")) == 3
+
+
+def test_only_what_is_needed_is_built(data: Path, tmp_path: Path) -> None:
+    """Other sections may name classes that are not there; with --model, the encoder may, too."""
+    small_model(tmp_path / "model.ckpt")
+    described = configuration(data)
+    described["model"]["decoder"] = {"class_path": "nowhere.Decoder"}
+    described["trainer"] = {"logger": {"class_path": "nowhere.Logger"}}
+    out = str(tmp_path / "store")
+    arguments = ["--config", write(described, tmp_path), "--device", "cpu"]
+    assert main([*arguments, "--out", out]) == 0
+    described["model"]["encoder"] = "nowhere.Encoder"
+    arguments = ["--config", write(described, tmp_path), "--device", "cpu"]
+    assert main([*arguments, "--out", out + "2", "--model", str(tmp_path / "model.ckpt")]) == 0
+
+
+def test_the_default_transform(data: Path, tmp_path: Path) -> None:
+    described = configuration(data)
+    for transform in (None, {}):
+        described["data"]["transform"] = transform
+        path = write(described, tmp_path)
+        assert make_transform(read_parts([path])) == ImageTransform()
+    assert make_transform(read_parts([path], ["--data.transform.fit", "pad"])).fit == "pad"
 
 
 def test_unreadable_images_are_named(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,11 +256,14 @@ def test_damage_is_repaired_on_request(
     out = tmp_path / "store"
     arguments = ["features", "--config", config, "--out", str(out), "--device", "cpu"]
     assert caption_main(arguments) == 0
-    (out / "ids.txt").unlink()
-    assert caption_main(arguments) == 2
-    assert "--verify" in capsys.readouterr().err
+    shard = out / "shard-00000.safetensors"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(UserError, match="--verify"):
+        FeatureStore(out).verify()
     assert caption_main([*arguments, "--verify"]) == 0
-    assert "6 of the store were damaged" in capsys.readouterr().err
+    assert "1 stored, 5 stored before, 1 were damaged" in capsys.readouterr().err
     FeatureStore(out).verify()
 
 
@@ -195,7 +279,7 @@ def test_photos_that_changed_are_refused_and_extracted_anew_on_request(
     out = tmp_path / "store"
     arguments = ["features", "--config", write(described, tmp_path), "--out", str(out), "--device", "cpu"]
     assert caption_main(arguments) == 0
-    before = FeatureStore(out).read("photo2.jpg")
+    before = FeatureStore(out).read_many(["photo2.jpg"])[0].vectors
     Image.new("RGB", (30, 60), "red").save(images / "photo2.jpg")
     capsys.readouterr()
     assert caption_main(arguments) == 2
@@ -203,19 +287,20 @@ def test_photos_that_changed_are_refused_and_extracted_anew_on_request(
         f"1 images are no longer those whose regions are in the feature store '{out}'"
         in capsys.readouterr().err
     )
-    assert torch.equal(FeatureStore(out).read("photo2.jpg"), before)
+    assert torch.equal(FeatureStore(out).read_many(["photo2.jpg"])[0].vectors, before)
     assert caption_main([*arguments, "--verify"]) == 0
     assert "1 stored, 5 stored before, 1 had changed" in capsys.readouterr().err
-    assert not torch.equal(FeatureStore(out).read("photo2.jpg"), before)
+    assert not torch.equal(FeatureStore(out).read_many(["photo2.jpg"])[0].vectors, before)
     assert caption_main(arguments) == 0
 
 
 WRONG_CONFIGURATIONS = [
     ({}, "no data.reader with a class_path"),
-    ([1, 2], "is no configuration"),
+    ([1, 2], "is not a configuration"),
+    ({"data": [3]}, "is not a configuration"),
     ({"data": {"reader": "caption.data.readers.Nothing"}}, "caption.data.readers.Nothing"),
-    ({"data": {"reader": "pathlib.Path"}}, "is not a subclass of CaptionReader"),
-    ({"data": {"reader": {"class_path": "caption.data.readers.Flickr", "init_args": {"x": 1}}}}, "arguments"),
+    ({"data": {"reader": "pathlib.Path"}}, "does not correspond to a subclass of CaptionReader"),
+    ({"data": {"reader": {"class_path": "caption.data.readers.Flickr", "init_args": {"x": 1}}}}, "'x'"),
 ]
 
 
@@ -230,20 +315,25 @@ def test_wrong_configurations(
 
 
 WRONG_ARGUMENTS = [
-    (["--data.transform.fit", "stretch"], "image fit 'stretch' is unknown"),
-    (["--data.transform.sides", "3"], "has size and fit, not"),
-    (["--data.transform.size.width", "3"], "--data.transform.size.width has no place"),
-    (["--data.transform.size", "["], "is no YAML"),
+    (
+        ["--data.transform.fit", "stretch"],
+        "data.transform.fit: expected one of 'squash', 'crop', 'pad', not stretch",
+    ),
+    (["--data.transform.sides", "3"], "unrecognized arguments: --data.transform.sides"),
+    (["--data.transform.size.width", "3"], "data.transform.size: expected int"),
+    (["--data.transform.size", "["], "data.transform.size: expected int"),
     (["--model.encoder.weights", "/no/such/file.pth"], "/no/such/file.pth"),
     (["--model.encoder.layer", "features.99"], "has no layer features.99"),
+    (["--model.encoder.sides", "3"], "'sides' is not accepted"),
+    (["--model.encoder.class_path", "caption.encoders.Nothing"], "caption.encoders.Nothing"),
     (["--device", "abacus"], "device 'abacus' cannot be used"),
     (["--model", "/no/such/file.ckpt"], "/no/such/file.ckpt"),
     (["--config", "/no/such/file.yaml"], "'/no/such/file.yaml' does not exist"),
     (["--model.encoder.weights", "null"], "has random weights"),
-    (["--batch-size", "0"], "0 is not a whole number from 1 up"),
-    (["--workers", "many"], "many is not a whole number from 1 up"),
-    (["--speed", "9"], "unrecognized argument: --speed"),
-    (["--data.transform.size"], "expected a value"),
+    (["--batch-size", "0"], "0 is no whole number from 1 up"),
+    (["--workers", "many"], "many is no whole number from 1 up"),
+    (["--speed", "9"], "unrecognized arguments: --speed"),
+    (["--data.transform.size"], "expected one argument"),
 ]
 
 
@@ -256,7 +346,7 @@ def test_wrong_arguments(
     said = capsys.readouterr().err
     assert message in said
     assert "Traceback" not in said
-    assert not (out / "store.json").exists()
+    assert not any(out.glob("shard*"))
 
 
 def test_errors_reach_python_callers(tmp_path: Path) -> None:
@@ -299,5 +389,7 @@ def test_real_photos_and_weights(tmp_path: Path) -> None:
     arguments = ["--config", write(described, tmp_path), "--out", out, "--batch-size", "3", "--device", "cpu"]
     assert main(arguments) == 0
     store = FeatureStore(out)
-    assert (store.grid, store.region_size, store.ids()) == ((7, 7), 1280, names)
-    assert store.read(names[0]).float().mean() > 0.05  # trained features: after ReLU6, and not dead
+    assert store.ids() == names
+    (regions,) = store.read_many(names[:1])
+    assert (regions.grid, regions.vectors.shape) == ((7, 7), (1, 49, 1280))
+    assert regions.vectors.float().mean() > 0.05  # trained features: after ReLU6, and not dead

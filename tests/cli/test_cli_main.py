@@ -74,6 +74,8 @@ sys.exit(code)
         ["nonsense"],
         ["describe", "--help"],
         ["demo", "--help"],
+        ["check", "--help"],
+        ["import", "arctic", "--help"],
         ["describe", "photo.jpg"],
     ],
     ids=" ".join,

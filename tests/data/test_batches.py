@@ -77,7 +77,7 @@ def test_images_references_ids_and_boxes_are_those_of_the_images(batch: Batch):
     assert batch.ids == ["image 0", "image 1", "image 2"]
     assert batch.references == CAPTIONS  # as written, the unknown word included
     assert [tuple(box) for box in batch.boxes] == [(5, 0, 25, 20), (5.5, 0, 25.5, 20), (6, 0, 26, 20)]
-    assert batch.regions is None
+    assert batch.views is None
 
 
 def test_a_damaged_image_is_an_error_and_no_other_image_takes_its_place(images, tmp_path):

@@ -5,10 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.readers import captions_checks as module
-from caption.data.readers.captions import CaptionedImage, Splits
-from caption.data.readers.captions_checks import CheckedReader, check, check_split_names, real_files
-from caption.data.readers.findings import MALFORMED, MISSING, Finding, Findings, Refusal
+from caption.data.readers import captions as module
+from caption.data.readers.captions import (
+    CaptionedImage,
+    CheckedReader,
+    Finding,
+    Findings,
+    Kind,
+    Refusal,
+    Splits,
+    check_split_names,
+    check_splits,
+    real_files,
+)
 from caption.errors import DataError
 
 
@@ -25,25 +34,25 @@ def image(path: Path, *captions: str) -> CaptionedImage:
 
 def refused(splits: Splits) -> str:
     with pytest.raises(DataError) as caught:
-        check(splits, Refusal("'captions.json'"))
+        check_splits(splits, Refusal("'captions.json'"))
     return str(caught.value)
 
 
 def found(splits: Splits) -> list[tuple[str, str]]:
     findings = Findings()
-    check(splits, findings)
-    return [(finding.kind.name, finding.text) for finding in findings.found]
+    check_splits(splits, findings)
+    return [(finding.kind.label, finding.text) for finding in findings.found]
 
 
 def test_nothing_is_found_in_good_splits(folder: Path) -> None:
     splits = {"train": [image(folder / "a.jpg", "a dog", "a cat")], "test": [image(folder / "b.jpg")]}
-    check(splits, Refusal("x"))
+    check_splits(splits, Refusal("x"))
     assert found(splits) == []
 
 
 def test_no_split_an_unknown_one_and_an_empty_one(folder: Path) -> None:
     assert "train, val, test" in refused({})
-    assert "'dev' is no split" in refused({"dev": [image(folder / "a.jpg")]})
+    assert "'dev' is not a split" in refused({"dev": [image(folder / "a.jpg")]})
     message = refused({"train": [image(folder / "a.jpg")], "val": []})
     assert "'val'" in message
     assert "empty" in message
@@ -53,8 +62,8 @@ def test_no_split_an_unknown_one_and_an_empty_one(folder: Path) -> None:
 
 def test_no_split_is_no_news_where_the_file_could_not_be_read() -> None:
     findings = Findings()
-    findings.report([Finding(MALFORMED, "no JSON")])
-    check({}, findings)
+    findings.report([Finding(Kind.MALFORMED, "no JSON")])
+    check_splits({}, findings)
     assert len(findings.found) == 1
 
 
@@ -106,7 +115,7 @@ def test_one_listing_per_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         "train": [image(folder / "a.jpg"), image(folder / "b.jpg")],
         "val": [image(folder / "c.jpg")],
     }
-    check(splits, Refusal("x"))
+    check_splits(splits, Refusal("x"))
     assert listed == [str(folder)]
 
 
@@ -188,4 +197,4 @@ def test_one_way_of_reading_refuses_or_goes_on(folder: Path) -> None:
         reader.read()
     findings = Findings()
     assert reader.survey(findings) is reader.splits
-    assert [finding.kind for finding in findings.found] == [MALFORMED, MISSING]
+    assert [finding.kind for finding in findings.found] == [Kind.MALFORMED, Kind.MISSING]

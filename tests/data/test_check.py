@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from caption.data.check.dataset import check_data
-from caption.data.readers.captions import CaptionedImage, Splits
-from caption.data.readers.captions_checks import CheckedReader
-from caption.data.readers.findings import Findings
+from caption.data import check as check_module
+from caption.data.check import check_data
+from caption.data.readers.captions import CaptionedImage, CheckedReader, Findings, Splits
 from caption.errors import DataError, UserError
 
 
@@ -50,8 +51,8 @@ def test_faults_and_notes(splits: Splits) -> None:
     splits["train"][0].path.unlink()
     del splits["val"]
     check = check_data(Given(splits), min_count=1, max_words=2)
-    assert [finding.kind.name for finding in check.faults] == ["missing image"]
-    assert [finding.kind.name for finding in check.notes] == [
+    assert [finding.kind.label for finding in check.faults] == ["missing image"]
+    assert [finding.kind.label for finding in check.notes] == [
         "missing evaluation split",
         *["over-long caption"] * 2,
     ]
@@ -71,8 +72,18 @@ def test_an_unknown_tokenizer_is_the_callers_fault(splits: Splits) -> None:
         check_data(Given(splits), tokenizer="scissors")
 
 
-def test_progress_is_told_on_stderr(splits: Splits, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_counts_images(splits: Splits, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[str, int, list[int]]] = []
+
+    @contextmanager
+    def bar(activity: str, total: int, show: bool) -> Iterator[Callable[[int], None]]:
+        assert show
+        shown.append((activity, total, []))
+        yield shown[-1][2].append
+
+    monkeypatch.setattr(check_module, "progress_bar", bar)
     check_data(Given(splits), min_count=1, progress=True)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "6 captions" in err
+    assert [(activity, total, sum(steps)) for activity, total, steps in shown] == [
+        ("counting words", 3, 3),
+        ("checking", 3, 3),
+    ]

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.check.captions import check_captions
-from caption.data.readers.captions import CaptionedImage
-from caption.data.readers.findings import Findings
+from caption.data.check import check_captions
+from caption.data.readers.captions import CaptionedImage, Findings
 
 
 def image(name: str, *captions: str) -> CaptionedImage:
@@ -40,9 +39,9 @@ def test_captions_that_are_too_long_or_have_no_words() -> None:
     findings = Findings()
     splits = {"train": [image("a", "one two three", "one two three four", "..."), image("b", "")]}
     check_captions(splits, findings, "ptb", min_count=1, max_words=3)
-    assert [(finding.kind.name, finding.text, finding.images) for finding in findings.found] == [
-        ("empty caption", "image 'a' (train): '...' has no words", ("images/a",)),
+    assert [(finding.kind.label, finding.text, finding.images) for finding in findings.found] == [
         ("over-long caption", "image 'a' (train): 4 words, 'one two three four'", ("images/a",)),
+        ("empty caption", "image 'a' (train): '...' has no words", ("images/a",)),
     ]
 
 
@@ -65,7 +64,7 @@ def test_no_training_captions_and_too_rare_words() -> None:
     assert (vocabulary, summaries["val"].unknown_rate, findings.found) == (None, None, [])
     summaries, vocabulary = check_captions(SPLITS, findings, "ptb", 10, 50)
     assert (vocabulary, summaries["train"].unknown_rate) == (None, None)
-    assert [finding.kind.name for finding in findings.found] == ["empty vocabulary"]
+    assert [finding.kind.label for finding in findings.found] == ["empty vocabulary"]
 
 
 def test_nothing_at_all() -> None:

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from caption.data.check import images as check_images
-from caption.data.check.images import ImageCheck, fingerprint
+from caption.data import check as check_images
+from caption.data.check import ImageCheck, fingerprint
 from caption.data.images import ORIENTATION_TAG
-from caption.data.readers.captions import CaptionedImage, Splits
-from caption.data.readers.findings import MISSING, Finding, Findings
+from caption.data.readers.captions import CaptionedImage, Finding, Findings, Kind, Splits
 from caption.errors import ImageError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 8, 3), dtype=np.uint8)
@@ -35,7 +34,7 @@ def found(splits: Splits, findings: Findings | None = None) -> list[tuple[str, s
     check.run(lambda images: None)
     check.report_duplicates()
     assert check.done == len(check.files)
-    return [(finding.kind.name, finding.text) for finding in findings.found]
+    return [(finding.kind.label, finding.text) for finding in findings.found]
 
 
 def test_fingerprints(tmp_path: Path) -> None:
@@ -117,7 +116,7 @@ def test_a_link_to_another_file_is_a_copy(tmp_path: Path) -> None:
 
 def test_missing_images_are_passed_over_and_those_gone_since_are_named(tmp_path: Path) -> None:
     findings = Findings()
-    findings.report([Finding(MISSING, "gone", (str(tmp_path / "gone.png"),))])
+    findings.report([Finding(Kind.MISSING, "gone", (str(tmp_path / "gone.png"),))])
     splits = {"train": captioned(tmp_path / "gone.png", tmp_path / "later.png")}
     results = found(splits, findings)
     assert [kind for kind, _ in results] == ["missing image", "undecodable image"]

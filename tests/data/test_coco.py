@@ -1,4 +1,4 @@
-"""COCO captions JSON, read through pycocotools."""
+"""COCO captions JSON."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from caption.data.readers.captions import Findings
 from caption.data.readers.coco import Coco
-from caption.data.readers.findings import Findings
 from caption.errors import DataError
 
 
@@ -78,7 +78,7 @@ def test_paths_are_relative_to_the_current_folder(
 def test_splits_must_match(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="both for each split"):
         Coco({"train": "a.json"}, {"val": str(tmp_path)}).read()
-    with pytest.raises(DataError, match="'dev' is no split"):
+    with pytest.raises(DataError, match="'dev' is not a split"):
         Coco({"dev": "a.json"}, {"dev": str(tmp_path)}).read()
     with pytest.raises(DataError, match="no split to read"):
         Coco({}, {}).read()
@@ -112,7 +112,7 @@ def test_a_caption_of_no_image(images: Path) -> None:
 
 
 def test_two_images_with_one_id(images: Path) -> None:
-    """pycocotools would keep the last one and say nothing."""
+    """An index by id would keep the last one and say nothing."""
     data = content()
     data["images"][1]["id"] = 42
     message = refused(images, data)
@@ -166,7 +166,7 @@ def test_all_faults_are_found_and_the_rest_is_read(images: Path) -> None:
         (42, "a.jpg", 2),
         (7, "b.jpg", 1),
     ]
-    found = [(finding.kind.name, finding.text) for finding in findings.found]
+    found = [(finding.kind.label, finding.text) for finding in findings.found]
     assert [(kind, text.partition(" in ")[0]) for kind, text in found] == [
         ("malformed entry", "entry 2 of 'images'"),
         ("id of two images", f"image 42 is both '{images / 'a.jpg'}' and, by entry 3 of 'images'"),

@@ -2,22 +2,22 @@
 
 import pytest
 
-from caption.data.readers.findings import BARE, KINDS, LONG, MALFORMED, MISSING, Finding, Findings, Refusal
+from caption.data.readers.captions import Finding, Findings, Kind, Refusal
 from caption.errors import DataError
 
 
 def missing(count: int) -> list[Finding]:
-    return [Finding(MISSING, f"{number}.jpg") for number in range(count)]
+    return [Finding(Kind.MISSING, f"{number}.jpg") for number in range(count)]
 
 
 def test_everything_is_collected_in_order() -> None:
     findings = Findings()
     findings.report(missing(2))
     findings.report([])
-    findings.report([Finding(LONG, "long")])
+    findings.report([Finding(Kind.LONG, "long")])
     with findings.skipping():
         raise DataError("line 3 is wrong")
-    findings.report([Finding(BARE, "bare")])
+    findings.report([Finding(Kind.BARE, "bare")])
     assert [finding.text for finding in findings.found] == [
         "0.jpg",
         "1.jpg",
@@ -25,8 +25,13 @@ def test_everything_is_collected_in_order() -> None:
         "line 3 is wrong",
         "bare",
     ]
-    assert findings.of(MALFORMED) == [Finding(MALFORMED, "line 3 is wrong")]
-    assert [finding.kind for finding in findings.faults] == [MISSING, MISSING, MALFORMED, BARE]
+    assert findings.of(Kind.MALFORMED) == [Finding(Kind.MALFORMED, "line 3 is wrong")]
+    assert [f.kind for f in findings.found if f.kind.is_fault] == [
+        Kind.MISSING,
+        Kind.MISSING,
+        Kind.MALFORMED,
+        Kind.BARE,
+    ]
 
 
 def test_only_faults_of_the_data_are_skipped() -> None:
@@ -52,12 +57,12 @@ def test_a_refusal_lets_errors_through_as_they_are_and_passes_notes_over() -> No
     refusal = Refusal("x")
     with pytest.raises(DataError, match=r"^line 3 is wrong$"), refusal.skipping():
         raise DataError("line 3 is wrong")
-    refusal.report([Finding(LONG, "long")])
+    refusal.report([Finding(Kind.LONG, "long")])
     refusal.report([])
     assert refusal.found == []
 
 
 def test_faults_come_before_notes() -> None:
-    severities = [kind.is_fault for kind in KINDS]
+    severities = [kind.is_fault for kind in Kind]
     assert severities == sorted(severities, reverse=True)
-    assert len({kind.name for kind in KINDS}) == len(KINDS)
+    assert len({kind.label for kind in Kind}) == len(Kind)

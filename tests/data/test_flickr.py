@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.readers.findings import MALFORMED, Findings
+from caption.data.readers.captions import Findings, Kind
 from caption.data.readers.flickr import Flickr
 from caption.errors import DataError
 
@@ -92,7 +92,7 @@ def test_all_faults_are_found_and_the_rest_is_read(folder: Path) -> None:
     findings = Findings()
     splits = reader(folder, tokens, train="a.jpg\nc.jpg", val="b.jpg").survey(findings)
     assert {image.id: len(image.captions) for image in splits["train"]} == {"a.jpg": 2, "c.jpg": 1}
-    found = [(finding.kind.name, finding.text) for finding in findings.found]
+    found = [(finding.kind.label, finding.text) for finding in findings.found]
     assert [kind for kind, _ in found] == ["malformed entry", "empty caption", "malformed entry"]
     assert [text.partition(" of ")[0] for _, text in found] == ["line 6", "line 7", "line 8"]
 
@@ -102,7 +102,7 @@ def test_a_list_that_is_not_there_does_not_hide_the_others(folder: Path) -> None
     (folder / "val.txt").unlink()
     findings = Findings()
     assert list(flickr.survey(findings)) == ["train"]
-    assert [finding.kind for finding in findings.found] == [MALFORMED]
+    assert [finding.kind for finding in findings.found] == [Kind.MALFORMED]
     assert "val.txt' does not exist" in findings.found[0].text
 
 
@@ -132,7 +132,7 @@ def test_empty_and_missing_files(folder: Path) -> None:
 
 
 def test_an_unknown_split(folder: Path) -> None:
-    assert "'dev' is no split" in refused(folder, dev="a.jpg")
+    assert "'dev' is not a split" in refused(folder, dev="a.jpg")
 
 
 def test_the_whole_of_flickr8k() -> None:

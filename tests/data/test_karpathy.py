@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caption.data.readers.findings import Findings
+from caption.data.readers.captions import Findings
 from caption.data.readers.karpathy import Karpathy
 from caption.errors import DataError
 
@@ -116,7 +116,7 @@ def test_all_faults_are_found_and_the_rest_is_read(images: Path) -> None:
         "train": [("A dog.",)],
         "val": [("A cat.",)],
     }
-    found = [(finding.kind.name, finding.text) for finding in findings.found]
+    found = [(finding.kind.label, finding.text) for finding in findings.found]
     assert [kind for kind, _ in found] == ["empty caption", *["malformed entry"] * 3]
     places = ["sentence 2 of entry 0", "entry 1", "entry 2", "sentence 1 of entry 3"]
     assert all(text.startswith(place) for (_, text), place in zip(found, places, strict=True))

@@ -15,8 +15,9 @@ from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.data.readers.captions import CaptionedImage, CaptionReader, Splits
 from caption.data.readers.coco import Coco
-from caption.data.shapes.reader import Shapes
+from caption.data.shapes import Shapes
 from caption.errors import DataError
+from caption.regions import Regions
 from caption.text.vocabulary import END, Vocabulary
 
 
@@ -253,3 +254,17 @@ def test_a_home_folder_may_be_written_with_a_tilde(monkeypatch, tmp_path: Path):
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     Shapes("~/scenes", train=1, val=1, test=1, size=48).read()
     assert (tmp_path / "scenes" / "train.json").exists()
+
+
+def test_all_views_and_masks_are_moved_in_full_precision(reader: Shapes):
+    data = module(reader)
+    (batch, *_) = data.val_dataloader()
+    fine = Regions(torch.ones(2, 4, 3, dtype=torch.float16), (2, 2))
+    coarse = Regions(torch.ones(2, 1, 5, dtype=torch.float16), (1, 1), torch.ones(2, 1, dtype=torch.bool))
+    moved = data.transfer_batch_to_device(batch._replace(views=(fine, coarse)), torch.device("cpu"), 0)
+    assert [(v.vectors.dtype, v.vectors.shape, v.grid) for v in moved.views] == [
+        (torch.float32, (2, 4, 3), (2, 2)),
+        (torch.float32, (2, 1, 5), (1, 1)),
+    ]
+    assert moved.views[0].mask is None
+    assert torch.equal(moved.views[1].mask, coarse.mask)

@@ -12,9 +12,8 @@ import pytest
 from PIL import Image
 
 from caption.data.prepare import layout as prepare_layout
-from caption.data.prepare.common import Plan
-from caption.data.prepare.layout import lay_out, run
-from caption.data.prepare.sources import open_source
+from caption.data.prepare.downloads import open_download
+from caption.data.prepare.layout import Plan, lay_out
 from caption.errors import DataError
 
 
@@ -28,7 +27,7 @@ PHOTOS = {f"{number}.jpg": photo(number) for number in range(5)}
 
 
 def planned(where: Path) -> Plan:
-    members = {f"images/{member.name}": member for member in open_source(str(where)).members}
+    members = {f"images/{member.name}": member for member in open_download(str(where)).members}
     return Plan(members, {"list.txt": b"0.jpg\n"})
 
 
@@ -120,11 +119,12 @@ def test_stopped_anywhere_it_goes_on(archive: Path, tmp_path: Path, monkeypatch:
         return write_bytes(path, data)
 
     monkeypatch.setattr(Path, "write_bytes", interrupted)
-    assert run([str(archive), "--out", str(out)], "", "x", lambda sources: planned(archive)) == 130
+    with pytest.raises(KeyboardInterrupt):
+        lay_out(planned(archive), out)
     monkeypatch.undo()
     whole = {name: data for name, data in written(out).items() if name.endswith(".jpg")}
     assert whole == {name: PHOTOS[name] for name in ("0.jpg", "1.jpg")}
-    assert run([str(archive), "--out", str(out)], "", "x", lambda sources: planned(archive)) == 0
+    assert lay_out(planned(archive), out) == []
     assert written(out) == PHOTOS
 
 
@@ -142,9 +142,3 @@ def test_a_disk_that_fails(archive: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(prepare_layout.os, "replace", failing)
     with pytest.raises(DataError, match=r"cannot be written \(No space left on device\).*goes on from here"):
         lay_out(planned(archive), tmp_path / "out")
-
-
-def test_help_tells_where_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        run(["--help"], "Where to get it: from the authors.", "data/x", lambda sources: Plan())
-    assert "Where to get it: from the authors." in capsys.readouterr().out

@@ -12,21 +12,21 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from caption.data import shapes
-from caption.data.shapes.dataset import (
+from caption.data.shapes import dataset as shapes
+from caption.data.shapes.captions import describe_scene
+from caption.data.shapes.dataset import ensure_shapes, write_shapes
+from caption.data.shapes.render import render
+from caption.data.shapes.scene import (
     COLOURS,
+    JITTER,
     NAMES,
-    SHAPES,
     Object,
     Scene,
-    describe_scene,
-    ensure_shapes,
     random_scene,
-    render,
-    write_shapes,
+    relation,
+    scene_split,
 )
-from caption.data.shapes.scene import JITTER, relation, split_of
-from caption.data.shapes.silhouettes import FULL, silhouette
+from caption.data.shapes.silhouettes import FULL, SHAPES, silhouette
 from caption.errors import DataError
 
 Boxes = dict[str, tuple[float, float, float, float]]
@@ -213,12 +213,14 @@ class TestScenes:
     def test_no_arrangement_is_in_two_splits_whatever_the_seed(self) -> None:
         for seed in (0, 1):
             for split in ("train", "val", "test"):
-                assert {split_of(random_scene(seed, split, k)) for k in range(40)} == {split}
+                assert {scene_split(random_scene(seed, split, k)) for k in range(40)} == {split}
 
     def test_the_split_depends_on_what_stands_where_and_on_nothing_else(self) -> None:
         def splits(left: int, seed: int = 0) -> list[str]:
             return [
-                split_of(Scene((Object("red", "circle", left, 30), Object("blue", shape, 40, 1)), 64, seed))
+                scene_split(
+                    Scene((Object("red", "circle", left, 30), Object("blue", shape, 40, 1)), 64, seed)
+                )
                 for shape in SHAPES
             ]
 

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.readers.captions import Splits
+from caption.data.readers.captions import Findings, Splits
 from caption.data.readers.csv import Csv, columns_of
-from caption.data.readers.findings import Findings
 from caption.errors import DataError
 
 TABLE = """\
@@ -127,7 +126,7 @@ def test_a_fraction_that_no_image_falls_into(folder: Path) -> None:
 
 
 def test_fractions_and_splits_exclude_each_other(folder: Path) -> None:
-    assert "says the splits itself" in refused(folder, TABLE, fractions={"train": 1.0})
+    assert "already has splits" in refused(folder, TABLE, fractions={"train": 1.0})
     assert "add up to 1" in refused(folder, "image,caption\na.jpg,A\n", fractions={"train": 0.5})
 
 
@@ -135,7 +134,7 @@ FAULTS = [
     ("c.jpg,A cat,sat,val", "line 7 of {file} has 4 cells, but the header 3"),
     ("c.jpg,A cat", "line 7 of {file} has 2 cells"),
     (",A cat,val", "line 7 of {file} names no image"),
-    ('c.jpg,"A" cat,val', "line 7 of {file} is no row of CSV"),
+    ('c.jpg,"A" cat,val', "line 7 of {file} is not a row of CSV"),
     ("c.jpg,A cat,dev", "line 7 of {file} has the split 'dev', which is none of train, val, test"),
     ("c.jpg,A cat,", "line 7 of {file} has no split"),
     ("c.jpg, ,val", "line 7 of {file} (c.jpg)"),
@@ -159,14 +158,14 @@ def test_a_quote_that_is_never_closed(folder: Path) -> None:
     text = 'image,caption\na.jpg,A dog\nb.jpg,"A cat\nc.jpg,A bird\n'
     message = refused(folder, text)
     assert "line 3 of" in message
-    assert "no row of CSV" in message
+    assert "not a row of CSV" in message
 
 
 def test_a_split_too_many_is_said_once_for_each(folder: Path) -> None:
     text = "image,caption,split\na.jpg,A,train\na.jpg,B,val\na.jpg,C,val\na.jpg,D,test\na.jpg,E,train\n"
     findings = Findings()
     assert captions(reader(folder, text).survey(findings)) == {"train": {"a.jpg": ("A", "E")}}
-    assert [finding.kind.name for finding in findings.found] == ["image in two splits"] * 2
+    assert [finding.kind.label for finding in findings.found] == ["image in two splits"] * 2
     assert all(finding.images == (str(folder / "a.jpg"),) for finding in findings.found)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.readers.findings import Findings
+from caption.data.readers.captions import Findings
 from caption.data.readers.jsonl import JsonLines
 from caption.errors import DataError
 
@@ -67,17 +67,17 @@ def test_images_start_from_a_folder(folder: Path, tmp_path: Path) -> None:
 
 
 FAULTS = [
-    ('{"image": "c.jpg", "caption": "A', "is no JSON"),
-    ('["c.jpg", "A bird."]', "is no JSON object"),
+    ('{"image": "c.jpg", "caption": "A', "is not JSON"),
+    ('["c.jpg", "A bird."]', "is not a JSON object"),
     ({"caption": "A bird."}, "has no valid 'image'"),
     ({"image": " ", "caption": "A bird.", "split": "val"}, "names no image"),
     ({"image": 3, "caption": "A bird."}, "has no valid 'image' (found 3)"),
     ({"image": "c.jpg", "split": "val"}, "has no valid 'caption'"),
     ({"image": "c.jpg", "captions": "x", "caption": None}, "has no valid 'caption'"),
-    ({"image": "c.jpg", "captions": ["x", 3], "split": "val"}, "has captions that are no text"),
+    ({"image": "c.jpg", "captions": ["x", 3], "split": "val"}, "has captions that are not text"),
     ({"image": "c.jpg", "caption": "A bird.", "split": 1}, "has no valid 'split'"),
     ({"image": "c.jpg", "caption": "A bird.", "split": "dev"}, "has the split 'dev'"),
-    ({"image": "c.jpg", "caption": "A bird."}, "has no split, though others have one"),
+    ({"image": "c.jpg", "caption": "A bird."}, "has no split, though other lines have one"),
     ({"image": "c.jpg", "captions": ["A bird.", " "], "split": "val"}, "(c.jpg)"),
     ({"image": "b.jpg", "caption": "A cat.", "split": "test"}, "is in 'test', but in 'val' on line 2"),
 ]

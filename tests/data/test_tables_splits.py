@@ -2,7 +2,7 @@
 
 import pytest
 
-from caption.data.readers.splits import check_fractions, split_of
+from caption.data.readers.tables import check_fractions, hashed_split
 from caption.errors import DataError
 
 FRACTIONS = {"train": 0.8, "val": 0.1, "test": 0.1}
@@ -13,31 +13,31 @@ def test_these_images_have_always_been_in_these_splits() -> None:
     """Worked out apart from the code: sha256sum's first 16 digits over 16**16. A change would move users' images."""
     places = {"a.jpg": 0.31487, "b.jpg": 0.47683, "c.jpg": 0.57305, "Füße.jpg": 0.69809}
     for name, place in places.items():
-        assert split_of(name, {"train": place - 1e-4, "val": 2e-4, "test": 0.9999 - place}) == "val"
-        assert split_of(name, {"train": place + 1e-4, "test": 0.9999 - place}) == "train"
-        assert split_of(name, {"train": place - 1e-4, "test": 1.0001 - place}) == "test"
+        assert hashed_split(name, {"train": place - 1e-4, "val": 2e-4, "test": 0.9999 - place}) == "val"
+        assert hashed_split(name, {"train": place + 1e-4, "test": 0.9999 - place}) == "train"
+        assert hashed_split(name, {"train": place - 1e-4, "test": 1.0001 - place}) == "test"
 
 
 def test_sizes_are_close_to_the_fractions() -> None:
-    found = [split_of(name, FRACTIONS) for name in NAMES]
+    found = [hashed_split(name, FRACTIONS) for name in NAMES]
     assert found.count("train") == pytest.approx(3200, abs=80)  # three standard deviations
     assert found.count("val") == pytest.approx(400, abs=60)
     assert found.count("train") + found.count("val") + found.count("test") == len(NAMES)
 
 
 def test_a_larger_training_fraction_only_moves_images_into_training() -> None:
-    smaller = {name for name in NAMES if split_of(name, {"train": 0.7, "test": 0.3}) == "train"}
-    larger = {name for name in NAMES if split_of(name, {"train": 0.8, "test": 0.2}) == "train"}
+    smaller = {name for name in NAMES if hashed_split(name, {"train": 0.7, "test": 0.3}) == "train"}
+    larger = {name for name in NAMES if hashed_split(name, {"train": 0.8, "test": 0.2}) == "train"}
     assert smaller < larger
 
 
 def test_the_order_in_which_fractions_are_written_does_not_matter() -> None:
     turned = dict(reversed(FRACTIONS.items()))
-    assert [split_of(name, turned) for name in NAMES] == [split_of(name, FRACTIONS) for name in NAMES]
+    assert [hashed_split(name, turned) for name in NAMES] == [hashed_split(name, FRACTIONS) for name in NAMES]
 
 
 def test_one_split_has_all() -> None:
-    assert {split_of(name, {"test": 1.0}) for name in NAMES[:50]} == {"test"}
+    assert {hashed_split(name, {"test": 1.0}) for name in NAMES[:50]} == {"test"}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_one_split_has_all() -> None:
         ({"train": 1.2, "val": -0.2}, "above 0"),
         ({"train": 1.0, "val": 0.0}, "above 0"),
         ({}, "add up to 1"),
-        ({"train": 0.5, "dev": 0.5}, "'dev' is no split"),
+        ({"train": 0.5, "dev": 0.5}, "'dev' is not a split"),
     ],
 )
 def test_fractions_that_are_none(fractions: dict[str, float], message: str) -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tiny_views import one_row
+from torch import Tensor
 
-from caption.decoders import ConstantState, InitialState
+from caption.decoders import ConstantState, Initial, InitialState
 
 
 def made(**options: object) -> InitialState:
     initial = InitialState(**options)
     initial.build(region_size=3, hidden_size=2)
     return initial
+
+
+def first_state(initial: Initial, vectors: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """h[0] and c[0] of regions (B, L, D)."""
+    return initial(*one_row(vectors, mask))
 
 
 def test_by_hand():
@@ -22,7 +29,7 @@ def test_by_hand():
             mlp[0].weight[0, row] = 1
             mlp[0].bias.copy_(torch.tensor([0.0, 1.0]))
     regions = torch.tensor([[[1.0, 5.0, 0.0], [3.0, 5.0, -4.0]]])  # mean (2, 5, -2)
-    hidden, cell = initial(regions)
+    hidden, cell = first_state(initial, regions)
     torch.testing.assert_close(hidden, torch.tensor([[[2.0, 1.0]]]).tanh())
     torch.testing.assert_close(cell, torch.tensor([[[-2.0, 1.0]]]).tanh())
 
@@ -31,15 +38,15 @@ def test_masked_regions_do_not_enter_the_mean():
     initial = made()
     regions = torch.randn(2, 5, 3)
     mask = torch.tensor([[True, False, True, True, False], [True] * 5])
-    masked = initial(regions, mask)
-    without = initial(regions[:1, mask[0]])
-    for given, expected, full in zip(masked, without, initial(regions), strict=True):
+    masked = first_state(initial, regions, mask)
+    without = first_state(initial, regions[:1, mask[0]])
+    for given, expected, full in zip(masked, without, first_state(initial, regions), strict=True):
         torch.testing.assert_close(given[:1], expected)
         torch.testing.assert_close(given[1:], full[1:])
 
 
 def test_linear_is_not_bounded_by_one():
-    hidden, _ = made(activation="linear")(torch.full((1, 4, 3), 100.0))
+    hidden, _ = first_state(made(activation="linear"), torch.full((1, 4, 3), 100.0))
     assert hidden.abs().max() > 1
 
 
@@ -63,7 +70,7 @@ def test_shared_layers_by_hand():
         ):
             last.weight.copy_(torch.tensor(weight))
             last.bias.copy_(torch.tensor([0.0, 0.5]))
-    hidden, cell = initial(torch.tensor([[[2.0, -4.0, 1.0]]]))
+    hidden, cell = first_state(initial, torch.tensor([[[2.0, -4.0, 1.0]]]))
     assert hidden.tolist() == [[[3.0, 1.5]]]
     assert cell.tolist() == [[[5.0, 5.5]]]
 
@@ -87,7 +94,7 @@ def test_shared_layers_drop_the_same_units_for_both():
     with torch.no_grad():
         initial.cell[0].weight.copy_(initial.hidden[0].weight)
         initial.cell[0].bias.copy_(initial.hidden[0].bias)
-    hidden, cell = initial(torch.randn(1, 3, 40))
+    hidden, cell = first_state(initial, torch.randn(1, 3, 40))
     torch.testing.assert_close(hidden, cell)
 
 
@@ -108,7 +115,7 @@ def test_no_layers_are_refused():
 def test_a_constant_state_knows_no_image_and_is_learned():
     initial = ConstantState()
     initial.build(region_size=3, hidden_size=2)
-    hidden, cell = initial(torch.randn(4, 5, 3), torch.ones(4, 5, dtype=torch.bool))
+    hidden, cell = first_state(initial, torch.randn(4, 5, 3), torch.ones(4, 5, dtype=torch.bool))
     assert hidden.shape == cell.shape == (4, 1, 2)
     (hidden[:, 0, 0].sum() + 2 * cell[:, 0, 1].sum()).backward()
     assert initial.hidden.grad.tolist() == [4, 0]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_decoder import HIDDEN, WORDS, decoder, images, sentences, unroll
+from tiny_views import one_row
 from torch import Tensor, nn
 
 from caption.attention import AdditiveScore
@@ -67,7 +68,7 @@ def test_the_unroll_is_the_equations(made: LSTMDecoder):
 
 def test_stepping_is_the_equations(made: LSTMDecoder):
     regions, words = images(2), beginning_with_start(sentences(torch.full((2, 3), 4)))
-    state = made.start(made.project(regions), hypotheses=3)
+    state = made.start(made.project(one_row(regions)), hypotheses=3)
     expected = {
         (b, k): reference.unroll(made, regions[b].numpy(), words[b, k].tolist())
         for b in range(2)
@@ -87,7 +88,7 @@ def test_stepping_is_the_equations(made: LSTMDecoder):
 
 def test_the_first_state_comes_from_the_mean_region():
     made, regions = decoder(), images(2)
-    state = made.start(made.project(regions), hypotheses=2)
+    state = made.start(made.project(one_row(regions)), hypotheses=2)
     layer = made.initial.cell[0]
     expected = (regions.mean(1) @ layer.weight.T + layer.bias).tanh()
     torch.testing.assert_close(state.carried.cell, expected[:, None].expand(2, 2, HIDDEN))
@@ -108,40 +109,46 @@ class Inputs:
 def test_attention_and_gate_read_the_state_before_and_the_readout_the_state_after():
     made = decoder(gate=Gate())
     attended, gated, read = Inputs(made.attention), Inputs(made.gate), Inputs(made.readout)
-    state = made.start(made.project(images(1)))
+    state = made.start(made.project(one_row(images(1))))
     for word in (3, 1, 4):
-        before = state.carried.hidden
+        before = state.carried
         _, state = made.step(state, torch.tensor([[word]]))
-        assert torch.equal(attended.calls[-1][0], before)
-        assert torch.equal(gated.calls[-1][0], before)
+        assert torch.equal(attended.calls[-1][0].hidden, before.hidden)
+        assert torch.equal(attended.calls[-1][0].cell, before.cell)
+        assert torch.equal(attended.calls[-1][0].word, made.embed.weight[word].expand(1, 1, -1))
+        assert attended.calls[-1][0].previous is None
+        assert torch.equal(gated.calls[-1][0], before.hidden)
         assert torch.equal(read.calls[-1][1], state.carried.hidden)
-        assert not torch.allclose(before, state.carried.hidden)
+        assert not torch.allclose(before.hidden, state.carried.hidden)
 
 
 def test_the_unroll_reads_the_same_states():
     made = decoder(gate=Gate())
     regions, words = images(1), torch.tensor([[[3, 1, 4]]])
-    hiddens = [made.start(made.project(regions)).carried.hidden]
-    state = made.start(made.project(regions))
+    state = made.start(made.project(one_row(regions)))
+    carried = [state.carried]
     for t in range(3):
         _, state = made.step(state, words[..., t])
-        hiddens.append(state.carried.hidden)
+        carried.append(state.carried)
     attended, gated, read = Inputs(made.attention), Inputs(made.gate), Inputs(made.readout)
     unroll(made, regions, words, torch.tensor([[3]]))
     for t in range(3):
-        torch.testing.assert_close(attended.calls[t][0], hiddens[t])
-        torch.testing.assert_close(gated.calls[t][0], hiddens[t])
-    torch.testing.assert_close(read.calls[0][1], torch.cat([h[0] for h in hiddens[1:]]))
+        query = attended.calls[t][0]
+        torch.testing.assert_close(query.hidden, carried[t].hidden)
+        torch.testing.assert_close(query.cell, carried[t].cell)
+        torch.testing.assert_close(query.word, made.embed.weight[words[..., t]])
+        torch.testing.assert_close(gated.calls[t][0], carried[t].hidden)
+    torch.testing.assert_close(read.calls[0][1], torch.cat([state.hidden[0] for state in carried[1:]]))
 
 
 def test_the_readout_gets_the_gated_context_and_the_word_that_was_fed():
     made = decoder(gate=Gate())
     read = Inputs(made.readout)
-    state = made.start(made.project(images(1)))
+    state = made.start(made.project(one_row(images(1))))
     _, state = made.step(state, torch.tensor([[3]]))
     embedded, _, context = read.calls[0]
     assert torch.equal(embedded, made.embed.weight[3].expand(1, 1, -1))
-    expected = state.trace.gate[..., None] * (state.trace.weights @ state.shared.values)
+    expected = state.trace.gate[..., None] * (state.trace.weights @ state.shared.projected[0].values)
     torch.testing.assert_close(context, expected)
 
 
@@ -168,7 +175,7 @@ def test_the_weights_stand_still_when_the_score_ignores_the_state():
 def test_the_weights_of_a_step_do_not_know_the_word_it_is_fed():
     # The word enters the LSTM, whose new state is asked one step later.
     made = decoder()
-    state = made.start(made.project(images(1)), hypotheses=2)
+    state = made.start(made.project(one_row(images(1))), hypotheses=2)
     _, state = made.step(state, torch.tensor([[3, 5]]))
     torch.testing.assert_close(state.trace.weights[0, 0], state.trace.weights[0, 1])
     _, state = made.step(state, torch.tensor([[2, 2]]))
@@ -201,9 +208,9 @@ def test_the_start_token_has_a_vector_that_learns_unless_told():
 @pytest.mark.parametrize("start", [1, 4])
 def test_the_zero_first_input_is_that_of_the_id_it_was_built_with(start: int):
     made = LSTMDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, first_input="zero")
-    made.build(3, WORDS, padding=0, start=start)
+    made.build((3,), WORDS, padding=0, start=start)
     read = Inputs(made.eval().double().readout)
-    made.step(made.start(made.project(images(1)), hypotheses=2), torch.tensor([[1, 4]]))
+    made.step(made.start(made.project(one_row(images(1))), hypotheses=2), torch.tensor([[1, 4]]))
     embedded = read.calls[0][0][0]
     assert [bool(vector.any()) for vector in embedded] == [start != 1, start != 4]
 
@@ -218,7 +225,7 @@ def test_another_first_input_is_refused():
 
 def fresh(**options: Any) -> LSTMDecoder:
     made = LSTMDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, **options)
-    made.build(3, WORDS, padding=0, start=1)
+    made.build((3,), WORDS, padding=0, start=1)
     return made
 
 
@@ -231,7 +238,7 @@ def test_only_the_forget_gate_gets_the_forget_bias(bias: float):
 
 def test_the_forget_bias_keeps_the_cell():
     made = fresh(forget_bias=50.0).double()
-    state = made.start(made.project(images(1)))
+    state = made.start(made.project(one_row(images(1))))
     with torch.no_grad():  # nothing new is written
         made.gates_from_word.weight.zero_()
         made.gates_from_state.weight.zero_()
@@ -261,10 +268,10 @@ def test_dropout_on_words_is_for_the_lstm_and_not_for_the_readout():
     made = LSTMDecoder(
         decoder().attention, embedding_size=5, hidden_size=HIDDEN, dropout=1.0, readout=DeepOutput(dropout=0)
     )
-    made.build(3, WORDS, padding=0, start=1)
+    made.build((3,), WORDS, padding=0, start=1)
     lstm, read = Inputs(made.gates_from_word), Inputs(made.readout)
     made.train()
     made.double()
-    made.step(made.start(made.project(images(1))), torch.tensor([[3]]))
+    made.step(made.start(made.project(one_row(images(1)))), torch.tensor([[3]]))
     assert (lstm.calls[0][0] == 0).all()
     assert torch.equal(read.calls[0][0][0, 0], made.embed.weight[3])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from dispatched import Dispatched
 from tiny_decoder import decoder, images, sentences, unroll
+from tiny_views import one_row
 from torch import Tensor
 
 from caption.attention import Multinoulli
@@ -57,7 +58,7 @@ def test_what_adds_up_stays_in_single_precision(alignment: Multinoulli | None):
     made = small(decoder(alignment, gate=Gate())).eval()
     regions, words = images(3).float(), sentences(LENGTHS)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        memory = made.project(regions)
+        memory = made.project(one_row(regions))
         state = made.start(memory, 3)
         assert state.carried.cell.dtype == torch.float32
         log_probs, state = made.step(state, words[..., 0])
@@ -72,7 +73,7 @@ def test_no_step_converts_the_regions():
     """Autocast would, once a step, and they are the largest tensor there is."""
     made, regions, words = small(decoder(gate=Gate())), images(3).float(), sentences(LENGTHS)
     with torch.autocast("cpu", torch.bfloat16):
-        memory = made.project(regions)
+        memory = made.project(one_row(regions))
         with Dispatched() as ran:
             made(memory, words, LENGTHS)
     of_steps = [given[0][1:] for name, given, _ in ran.calls if name == "_to_copy"]
@@ -85,7 +86,7 @@ def test_stepping_and_unrolling_agree():
     words = sentences(LENGTHS)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         unrolled = unroll(made, regions, words, LENGTHS)
-        state, by_steps = made.start(made.project(regions), 3), []
+        state, by_steps = made.start(made.project(one_row(regions)), 3), []
         for t in range(words.shape[-1]):
             log_probs, state = made.step(state, words[..., t])
             by_steps.append(log_probs)

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_decoder import PAD, REGION_SIZE, WORDS, decoder, images, sentences, unroll
+from tiny_views import one_row
 from torch import Tensor, nn
 
 from caption.attention import Multinoulli
@@ -18,7 +19,7 @@ from caption.tensor_tree import select_hypotheses
 
 def stepped(made: LSTMDecoder, regions: Tensor, words: Tensor) -> tuple[Tensor, Any]:
     """log-probabilities (B, K, T, V) and the traces of T steps, by stepping through the padded words."""
-    state = made.start(made.project(regions), words.shape[1])
+    state = made.start(made.project(one_row(regions)), words.shape[1])
     log_probs, traces = [], []
     for t in range(words.shape[-1]):
         scored, state = made.step(state, words[..., t])
@@ -78,7 +79,7 @@ def test_dropout_of_the_words_is_the_lstms_and_not_the_readouts():
 
 def test_a_hypothesis_goes_on_where_its_parent_stood():
     made, regions = decoder(gate=Gate()), images(2)
-    _, state = made.step(made.start(made.project(regions)), torch.tensor([[3], [4]]))  # K = 1
+    _, state = made.step(made.start(made.project(one_row(regions))), torch.tensor([[3], [4]]))  # K = 1
     parents = torch.tensor([[0, 0, 0], [0, 0, 0]])
     wider = state._replace(carried=select_hypotheses(state.carried, parents), trace=None)
     log_probs, _ = made.step(wider, torch.tensor([[1, 2, 3], [4, 5, 6]]))
@@ -175,7 +176,7 @@ def test_an_image_without_captions_takes_no_part():
     regions = images(3).requires_grad_()
     lengths = torch.tensor([[2, 1], [0, 0], [0, 3]])
     unrolled = unroll(made, regions, sentences(lengths), lengths)
-    assert unrolled.there().tolist() == [[True, True], [False, False], [False, True]]
+    assert unrolled.has_steps().tolist() == [[True, True], [False, False], [False, True]]
     assert len(unrolled.logits) == 6
     unrolled.logits.sum().backward()
     assert (regions.grad[1] == 0).all()
@@ -188,7 +189,7 @@ def test_a_batch_without_any_caption_is_empty(alignment: Multinoulli | None):
     unrolled = unroll(made, images(2), torch.full((2, 2, 3), PAD), torch.zeros(2, 2, dtype=torch.long))
     assert unrolled.logits.shape == (0, WORDS)
     assert unrolled.trace.weights.shape == (0, 6)
-    assert not unrolled.there().any()
+    assert not unrolled.has_steps().any()
     assert unrolled.unpack(unrolled.logits).shape == (2, 2, 3, WORDS)
 
 
@@ -198,7 +199,7 @@ def test_masked_regions_are_as_good_as_absent():
     regions, words = images(2), sentences(lengths)
     mask = torch.ones(2, 6, dtype=torch.bool)
     mask[:, [1, 4]] = False
-    given = made(made.project(regions, mask), words, lengths)
+    given = made(made.project(one_row(regions, mask)), words, lengths)
     without = unroll(made, regions[:, mask[0]], words, lengths)
     torch.testing.assert_close(given.logits, without.logits)
     assert (given.trace.weights[:, [1, 4]] == 0).all()
@@ -225,7 +226,7 @@ def test_packing_by_hand():
     padded = torch.tensor([[[10, 11, 12], [20, 21, 22]]])
     assert unrolled.pack(padded).tolist() == [21, 10, 11]
     assert unrolled.unpack(torch.tensor([1, 2, 3])).tolist() == [[[2, 3, 0], [0, 1, 0]]]
-    assert unrolled.there().tolist() == [[True, True]]
+    assert unrolled.has_steps().tolist() == [[True, True]]
 
 
 def test_unpacking_lets_gradients_through():
@@ -249,14 +250,14 @@ def test_what_depends_on_the_image_alone_is_computed_once(monkeypatch: pytest.Mo
     projected = []
     keys = made.attention.score.keys
     monkeypatch.setattr(
-        made.attention.score, "keys", lambda regions: projected.append(regions.shape) or keys(regions)
+        made.attention.score, "keys", lambda regions: projected.append(regions.vectors.shape) or keys(regions)
     )
     initials = count(made.initial)
     lengths = torch.tensor([[5, 4, 2], [3, 3, 1]])
     unroll(made, images(2), sentences(lengths), lengths)
     assert projected == [(2, 6, REGION_SIZE)]  # not once a step, and not for each of the K captions
     assert len(initials) == 1
-    state = made.start(made.project(images(2)), hypotheses=3)
+    state = made.start(made.project(one_row(images(2))), hypotheses=3)
     for _ in range(4):
         _, state = made.step(state, torch.ones(2, 3, dtype=torch.long))
     assert projected == [(2, 6, REGION_SIZE)] * 2
@@ -277,7 +278,7 @@ def test_finished_captions_leave_the_loop():
     attended = count(made.attention)
     lengths = torch.tensor([[1, 2], [4, 3], [2, 0]])
     unroll(made, images(3), sentences(lengths), lengths)
-    assert [tuple(query.shape[:2]) for query, *_ in attended] == [(3, 2), (3, 2), (1, 2), (1, 1)]
+    assert [tuple(query.hidden.shape[:2]) for query, *_ in attended] == [(3, 2), (3, 2), (1, 2), (1, 1)]
 
 
 # -- hard attention in training ----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from tiny_views import one_row
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
@@ -29,7 +30,7 @@ def decoder(
         hidden_size=HIDDEN,
         **options,
     )
-    made.build(REGION_SIZE, WORDS, padding=PAD, start=1)
+    made.build((REGION_SIZE,), WORDS, padding=PAD, start=1)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in made.parameters():
@@ -52,4 +53,5 @@ def sentences(lengths: Tensor, longest: int | None = None, seed: int = 2) -> Ten
 
 
 def unroll(made: LSTMDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> Unrolled:
-    return made(made.project(regions), words, lengths)
+    """Teacher forcing on regions (B, L, D)."""
+    return made(made.project(one_row(regions)), words, lengths)

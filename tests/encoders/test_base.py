@@ -35,9 +35,9 @@ def images(count: int) -> Tensor:
 @pytest.mark.parametrize("count", [0, 1, PIECE, 3 * PIECE + 1])
 def test_pieces_are_put_together_again(count: int, one_thread: None):
     encoder = made()
-    whole = encoder(images(count))
+    (whole,) = encoder(images(count))
     with torch.no_grad():
-        regions = encoder(images(count))
+        (regions,) = encoder(images(count))
     assert encoder.seen[0] == count
     assert max(encoder.seen[1:]) <= PIECE
     assert sum(encoder.seen[1:]) == count

@@ -19,15 +19,15 @@ def grey(height: int = 64, width: int = 64) -> Tensor:
 
 
 def test_64_pixels_become_8x8_regions():
-    regions = made()(grey())
+    (regions,) = made()(grey())
     assert regions.grid == (8, 8)
     assert regions.vectors.shape == (1, 64, 128)
-    assert made().region_size == 128
+    assert made().region_sizes == (128,)
 
 
 @pytest.mark.parametrize(("widths", "grid"), [((4, 6), (16, 24)), ((4, 4, 6), (8, 12))])
 def test_every_width_but_one_halves_the_image(widths: tuple[int, ...], grid: tuple[int, int]):
-    regions = made(*widths)(grey(32, 48))
+    (regions,) = made(*widths)(grey(32, 48))
     assert regions.grid == grid
     assert regions.vectors.shape[-1] == 6
 
@@ -51,14 +51,14 @@ def test_a_spot_reaches_the_cells_that_see_it(cell: tuple[int, int]):
     encoder, (row, col) = made(), cell
     spotted = grey()
     spotted[..., 8 * row + 3 : 8 * row + 5, 8 * col + 3 : 8 * col + 5] = 255  # the middle of the cell
-    moved = (encoder(spotted).vectors - encoder(grey()).vectors).norm(dim=-1).view(8, 8)
+    moved = (encoder(spotted)[0].vectors - encoder(grey())[0].vectors).norm(dim=-1).view(8, 8)
     away = ((moved > 1e-6).nonzero() - torch.tensor(cell)).abs()
     assert (8 * away < field(encoder) / 2 + 1).all()
     assert moved[row, col] > 0
 
 
 def test_regions_of_a_plain_image_say_where_they_are():
-    vectors = made()(grey()).vectors[0]
+    vectors = made()(grey())[0].vectors[0]
     inner = vectors.view(8, 8, -1)[2:6, 2:6].flatten(0, 1)  # beyond the reach of the border's zeros
     distances = torch.cdist(inner, inner)
     assert distances[~torch.eye(16, dtype=torch.bool)].min() > 1e-4
@@ -72,14 +72,14 @@ def test_pixels_become_minus_one_to_one():
 def test_images_of_a_batch_do_not_mix_in_evaluation():
     encoder = made(4, 6)
     images = torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8)
-    together = encoder(images).vectors
+    together = encoder(images)[0].vectors
     for i in range(3):
-        torch.testing.assert_close(encoder(images[i : i + 1]).vectors[0], together[i])
+        torch.testing.assert_close(encoder(images[i : i + 1])[0].vectors[0], together[i])
 
 
 def test_it_learns_from_scratch():
     encoder = made(4, 6).train()
-    encoder(torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8)).vectors.square().sum().backward()
+    encoder(torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8))[0].vectors.square().sum().backward()
     assert all(parameter.grad is not None for parameter in encoder.parameters())
 
 
@@ -88,5 +88,5 @@ def test_frozen_it_stays_in_evaluation_mode():
     encoder.freeze()
     encoder.train()
     before = [tensor.clone() for tensor in encoder.buffers()]
-    assert not encoder(torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8)).vectors.requires_grad
+    assert not encoder(torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8))[0].vectors.requires_grad
     assert all(torch.equal(a, b) for a, b in zip(before, encoder.buffers(), strict=True))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.encoders import TorchvisionEncoder
+from caption.encoders.base import PIECE
 from caption.encoders.torchvision import IMAGENET_MEAN, IMAGENET_STD
 from caption.encoders.torchvision_compat import import_torchvision
 from caption.errors import CheckpointError, UserError
@@ -64,8 +65,8 @@ def test_any_model_gives_its_grid(name: str, layer: str, size: int, grid: tuple[
     assert encoder.training
     encoder.eval()
     with torch.no_grad():
-        regions = encoder(noise())
-    assert encoder.region_size == size
+        (regions,) = encoder(noise())
+    assert encoder.region_sizes == (size,)
     assert regions.grid == grid
     assert regions.vectors.shape == (1, grid[0] * grid[1], size)
     # Only what the layer needs is kept.
@@ -82,11 +83,56 @@ def test_a_layer_in_the_middle_gives_what_the_model_computes_there():
     )
     with torch.no_grad():
         expected = model.layer1(model.maxpool(model.relu(model.bn1(model.conv1(images)))))
-        regions = encoder(noise())
+        (regions,) = encoder(noise())
     torch.testing.assert_close(regions.vectors, expected.flatten(2).transpose(1, 2))
     # Region i stands at row i // cols, column i % cols.
     rows, cols = regions.grid
     torch.testing.assert_close(regions.vectors.view(1, rows, cols, -1)[0, 5, 2], expected[0, :, 5, 2])
+
+
+def test_several_layers_give_a_view_each():
+    torch.manual_seed(0)
+    together = TorchvisionEncoder("resnet18", ["layer3", "layer1"]).eval()
+    assert together.region_sizes == (256, 64)
+    with torch.no_grad():
+        found = together(noise(images=2))
+    assert [view.grid for view in found] == [(4, 6), (16, 24)]
+    for layer, view in zip(("layer3", "layer1"), found, strict=True):
+        alone = TorchvisionEncoder("resnet18", layer).eval()
+        alone.trunk.load_state_dict(
+            {name: together.state_dict()[f"trunk.{name}"] for name in alone.trunk.state_dict()}
+        )
+        with torch.no_grad():
+            (expected,) = alone(noise(images=2))
+        assert view.grid == expected.grid
+        torch.testing.assert_close(view.vectors, expected.vectors)
+
+
+def test_several_layers_are_put_together_again_from_pieces(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    encoder = TorchvisionEncoder("shufflenet_v2_x0_5", ["maxpool", "stage2"]).eval()
+    images = noise(32, 32, images=PIECE + 1)
+    whole = encoder(images)
+    with torch.no_grad():
+        for view, expected in zip(encoder(images), whole, strict=True):
+            torch.testing.assert_close(view.vectors, expected.vectors)
+
+
+def test_several_layers_are_averaged_to_one_grid_and_made_again_from_the_spec():
+    encoder = TorchvisionEncoder("shufflenet_v2_x0_5", ["maxpool", "stage2"], grid=(3, 2)).eval()
+    again = make(encoder.spec, TorchvisionEncoder).eval()
+    again.load_state_dict(encoder.state_dict())
+    with torch.no_grad():
+        for view, expected in zip(again(noise()), encoder(noise()), strict=True):
+            assert view.grid == (3, 2)
+            assert torch.equal(view.vectors, expected.vectors)
+
+
+def test_of_several_layers_the_one_that_gives_no_grid_is_named():
+    with pytest.raises(UserError, match="the layer flatten of resnet18 gives"):
+        TorchvisionEncoder("resnet18", ["layer4", "flatten"])
+    with pytest.raises(UserError, match="resnet18 has no layer layer9; its"):
+        TorchvisionEncoder("resnet18", ["layer4", "layer9"])
 
 
 @pytest.mark.parametrize("cell", [(0, 0), (0, 11), (7, 0), (3, 8)], ids=str)
@@ -97,7 +143,7 @@ def test_a_bright_spot_moves_the_region_it_lies_in(cell: tuple[int, int]):
     bright = dark.clone()
     bright[..., 8 * row : 8 * row + 8, 8 * col : 8 * col + 8] = 255
     with torch.no_grad():
-        moved = (encoder(bright).vectors - encoder(dark).vectors).norm(dim=-1)
+        moved = (encoder(bright)[0].vectors - encoder(dark)[0].vectors).norm(dim=-1)
     shares = moved.view(16, 24) / moved.sum()
     middle = [(shares.sum(1) * torch.arange(16)).sum() + 0.5, (shares.sum(0) * torch.arange(24)).sum() + 0.5]
     assert tuple(int(coordinate / 2) for coordinate in middle) == cell
@@ -108,7 +154,7 @@ def test_a_grid_that_is_asked_for_is_averaged_from_the_layers(small: Torchvision
     resized = TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool", grid=(5, 2)).eval()
     resized.load_state_dict(small.state_dict())
     with torch.no_grad():
-        old, new = small(noise(16, 16)), resized(noise(16, 16))
+        (old,), (new,) = small(noise(16, 16)), resized(noise(16, 16))
     assert (old.grid, new.grid) == ((4, 4), (5, 2))
     rows, cells = old.vectors.view(4, 4, -1), new.vectors.view(5, 2, -1)
     torch.testing.assert_close(cells[0, 0], rows[0, :2].mean(0))
@@ -119,12 +165,12 @@ def test_a_grid_that_is_asked_for_is_averaged_from_the_layers(small: Torchvision
 def test_a_model_with_a_grid_is_made_again_from_its_spec():
     spec = TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool", grid=(5, 2)).spec
     again = make(spec, TorchvisionEncoder).eval()
-    assert again(noise(16, 16)).grid == (5, 2)
+    assert again(noise(16, 16))[0].grid == (5, 2)
 
 
 @pytest.mark.parametrize("grid", [(0, 3), (3,), (1, 2, 3)])
 def test_a_grid_that_is_none_is_refused(grid: tuple[int, ...]):
-    with pytest.raises(UserError, match="is no grid: give rows and columns"):
+    with pytest.raises(UserError, match="is not a grid: give rows and columns"):
         TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool", grid=grid)
 
 
@@ -180,7 +226,7 @@ def test_a_frozen_encoder_keeps_its_statistics(owner: nn.Sequential):
 
 
 def test_a_frozen_encoder_computes_no_gradients(owner: nn.Sequential):
-    regions = owner[0](noise())
+    (regions,) = owner[0](noise())
     assert not regions.vectors.requires_grad
     assert not any(parameter.requires_grad for parameter in owner[0].parameters())
 
@@ -191,7 +237,7 @@ def test_a_thawed_encoder_learns_again(owner: nn.Sequential):
     encoder.freeze(False)
     assert all(module.training for module in encoder.modules())
     before = statistics(encoder)
-    encoder(noise(images=2)).vectors.square().sum().backward()
+    encoder(noise(images=2))[0].vectors.square().sum().backward()
     assert all(parameter.grad is not None for parameter in encoder.parameters())
     drifted = [name for name, tensor in encoder.named_buffers() if not torch.equal(tensor, before[name])]
     assert any("running_mean" in name for name in drifted)
@@ -218,7 +264,7 @@ def test_an_encoder_that_was_never_frozen_keeps_its_mode():
 def test_evaluation_without_gradients_stays_without(owner: nn.Sequential):
     owner[0].freeze(False)
     with torch.no_grad():
-        assert not owner[0](noise()).vectors.requires_grad
+        assert not owner[0](noise())[0].vectors.requires_grad
 
 
 # -- fine-tuning from a module on --------------------------------------------------------------------------
@@ -230,7 +276,7 @@ def test_modules_before_finetune_from_stay_as_they_are():
     encoder.freeze(False)
     encoder.train()
     before = statistics(encoder)
-    encoder(noise(images=2)).vectors.square().sum().backward()
+    encoder(noise(images=2))[0].vectors.square().sum().backward()
     learning = {name for name, parameter in encoder.trunk.named_parameters() if parameter.grad is not None}
     late = ("features.2.", "features.3.")
     assert learning == {name for name, _ in encoder.trunk.named_parameters() if name.startswith(late)}
@@ -423,7 +469,7 @@ def test_mobilenet_weights_load_and_tell_images_apart():
     )
     encoder.load_pretrained()
     encoder.freeze()
-    regions = encoder(torch.cat((noise(224, 224), torch.full((1, 3, 224, 224), 255, dtype=torch.uint8))))
+    (regions,) = encoder(torch.cat((noise(224, 224), torch.full((1, 3, 224, 224), 255, dtype=torch.uint8))))
     assert regions.grid == (7, 7)
     assert regions.vectors.shape == (2, 49, 1280)
     assert (regions.vectors[0] - regions.vectors[1]).abs().mean() > 0.05
@@ -437,7 +483,7 @@ def test_mobilenet_weights_load_and_tell_images_apart():
     [
         ("vgg99", "features", "no classification model named vgg99; similar: .*vgg19"),
         ("resnet18", "layer9", "has no layer layer9; its top-level layers are .*layer4"),
-        ("resnet18", "fc", "no grid"),
+        ("resnet18", "fc", r"the layer fc of resnet18 gives \(1000,\) for an image, which is not a grid"),
     ],
 )
 def test_a_wrong_model_or_layer_is_named(name: str, layer: str, said: str):
@@ -465,7 +511,9 @@ class OneSize(FeaturesLast):
         return self.out(self.layer(images))
 
 
-@pytest.mark.parametrize(("model", "said"), [(FeaturesLast, "no grid of"), (OneSize, "images of any size")])
+@pytest.mark.parametrize(
+    ("model", "said"), [(FeaturesLast, "is not a grid of"), (OneSize, "images of any size")]
+)
 def test_transformers_are_refused(model: type[nn.Module], said: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("caption.encoders.torchvision._model", lambda name, weights: model())
     with pytest.raises(UserError, match=f"{said}.*: choose a convolutional"):
@@ -484,4 +532,4 @@ def test_a_copy_is_in_the_same_mode(
     assert any(m.training for m in made.trunk.modules()) == training
     if not training:
         images = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8)
-        torch.testing.assert_close(made(images).vectors, encoder(images).vectors, rtol=0, atol=0)
+        torch.testing.assert_close(made(images)[0].vectors, encoder(images)[0].vectors, rtol=0, atol=0)

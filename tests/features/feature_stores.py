@@ -1,4 +1,4 @@
-"""A small encoder, noise for images, and stores of their regions: what the tests of feature stores share."""
+"""A small encoder, images of noise, and stores of their regions, for the tests of feature stores."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor
 from caption.data.images import ImageTransform, open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.encoders import SmallCNN
-from caption.features.extractor import Extraction
-from caption.features.writer import write_features
+from caption.extraction import Extraction, write_features
+from caption.features.store import FeatureStore
 
 REPOSITORY = Path(__file__).parents[2]
-sparse_store = runpy.run_path(str(REPOSITORY / "tools" / "benchmark_features.py"))["sparse_store"]
+small_store = runpy.run_path(str(REPOSITORY / "tools" / "benchmark_features.py"))["small_store"]
 
 TRANSFORM = ImageTransform(16, "squash")
 IMAGE_BYTES = 8 * 8 * 6 * 2  # of 16 pixels through `make_encoder`
@@ -45,17 +45,23 @@ def make_images(folder: Path, count: int) -> list[CaptionedImage]:
 
 
 def regions_of(image: CaptionedImage, encoder: SmallCNN) -> Tensor:
-    """What the encoder makes of the image: (L, D)."""
+    """The image's regions (L, D), encoded now."""
     with torch.no_grad():
         return encoder(TRANSFORM(open_image(image.path))[None]).vectors[0]
 
 
 def extract(images: list[CaptionedImage], folder: Path, **options: Any) -> Extraction:
-    """A store of the images, made or continued."""
+    """Make or continue a store of the images."""
     settings = {"batch_size": 4, "workers": 2, "progress": False, **options}
     return write_features(settings.pop("encoder", make_encoder()), TRANSFORM, images, folder, **settings)
 
 
+def read(store: FeatureStore, *image_ids: int | str) -> Tensor:
+    """The vectors (B, L, D) of images in a store of one view."""
+    (regions,) = store.read_many(image_ids)
+    return regions.vectors
+
+
 def contents(folder: Path) -> dict[str, bytes]:
-    """All that is in the files of a store."""
+    """All files of a store."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"}

@@ -1,8 +1,7 @@
-"""What a store knows of its photos: their sizes, so that none is opened again, and whether they are still the same."""
+"""The photos of a store: their sizes, so that none is opened again, and whether they have changed."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -11,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from feature_stores import TRANSFORM, contents, extract, make_encoder, make_images, regions_of
+from feature_stores import TRANSFORM, contents, extract, make_encoder, make_images, read, regions_of
 from PIL import Image
 
+from caption import extraction as writer
 from caption.data import batches
 from caption.data.batches import Batch, CaptionedImages
 from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionedImage
 from caption.errors import DataError, ImageError
-from caption.features import photos as features_photos
-from caption.features.files import Header
-from caption.features.index import ENTRY, ENTRY_OF_FORMAT, Photo, packed, unpacked
-from caption.features.photos import changed_photos, photo_digest, read_photo
+from caption.extraction import changed_photos, photo_digest, read_photo
+from caption.features.shards import PhotoFile
 from caption.features.store import FeatureStore
+from caption.regions import Views
 from caption.text.vocabulary import Vocabulary
 
 WORDS = Vocabulary(["a", "caption", "number"])
@@ -41,20 +40,10 @@ def folder(images: list[CaptionedImage], tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def old(folder: Path) -> Path:
-    """The store as the first format had it."""
-    header = json.loads((folder / "store.json").read_text())
-    entries, _ = unpacked((folder / "index.bin").read_bytes(), ENTRY)
-    (folder / "index.bin").write_bytes(packed(entries, ENTRY_OF_FORMAT[1]))
-    (folder / "store.json").write_text(json.dumps({**header, "format": 1}))
-    return folder
-
-
-@pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The photos that are opened, for pixels or for their size."""
     paths: list[Path] = []
-    for module in (batches, features_photos):
+    for module in (batches, writer):
 
         def counted(path: Path, whole: Callable[[Path], Image.Image] = module.open_image) -> Image.Image:
             paths.append(path)
@@ -83,9 +72,8 @@ def one_batch(
 
 def test_the_store_knows_size_and_digest(images: list[CaptionedImage], folder: Path) -> None:
     store = FeatureStore(folder)
-    assert store.knows_photos
     for image in images:
-        assert store.photo(image.id) == Photo(24, 20, photo_digest(image.path))
+        assert store.photo(image.id) == PhotoFile(24, 20, photo_digest(image.path))
     assert len({store.photo(image.id) for image in images}) == len(images)
     with pytest.raises(DataError, match=r"'gone\.jpg'"):
         store.photo("gone.jpg")
@@ -130,7 +118,7 @@ def test_a_batch_is_read_at_once(
     asked: list[list[int | str]] = []
     read_many = FeatureStore.read_many
 
-    def counted(self: FeatureStore, image_ids: list[int | str]) -> torch.Tensor:
+    def counted(self: FeatureStore, image_ids: list[int | str]) -> Views:
         asked.append(image_ids)
         return read_many(self, image_ids)
 
@@ -141,48 +129,6 @@ def test_a_batch_is_read_at_once(
     assert batch.regions is not None
     for found, image in zip(batch.regions.vectors, chosen, strict=True):
         torch.testing.assert_close(found.float(), regions_of(image, make_encoder()), rtol=1e-3, atol=1e-3)
-
-
-# -- stores of the first format -----------------------------------------------------------------------------
-
-
-def test_an_old_store_gives_regions_and_the_photo_its_size(
-    images: list[CaptionedImage], old: Path, opened: list[Path]
-) -> None:
-    store = FeatureStore(old)
-    store.verify()
-    assert (store.knows_photos, store.photo(images[0].id)) == (False, None)
-    replace_photo(images[4])
-    assert [tuple(box) for box in one_batch(images, old).boxes] == [(0, 0, 24, 20)] * 4 + [(0, 0, 20, 30)] + [
-        (0, 0, 24, 20)
-    ] * 5
-    assert opened == [image.path for image in images]
-    torch.testing.assert_close(
-        store.read(3).float(), regions_of(images[3], make_encoder()), rtol=1e-3, atol=1e-3
-    )
-
-
-def test_an_old_store_is_continued_as_it_is(
-    images: list[CaptionedImage], old: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = contents(old)
-    (old / "index.bin").write_bytes(whole["index.bin"][: 6 * 32 + 5])
-    done = extract(images, old, progress=True)
-    assert (done.present, done.stored, done.changed) == (6, 4, 0)
-    assert contents(old) == whole
-    assert "of an older format, which does not tell whether photos have changed" in capsys.readouterr().err
-
-
-def test_an_old_store_is_repaired_as_it_is(images: list[CaptionedImage], old: Path) -> None:
-    data = bytearray((old / "index.bin").read_bytes())
-    data[3 * 32 + 1] ^= 0x10
-    (old / "index.bin").write_bytes(data)
-    done = extract(images, old, verify=True)
-    assert (done.dropped, done.stored) == (1, 1)
-    assert Header.load(old).format == 1
-    store = FeatureStore(old)
-    store.verify()
-    store.check(image.id for image in images)
 
 
 # -- photos that changed ------------------------------------------------------------------------------------
@@ -211,16 +157,16 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_photo_replaced_while_it_is_read_does_not_go_unnoticed(
     images: list[CaptionedImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = features_photos.open_image
+    whole = writer.open_image
 
     def too_late(path: Path) -> Image.Image:
         if path == images[2].path:
             replace_photo(images[2])
         return whole(path)
 
-    monkeypatch.setattr(features_photos, "open_image", too_late)
+    monkeypatch.setattr(writer, "open_image", too_late)
     extract(images, tmp_path / "store")
-    changed = changed_photos(FeatureStore(tmp_path / "store"), images, 2, lambda done: None)
+    changed = changed_photos(FeatureStore(tmp_path / "store"), images, 2, progress=False)
     assert changed == [images[2]]
 
 
@@ -236,21 +182,21 @@ def test_changed_photos_are_refused_and_named(images: list[CaptionedImage], fold
 
 
 def test_verifying_extracts_changed_photos_anew(images: list[CaptionedImage], folder: Path) -> None:
-    kept = FeatureStore(folder).read_many([images[i].id for i in (0, 1, 3)])
+    kept = read(FeatureStore(folder), *(images[i].id for i in (0, 1, 3)))
     for i in (2, 5):
         replace_photo(images[i], seed=i)
     done = extract(images, folder, verify=True)
     assert (done.changed, done.stored, done.present, done.dropped) == (2, 2, 8, 0)
-    assert "2 had changed since they were stored and are taken out" in str(done)
+    assert "2 had changed since they were stored and are removed" in str(done)
     store = FeatureStore(folder)
     store.verify()
     assert len(store) == 10
-    assert torch.equal(store.read_many([images[i].id for i in (0, 1, 3)]), kept)
+    assert torch.equal(read(store, *(images[i].id for i in (0, 1, 3))), kept)
     for i in (2, 5):
         torch.testing.assert_close(
-            store.read(images[i].id).float(), regions_of(images[i], make_encoder()), rtol=1e-3, atol=1e-3
+            read(store, images[i].id)[0].float(), regions_of(images[i], make_encoder()), rtol=1e-3, atol=1e-3
         )
-        assert store.photo(images[i].id) == Photo(20, 30, photo_digest(images[i].path))
+        assert store.photo(images[i].id) == PhotoFile(20, 30, photo_digest(images[i].path))
     assert extract(images, folder).present == 10
 
 
@@ -267,7 +213,7 @@ def test_without_room_for_them_changed_photos_keep_their_old_regions(
     replace_photo(images[2])
     before = contents(folder)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
-    with pytest.raises(DataError, match="has 0 B left"):
+    with pytest.raises(DataError, match="has 0 bytes left"):
         extract(images, folder, verify=True)
     assert contents(folder) == before
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from tiny_views import one_row
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -39,7 +40,7 @@ class Whole(nn.Module):
         self.loss = loss
 
     def forward(self, regions: Tensor, captions: Captions) -> Tensor:
-        return self.loss(self.decoder, self.decoder.project(regions), captions).value
+        return self.loss(self.decoder, self.decoder.project(one_row(regions)), captions).value
 
 
 def ours(

@@ -15,12 +15,13 @@ import gradients
 import numpy as np
 import pytest
 import torch
+from tiny_views import one_row
 from torch import Tensor
 
 from caption.decoders import LSTMDecoder, Unrolled
 from caption.errors import UserError
 from caption.importers import arctic
-from caption.importers.arctic_options import Options, read_options
+from caption.importers.arctic import Options, read_options
 from caption.text.vocabulary import PAD, START
 
 SIZES = {"ctx_dim": 5, "dim": 4, "dim_word": 3, "n_words": 7}
@@ -55,13 +56,13 @@ def write(
 
 
 def built(imported: LSTMDecoder) -> LSTMDecoder:
-    imported.build(SIZES["ctx_dim"], SIZES["n_words"] + SHIFT, padding=PAD, start=START)
+    imported.build((SIZES["ctx_dim"],), SIZES["n_words"] + SHIFT, padding=PAD, start=START)
     return imported.eval()
 
 
 def unroll(decoder: LSTMDecoder, regions: Tensor) -> Unrolled:
     captions = gradients.packed((CAPTIONS + SHIFT).tolist())
-    return decoder(decoder.project(regions), captions.words, captions.lengths)
+    return decoder(decoder.project(one_row(regions)), captions.words, captions.lengths)
 
 
 def check(decoder: LSTMDecoder, expected: reference.Result, tolerance: float = 1e-5) -> None:
@@ -260,7 +261,7 @@ def test_a_missing_option_is_named(name: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("{", "neither as JSON nor YAML"), ("[1]", "holds no options, but a list")]
+    ("text", "said"), [("{", "is neither JSON nor YAML"), ("[1]", "holds a list, not options")]
 )
 def test_what_are_no_options_is_said(text: str, said: str, tmp_path: Path):
     files = write(tmp_path, ALL_ON, reference.parameters(ALL_ON))
@@ -298,15 +299,15 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
     ("change", "said"),
     [
         (lambda a: {k: v for k, v in a.items() if k != "decoder_Wd_att"}, "lacks decoder_Wd_att"),
-        (lambda a: {**a, "encoder_W": np.ones(3)}, "has encoder_W, which the model .* does not have"),
+        (lambda a: {**a, "encoder_W": np.ones(3)}, "has encoder_W, which the imported model does not have"),
         (
             lambda a: {**a, "decoder_U": a["decoder_U"].T},
             r"decoder_U in .* has the shape \(16, 4\), .* \(4, 16\)",
         ),
         (lambda a: {**a, "decoder_b_sel": np.ones(2)}, "decoder_b_sel in .* has the shape"),
         (lambda a: {**a, "Wemb": a["Wemb"] * np.nan}, "Wemb in .* not finite"),
-        (lambda a: {**a, "Wemb": a["Wemb"].astype(int)}, "Wemb in .* no floating-point numbers"),
-        (lambda a: {**a, "Wemb": np.array([{}], dtype=object)}, "no .npz of arrays.*Wemb"),
+        (lambda a: {**a, "Wemb": a["Wemb"].astype(int)}, "Wemb in .* not finite or not floating-point"),
+        (lambda a: {**a, "Wemb": np.array([{}], dtype=object)}, "not an .npz of arrays.*Wemb"),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(change: Change, said: str, tmp_path: Path):
@@ -317,7 +318,7 @@ def test_arrays_that_do_not_fit_are_named(change: Change, said: str, tmp_path: P
 @pytest.mark.parametrize("option", ["selector", "ctx2out", "n_layers_att", "n_layers_init"])
 def test_arrays_of_other_options_are_named(option: str, tmp_path: Path):
     small = {**ALL_ON, option: 1 if option.startswith("n_") else False}
-    with pytest.raises(UserError, match="which the model that is imported here does not have"):
+    with pytest.raises(UserError, match="which the imported model does not have"):
         arctic.read(*write(tmp_path, small, reference.parameters(ALL_ON)))
     with pytest.raises(UserError, match="lacks "):
         arctic.read(*write(tmp_path, ALL_ON, reference.parameters(small)))
@@ -336,6 +337,6 @@ def test_what_is_no_npz_is_said(kind: str, tmp_path: Path):
             np.save(file, np.zeros(3))
     elif kind != "missing":
         path.write_bytes({"pickle": b"\x80\x02}.", "text": b"words", "truncated": content[:2000]}[kind])
-    said = "there is no file" if kind == "missing" else "no .npz of arrays"
+    said = "there is no file" if kind == "missing" else "not an .npz of arrays"
     with pytest.raises(UserError, match=said):
         arctic.read(*files)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import sgrvinod_reference as reference
 import torch
+from tiny_views import one_row
 from torch import Tensor, nn
 
 from caption.decoders import LSTMDecoder
@@ -46,7 +47,7 @@ def write(folder: Path, tensors: Any, word_map: Any = WORD_MAP) -> tuple[str, st
 
 
 def built(decoder: LSTMDecoder) -> LSTMDecoder:
-    decoder.build(SIZES["region"], len(WORD_MAP), padding=PAD, start=START)
+    decoder.build((SIZES["region"],), len(WORD_MAP), padding=PAD, start=START)
     return decoder.eval()
 
 
@@ -67,7 +68,9 @@ def test_log_probabilities_and_maps_are_theirs(tmp_path: Path):
     decoder.load_state_dict(imported.weights)
     captions = gradients.packed([[OURS[word] for word in caption[1:]] for caption in CAPTIONS])
     with torch.no_grad():
-        unrolled = decoder(decoder.project(torch.tensor(REGIONS).float()), captions.words, captions.lengths)
+        unrolled = decoder(
+            decoder.project(one_row(torch.tensor(REGIONS).float())), captions.words, captions.lengths
+        )
     log_probs = unrolled.unpack(unrolled.logits.log_softmax(-1))[:, 0]
     alphas, betas = (unrolled.unpack(field)[:, 0] for field in (unrolled.trace.weights, unrolled.trace.gate))
     for b, caption in enumerate(CAPTIONS):
@@ -171,7 +174,7 @@ def test_weights_of_its_encoder_go_to_the_layers_they_came_from(tmp_path: Path):
         with torch.no_grad():
             maps = theirs.eval()(encoder.normalise(pixels))
             expected = nn.AdaptiveAvgPool2d((3, 3))(maps).permute(0, 2, 3, 1).flatten(1, 2)
-            torch.testing.assert_close(encoder(pixels).vectors, expected)
+            torch.testing.assert_close(encoder(pixels)[0].vectors, expected)
 
 
 def test_weights_of_another_encoder_are_refused(tmp_path: Path):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from tiny_views import one_row
 from torch import Tensor
 from torch.utils import deterministic
 
@@ -253,7 +254,7 @@ def test_a_decoder_trains_as_with_the_plain_form(device: str, monkeypatch: pytes
 
     torch.manual_seed(0)
     decoder = LSTMDecoder(ScoredAttention(AdditiveScore(12), Softmax()), embedding_size=6, hidden_size=10)
-    decoder.build(8, 20, padding=0, start=1)
+    decoder.build((8,), 20, padding=0, start=1)
     decoder.to(device).eval()
     regions, words = torch.randn(3, 9, 8, device=device), torch.randint(4, 20, (3, 2, 5), device=device)
     mask = torch.arange(9, device=device) < torch.tensor([[9], [4], [7]], device=device)
@@ -262,7 +263,7 @@ def test_a_decoder_trains_as_with_the_plain_form(device: str, monkeypatch: pytes
     def gradients(kernel: Any) -> list[Tensor]:
         monkeypatch.setattr(energies_module, "fused_for", lambda keys: kernel)
         decoder.zero_grad()
-        unrolled = decoder(decoder.project(regions, mask), words, lengths)
+        unrolled = decoder(decoder.project(one_row(regions, mask)), words, lengths)
         (unrolled.logits.square().sum() + unrolled.trace.weights.square().sum()).backward()
         return [unrolled.logits.detach(), *(weight.grad for weight in decoder.parameters())]
 

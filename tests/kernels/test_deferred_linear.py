@@ -1,4 +1,4 @@
-"""`LateLinear` against the steps as they stand: the same outputs and gradients, and one product for the weight."""
+"""`DeferredLinear` against the steps as they stand: the same outputs and gradients, and one product for the weight."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dispatched import Dispatched
 from torch import Tensor
 from torch.nn import functional
 
-from caption.kernels.deferred_linear import LateLinear
+from caption.kernels.deferred_linear import DeferredLinear
 
 IMAGES, CAPTIONS, STEPS, INPUTS, OUTPUTS = 3, 2, 4, 5, 7
 CORNERS = [(3, 2), (3, 2), (2, 1), (1, 1)]  # how many images and captions run at each step
@@ -34,7 +34,7 @@ def as_it_stands(offsets: Tensor, weight: Tensor, x: Tensor) -> list[Tensor]:
 
 
 def late(offsets: Tensor, weight: Tensor, x: Tensor) -> list[Tensor]:
-    linear = LateLinear(weight)
+    linear = DeferredLinear(weight)
     packed = torch.cat([offsets[:b, :k, t].flatten(0, 1) for t, (b, k) in enumerate(CORNERS)])
     steps = linear.join(packed).split([b * k for b, k in CORNERS])
     outputs = []
@@ -114,7 +114,7 @@ def test_a_weight_that_is_frozen_costs_no_product():
 def test_what_is_kept_does_not_keep_what_made_it():
     """Else the graph would hold itself, and none would ever be freed."""
     _, weight, x = given()
-    linear = LateLinear(weight)
+    linear = DeferredLinear(weight)
     linear.saw(x.sin())
     assert not any(kept.requires_grad for kept in linear.inputs)
 
@@ -124,9 +124,9 @@ def test_autocast_takes_the_products_in_the_lower_precision_and_leaves_the_gradi
     with torch.autocast("cpu", torch.bfloat16):
         found = late(*tensors)
         expected = as_it_stands(*tensors)
-    assert LateLinear(tensors[1]).weight.dtype == torch.float32
+    assert DeferredLinear(tensors[1]).weight.dtype == torch.float32
     with torch.autocast("cpu", torch.bfloat16):
-        assert LateLinear(tensors[1]).weight.dtype == torch.bfloat16
+        assert DeferredLinear(tensors[1]).weight.dtype == torch.bfloat16
     gradients = [torch.autograd.grad(total(outputs), tensors) for outputs in (found, expected)]
     for ours, theirs, tensor in zip(*gradients, tensors, strict=True):
         assert ours.dtype == tensor.dtype

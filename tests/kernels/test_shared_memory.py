@@ -1,4 +1,4 @@
-"""`Shrinking` against slices: the same values and gradients, and no tensor as large as the whole at every step."""
+"""`SharedMemory` against slices: the same values and gradients, and no tensor as large as the whole at every step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dispatched import Dispatched
 from torch import Tensor
 
 from caption.kernels.additive_energies import additive_energies
-from caption.kernels.shared_memory import Shrinking
+from caption.kernels.shared_memory import SharedMemory
 
 ROWS = [4, 4, 3, 1]
 SHAPES = [(4, 3), (4, 2, 5)]
@@ -33,7 +33,7 @@ def slices(record: Pair) -> list[Pair]:
 
 
 def shrinking(record: Pair) -> list[Pair]:
-    made = Shrinking(record)
+    made = SharedMemory(record)
     return [made.first(b) for b in ROWS]
 
 
@@ -75,7 +75,7 @@ def test_the_gradients_are_those_of_small_differences():
 
 def test_images_that_no_step_reads_have_no_gradient():
     record = given()
-    made = Shrinking(record)
+    made = SharedMemory(record)
     made.first(2).keys.sum().backward()
     assert record.keys.grad.tolist() == [[1.0] * 3, [1.0] * 3, [0.0] * 3, [0.0] * 3]
     assert record.values.grad is None
@@ -91,8 +91,8 @@ def test_a_step_that_the_loss_does_not_see_has_no_part():
 
 def test_what_reads_the_whole_beside_the_steps_adds_its_gradient():
     record = given()
-    made = Shrinking(record)
-    loss = made.first(2).keys.sum() + (2 * made.record.keys).sum() + (5 * record.keys).sum()
+    made = SharedMemory(record)
+    loss = made.first(2).keys.sum() + (2 * made.memory.keys).sum() + (5 * record.keys).sum()
     assert torch.autograd.grad(loss, record.keys)[0][:, 0].tolist() == [8.0, 8.0, 7.0, 7.0]
 
 
@@ -118,7 +118,7 @@ def test_what_needs_no_gradient_gets_none():
 def test_a_gradient_that_others_use_too_is_not_written_into():
     """A sum hands the same tensor to both of its terms."""
     record, other = given(), torch.zeros(4, 3, dtype=torch.float64, requires_grad=True)
-    made = Shrinking(record)
+    made = SharedMemory(record)
     loss = (made.first(4).keys + other).sum() + (3 * made.first(4).keys).sum()
     of_keys, of_other = torch.autograd.grad(loss, (record.keys, other))
     assert (of_keys == 4).all()
@@ -128,7 +128,7 @@ def test_a_gradient_that_others_use_too_is_not_written_into():
 def test_half_precision_adds_up_in_single():
     """256 + 1 is 256 in bf16, again and again; the last step is the first to go backward."""
     keys = torch.zeros(1, 1, dtype=torch.bfloat16, requires_grad=True)
-    made = Shrinking(keys)
+    made = SharedMemory(keys)
     loss = sum((made.first(1) * scale).sum() for scale in [1.0] * 64 + [256.0])
     (gradient,) = torch.autograd.grad(loss, keys)
     assert gradient.dtype == torch.bfloat16
@@ -149,7 +149,7 @@ def test_a_pass_that_asks_for_another_gradient_leaves_nothing_behind():
     record, query = given(), torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
     energy = torch.randn(3, dtype=torch.float64, requires_grad=True)
     keys = torch.randn(4, 5, 3, dtype=torch.float64, requires_grad=True)
-    made = Shrinking(record._replace(keys=keys))
+    made = SharedMemory(record._replace(keys=keys))
     loss = additive_energies(query[:3], made.first(3).keys, energy, "tanh").sum()
     expected = torch.autograd.grad(additive_energies(query[:3], keys[:3], energy, "tanh").sum(), keys)
     torch.autograd.grad(loss, query, retain_graph=True)
@@ -157,7 +157,7 @@ def test_a_pass_that_asks_for_another_gradient_leaves_nothing_behind():
     torch.autograd.grad(loss, query, retain_graph=True)
     assert_same(torch.autograd.grad(loss, keys, retain_graph=True), expected)
     torch.autograd.grad(loss, query)
-    assert (torch.autograd.grad(made.record.keys.sum(), keys)[0] == 1).all()
+    assert (torch.autograd.grad(made.memory.keys.sum(), keys)[0] == 1).all()
 
 
 @pytest.mark.parametrize("queries", [1, 2])
@@ -172,7 +172,7 @@ def test_the_additive_score_adds_to_the_sum_and_makes_no_tensor_of_its_own(queri
             for t, keys in enumerate(steps)
         )
 
-    made = Shrinking(keys)
+    made = SharedMemory(keys)
     found = torch.autograd.grad(loss([made.first(b) for b in ROWS]), (query, keys, energy))
     assert_same(found, torch.autograd.grad(loss([keys[:b] for b in ROWS]), (query, keys, energy)))
     last = loss([made.first(4)])

@@ -1,14 +1,15 @@
-"""Unrolls written down by hand: padded tensors in, the packed record out, its steps in a shuffled order."""
+"""Unrolls made by hand: from padded tensors to packed ones, the steps in a shuffled order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from caption.decoders import Trace, Unrolled
+from caption.decoders import Decoder, Trace, Unrolled
 from caption.objectives import Captions, Loss, Objective
+from caption.result import WeightProperties
 
 
 def unrolled(
@@ -17,8 +18,10 @@ def unrolled(
     weights: Tensor,
     location: Tensor | None = None,
     log_prob: Tensor | None = None,
+    maps: dict[str, Tensor] | None = None,
 ) -> Unrolled:
-    """From logits (B, K, T, V), lengths (B, K), weights (B, K, T, L), location and log_prob (B, K, T)."""
+    """From logits (B, K, T, V), lengths (B, K), weights (B, K, T, L), location and log_prob (B, K, T), maps
+    (B, K, T, ..., L)."""
     real = torch.arange(logits.shape[2]) < lengths[..., None]
     positions = real.flatten().nonzero().squeeze(1)
     positions = positions[torch.randperm(len(positions), generator=torch.Generator().manual_seed(0))]
@@ -26,7 +29,12 @@ def unrolled(
     def pack(padded: Tensor | None) -> Tensor | None:
         return None if padded is None else padded.flatten(0, 2)[positions]
 
-    trace = Trace(pack(weights), None, pack(location), pack(log_prob))
+    trace = Trace(
+        pack(weights),
+        {name: pack(values) for name, values in (maps or {}).items()},
+        location=pack(location),
+        log_prob=pack(log_prob),
+    )
     images, hypotheses, steps = logits.shape[:3]
     queries = torch.zeros(len(positions), 1)
     return Unrolled(pack(logits), trace, queries, positions, (images, hypotheses, steps))
@@ -45,11 +53,30 @@ def uniform(lengths: Tensor, steps: int, regions: int = 2) -> Tensor:
     return torch.full((*lengths.shape, steps, regions), 1 / regions)
 
 
-def loss_of(objective: Objective, given: Unrolled, targets: Tensor) -> Loss:
-    """What the objective makes of an unroll, however the decoder came to it."""
+class HandDecoder(Decoder):
+    """A decoder that gives the unroll it was made with, and declares the given properties.
+
+    Its attention declares the mean square of the map "heads", where there is one, as a penalty.
+    """
+
+    properties = WeightProperties()
+
+    def __init__(self, given: Unrolled, properties: WeightProperties) -> None:
+        super().__init__()
+        self.given = given
+        self.properties = properties
+
+    def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
+        return maps["heads"].square().mean() if "heads" in maps else None
+
+    def forward(self, memory: None, words: Tensor, lengths: Tensor) -> Unrolled:
+        return self.given
+
+
+def loss_of(
+    objective: Objective, given: Unrolled, targets: Tensor, properties: WeightProperties | None = None
+) -> Loss:
+    """The objective's loss of a given unroll, whose weights have the given properties."""
     lengths = given.unpack(torch.ones_like(given.positions)).sum(-1)
-
-    def decoder(memory: None, words: Tensor, lengths: Tensor) -> Unrolled:
-        return given
-
+    decoder = HandDecoder(given, properties or WeightProperties())
     return objective(decoder, None, Captions(targets, targets, lengths))

@@ -8,7 +8,7 @@ from torch import Tensor
 from toy import REGIONS, gradient, problem, toy
 
 from caption.attention import Softmax
-from caption.decoders import Trace, Unrolled
+from caption.decoders import Memory, Trace, Unrolled
 from caption.objectives import (
     Captions,
     Critic,
@@ -21,6 +21,7 @@ from caption.objectives import (
     word_log_likelihoods,
 )
 from caption.objectives.exact import following
+from caption.tensor_tree import select_images
 
 # One image, one caption of two words, three samples; credit for the future.
 WORDS = torch.tensor([[[[-1.0, -2.0], [-3.0, -4.0], [-5.0, -9.0]]]])
@@ -29,7 +30,7 @@ CREDITED = torch.tensor([[[[-3.0, -2.0], [-7.0, -4.0], [-14.0, -9.0]]]])
 
 def returns(queries: Tensor | None = None) -> Returns:
     queries = torch.zeros(6, 2) if queries is None else queries
-    unrolled = Unrolled(torch.zeros(6, 1), Trace(torch.ones(6, 1)), queries, torch.arange(6), (1, 3, 2))
+    unrolled = Unrolled(torch.zeros(6, 1), Trace(torch.ones(6, 1), {}), queries, torch.arange(6), (1, 3, 2))
 
     def never() -> Tensor:
         raise AssertionError("nobody asked for the greedy path")
@@ -172,19 +173,21 @@ def test_self_critical_compares_with_the_most_probable_path(credit: str):
     assert not found[0].requires_grad
 
 
-def greedy_walk(memory: tuple[Tensor, ...], captions: Captions) -> Tensor:
+def greedy_walk(memory: Memory, captions: Captions) -> Tensor:
     """(B, 1, T) log-likelihoods when each step looks at its most probable region, word by word."""
     made = toy().eval()
     made.attention.alignment = Softmax()
     images, _, steps = captions.words.shape
     found = torch.zeros(images, 1, steps, dtype=torch.float64)
     for b in range(images):
-        one = type(memory)(*(None if part is None else part[b : b + 1] for part in memory))
+        one = select_images(memory, torch.tensor([b]))
         state = made.start(one)
         for t in range(int(captions.lengths[b, 0])):
             # Look once to learn the best region, then again at an image that shows it everywhere.
             best = made.step(state, captions.words[b : b + 1, :, t])[1].trace.weights[0, 0].argmax()
-            single = one._replace(values=one.values[:, best : best + 1].expand(-1, REGIONS, -1))
+            (projected,) = one.projected
+            everywhere = projected.values[:, best : best + 1].expand(-1, REGIONS, -1)
+            single = one._replace(projected=(projected._replace(values=everywhere),))
             scores, after = made.step(state._replace(shared=single), captions.words[b : b + 1, :, t])
             found[b, 0, t] = scores[0, 0, captions.targets[b, 0, t]]
             state = after._replace(shared=one)

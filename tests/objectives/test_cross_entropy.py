@@ -142,3 +142,19 @@ def test_other_reductions():
     assert summed == pytest.approx(nll / 2 + 0.5 * LN2, rel=1e-5)
     with pytest.raises(ValueError, match="regions is one of 'sum', 'mean', not 'max'"):
         CrossEntropy(regions="max")
+
+
+def test_the_penalty_that_the_attention_declares():
+    heads = torch.arange(16.0).view(1, 2, 2, 4).requires_grad_()
+    with_heads = unrolled(LOGITS, LENGTHS, WEIGHTS, maps={"heads": heads})
+    mean_square = (sum(x * x for x in range(12))) / 12  # of the three real steps
+    without = loss_of(CrossEntropy(doubly_stochastic=0.0), with_heads, TARGETS)
+    loss = loss_of(CrossEntropy(doubly_stochastic=0.0, attention_penalty=0.5), with_heads, TARGETS)
+    assert set(without.logged) == {"NLL"}
+    assert loss.logged["attention_penalty"].item() == pytest.approx(mean_square)
+    assert (loss.value - without.value).item() == pytest.approx(0.5 * mean_square, rel=1e-5)
+    loss.value.backward()
+    assert not loss.logged["attention_penalty"].requires_grad
+    torch.testing.assert_close(heads.grad[0, 0], heads.detach()[0, 0] / 12)  # 0.5 · 2 x / 12
+    undeclared = loss_of(CrossEntropy(doubly_stochastic=0.0, attention_penalty=0.5), example(), TARGETS)
+    assert set(undeclared.logged) == {"NLL"}

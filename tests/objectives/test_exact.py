@@ -1,4 +1,4 @@
-"""All paths, against a walk through every one of them, step by step."""
+"""The enumeration of all paths against a walk along each of them, step by step."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from torch import Tensor
 from toy import REGIONS, gradient, problem, toy
 
 from caption.attention import Softmax
-from caption.attention.scored import Aligned, Alignment
+from caption.attention.scored import Aligned, Choice
+from caption.errors import UserError
+from caption.objectives import word_log_likelihoods
 from caption.objectives.exact import every_path, following
 
 
-class LooksAt(Alignment):
-    """A fixed region."""
+class ReadsOne(Softmax):
+    """Weighs the regions as always, and reads a fixed one."""
 
     region = 0
 
-    def forward(self, scores: Tensor, state: None = None) -> Aligned:
-        weights = scores.softmax(-1)
+    def choose(self, weights: Tensor, aligned: Aligned | None = None) -> Choice:
         read = torch.zeros_like(weights)
         read[..., self.region] = 1
-        return Aligned(weights, read)
+        return Choice(read)
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -36,7 +37,7 @@ def test_all_paths_are_those_of_a_walk_with_single_steps(steps: int):
         tuple(path): (p.item(), y.item())
         for path, p, y in zip(found.locations.tolist(), found.log_prob, found.log_likelihood, strict=True)
     }
-    made.attention.alignment = alignment = LooksAt()
+    made.attention.alignment = alignment = ReadsOne()
     for path in itertools.product(range(REGIONS), repeat=steps):
         state, log_prob, log_likelihood = made.start(memory), 0.0, 0.0
         for t, alignment.region in enumerate(path):
@@ -77,10 +78,10 @@ def test_the_gradient_of_the_bound_is_that_of_finite_differences():
 
 def test_the_decoder_is_as_before_afterwards():
     made = toy()
-    own = made.attention.alignment
     with pytest.raises(RuntimeError), following(made, torch.zeros(1, 1)):
         raise RuntimeError
-    assert made.attention.alignment is own
+    assert not made.attention.alignment.told
+    assert not made._forward_pre_hooks
 
 
 def test_what_cannot_be_enumerated_is_refused():
@@ -90,5 +91,21 @@ def test_what_cannot_be_enumerated_is_refused():
     with pytest.raises(ValueError, match="too many"):
         every_path(made, *problem(made, [[13]]))
     made.attention.alignment = Softmax()
-    with pytest.raises(ValueError, match="Multinoulli"):
+    with pytest.raises(UserError, match="Multinoulli"):
         every_path(made, *problem(made, [[2]]))
+
+
+def test_each_hypothesis_follows_its_path_again_in_every_unroll():
+    """Path n looks at step t at region ⌊n / L^t⌋ mod L, also after shorter captions have left the unroll."""
+    made = toy()
+    memory, captions = problem(made, [[3, 1], [2, 2]])
+    numbers = torch.tensor([[5, 2], [7, 19]])
+    with following(made, numbers):
+        unrolls = [made(memory, captions.words, captions.lengths) for _ in range(2)]
+    for unrolled in unrolls:
+        location = unrolled.unpack(unrolled.trace.location)
+        for b, k, t in itertools.product(range(2), range(2), range(3)):
+            if t < captions.lengths[b, k]:
+                assert location[b, k, t] == numbers[b, k] // REGIONS**t % REGIONS
+    first, second = (word_log_likelihoods(unrolled, captions.targets) for unrolled in unrolls)
+    assert torch.equal(first, second)

@@ -1,4 +1,4 @@
-"""The terms on the attention weights, by hand."""
+"""The doubly stochastic term by hand, and the weights that it is for."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import math
 
 import pytest
 import torch
-from hand_unrolled import unrolled
+from hand_unrolled import loss_of, unrolled
 
-from caption.objectives import doubly_stochastic, entropy
+from caption.errors import UserError
+from caption.objectives import CrossEntropy, Reinforce, doubly_stochastic
+from caption.result import WeightProperties
 
 
-def penalties(weights: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    return doubly_stochastic(unrolled(torch.zeros(*weights.shape[:3], 2), lengths, weights))
+def penalties(
+    weights: torch.Tensor, lengths: torch.Tensor, properties: WeightProperties | None = None
+) -> torch.Tensor:
+    packed = unrolled(torch.zeros(*weights.shape[:3], 2), lengths, weights)
+    return doubly_stochastic(packed, properties or WeightProperties())
 
 
 def test_doubly_stochastic_by_hand():
@@ -21,7 +26,7 @@ def test_doubly_stochastic_by_hand():
     torch.testing.assert_close(penalties(weights, torch.tensor([[2, 2]])), torch.tensor([[0.5, 0.125]]))
 
 
-def test_padded_steps_are_no_looks():
+def test_padded_steps_do_not_count():
     weights = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]], [[0.25, 0.75], [1.0, 0.0]]]])
     # One step each: (1, 0) -> 0 + 1;   (0.25, 0.75) -> 0.5625 + 0.0625
     torch.testing.assert_close(penalties(weights, torch.tensor([[1, 1]])), torch.tensor([[1.0, 0.625]]))
@@ -38,26 +43,40 @@ def test_a_short_caption_cannot_reach_zero(steps: int):
     assert penalties(other, lengths).item() >= floor - 1e-5
 
 
-def test_entropy_by_hand():
-    weights = torch.tensor([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0], [1 / 3] * 3])
-    torch.testing.assert_close(entropy(weights), torch.tensor([1.5 * math.log(2), 0.0, math.log(3)]))
+def test_weights_that_need_not_sum_to_one_are_summed_all_the_same():
+    weights = torch.tensor([[[[0.5, 0.0], [0.25, 0.5]]]])
+    # Σ_t α = (0.75, 0.5) -> 0.0625 + 0.25
+    for properties in (WeightProperties(sums_to_one=False), WeightProperties(sentinel=True)):
+        torch.testing.assert_close(
+            penalties(weights, torch.tensor([[2]]), properties), torch.tensor([[0.3125]])
+        )
 
 
-def test_entropy_of_weight_zero_has_a_finite_gradient():
-    weights = torch.tensor([1.0, 0.0, 1e-45], requires_grad=True)
-    entropy(weights).backward()
-    assert weights.grad.isfinite().all()
+def test_signed_weights_are_refused():
+    weights = torch.tensor([[[[1.5, -0.5]]]])
+    with pytest.raises(
+        UserError, match=r"needs weights of at least 0.* set the objective's doubly_stochastic to 0"
+    ):
+        penalties(weights, torch.tensor([[1]]), WeightProperties(signed=True))
 
 
-def test_the_gradient_of_entropy_on_the_scores():
-    scores = torch.tensor([0.3, -1.0, 2.0, 0.0], requires_grad=True)
-    weights = scores.softmax(-1)
-    information = entropy(weights)
-    information.backward()
-    expected = -weights * (weights.log() + information)  # ∂H/∂e = −α (log α + H)
-    torch.testing.assert_close(scores.grad, expected.detach())
-
-
-def test_entropy_in_half_precision_is_computed_in_single():
-    weights = torch.full((1000,), 1e-3, dtype=torch.bfloat16)
-    assert entropy(weights).dtype == torch.float32
+@pytest.mark.parametrize("objective", [CrossEntropy, Reinforce])
+def test_objectives_ask_what_the_decoder_declares(objective: type[CrossEntropy | Reinforce]):
+    weights = torch.tensor([[[[1.5, -0.5]]]])
+    locations = (torch.zeros(1, 1, 1, dtype=torch.long), torch.zeros(1, 1, 1))
+    sampled = locations if objective is Reinforce else ()
+    packed = unrolled(torch.zeros(1, 1, 1, 2), torch.tensor([[1]]), weights, *sampled)
+    targets = torch.zeros(1, 1, 1, dtype=torch.long)
+    signed = WeightProperties(sums_to_one=False, signed=True)
+    with pytest.raises(UserError, match="negative"):
+        loss_of(objective(doubly_stochastic=1.0), packed, targets, signed)
+    name = "entropy" if objective is CrossEntropy else "entropy_weight"
+    costs = [
+        loss_of(objective(doubly_stochastic=0.0, **{name: cost}), packed, targets, signed).value
+        for cost in (0.0, 1.0)
+    ]
+    # Shares of 3/4 and 1/4; CrossEntropy makes entropy dear, Reinforce cheap.
+    expected = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    difference = (costs[1] - costs[0]).item()
+    assert abs(difference) == pytest.approx(expected, rel=1e-5)
+    assert (difference > 0) == (objective is CrossEntropy)

@@ -25,6 +25,7 @@ from caption.objectives import (
     word_log_likelihoods,
 )
 from caption.objectives.exact import every_path, following
+from caption.tensor_tree import select_images
 
 
 def moving_average() -> MovingAverage:
@@ -57,7 +58,7 @@ def exact(lengths: list[list[int]]) -> Tensor:
     captions = [(b, k) for b, row in enumerate(lengths) for k, length in enumerate(row) if length]
     memory, all_captions = problem(made, lengths)
     for b, k in captions:
-        one_image = type(memory)(*(None if part is None else part[b : b + 1] for part in memory))
+        one_image = select_images(memory, torch.tensor([b]))
         one = Captions(*(part[b : b + 1, k : k + 1] for part in all_captions))
         total = total - every_path(made, one_image, one).bound / len(captions)
     return gradient(total, made)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
+from tiny_views import one_row
 from torch import Tensor
 
-from caption.attention import AdditiveScore, Memory, Multinoulli, ScoredAttention
-from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
+from caption.attention import AdditiveScore, Multinoulli, ScoredAttention
+from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder, Memory
 from caption.objectives import Captions
 
 REGIONS, WORDS = 3, 5
@@ -18,7 +19,7 @@ def toy() -> LSTMDecoder:
     made = LSTMDecoder(
         attention, 3, 4, InitialState(dropout=0), gate=Gate(), readout=DeepOutput(dropout=0), dropout=0
     )
-    made.build(region_size=2, vocabulary_size=WORDS, padding=0, start=1)
+    made.build((2,), vocabulary_size=WORDS, padding=0, start=1)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in made.parameters():
@@ -32,7 +33,7 @@ def problem(made: LSTMDecoder, lengths: list[list[int]]) -> tuple[Memory, Captio
     given = torch.tensor(lengths)
     regions = torch.randn(len(lengths), REGIONS, 2, generator=generator, dtype=torch.float64)
     words, targets = torch.randint(1, WORDS, (2, *given.shape, int(given.max())), generator=generator)
-    return made.project(regions), Captions(words, targets, given)
+    return made.project(one_row(regions)), Captions(words, targets, given)
 
 
 def gradient(value: Tensor, made: LSTMDecoder) -> Tensor:

@@ -6,7 +6,6 @@ import pytest
 import torch
 from tiny_captioner import captioner, photo
 
-from caption.analysis.replay import encode
 from caption.search import BeamSearch, Greedy, Sampling, Search
 from caption.text.vocabulary import END
 
@@ -23,14 +22,14 @@ from caption.text.vocabulary import END
 )
 def test_every_caption_begins_so_and_goes_on_as_the_model_would(search: Search):
     model = captioner()
-    regions = encode(model, [photo(), photo(seed=1)])[0]
+    regions = model.encode([photo(), photo(seed=1)])
     found = model.generate(regions, search, begin=[6, 5])
     assert (found.words[..., :2] == torch.tensor([6, 5])).all()
     assert (found.lengths >= 2).all()
     assert found.lengths.max() > 2
     # Their log-probabilities are the model's own.
     for image in range(2):
-        state = model.decoder.start(model.project(encode(model, [photo(seed=image)])[0]))
+        state = model.decoder.start(model.project(model.encode([photo(seed=image)])))
         fed = torch.tensor([[1]])
         said = []
         for word in [*found.words[image, 0, : found.lengths[image, 0]].tolist(), END]:
@@ -44,7 +43,7 @@ def test_every_caption_begins_so_and_goes_on_as_the_model_would(search: Search):
 
 def test_a_greedy_caption_begun_as_it_begins_is_the_same():
     model = captioner(search=Greedy(max_length=8))
-    regions = encode(model, [photo()])[0]
+    regions = model.encode([photo()])
     free = model.generate(regions)
     words = free.words[0, 0, : free.lengths[0, 0]].tolist()
     assert len(words) > 2
@@ -56,5 +55,5 @@ def test_a_greedy_caption_begun_as_it_begins_is_the_same():
 
 def test_nothing_given_is_a_search_as_ever():
     model = captioner()
-    regions = encode(model, [photo()])[0]
+    regions = model.encode([photo()])
     assert torch.equal(model.generate(regions).log_probs, model.generate(regions, begin=[]).log_probs)

@@ -13,7 +13,7 @@ from shared_data import FLICKR8K, java_tokens, needs_flickr8k, needs_java
 
 from caption.errors import UserError
 from caption.text.tokenizer import TOKENIZERS, get_tokenizer
-from caption.text.treebank import cut, pieces
+from caption.text.treebank import pieces, tokenize
 
 HARD = json.loads(Path(__file__).with_name("hard_captions.json").read_text(encoding="utf-8"))["cases"]
 PTB = get_tokenizer("ptb")
@@ -103,7 +103,7 @@ def test_words_hold_no_white_space_and_pieces_do_not_matter(text):
     assert " ".join(words).split() == words
     assert PTB(text) == words  # from the cache
     cuttable = "".join(character for character in text if character < "\U00010000")
-    assert [token for piece in pieces(cuttable) for token in cut(piece)] == list(cut(cuttable))
+    assert [token for piece in pieces(cuttable) for token in tokenize(piece)] == list(tokenize(cuttable))
 
 
 def test_long_input_takes_no_time():

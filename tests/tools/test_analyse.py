@@ -1,11 +1,8 @@
-"""The tool that writes docs/analysis.md: a short run, and that its sentences follow its numbers."""
+"""The tool that writes docs/analysis.md: a short run, and whether its sentences follow its numbers."""
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,24 +11,18 @@ import pytest
 from caption.analysis.agreement import Agreement
 from caption.analysis.faithfulness.curves import Erasure
 from caption.analysis.grounding import Grounding, Mention, Pointing
-from caption.analysis.interchange import WEIGHTS, Exchange
+from caption.analysis.interchange import WEIGHTS, Interchange
 from caption.analysis.permutation import Permutation
 from caption.decoders.initial import ConstantState, InitialState
 from caption.model_zoo import load
 from caption.result import Caption
+from tools.analyse import __main__ as tool
+from tools.analyse.report import Setting, write_report
+from tools.documents import read_sections
 
-TOOLS = Path(__file__).parents[2] / "tools"
 WORDS = ("red", "circle", "above", "the")
 SCENES = 40
 COUNTS = (0, 1, 2, 4, 8, 16)
-
-
-@pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(TOOLS))
-    for name in ("analyse", "analyse_report", "analyse_text"):
-        sys.modules.pop(name, None)
-    return importlib.import_module("analyse")
 
 
 def grounding(accuracy: float) -> Grounding:
@@ -57,7 +48,7 @@ def erasure(heights: dict[str, float], left: dict[str, float] | None = None) -> 
     return Erasure(tuple(word for _, word in words), np.array([scene for scene, _ in words]), COUNTS, curves)
 
 
-def exchanged(follows: float, permuted: float = 0.1) -> Exchange:
+def exchanged(follows: float, permuted: float = 0.1) -> Interchange:
     """One pair in every scene, in so many of which the other word comes."""
 
     def share(of: float) -> np.ndarray:
@@ -66,10 +57,10 @@ def exchanged(follows: float, permuted: float = 0.1) -> Exchange:
     came = dict(zip(WEIGHTS, (share(0), share(follows), share(permuted)), strict=True))
     stayed = {name: 1 - values for name, values in came.items()}
     others = np.array(["blue"] * SCENES)
-    return Exchange(("red",) * SCENES, np.arange(SCENES), others, came, stayed, came)
+    return Interchange(("red",) * SCENES, np.arange(SCENES), others, came, stayed, came)
 
 
-def analysis(tool: ModuleType, name: str = "mine", **given: Any) -> Any:
+def analysis(name: str = "mine", **given: Any) -> Any:
     """An analysis in which attention is right about everything, unless told."""
     words = tuple(WORDS) * SCENES
     images = np.repeat(np.arange(SCENES), len(WORDS))
@@ -98,85 +89,85 @@ def starting(initial: Any) -> Any:
     return SimpleNamespace(decoder=SimpleNamespace(initial=initial))
 
 
-def page(tool: ModuleType, *analyses: Any, agreements: Any = None) -> str:
-    written = sys.modules["analyse_report"]
-    setting = written.Setting(SCENES, 0.22, 2, "curves.png")
-    text: str = written.write_report(analyses, agreements or {}, setting)
-    return text
+def page(*analyses: Any, agreements: Any = None) -> dict[str, str]:
+    return write_report(analyses, agreements or {}, Setting(SCENES, 0.22, 2, "curves.png"))
 
 
-def short(text: str) -> str:
-    return text.split("## In short")[1].split("## Does it look")[0]
+def short(*analyses: Any, **agreements: Any) -> str:
+    return page(*analyses, **agreements)["summary"]
 
 
-def test_what_attention_got_right_is_said_so(tool):
-    text = short(page(tool, analysis(tool)))
+def test_what_attention_got_right_is_said_so():
+    text = short(analysis())
     assert "It points at 0.900 [" in text
     assert "maps of another image 0.200 and uniform 0.100. **It looks at what it names.**" in text
-    assert "attention is faithful as far as these tests go" in text
+    assert "attention is faithful, as far as these tests go" in text
     assert "α goes 97 % of the way from a random order to the best one tried" in text  # 0.40 of 0.41
-    assert "Ahead of it, by however little: occlusion in 4." in text
+    assert "Significantly ahead of it, by any amount: occlusion in 4." in text
     assert "most of the colours (100 % [100, 100]) and shapes (100 % [100, 100])" in text
     assert "but not of the relations (0 % [0, 0]) and other words (0 % [0, 0])" in text
-    assert "likeliest in 100 % [100, 100] of the naming words; with uniform α in 0 %" in text
+    assert "most probable at 100 % [100, 100] of the naming words; with uniform α at 0 %" in text
     assert "colours 100 % [100, 100] (that map permuted: 10 % [" in text
-    assert "**What is named follows where it looks.**" in text
+    assert "**The word follows the look.**" in text
 
 
-def test_a_lead_within_the_interval_is_no_lead(tool):
+def test_a_lead_within_the_interval_is_no_lead():
     close = {"its own maps": grounding(0.5), "uniform": grounding(0.1), "centre prior": grounding(0.55)}
-    text = short(page(tool, analysis(tool, groundings=close)))
-    assert "not surely more than centre prior 0.550: **that it looks at what it names is not shown.**" in text
+    text = short(analysis(groundings=close))
+    assert (
+        "not significantly more than centre prior 0.550: **it is not shown that it looks at what it names.**"
+        in text
+    )
     assert "**It looks at what it names.**" not in text
 
 
 @pytest.mark.parametrize(
     ("heights", "verdict", "ahead"),
     [
-        ({"attention": 0.6, "random": 0.6}, "it beats chance in none of the tests", "little: none."),
-        ({"attention": 0.8, "random": 0.6}, "it beats chance in none of the tests", "little: random in 4."),
+        ({"attention": 0.6, "random": 0.6}, "it beats chance in none of the tests", "amount: none."),
+        ({"attention": 0.8, "random": 0.6}, "it beats chance in none of the tests", "amount: random in 4."),
         (
             {"attention": 0.3, "random": 0.6, "gradient": 0.25},
-            "α goes 85 % of the way from a random order to the best one tried. **Attention tells part of the",
-            "little: gradient in 4.",
+            "α goes 85 % of the way from a random order to the best one tried. **Attention is part of the reason",
+            "amount: gradient in 4.",
         ),
     ],
 )
-def test_attention_that_is_no_reason_is_not_called_one(tool, heights, verdict, ahead):
+def test_attention_that_is_no_reason_is_not_called_one(heights, verdict, ahead):
     curves = {way: erasure(heights) for way in ("removed", "replaced")}
-    text = short(page(tool, analysis(tool, erasures=curves)))
+    text = short(analysis(erasures=curves))
     assert verdict in text
     assert ahead in text
     assert "attention is faithful" not in text
 
 
-def test_the_least_of_the_tests_decides(tool):
+def test_the_least_of_the_tests_decides():
     curves = {
         "removed": erasure({"attention": 0.2, "random": 0.6}),
         "replaced": erasure({"attention": 0.4, "random": 0.6, "occlusion": 0.2}),
     }
-    text = short(page(tool, analysis(tool, erasures=curves)))
+    text = short(analysis(erasures=curves))
     assert "goes 50 to 100 % of the way" in text
-    assert "tells part of the reason" in text
+    assert "is part of the reason" in text
 
 
-def test_one_test_that_disagrees_is_enough(tool):
+def test_one_test_that_disagrees_is_enough():
     curves = {
         "removed": erasure({"attention": 0.2, "random": 0.6}),
         "replaced": erasure({"attention": 0.6, "random": 0.6}),
     }
-    text = short(page(tool, analysis(tool, erasures=curves)))
-    assert "is not shown**: it beats chance not in all of the tests" in text
-
-
-def test_a_word_that_needs_no_look_is_not_said_to_need_it(tool):
-    heights, left = {"attention": 0.2, "random": 0.6}, dict.fromkeys(WORDS, 0.9)
-    text = short(
-        page(tool, analysis(tool, erasures={way: erasure(heights, left) for way in ("removed", "replaced")}))
+    text = short(analysis(erasures=curves))
+    assert (
+        "**It is not shown that attention is the reason for these words**: it beats chance in some of" in text
     )
+
+
+def test_a_word_that_needs_no_look_is_not_said_to_need_it():
+    heights, left = {"attention": 0.2, "random": 0.6}, dict.fromkeys(WORDS, 0.9)
+    text = short(analysis(erasures={way: erasure(heights, left) for way in ("removed", "replaced")}))
     assert "lost by most words of no class, but not of the colours" in text
     needing = {way: erasure(heights) for way in ("removed", "replaced")}
-    text = short(page(tool, analysis(tool, erasures=needing)))
+    text = short(analysis(erasures=needing))
     assert "relations (100 % [100, 100]) and other words (100 % [100, 100])." in text
     assert "main reason" not in text
 
@@ -184,39 +175,40 @@ def test_a_word_that_needs_no_look_is_not_said_to_need_it(tool):
 @pytest.mark.parametrize(
     ("colours", "shapes", "verdict"),
     [
-        (exchanged(0.9), exchanged(0.8), "follows where it looks.**"),
-        (exchanged(0.9), exchanged(0.4), "follows where it looks only in part.**"),
-        (exchanged(0.9), exchanged(0.9, permuted=0.9), "follows where it looks only in part.**"),
+        (exchanged(0.9), exchanged(0.8), "**The word follows the look.**"),
+        (exchanged(0.9), exchanged(0.4), "**The word follows the look only in part.**"),
+        (exchanged(0.9), exchanged(0.9, permuted=0.9), "**The word follows the look only in part.**"),
         (
             exchanged(0.1),
             exchanged(0.4, permuted=0.5),
-            "**That what is named follows where it looks is not shown.**",
+            "**It is not shown that the word follows the look.**",
         ),
-        (exchanged(0.9), exchanged(0.9).only([]), "follows where it looks.**"),
+        (exchanged(0.9), exchanged(0.9).only([]), "**The word follows the look.**"),
         (exchanged(0.9).only([]), exchanged(0.9).only([]), "No caption has two different colours or shapes"),
     ],
 )
-def test_a_word_that_does_not_follow_is_not_said_to(tool, colours, shapes, verdict):
-    text = page(tool, analysis(tool, exchanges={"colours": colours, "shapes": shapes}))
-    assert verdict in short(text)
-    assert ("named follows where it looks.**" in text) == (verdict == "follows where it looks.**")
+def test_a_word_that_does_not_follow_is_not_said_to(colours, shapes, verdict):
+    text = short(analysis(exchanges={"colours": colours, "shapes": shapes}))
+    assert verdict in text
+    assert ("**The word follows the look.**" in text) == (verdict == "**The word follows the look.**")
 
 
-def test_what_a_model_knows_before_it_looks_is_said(tool):
-    blind, told = analysis(tool, "one"), analysis(tool, "two", captioner=starting(InitialState()))
-    both = page(tool, blind, told)
+def test_what_a_model_knows_before_it_looks_is_said():
+    blind, told = analysis("one"), analysis("two", captioner=starting(InitialState()))
+    both = page(blind, told)["setting"]
     assert "The LSTM of one starts from a learned constant" in both
     assert "The LSTM of two starts from the image" in both
-    assert "starts from the image" not in page(tool, blind)
-    assert "learned constant" not in page(tool, told)
+    assert "starts from the image" not in page(blind)["setting"]
+    assert "learned constant" not in page(told)["setting"]
 
 
-def test_tables_have_a_row_for_everything_measured(tool):
+def test_tables_have_a_row_for_everything_measured():
     words, images = ("red", "the"), np.array([0, 1])
     measures = {"same cell": np.array([1.0, 0.0]), "overlap": np.array([0.5, 0.25])}
     unknown = {name: np.array([0.25, np.nan]) for name in measures}
     agreed = {("one", "two"): Agreement(words, images, measures, measures, unknown)}
-    text = page(tool, analysis(tool, "one"), analysis(tool, "two"), agreements=agreed)
+    sections = page(analysis("one"), analysis("two"), agreements=agreed)
+    text = "\n\n".join(sections.values())
     for name in ("one", "two"):
         for maps in ("its own maps", "maps of another image", "uniform"):
             assert text.count(f"| {name} | {maps} |") == (2 if maps == "uniform" else 1)
@@ -231,8 +223,8 @@ def test_tables_have_a_row_for_everything_measured(tool):
         in text
     )
     assert "| one / two | naming | overlap | 0.500 [0.500, 0.500] |" in text
-    assert "**one and two** have their maximum in the same cell at 100 %" in short(text)
-    assert "Do two models look" not in page(tool, analysis(tool))
+    assert "**one and two** have their maximum in the same cell at 100 %" in sections["summary"]
+    assert page(analysis())["agreement"] == "Only one model was given."
     assert "](curves.png)" in text
     assert "σ = 0.22" in text
     assert "took 2.3 s (one) and 2.3 s (two) on 2 threads." in text
@@ -241,22 +233,23 @@ def test_tables_have_a_row_for_everything_measured(tool):
     assert "| one | 2.77 [2.77, 2.77] | 0.00 [0.00, 0.00] |" in text
 
 
-def test_the_whole_run_writes_page_and_figure(tool, tmp_path, capsys):
+def test_the_whole_run_writes_page_and_figure(tmp_path, capsys):
     out = tmp_path / "page.md"
     assert tool.main(["--limit", "3", "--model", "soft=shapes", "--out", str(out)]) == 0
     said = capsys.readouterr()
     assert said.out == ""
     assert "soft: grounding, captions included:" in said.err
     text = out.read_text(encoding="utf-8")
-    assert "`python tools/analyse.py --model soft=shapes --limit 3`" in text
-    assert "**Protocol.** 3 scenes" in text
+    assert "`python -m tools.analyse --model soft=shapes --limit 3`" in text
+    assert read_sections(out)["setting"].startswith("3 scenes, by `python -m tools.analyse")
+    assert "## What this does not show" in text
     assert (tmp_path / "page.png").stat().st_size > 10_000
     assert "](page.png)" in text
     assert "The LSTM of soft starts from a learned constant" in text
 
 
-def test_the_maps_played_are_those_they_are_called(tool, tmp_path):
-    scenes = tool._scenes(tmp_path, 6)
+def test_the_maps_played_are_those_they_are_called(tmp_path):
+    scenes = tool.make_scenes(tmp_path, 6)
     captions = load("shapes").describe(list(scenes.photos))
     played = tool.play(captions, scenes)
     assert list(played) == [
@@ -272,7 +265,7 @@ def test_the_maps_played_are_those_they_are_called(tool, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--model", "shapes"], "--model shapes: say NAME=MODEL"),
+        (["--model", "shapes"], "--model shapes: write NAME=MODEL"),
         (["--model", "a=shapes", "--model", "a=shapes-hard"], "a model called a already"),
         (["--model", "a=nowhere"], "no checkpoint nowhere"),
         (["--limit", "1"], "--limit 1"),
@@ -280,6 +273,6 @@ def test_the_maps_played_are_those_they_are_called(tool, tmp_path):
         (["--out", "page.txt"], "--out page.txt"),
     ],
 )
-def test_wrong_usage_is_named_before_the_work_begins(tool, capsys, arguments, complaint):
+def test_wrong_usage_is_named_before_the_work_begins(capsys, arguments, complaint):
     assert tool.main(arguments) == 2
     assert complaint in capsys.readouterr().err

@@ -1,111 +1,164 @@
-"""tools/benchmark.py: what it writes into its document, and what it measures with."""
+"""The benchmark's command: what it writes into its document, its clock, and two checkouts side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-TOOLS = Path(__file__).parents[2] / "tools"
+from tools.benchmark import __main__ as benchmark
+from tools.benchmark import against, core, harness, scores
+from tools.documents import read_sections
+
+CPU = torch.device("cpu")
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The module, measuring nothing: a section's text is its name and how often it was measured."""
-    monkeypatch.syspath_prepend(str(TOOLS))
-    import benchmark
-
+def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Measure nothing: a section's table says how often it was measured."""
     counts: dict[str, int] = {}
 
-    def measured(name: str, *_: Any) -> str:
+    def in_process(function: Any, module: str, name: str, *_: Any) -> str:
         counts[name] = counts.get(name, 0) + 1
-        return f"## {name}\n\n| {counts[name]} |"
+        return f"| {counts[name]} |"
 
-    monkeypatch.setattr(benchmark, "measured", measured)
-    return benchmark
-
-
-@pytest.fixture
-def common(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(TOOLS))
-    import speed_common
-
-    return speed_common
+    monkeypatch.setattr(benchmark, "in_process", in_process)
+    return counts
 
 
-def write(benchmark: Any, document: Path, only: str) -> dict[str, str]:
+def write(document: Path, only: str) -> dict[str, str]:
+    """What the sections say of how often they were measured."""
     assert benchmark.main(["--only", only, "--write", str(document)]) == 0
-    return benchmark.read(document)
+    return {name: text.split("\n\n")[1] for name, text in read_sections(document).items()}
 
 
-def test_only_what_was_measured_is_replaced(benchmark: Any, tmp_path: Path):
+def test_only_what_was_measured_is_replaced(counts: dict[str, int], tmp_path: Path):
     document = tmp_path / "new" / "performance.md"
-    assert write(benchmark, document, "search") == {"search": "## search\n\n| 1 |"}
-    assert write(benchmark, document, "training")["search"] == "## search\n\n| 1 |"
-    again = write(benchmark, document, "search")
-    assert again == {"training": "## training\n\n| 1 |", "search": "## search\n\n| 2 |"}
+    assert write(document, "search") == {"search": "| 1 |"}
+    document.write_text(f"# Mine\n\n{document.read_text()}\nmore\n")
+    assert write(document, "training") == {"search": "| 1 |", "training": "| 1 |"}
+    assert write(document, "search") == {"search": "| 2 |", "training": "| 1 |"}
     text = document.read_text()
-    assert text.startswith("# Performance\n")
-    assert text.index("## training") < text.index("## search")
-    assert text.count("# Performance\n") == 1
+    assert text.startswith("# Mine\n\n<!-- section search begins -->")
+    assert text.count("\n\nmore\n") == 1
 
 
-def test_a_gpu_stands_beside_the_cpu(benchmark: Any, tmp_path: Path):
+def test_a_section_states_the_command_that_measures_it(counts: dict[str, int], capsys: Any):
+    assert benchmark.main(["--only", "training,search", "--quick", "--rounds", "3"]) == 0
+    told = capsys.readouterr().out
+    assert "; `python -m tools.benchmark --only search --device cpu --rounds 3 --quick`.*\n\n| 1 |" in told
+
+
+def test_a_gpu_stands_behind_the_cpu(counts: dict[str, int], tmp_path: Path):
     document = tmp_path / "performance.md"
-    write(benchmark, document, "training,search")
-    benchmark.put_into(document, benchmark.key("training", torch.device("cuda")), "| of a GPU |")
-    assert list(benchmark.read(document)) == ["training", "training on cuda", "search"]
+    write(document, "training,search")
+    benchmark.write(document, "training", torch.device("cuda"), "| of a GPU |")
+    assert list(read_sections(document)) == ["training", "training on cuda", "search"]
+    benchmark.write(document, "training", torch.device("cuda"), "| of another |")
+    assert read_sections(document)["training on cuda"] == "| of another |"
 
 
-def test_nothing_measured_does_not_replace_what_was(benchmark: Any, tmp_path: Path):
+def test_nothing_measured_does_not_replace_what_was(tmp_path: Path):
     document = tmp_path / "performance.md"
-    benchmark.put_into(document, "kernel", "not here")
-    assert benchmark.read(document) == {"kernel": "not here"}
-    benchmark.put_into(document, "kernel on cuda", "| 1 |")
-    benchmark.put_into(document, "kernel", "not here")
-    assert benchmark.read(document)["kernel on cuda"] == "| 1 |"
+    benchmark.write(document, "kernel", CPU, "not here")
+    assert read_sections(document) == {"kernel": "not here"}
+    benchmark.write(document, "kernel", torch.device("cuda"), "| 1 |")
+    benchmark.write(document, "kernel", CPU, "nor here")
+    assert read_sections(document) == {"kernel": "not here", "kernel on cuda": "| 1 |"}
 
 
-def test_an_unknown_section_is_refused_with_those_there_are(
-    benchmark: Any, capsys: pytest.CaptureFixture[str]
-):
+def test_an_unknown_section_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit, match="2"):
         benchmark.main(["--only", "trainings"])
     assert "no section is called trainings: choose from training, gains, search" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_refused(benchmark: Any, capsys: pytest.CaptureFixture[str]):
+def test_a_gpu_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit, match="2"):
         benchmark.main(["--device", "cuda"])
     assert "finds no GPU" in capsys.readouterr().err
 
 
-def test_every_section_has_its_module(benchmark: Any):
-    for name in benchmark.sections():
-        assert "def measure(setting: Setting) -> list[str]:" in (TOOLS / f"speed_{name}.py").read_text()
+def test_every_section_has_its_function_and_its_place_in_the_document():
+    for name in benchmark.SECTIONS:
+        path = ROOT / "tools" / "benchmark" / f"{benchmark.MODULES.get(name, name)}.py"
+        assert f"def {name}(setting: Setting) -> str:" in path.read_text()
+    found = [name for name in read_sections(ROOT / "docs" / "performance.md") if "on cuda" not in name]
+    assert found == [name for name in benchmark.SECTIONS if name in found]
+    assert set(benchmark.SECTIONS) - set(found) <= {"scores"}  # docs/scores.md has it
 
 
-@pytest.mark.parametrize(
-    "given",
-    [["--quick", "--write", "a.md", "--only", "x"], ["--quick", "--write=a.md", "--only", "x"]],
-)
-def test_the_command_is_told_without_the_document(benchmark: Any, given: list[str]):
-    assert benchmark.without_write(given) == ["--quick", "--only", "x"]
+def test_a_section_is_measured_in_a_process_of_its_own():
+    setting = harness.Setting(CPU, quick=True, rounds=1)
+    text = harness.in_process(harness.measure_section, "kernel", "kernel", setting, 1)
+    assert text.startswith("Not measured: this run was on a CPU")
 
 
-def test_ratios_are_those_of_neighbouring_runs(common: Any):
-    times = common.Times({"slow": [4.0, 10.0, 6.0], "fast": [1.0, 2.0, 3.0]})
+def test_ratios_are_those_of_neighbouring_runs():
+    times = harness.Times({"slow": [4.0, 10.0, 6.0], "fast": [1.0, 2.0, 3.0]}, {}, {})
     assert times.row("slow", "slow") == ["6.00 s", "1"]
     assert times.row("fast", "slow") == ["2.00 s", "**4.0** (2.0 to 5.0)"]
 
 
-def test_contestants_take_turns_after_a_run_that_does_not_count(common: Any):
+def test_contestants_take_turns_after_a_run_that_does_not_count():
     ran: list[str] = []
-    setting = common.Setting(torch.device("cpu"), quick=True, rounds=2)
-    times = common.take_turns({name: lambda name=name: ran.append(name) for name in "ab"}, setting)
+    setting = harness.Setting(CPU, quick=True, rounds=2)
+    times = harness.take_turns({name: lambda name=name: ran.append(name) for name in "ab"}, setting)
     assert ran == list("ab" * 3)
-    assert {name: len(seconds) for name, seconds in times.seconds.items()} == {"a": 2, "b": 2}
+    for of in (times.seconds, times.work):
+        assert {name: len(seconds) for name, seconds in of.items()} == {"a": 2, "b": 2}
+    assert set(times.first) == {"a", "b"}
+
+
+def test_scores_that_differ_are_refused():
+    mine, other = dict.fromkeys(scores.NAMES, 0.5), dict.fromkeys(scores.NAMES, 0.5)
+    found = {"caption": [(mine, 1.0, 10**8)], "pycocoevalcap": [(other, 4.0, 2 * 10**8)]}
+    text = scores.report(found, 100)
+    assert "| caption | 1.00 s | 1.00 s | 100 MB |" in text
+    assert "The ratio is 0.25" in text
+    other["CIDEr"] = 0.6
+    with pytest.raises(SystemExit, match="differ"):
+        scores.report(found, 100)
+
+
+class TestAgainst:
+    """Two checkouts."""
+
+    @pytest.fixture
+    def small(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+        """Two checkouts of the package, measured with small sizes: this one, and a copy whose steps take longer."""
+        program = tmp_path / "core.py"
+        text = Path(core.__file__).read_text(encoding="utf-8")
+        text = text.replace("VOCABULARY, REGIONS = 9500, 196", "VOCABULARY, REGIONS = 60, 6")
+        program.write_text(text.replace("(2048, 512)", "(16,)"), encoding="utf-8")
+        monkeypatch.setattr(against, "CORE", program)
+        slow = tmp_path / "slow"
+        (slow / "caption").mkdir(parents=True)
+        for path in (ROOT / "caption").iterdir():
+            if path.name != "__init__.py":
+                (slow / "caption" / path.name).symlink_to(path)
+        code = (ROOT / "caption" / "__init__.py").read_text(encoding="utf-8")
+        code += "\nimport time\nfrom caption.decoders import LSTMDecoder\nproject = LSTMDecoder.project\n"
+        code += "def slow(self, *args):\n    time.sleep(0.5)\n    return project(self, *args)\n"
+        code += "import functools\nLSTMDecoder.project = functools.wraps(project)(slow)\n"
+        (slow / "caption" / "__init__.py").write_text(code, encoding="utf-8")
+        return slow
+
+    @pytest.mark.slow
+    def test_a_slower_checkout_is_found_out(self, small: Path):
+        text = against.compare(small, harness.Setting(CPU, quick=True, rounds=1))
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.split("\n")[2:]]
+        names = [f"{task}, D 16: {what}" for task in ("training step", "beam 5") for what in against.MEASURED]
+        assert [row[0] for row in rows] == names
+        clock, work, memory = (rows[place::3] for place in range(3))
+        assert all(float(row[3].strip("*")) < 0.7 for row in clock)  # it sleeps, which takes no CPU time
+        assert all(float(row[3].strip("*")) > 0.2 for row in work)
+        assert [row[3] for row in memory] == ["**1.000**"] * 2
+
+    def test_a_folder_without_the_package_is_named(self, small: Path, tmp_path: Path):
+        with pytest.raises(SystemExit, match=r"nowhere.*no package `caption`"):
+            against.compare(tmp_path / "nowhere", harness.Setting(CPU, quick=True, rounds=1))

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-TOOLS = Path(__file__).parents[2] / "tools"
-
-
-@pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(TOOLS))
-    sys.modules.pop("estimators", None)
-    return importlib.import_module("estimators")
+from tools import estimators as tool
+from tools.documents import write_sections
 
 
 def draws(offset: float, seed: int = 1, number: int = 2000, size: int = 20) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +25,7 @@ def counts(number: int) -> np.ndarray:
     return np.random.default_rng(0).multinomial(number, np.full(number, 1 / number), size=400)
 
 
-def test_what_chance_adds_is_taken_off_the_bias(tool: ModuleType):
+def test_what_chance_adds_is_taken_off_the_bias():
     values, naive, zeros = [], [], 0
     for seed in range(20):
         found, truth = draws(0.0, seed)
@@ -47,14 +38,14 @@ def test_what_chance_adds_is_taken_off_the_bias(tool: ModuleType):
     assert np.mean(values) < 0.5 * np.mean(naive)
 
 
-def test_a_bias_is_found_with_its_interval(tool: ModuleType):
+def test_a_bias_is_found_with_its_interval():
     value, low, high = tool.bias(*draws(0.3), counts(2000))
     assert low < 0.3 < high
     assert value == pytest.approx(0.3, abs=0.03)
     assert 0.01 < high - low < 0.2
 
 
-def test_the_truth_is_a_mean_over_captions_and_knows_the_attentions_weights(tool: ModuleType):
+def test_the_truth_is_a_mean_over_captions_and_knows_the_attentions_weights():
     decoder, regions, captions = tool.toy(0)
     truth = tool.Truth.of(decoder, regions, captions)
     assert truth.bound < truth.marginal < 0
@@ -64,15 +55,14 @@ def test_the_truth_is_a_mean_over_captions_and_knows_the_attentions_weights(tool
 
 
 def test_a_short_run_writes_table_and_figure(
-    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(tool, "SAMPLES", (1, 2))
     monkeypatch.setattr(tool, "WARM_UP", 3)
     monkeypatch.setattr(tool, "cost", lambda repeats: {(tool.ESTIMATORS[0].name, 1): 1.25})
     document = tmp_path / "page.md"
     document.write_text(
-        "# Mine\n\n<!-- tools/estimators.py writes from here -->\nold\n"
-        "<!-- tools/estimators.py writes to here -->\n\nmore\n"
+        "# Mine\n\n<!-- section estimators begins -->\nold\n<!-- section estimators ends -->\n\nmore\n"
     )
     assert tool.main(["--draws", "20", "--out", str(document)]) == 0
     text = document.read_text()
@@ -90,15 +80,15 @@ def test_a_short_run_writes_table_and_figure(
     assert capsys.readouterr().out.count("| words only") == 2
 
 
-def test_a_document_without_marks_is_left_alone(tool: ModuleType, tmp_path: Path):
+def test_a_document_without_marks_is_left_alone(tmp_path: Path):
     document = tmp_path / "page.md"
     document.write_text("nothing here")
     with pytest.raises(SystemExit, match="lacks the lines"):
-        tool.write_between(document, "estimators", "text")
+        write_sections(document, {"estimators": "text"})
     assert document.read_text() == "nothing here"
 
 
-def test_too_few_draws_are_refused(tool: ModuleType, capsys: pytest.CaptureFixture[str]):
+def test_too_few_draws_are_refused(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as leaving:
         tool.main(["--draws", "5"])
     assert leaving.value.code == 2

@@ -28,7 +28,7 @@ from caption.attention import AdditiveScore, Multinoulli, ScoredAttention
 from caption.captioner import Captioner
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
-from caption.data.shapes.reader import Shapes
+from caption.data.shapes import Shapes
 from caption.decoders import LSTMDecoder
 from caption.encoders import SmallCNN
 from caption.errors import UserError
@@ -201,7 +201,7 @@ def test_training_is_the_same_to_the_last_bit(tmp_path: Path, reader: Shapes):
 
 
 def test_precomputed_regions(tmp_path: Path, reader: Shapes):
-    from caption.features.writer import write_features
+    from caption.extraction import write_features
 
     plain = Fitted(tmp_path, reader, None, max_epochs=1)
     encoder = plain.training.captioner.encoder  # frozen: it is as it was made, and will be made again

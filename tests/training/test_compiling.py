@@ -11,12 +11,13 @@ from functools import partial
 import pytest
 import torch
 from tiny_captioner import captioner
+from tiny_views import one_row
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from caption.attention import Multinoulli
+from caption.attention import Multinoulli, edited
 from caption.decoders import LSTMDecoder
-from caption.decoders.lstm import compiled_advance
+from caption.decoders.unroll import compiled_advance
 from caption.encoders.base import compiled_features
 from caption.errors import UserError
 from caption.training.compiling import check_compiler, compile_captioner
@@ -47,11 +48,9 @@ def unroll(decoder: LSTMDecoder, lengths: list[list[int]]) -> list[Tensor]:
     there = torch.tensor(lengths)
     generator = torch.Generator().manual_seed(0)
     # As encoders give them: a view of their feature maps.
-    regions = torch.randn(len(lengths), decoder.attention.context_size, 6, generator=generator).transpose(
-        1, 2
-    )
+    regions = torch.randn(len(lengths), decoder.attention.context_size, 6, generator=generator).mT
     words = torch.randint(4, 8, (*there.shape, int(there.max())), generator=generator)
-    unrolled = decoder(decoder.project(regions), words, there)
+    unrolled = decoder(decoder.project(one_row(regions)), words, there)
     loss = unrolled.logits.log_softmax(-1)[:, 1].sum() + unrolled.trace.weights.square().sum()
     gradients = torch.autograd.grad(loss, list(decoder.parameters()))
     return [unrolled.logits, unrolled.trace.weights, *gradients]
@@ -70,7 +69,7 @@ def test_the_compiled_step_gives_the_same_and_is_not_compiled_for_every_length()
     decoder = captioner().decoder
     assert isinstance(decoder, LSTMDecoder)
     expected = [unroll(decoder, lengths) for lengths in BATCHES]
-    decoder.compile_step()
+    decoder.compiled = True
     compiled = []
     for lengths, theirs in zip(BATCHES, expected, strict=True):
         for ours, their in zip(unroll(decoder, lengths), theirs, strict=True):
@@ -86,9 +85,9 @@ def test_the_compiled_step_gives_the_same_and_is_not_compiled_for_every_length()
 def test_hard_attention_compiles_too():
     made = captioner(alignment=Multinoulli(at_test="argmax"))
     there, words = torch.tensor([[3, 2], [2, 1]]), torch.full((2, 2, 3), 4)
-    memory = made.decoder.project(torch.randn(2, 6, 6))
+    memory = made.decoder.project(one_row(torch.randn(2, 6, 6)))
     expected = made.decoder(memory, words, there)
-    made.decoder.compile_step()
+    made.decoder.compiled = True
     found = made.decoder(memory, words, there)
     torch.testing.assert_close(found.logits, expected.logits)
     assert torch.equal(found.trace.location, expected.trace.location)
@@ -98,10 +97,10 @@ def test_hard_attention_compiles_too():
 def test_search_finds_the_same_captions():
     made = captioner()
     images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
-    regions = made.encoder(images)
-    expected = made.generate(regions)
-    made.decoder.compile_step()
-    found = made.generate(regions)
+    views = made.encoder(images)
+    expected = made.generate(views)
+    made.decoder.compiled = True
+    found = made.generate(views)
     assert counters["stats"]["unique_graphs"] > 0
     assert torch.equal(found.words, expected.words)
     torch.testing.assert_close(found.log_probs, expected.log_probs)
@@ -112,7 +111,7 @@ def test_names_stay_and_a_copy_has_its_own_weights():
     made, images = captioner(), torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     names = list(made.state_dict())
     compile_captioner(made, CPU)
-    made.decoder.compile_step()
+    made.decoder.compiled = True
     before = made.generate(made.encoder(images))
     assert list(made.state_dict()) == names
     other = copy.deepcopy(made)
@@ -121,6 +120,21 @@ def test_names_stay_and_a_copy_has_its_own_weights():
             parameter.zero_()
     assert (other.generate(other.encoder(images)).log_probs != before.log_probs).all()
     assert torch.equal(made.generate(made.encoder(images)).log_probs, before.log_probs)
+
+
+@pytest.mark.usefixtures("_quick")
+def test_a_compiled_step_can_be_edited():
+    made = captioner()
+    made.decoder.compiled = True
+    views = made.encoder(torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8))
+    before = made.generate(views)
+    onto = torch.nn.functional.one_hot(torch.tensor(5), 64).float()
+    with edited(made.decoder, lambda weights, step, grid: onto if step == 1 else weights, [(8, 8)]):
+        found = made.generate(views)
+    assert (found.trace.weights[:, :, 1] == onto).all()
+    assert not (found.trace.weights[:, :, 0] == onto).all()
+    assert made.decoder.compiled
+    assert torch.equal(made.generate(views).trace.weights, before.trace.weights)
 
 
 def test_a_cpu_keeps_its_tiles_and_a_gpu_gets_a_compiled_step(monkeypatch: pytest.MonkeyPatch):
@@ -137,10 +151,10 @@ def test_a_cpu_keeps_its_tiles_and_a_gpu_gets_a_compiled_step(monkeypatch: pytes
 def test_the_compiled_encoder_sees_the_same():
     made = captioner()
     images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
-    expected = made.encoder(images)
+    (expected,) = made.encoder(images)
     forget()
     compile_captioner(made, CPU)
-    found = made.encoder(images)
+    (found,) = made.encoder(images)
     assert counters["stats"]["unique_graphs"] == 1
     torch.testing.assert_close(found.vectors, expected.vectors)
     assert found.grid == expected.grid

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from caption.decoders import Trace, Unrolled
+from caption.result import WeightProperties
 from caption.training.diagnostics import StillMaps, diagnose
 
 # Two captions of one image, of 3 steps and of 1; the second has padding, and a third is not there.
@@ -18,12 +19,12 @@ POSITIONS = torch.tensor([0, 1, 2, 3])
 def unrolled() -> Unrolled:
     shuffled = torch.tensor([2, 0, 3, 1])
     return Unrolled(
-        torch.zeros(4, 1), Trace(MAPS[shuffled]), torch.zeros(4, 1), POSITIONS[shuffled], (1, 3, 3)
+        torch.zeros(4, 1), Trace(MAPS[shuffled], {}), torch.zeros(4, 1), POSITIONS[shuffled], (1, 3, 3)
     )
 
 
 def test_by_hand():
-    found = diagnose(unrolled())
+    found = diagnose(unrolled(), WeightProperties())
     ln2 = math.log(2)
     last = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
     assert found["attention_entropy"].item() == pytest.approx((0 + ln2 + ln2 + last) / 4, rel=1e-5)
@@ -33,15 +34,22 @@ def test_by_hand():
 
 
 def test_captions_of_one_word_have_no_pairs():
-    one = Unrolled(torch.zeros(1, 1), Trace(MAPS[:1]), torch.zeros(1, 1), torch.tensor([0]), (1, 1, 1))
-    assert diagnose(one)["attention_change"].item() == 0
+    one = Unrolled(torch.zeros(1, 1), Trace(MAPS[:1], {}), torch.zeros(1, 1), torch.tensor([0]), (1, 1, 1))
+    assert diagnose(one, WeightProperties())["attention_change"].item() == 0
 
 
 def test_nothing_carries_a_graph():
     given = unrolled()
     weights = given.trace.weights.clone().requires_grad_()
-    found = diagnose(given._replace(trace=Trace(weights)))
+    found = diagnose(given._replace(trace=Trace(weights, {})), WeightProperties())
     assert not any(value.requires_grad for value in found.values())
+
+
+def test_the_entropy_counts_the_share_of_a_sentinel():
+    sentinel = Trace(torch.tensor([[0.25, 0.25]]), {})  # which takes the other half
+    one = Unrolled(torch.zeros(1, 1), sentinel, torch.zeros(1, 1), torch.tensor([0]), (1, 1, 1))
+    found = diagnose(one, WeightProperties(sentinel=True))
+    assert found["attention_entropy"].item() == pytest.approx(1.5 * math.log(2), rel=1e-5)
 
 
 def warnings(watch: StillMaps, changes: list[float]) -> list[str]:

@@ -34,7 +34,7 @@ from caption.attention import (
 )
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
-from caption.data.shapes.reader import Shapes
+from caption.data.shapes import Shapes
 from caption.decoders import DeepOutput, Gate, LSTMDecoder
 from caption.encoders import SmallCNN
 from caption.errors import CheckpointError, UserError
@@ -529,7 +529,7 @@ def test_test_and_predict_search_as_the_model_does_and_write_results(
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, reader: Shapes, evaluated: CaptionTraining) -> str:
     """Precomputed regions of the evaluated model's encoder."""
-    from caption.features.writer import write_features
+    from caption.extraction import write_features
 
     data, folder = make_data(reader), tmp_path_factory.mktemp("store")
     encoder = copy.deepcopy(evaluated.captioner.encoder)
@@ -553,8 +553,8 @@ def test_precomputed_regions_are_the_encoders(reader: Shapes, frozen: CaptionTra
     (batch,), (from_store,) = make_data(reader).val_dataloader(), stored.val_dataloader()
     assert from_store.images is None
     assert from_store.boxes == batch.boxes
-    found = frozen.regions(stored.transfer_batch_to_device(from_store, torch.device("cpu"), 0))
-    expected = frozen.regions(batch)
+    (found,) = frozen.views(stored.transfer_batch_to_device(from_store, torch.device("cpu"), 0))
+    (expected,) = frozen.views(batch)
     assert found.grid == expected.grid
     torch.testing.assert_close(found.vectors, expected.vectors, atol=2e-2, rtol=2e-3)
 
@@ -641,7 +641,7 @@ from caption.objectives import MovingAverage
 
 rewards, learn = [], MovingAverage.learn
 def remember(self, returns):
-    rewards.append(float(returns.totals[returns.unrolled.there().view(returns.totals.shape)].mean()))
+    rewards.append(float(returns.totals[returns.unrolled.has_steps().view(returns.totals.shape)].mean()))
     learn(self, returns)
 MovingAverage.learn = remember
 command = run(sys.argv[2:])

@@ -1,4 +1,4 @@
-"""Is where the model looked the reason for what it said? Deletion and insertion curves."""
+"""Do words depend on the regions that the model looked at? Deletion and insertion curves."""
 
 from caption.analysis.faithfulness.ablation import Removed, Replaced, mean_region
 from caption.analysis.faithfulness.curves import Erasure, erase

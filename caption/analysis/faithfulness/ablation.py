@@ -1,86 +1,125 @@
-"""What hiding a region means: it is taken out of what a step reads, and something has to become of its share of α.
+"""Two ways to hide regions from what one step reads; they differ in what happens to the hidden regions' weight.
 
-    Removed     the others share it in proportion: α_i / Σ_visible α. As if the region had not been in the memory, for
-                attention that is a softmax of scores. The model may find the same thing in a neighbouring region.
-    Replaced    it goes to a vector that says nothing about the image. Where the model looks stays as it was, what
-                it finds there is gone; no neighbour is read any more than before.
+    Removed     the other regions share it in proportion: α_i / Σ_visible α. For a softmax of scores, this is as if the
+                regions had not been in the memory. The model may find the same thing in a neighbouring region.
+    Replaced    it goes to a vector that says nothing about the image. Where the model looks stays the same, and
+                no neighbour is read more than before.
 
-Both leave the prefix, the LSTM's state and hence its first state as they were: only this step's context changes.
+Only this step's context changes: the words before, the LSTM's state and its first state stay as they were. With several
+grids, regions are hidden on that of the summary weights, and on the others by the area that they cover.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from caption.analysis.replay import Sentences, encode, listed
-from caption.errors import UserError
+from caption.analysis.grids import Grid, carried, rescaled, spread
+from caption.analysis.replay import Moment, Replay, Sentences, Term, batches
 from caption.eval_mode import eval_mode
+from caption.regions import Regions
+from caption.tensor_tree import select_images
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
     from caption.result import Photo
 
+Hide = Callable[[Moment, Tensor], Sequence[Term]]
+"""A moment, and how much of each region is visible (B', K, L), bool or 0 to 1 -> what is read, for `Replay.say`."""
+
 
 class Removed:
-    """α over the regions that are left, with the sum it had. With none left, nothing is read: z = 0."""
+    """Every map keeps the sum that it had, over the regions that are left. With none left, all its weights are 0."""
 
-    def prepare(self, batch: Sentences) -> Sentences:
-        """The sentences with what the hiding needs."""
-        return batch
+    def prepare(self, replay: Replay, batch: Sentences) -> Hide:
+        """How regions are hidden in a batch of sentences."""
 
-    def __call__(self, weights: Tensor, kept: Tensor) -> Tensor:
-        """α (B, 1, L) and how much of each region is visible (B, K, L), bool or 0 to 1 -> weights (B, K, L) of the
-        prepared memory."""
-        left = weights * kept
-        # Sums that underflow leave nothing to share.
-        return left * (weights.sum(-1, keepdim=True) / left.sum(-1, keepdim=True).clamp_min(1e-30))
+        def hide(moment: Moment, visible: Tensor) -> list[Term]:
+            def left(weights: Tensor, grid: Grid) -> Tensor:
+                return rescaled(weights * _share(visible, moment, weights, grid), weights)
+
+            return [Term(replay.over_grids(left, moment))]
+
+        return hide
 
 
 class Replaced:
-    """A hidden region is read as `vector`.
+    """A hidden region is read as if its vector were another.
+
+    The context is read(kept weights, memory) + read(hidden weights, blank memory) − read(no weights, memory). This is
+    exact for every mechanism whose context is affine in its maps; for others, such as pooling by a maximum, take
+    `Removed`. The blank memory is made of the same grids filled with the vector.
 
     Args:
-        vector: (D,), as the decoder gets its regions; for instance `mean_region`. None = the mean of the image's own
-            regions, which still tells what is in it, though not where.
+        vector: (D,), as the decoder gets its regions, for instance `mean_region`; one for each view, if there are
+            several. None = the mean of the image's own regions, which tells what is in the image, but not where.
     """
 
-    def __init__(self, vector: Tensor | None = None) -> None:
-        self.vector = vector
+    def __init__(self, vector: Tensor | Sequence[Tensor] | None = None) -> None:
+        self.vectors = [vector] if isinstance(vector, Tensor) else vector
 
-    def prepare(self, batch: Sentences) -> Sentences:
-        """The sentences with the vector as one more region, behind the others and masked: never attended to."""
-        vectors = batch.vectors
-        if batch.mask is not None:
-            raise UserError("regions are replaced in memories without a mask only: hide them by Removed().")
-        if self.vector is None:
-            extra = vectors.mean(1, keepdim=True)
-        elif self.vector.shape == vectors.shape[2:]:
-            extra = self.vector.to(vectors).expand(len(vectors), 1, -1)
-        else:
-            shape = tuple(self.vector.shape)
-            raise ValueError(f"a region is replaced by ({vectors.shape[2]},) numbers, not {shape}")
-        mask = torch.ones(len(vectors), vectors.shape[1] + 1, dtype=torch.bool, device=vectors.device)
-        mask[:, -1] = False
-        return batch._replace(vectors=torch.cat((vectors, extra), 1), mask=mask)
+    def prepare(self, replay: Replay, batch: Sentences) -> Hide:
+        """How regions are hidden in a batch of sentences.
 
-    def __call__(self, weights: Tensor, kept: Tensor) -> Tensor:
-        """As `Removed.__call__`; the last of the weights is the vector's."""
-        real, kept = weights[..., :-1], kept.to(weights.dtype)
-        return torch.cat((real * kept, (real * (1 - kept)).sum(-1, keepdim=True)), -1)
+        Raises:
+            ValueError: there is not one vector for each view, or its length is another.
+        """
+        vectors = [None] * len(batch.views) if self.vectors is None else self.vectors
+        if len(vectors) != len(batch.views):
+            raise ValueError(
+                f"an image has {len(batch.views)} views, so one vector for each is needed, not {len(vectors)}"
+            )
+        with torch.no_grad():
+            blank = replay.decoder.project(tuple(map(_filled, batch.views, vectors)))
+
+        def hide(moment: Moment, visible: Tensor) -> list[Term]:
+            def kept(weights: Tensor, grid: Grid) -> Tensor:
+                return weights * _share(visible, moment, weights, grid)
+
+            def hidden(weights: Tensor, grid: Grid) -> Tensor:
+                return weights * (1 - _share(visible, moment, weights, grid))
+
+            return [
+                Term(replay.over_grids(kept, moment)),
+                Term(replay.over_grids(hidden, moment), select_images(blank, moment.rows)),
+                Term(replay.over_grids(lambda weights, grid: torch.zeros_like(weights), moment), sign=-1),
+            ]
+
+        return hide
 
 
 Hiding = Removed | Replaced
 
 
-def mean_region(captioner: Captioner, photos: Photo | Iterable[Photo], batch_size: int = 32) -> Tensor:
-    """(D,) the mean of all regions of many photos: what a region looks like if nothing is known of it."""
-    several, means = listed(photos), []
-    with eval_mode(captioner):
-        while batch := list(islice(several, batch_size)):
-            means.append(encode(captioner, batch)[1].mean(1))
-    return torch.cat(means).mean(0)
+def mean_region(captioner: Captioner, photos: Photo | Iterable[Photo], batch_size: int = 32) -> list[Tensor]:
+    """(D,) for each view: the mean of all regions of many photos, a region of which nothing is known."""
+    means: list[list[Tensor]] = []
+    with eval_mode(captioner), torch.no_grad():
+        for batch in batches(photos, batch_size):
+            means.append([view.vectors.mean(1) for view in captioner.refine(captioner.encode(batch))])
+    return [torch.cat(of_view).mean(0) for of_view in zip(*means, strict=True)]
+
+
+def _share(visible: Tensor, moment: Moment, weights: Tensor, grid: Grid) -> Tensor:
+    """(B', K, L) over the summary's grid -> how much of each region of a map (B', K, ..., L') is visible."""
+    return spread(carried(visible.to(weights.dtype), moment.views[0].grid, grid), weights)
+
+
+def _filled(view: Regions, vector: Tensor | None) -> Regions:
+    """The view with one vector everywhere."""
+    if vector is None:
+        real = (
+            torch.ones_like(view.vectors[..., :1])
+            if view.mask is None
+            else view.mask[..., None].to(view.vectors)
+        )
+        mean = (view.vectors * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
+        return view._replace(vectors=mean.expand_as(view.vectors))
+    if vector.shape != view.vectors.shape[2:]:
+        raise ValueError(
+            f"a region is replaced by ({view.vectors.shape[2]},) numbers, not {tuple(vector.shape)}"
+        )
+    return view._replace(vectors=vector.to(view.vectors).expand_as(view.vectors))

@@ -1,16 +1,16 @@
-"""Is where the model looked the reason for what it said? Deletion and insertion curves.
+"""Deletion and insertion curves: do words depend on the regions that the model looked at?
 
 Regions are hidden one after the other, in an order, and the word's probability is followed (Samek et al. 2017; Petsiuk
 et al. 2018, "RISE", for images; Serrano and Smith 2019, "Is Attention Interpretable?", for attention weights). If the
-order puts first what the word depends on, *deletion* makes the probability fall at once, and *insertion*, which starts
-with nothing and shows regions in that order, makes it rise at once: a small area under the first curve, a large one
-under the second. Attention is held against random orders, which any explanation must beat, against gradients, and
-against occlusion, which measures single regions instead of guessing.
+order begins with what the word depends on, *deletion* lowers the probability at once, and *insertion*, which starts
+with nothing and shows regions in that order, raises it at once. A good order has a small area under the first curve and
+a large one under the second. Attention is compared with random orders, which any explanation must beat, with gradients,
+and with occlusion, which measures single regions.
 
-What is hidden is a region's vector a_i, from the context of one step alone. The words before and the decoder's state
-stay, so the fall is that of a word that no longer gets what it read, not of one that follows a sentence gone astray.
-What the state knew already is not hidden; the end of the deletion curve tells how much that was. Hiding from all steps
-at once would mix the two, and ask what the caption owes to a place in the image, not what the word owes to its look.
+A region is hidden from the context of one step alone. The words before and the decoder's state stay, so the fall is
+that of a word that is read from less, not of one that follows a sentence gone astray. What the state already knew is
+not hidden; the end of the deletion curve tells how much that was. Hiding from all steps at once would mix the two: it
+would measure what the caption owes to a place in the image, not what the word owes to its attention.
 
     erasure = erase(captioner, "photo.jpg")
     erasure.area("deletion", "attention")     # one number per word
@@ -27,8 +27,8 @@ import torch
 
 from caption.analysis.faithfulness.ablation import Hiding, Removed
 from caption.analysis.faithfulness.rankings import ORDERS, Order, Trial, ranks
+from caption.analysis.means import Collected, PerWord
 from caption.analysis.replay import Replay, sentences
-from caption.analysis.words import PerWord
 from caption.result import Caption
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Erasure(PerWord):
     """The curves of N words, P points each. Log-probabilities are natural."""
 
     counts: tuple[int, ...]
-    """(P,) how many regions are hidden (deletion) or shown (insertion); from 0 to L."""
+    """(P,) numbers of regions hidden (deletion) or shown (insertion), from 0 to L."""
     log_probs: Mapping[tuple[Kind, str], np.ndarray]
     """(N, R, P) by kind of curve and name of the order; R draws of a random one, else 1."""
 
@@ -96,50 +96,42 @@ def erase(
     Args:
         captioner: the model.
         photos: one or many.
-        captions: what was said about each; None = what the model says. The end word is not measured.
-        orders: by name, see `caption.analysis.faithfulness.rankings`; None = all that are there.
-        hide: what hiding means; None = `Removed()`.
+        captions: of the photos; None = what the model says. The end word is not measured.
+        orders: by name, see `caption.analysis.faithfulness.rankings`; None = `ORDERS`.
+        hide: how regions are hidden; None = `Removed()`.
         counts: numbers of regions hidden; 0 and L are added. None = powers of √2, and L less powers of 2: the first
-            regions that go matter most, and where the rest share the weights, so do the last.
+            regions matter most, and where the rest share the weights, so do the last.
         seed: for orders drawn at random, and for ties.
         batch_size: photos at once.
 
     Raises:
-        UserError: the model's attention cannot be edited, see `ForcedAttention`.
+        UserError: the decoder has no attention.
         ValueError: photos and captions differ in number, or a count is negative or above L.
     """
-    hide = Removed() if hide is None else hide
-    orders = ORDERS if orders is None else orders
+    hiding = Removed() if hide is None else hide
     generator = torch.Generator().manual_seed(seed)
     replay = Replay(captioner.decoder)
-    words: list[str] = []
-    images: list[int] = []
-    found: dict[tuple[Kind, str], list[np.ndarray]] = {}
+    found = Collected()
     points = torch.zeros(0, dtype=torch.int64)
     for batch in sentences(captioner, photos, captions, batch_size):
-        regions = batch.vectors.shape[1]
-        points = _points(counts, regions)
-        for moment in replay.moments(hide.prepare(batch)):
-            trial = Trial(replay, moment, hide, regions, generator)
-            words += batch.said(moment.rows, moment.step)
-            images += (moment.rows + batch.first).tolist()
-            for name, order in orders.items():
-                place = ranks(order(trial), generator)
-                for kind, values in _curves(trial, place, points).items():
-                    found.setdefault((kind, name), []).append(values)
-    log_probs = {key: np.concatenate(values) for key, values in found.items()}
-    return Erasure(tuple(words), np.array(images, dtype=np.int64), tuple(points.tolist()), log_probs)
+        points = _points(counts, batch.views[0].vectors.shape[1])
+        prepared = hiding.prepare(replay, batch)
+        for moment in replay.moments(batch):
+            trial = Trial(replay, moment, prepared, generator)
+            curves: dict[tuple[Kind, str], Tensor] = {}
+            for name, order in (ORDERS if orders is None else orders).items():
+                curves |= _curves(trial, name, ranks(order(trial), generator), points)
+            found.add(batch, moment.rows, moment.step, curves)
+    return Erasure(found.words, found.images, tuple(points.tolist()), found.values)
 
 
-def _curves(trial: Trial, place: Tensor, points: Tensor) -> dict[Kind, np.ndarray]:
+def _curves(trial: Trial, name: str, ranking: Tensor, points: Tensor) -> dict[tuple[Kind, str], Tensor]:
     """Ranks (B', R, L) -> the curves (B', R, P) of both kinds, computed in one go."""
-    first = place[:, :, None] < points.to(place.device)[:, None]  # (B', R, P, L)
-    kept = torch.cat((~first, first), 2)
-    log_probs = trial.log_probs(kept.flatten(1, 2)).unflatten(1, kept.shape[1:3])
-    deletion, insertion = (
-        log_probs.double().cpu().numpy().reshape(*place.shape[:2], 2, -1).transpose(2, 0, 1, 3)
-    )
-    return {"deletion": deletion, "insertion": insertion}
+    first = ranking[:, :, None] < points.to(ranking.device)[:, None]  # (B', R, P, L)
+    visible = torch.cat((~first, first), 2)
+    log_probs = trial.log_probs(visible.flatten(1, 2)).unflatten(1, visible.shape[1:3])
+    deletion, insertion = log_probs.chunk(2, 2)
+    return {("deletion", name): deletion, ("insertion", name): insertion}
 
 
 def _points(counts: Iterable[int] | None, regions: int) -> Tensor:

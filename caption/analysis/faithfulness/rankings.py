@@ -1,4 +1,4 @@
-"""In which order regions are hidden: by attention, and by what attention is held against.
+"""Orders in which regions are hidden: by attention, and by the rankings that attention is compared with.
 
 An order takes a `Trial` and gives scores (B', R, L); the region with the highest score is hidden, or shown, first. R
 is 1, or the number of draws where the order is random.
@@ -12,77 +12,66 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.analysis.faithfulness.ablation import Hiding
+from caption.analysis.faithfulness.ablation import Hide
 from caption.analysis.replay import Moment, Replay
 
 
 class Trial(NamedTuple):
-    """One moment, with the means to ask what it depends on."""
+    """One moment, and what is needed to measure what its words depend on."""
 
     replay: Replay
     moment: Moment
-    hide: Hiding
-    regions: int
-    """L, without what the hiding may have added to the memory."""
+    hide: Hide
     generator: torch.Generator
 
-    @property
-    def weights(self) -> Tensor:
-        """(B', L) α of the step."""
-        return self.moment.weights[:, : self.regions]
-
-    def log_probs(self, kept: Tensor) -> Tensor:
-        """(B', K, L) bool, the regions left visible -> (B', K) log p of the word."""
-        weights = self.hide(self.moment.weights[:, None], kept)
-        return self.moment.of_word(self.replay.say(self.moment, weights))
+    def log_probs(self, visible: Tensor) -> Tensor:
+        """(B', K, L) bool or 0 to 1, how much of each region is visible -> (B', K) log p of the word."""
+        return self.moment.of_word(self.replay.say(self.moment, self.hide(self.moment, visible)))
 
 
 Order = Callable[[Trial], Tensor]
 
 
 def by_attention(trial: Trial) -> Tensor:
-    """α: the claim under test is that this order is a good one."""
-    return trial.weights[:, None]
+    """|α|: the claim under test is that this order is a good one."""
+    return trial.moment.weights.abs()[:, None]
 
 
 def by_gradient(trial: Trial) -> Tensor:
     """‖∂ log p / ∂ a_i‖: saliency (Simonyan et al. 2014), on regions instead of pixels.
 
-    Through what is read it is α_i ‖∂ log p / ∂ z‖, which is the order of α itself; what differs comes through the
-    score, where a_i decides how much it is looked at. So it is no independent rival of attention.
+    Where the context is Σ α_i a_i, the gradient through the context is α_i ‖∂ log p / ∂ z‖, which is the order of α
+    itself; only the gradient through the scores differs. This order is therefore not independent of attention.
     """
-    return trial.replay.gradient(trial.moment)[:, None, : trial.regions].norm(dim=-1)
+    return trial.replay.gradient(trial.moment).norm(dim=-1)[:, None]
 
 
 def by_gradient_times_input(trial: Trial) -> Tensor:
-    """a_i · ∂ log p / ∂ a_i: what the word would lose, to first order, were the vector zero."""
-    products = trial.replay.gradient(trial.moment) * trial.moment.vectors
-    return products[:, None, : trial.regions].sum(-1)
+    """a_i · ∂ log p / ∂ a_i: to first order, what the word would lose if the vector were zero."""
+    return (trial.replay.gradient(trial.moment) * trial.moment.views[0].vectors).sum(-1)[:, None]
 
 
 def by_gradient_of_hiding(trial: Trial) -> Tensor:
-    """∂ log p / ∂ k_i, where k_i is how much of a region is visible: the fall to first order when it is hidden.
+    """∂ log p / ∂ k_i, where k_i is how much of a region is visible: to first order, the fall when it is hidden.
 
-    It counts from what hiding puts in the region's place, where a_i · ∂ log p / ∂ a_i counts from zero: with g =
-    ∂ log p / ∂ z it is α_i g·(a_i − z) for `Removed`, α_i g·(a_i − vector) for `Replaced`.
+    It is measured from what hiding puts in the region's place, where a_i · ∂ log p / ∂ a_i is measured from zero. With
+    z = Σ α_i a_i and g = ∂ log p / ∂ z it is α_i g·(a_i − z) for `Removed`, α_i g·(a_i − vector) for `Replaced`.
     """
-    gradient = trial.replay.gradient_of_weights(trial.moment)
     with torch.enable_grad():
-        kept = torch.ones_like(trial.weights, requires_grad=True)
-        hidden = trial.hide(trial.moment.weights[:, None], kept[:, None])[:, 0]
-        return torch.autograd.grad((gradient * hidden).sum(), kept)[0][:, None]
+        visible = torch.ones_like(trial.moment.weights[:, None], requires_grad=True)
+        return torch.autograd.grad(trial.log_probs(visible).sum(), visible)[0]
 
 
 def by_occlusion(trial: Trial) -> Tensor:
-    """How much log p falls when the region alone is hidden: no estimate but the thing itself, for single regions."""
-    weights = trial.weights
-    alone = ~torch.eye(trial.regions, dtype=torch.bool, device=weights.device)
+    """How much log p falls when the region alone is hidden: measured, not estimated, for single regions."""
+    weights = trial.moment.weights
+    others = ~torch.eye(weights.shape[1], dtype=torch.bool, device=weights.device)
     whole = trial.moment.of_word(trial.moment.log_probs[:, None])
-    return (whole - trial.log_probs(alone.expand(len(weights), -1, -1)))[:, None]
+    return (whole - trial.log_probs(others.expand(len(weights), -1, -1)))[:, None]
 
 
 class AtRandom:
-    """Any order is as good as another; several are drawn for each word.
+    """Random orders; several are drawn for each word.
 
     Args:
         draws: how many.
@@ -92,8 +81,9 @@ class AtRandom:
         self.draws = draws
 
     def __call__(self, trial: Trial) -> Tensor:
-        shape = (len(trial.weights), self.draws, trial.regions)
-        return torch.rand(shape, generator=trial.generator).to(trial.weights.device)
+        words, regions = trial.moment.weights.shape
+        scores = torch.rand((words, self.draws, regions), generator=trial.generator)
+        return scores.to(trial.moment.weights.device)
 
 
 ORDERS: dict[str, Order] = {
@@ -107,7 +97,7 @@ ORDERS: dict[str, Order] = {
 
 
 def ranks(scores: Tensor, generator: torch.Generator) -> Tensor:
-    """Place of each region in the order, 0 for the highest score; (..., L) int64. Equal scores are placed at random."""
+    """Rank of each region in the order, 0 for the highest score; (..., L) int64. Equal scores are ranked at random."""
     shuffle = torch.rand(scores.shape, generator=generator).to(scores.device).argsort(-1)
     order = shuffle.gather(-1, scores.gather(-1, shuffle).argsort(dim=-1, descending=True, stable=True))
     return order.argsort(-1)

@@ -1,4 +1,4 @@
-"""What can be done to attention at some of a caption's steps, and to what it may attend to at all.
+"""Edits of attention at some of a caption's steps, and of what it may attend to at all.
 
     Force((2, 5), at="circle")     at "circle" look at one region, or as a map says
     Move(right=3, at="circle")     look three columns further to the right
@@ -6,23 +6,28 @@
     Erase(box)                     the box's regions are not in the image: at no step, nor in the first state
 
 A place is a cell, a box in the photo's pixels or a map (`selection.Place`). `at` is a step, a word, several of these,
-or None for all steps (`selection.Steps`). Steps and words refer to the caption of the unedited model.
+or None for all steps (`selection.Steps`). Steps and words refer to the caption of the unedited model. Places, rows and
+columns refer to the grid of the caption's weights.
+
+Every map of every attention is edited: each head, hop and channel alike, and maps on other grids by the area that they
+cover. A map's sum, of magnitudes where weights may be negative, stays what it was: a sentinel keeps its share.
 """
 
 from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
+from caption.analysis.grids import Grid, carried, moved, rescaled, sums, used_up
 from caption.analysis.interventions.selection import (
+    SLIVER,
     Place,
     Steps,
     amounts,
@@ -31,6 +36,7 @@ from caption.analysis.interventions.selection import (
     tokens_of,
     touched,
 )
+from caption.attention.edited import Edit
 from caption.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,54 +44,61 @@ if TYPE_CHECKING:
 
 
 class Change(ABC):
-    """Something done to the weights α[t] at some steps."""
+    """An edit of the maps at some steps."""
 
     at: Steps
 
-    def edit(self, caption: Caption) -> Callable[[Tensor, int], Tensor]:
-        """What is done to weights (B, K, L) at a step; the very tensor given where it is none that is meant.
+    def edit(self, caption: Caption) -> Edit:
+        """The edit; it returns the very map that it was given at the steps that are not meant.
 
         Args:
-            caption: what the model says by itself; steps, words and places are meant in it.
+            caption: of the unedited model; steps, words and places refer to it.
 
         Raises:
             ValueError: it has no such step, word or place.
         """
         steps, changed = steps_of(self.at, caption), self.changed(caption)
-        return lambda weights, step: changed(weights) if steps is None or step in steps else weights
+        return lambda weights, step, grid: (
+            changed(weights, grid) if steps is None or step in steps else weights
+        )
 
     @abstractmethod
-    def changed(self, caption: Caption) -> Callable[[Tensor], Tensor]:
-        """Weights (B, K, L) -> the weights they become, at whatever step."""
+    def changed(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
+        """A map (B, K, ..., L) and its grid -> the edited map, at any step."""
 
 
 @dataclass(frozen=True, eq=False)
 class Force(Change):
-    """α[t] ← a given map, scaled to a sum of 1.
+    """α[t] ← a given map.
 
     Args:
-        where: a place; or a word of the caption, other than the end token, whose map it shall be.
+        where: a place; or a word of the caption, other than the end token, whose map is taken.
         at: see the module.
     """
 
     where: Place | str
     at: Steps = None
 
-    def changed(self, caption: Caption) -> Callable[[Tensor], Tensor]:
+    def changed(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
         if isinstance(self.where, str):
             step = step_of(self.where, tokens_of(caption))
             if step == len(caption.words):
-                raise ValueError(f"{self.where!r} is no word: a caption holds no map of its end token")
+                raise ValueError(f"{self.where!r} is not a word: a caption holds no map of its end token")
             place = caption.weights[step]
         else:
             place = amounts(self.where, caption)
-        target = torch.from_numpy(place / place.sum()).flatten()
-        return lambda weights: target.to(weights).expand_as(weights)
+        given = torch.from_numpy(place / np.abs(place).sum()).flatten()
+
+        def forced(weights: Tensor, grid: Grid) -> Tensor:
+            target = carried(given, _grid(caption), grid)
+            return (target / sums(target)).to(weights) * sums(weights)
+
+        return forced
 
 
 @dataclass(frozen=True, eq=False)
 class Move(Change):
-    """α[t] shifted on the grid. What leaves it is lost, the rest scaled to the sum there was.
+    """α[t] shifted on the grid. What leaves the grid is lost, and the rest is scaled.
 
     Args:
         down: rows; negative = up.
@@ -97,24 +110,23 @@ class Move(Change):
     right: int = 0
     at: Steps = None
 
-    def changed(self, caption: Caption) -> Callable[[Tensor], Tensor]:
-        rows, cols = caption.weights.shape[1:]
+    def changed(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
+        rows, cols = _grid(caption)
         down, right = operator.index(self.down), operator.index(self.right)
         if abs(down) >= rows or abs(right) >= cols:
             raise ValueError(
                 f"moved by {down} rows and {right} columns, nothing stays on the grid of {rows} rows and {cols} columns"
             )
 
-        def moved(weights: Tensor) -> Tensor:
-            maps = pad(weights.unflatten(-1, (rows, cols)), (right, -right, down, -down))
-            return scaled_like(maps.flatten(-2), weights)
+        def shifted(weights: Tensor, grid: Grid) -> Tensor:
+            return scaled_like(moved(weights, grid, down * grid[0] / rows, right * grid[1] / cols), weights)
 
-        return moved
+        return shifted
 
 
 @dataclass(frozen=True, eq=False)
 class Mask(Change):
-    """α[t] is 0 in a place, the rest scaled to the sum there was: for a softmax, as if the scores there were −∞.
+    """α[t] is 0 in a place, and the rest is scaled: for a softmax, as if the scores there were −∞.
 
     Args:
         where: a place; every region that has a part in it.
@@ -124,15 +136,22 @@ class Mask(Change):
     where: Place
     at: Steps = None
 
-    def changed(self, caption: Caption) -> Callable[[Tensor], Tensor]:
-        left = kept([self.where], caption)
-        return lambda weights: scaled_like(weights * left.to(weights.device), weights)
+    def changed(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
+        left = kept([self.where], caption).double()
+
+        def masked(weights: Tensor, grid: Grid) -> Tensor:
+            share = carried(left, _grid(caption), grid)
+            return scaled_like(weights * share.where(share > SLIVER, 0).to(weights), weights)
+
+        return masked
 
 
 @dataclass(frozen=True, eq=False)
 class Erase:
     """Regions are taken out of the image's memory: nothing attends to them, and a first state that is made from the
     mean region (`InitialState`) is made from the others. What neighbouring regions have seen of the place remains.
+
+    On further grids of the image, every region that has a part in the erased ones is erased.
 
     Args:
         where: a place; every region that has a part in it.
@@ -141,30 +160,42 @@ class Erase:
     where: Place
 
 
-def kept(places: list[Place], caption: Caption) -> Tensor:
+def kept(places: Sequence[Place], caption: Caption) -> Tensor:
     """(L,) bool: the regions that have a part in none of the places.
 
     Raises:
         ValueError: there are none left.
     """
-    rows, cols = caption.weights.shape[1:]
-    hidden = np.zeros((rows, cols), dtype=bool)
+    hidden = np.zeros(_grid(caption), dtype=bool)
     for place in places:
         hidden |= touched(place, caption)
-    if hidden.all():
-        raise ValueError(
-            f"all {hidden.size} regions would be hidden: the model would have nothing to look at"
-        )
-    return torch.from_numpy(~hidden).flatten()
+    return _some(torch.from_numpy(~hidden).flatten())
+
+
+def visible(places: Sequence[Place], caption: Caption, grid: Grid) -> Tensor:
+    """(L',) bool: the regions of any grid that have no part in the regions that `kept` leaves out; errors as there."""
+    return _some(carried(kept(places, caption).double(), _grid(caption), grid) > 1 - SLIVER)
 
 
 def scaled_like(left: Tensor, weights: Tensor) -> Tensor:
-    """What is left of weights (..., L), with the sum they had.
+    """What is left of weights (..., L), with the sum that they had.
 
     Raises:
         UserError: nothing is left that could be scaled.
     """
-    sums = left.sum(-1, keepdim=True)
-    if (sums < 1e-30).any():
+    if used_up(left, weights):
         raise UserError("all of the attention lies where it may not be: there is nothing left to read")
-    return left * (weights.sum(-1, keepdim=True) / sums)
+    return rescaled(left, weights)
+
+
+def _some(regions: Tensor) -> Tensor:
+    if not regions.any():
+        raise ValueError(
+            f"all {regions.numel()} regions would be hidden: the model would have nothing to look at"
+        )
+    return regions
+
+
+def _grid(caption: Caption) -> Grid:
+    rows, cols = caption.weights.shape[1:]
+    return rows, cols

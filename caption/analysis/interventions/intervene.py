@@ -1,28 +1,34 @@
-"""What would the model say if it looked elsewhere? Captions with the attention in the analyst's hands.
+"""Captions under edited attention: what would the model say if it looked elsewhere?
 
     result = intervene(captioner, "photo.jpg", Force((2, 5), at="circle"))
     print(result)      # both captions, their log-probabilities, and where they part
     result.plot()
 
-The question is put in two ways. The model goes on from the words before the first change, with the same search, under
-the changes. And it is made to say the caption it gave before, so that the change of log p can be seen at every word,
-also of a caption that stays the same. The first follows all consequences; the second compares the same words.
+The question is asked in two ways. The model goes on from the words before the first change, with the same search, under
+the changes. And it is made to say its earlier caption again, so that the change of log p can be seen at every word,
+even if the caption stays the same. The first follows all consequences; the second compares the same words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from caption.analysis.interventions.apply import changing, seeded
-from caption.analysis.interventions.edits import Change, Erase, Force, Mask, Move, kept
+from caption.analysis.grids import Grid
+from caption.analysis.interventions.edits import Change, Erase, Force, Mask, Move, scaled_like, visible
 from caption.analysis.interventions.selection import steps_of, tokens_of
+from caption.analysis.replay import with_parts
+from caption.attention.edited import Edit, attentions, edited
 from caption.data.images import open_image
+from caption.decoders.base import Decoder
 from caption.eval_mode import eval_mode
+from caption.regions import Regions, Views
 from caption.result import Caption
 from caption.text.vocabulary import START
 
@@ -30,7 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from caption.captioner import Captioner
-    from caption.encoders.base import Regions
     from caption.result import Photo
     from caption.search import Search
 
@@ -44,30 +49,30 @@ class LogProbs:
     tokens: tuple[str, ...]
     """(N,) the words and, if the caption is finished, the end token."""
     without: np.ndarray
-    """(N,) as the model is."""
+    """(N,) without the changes."""
     under: np.ndarray
     """(N,) under the changes."""
 
     @property
     def falls(self) -> np.ndarray:
-        """(N,) by how much each falls under the changes, in nats; negative where it rises."""
+        """(N,) the fall of each under the changes, in nats; negative where it rises."""
         return self.without - self.under
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Intervention:
-    """What a model says of a photo by itself, and what it says under some changes."""
+    """The caption that a model gives a photo, and the one that it gives under some changes."""
 
     changes: tuple[Change | Erase, ...]
     original: Caption
     changed: Caption
-    """Its weights are those that were read with."""
+    """Its weights are the edited ones, which were read."""
     original_log_probs: LogProbs
     """Of the original's tokens."""
     changed_log_probs: LogProbs
     """Of the changed caption's tokens."""
     steps: tuple[int, ...]
-    """The steps of the changed caption at which the weights were others."""
+    """The steps of the changed caption at which the weights were edited."""
 
     @property
     def parting(self) -> int | None:
@@ -127,60 +132,135 @@ def intervene(
     anew: bool = False,
     seed: int = 0,
 ) -> Intervention:
-    """Caption a photo as the model is, and under changes of its attention.
+    """Caption a photo without and with changes of the attention.
 
     Args:
         captioner: the model; it is the same afterwards.
         photo: path or PIL image.
-        changes: what is changed, one after the other where several are for the same step. Regions that are erased stay
-            so, whatever the others say. With beam search and samples, they hold for every hypothesis.
+        changes: applied one after the other where several are for the same step. Erased regions stay erased,
+            whatever the other changes say. With beam search and samples, they hold for every hypothesis.
         search: None = the search the model was saved with.
         anew: search from the first word, instead of keeping the words before the first step that is changed. A beam may
             then turn to a caption whose words the changes do not meet. Where all steps are changed or a place is
-            erased, there are no words before.
-        seed: for attention and searches that sample: both captions are drawn with the same chance, so that what differs
-            is due to the changes. Saying a caption again is another draw. The global generator stays as it is.
+            erased, no words are kept.
+        seed: for attention and searches that sample: both captions are drawn with the same random numbers, so that only
+            the changes make a difference. Saying a caption again is another draw. The global generator is not used.
 
     Raises:
         ValueError: no changes; or one names a step, word or place that is not there, or hides all regions.
-        UserError: the model's attention cannot be edited, see `ForcedAttention`; or nothing is left to be read.
+        UserError: the decoder has no attention, or nothing is left to be read.
         caption.errors.ImageError: the photo cannot be read.
     """
     if not changes:
         raise ValueError("there is nothing to change: give Force, Move, Mask or Erase")
     image = open_image(photo)
     box = captioner.transform.box(*image.size)
-    with eval_mode(captioner):
-        with torch.no_grad():
-            regions = captioner.encoder(captioner.transform(image)[None].to(captioner.device))
+    with eval_mode(captioner), torch.no_grad():
+        views = captioner.refine(captioner.encode([image]))
+        grids = [view.grid for view in views]
+        model = with_parts(captioner, {"refiner": None})  # these regions are refined
 
-        def describe(model: Captioner, begin: Sequence[str] = ()) -> Caption:
-            with seeded(seed, model.device):
-                found = model.generate(regions, search, [model.vocabulary[word] for word in begin])
-            return next(model.captions(found, regions.grid, [box], [photo]))
+        def describe(views: Views, edit: Edit, begin: Sequence[str] = ()) -> Caption:
+            with seeded(seed, model.device), under(model.decoder, edit, grids, seed):
+                found = model.generate(views, search, [model.vocabulary[word] for word in begin])
+            return next(model.captions(found, grids, [box], [photo]))
 
         def say(caption: Caption) -> LogProbs:
-            return LogProbs(tokens_of(caption), *(_log_probs(m, regions, caption) for m in (as_it_is, under)))
+            both = ((views, combined([])), (left, edit))
+            return LogProbs(tokens_of(caption), *(_log_probs(model, *each, caption, seed) for each in both))
 
-        as_it_is = changing(captioner, seed)
-        original = describe(as_it_is)
+        original = describe(views, combined([]))
         edits = [change.edit(original) for change in changes if isinstance(change, Change)]
-        erased = [change.where for change in changes if isinstance(change, Erase)]
-        under = changing(captioner, seed, edits, kept(erased, original) if erased else None)
-        changed = describe(under, () if anew else _before(changes, original))
+        places = [change.where for change in changes if isinstance(change, Erase)]
+        seen = {grid: visible(places, original, grid) for grid in grids} if places else {}
+        left, edit = masked(views, seen), combined(edits, seen)
+        changed = describe(left, edit, () if anew else _before(changes, original))
         steps = tuple(step for step in range(len(tokens_of(changed))) if _meant(changes, original, step))
         return Intervention(changes, original, changed, say(original), say(changed), steps)
 
 
+def masked(views: Views, seen: Mapping[Grid, Tensor]) -> Views:
+    """Views in which only some regions are left: (L,) bool by grid; {} = all."""
+
+    def left(view: Regions) -> Regions:
+        mask = seen[view.grid].to(view.vectors.device).expand(view.vectors.shape[:2])
+        return view._replace(mask=mask if view.mask is None else view.mask & mask)
+
+    return tuple(map(left, views)) if seen else views
+
+
+def combined(edits: Sequence[Edit], seen: Mapping[Grid, Tensor] | None = None) -> Edit:
+    """Edits one after the other, which keep out of erased regions.
+
+    Args:
+        edits: in their order.
+        seen: (L,) bool by grid, the regions that are left. Weights that an edit puts on others are lost, and the rest
+            is scaled to the sum that there was.
+    """
+
+    def edit(weights: Tensor, step: int, grid: Grid) -> Tensor:
+        after = weights
+        for each in edits:
+            after = each(after, step, grid)
+        if after is weights or not seen:
+            return after
+        return scaled_like(after * seen[grid].to(after), after)
+
+    return edit
+
+
+@contextmanager
+def under(decoder: Decoder, edit: Edit, grids: Sequence[Grid], seed: int) -> Iterator[None]:
+    """Within it, attention is edited, and samples from a generator of its own at each step.
+
+    Captioners that differ in their edits therefore draw alike. For one search or one caption, since it counts steps.
+
+    Args:
+        decoder: as it is again afterwards.
+        edit: see `caption.attention.edited`.
+        grids: of the views.
+        seed: of the generators.
+    """
+    drawing = ExitStack()
+
+    def seeding(number: int) -> Callable[..., None]:
+        step = -1
+
+        def seed_step(*of_hook: Any) -> None:
+            nonlocal step
+            step += 1
+            of_step = np.random.SeedSequence((seed, step, number)).generate_state(1)[0]
+            drawing.enter_context(seeded(int(of_step), next(decoder.parameters()).device))
+
+        return seed_step
+
+    with ExitStack() as stack:
+        stack.enter_context(edited(decoder, edit, grids))
+        stack.callback(drawing.close)
+        for number, attention in enumerate(attentions(decoder).values()):
+            stack.enter_context(attention.register_forward_pre_hook(seeding(number)))
+            stack.enter_context(attention.register_forward_hook(lambda *of_hook: drawing.close()))
+        yield
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Within it, random numbers begin with `seed`; the global generators stay as they are."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
 @torch.no_grad()
-def _log_probs(model: Captioner, regions: Regions, caption: Caption) -> np.ndarray:
+def _log_probs(model: Captioner, views: Views, edit: Edit, caption: Caption, seed: int) -> np.ndarray:
     """(N,) of the caption's tokens, by teacher forcing."""
     said = []
-    state, word = model.decoder.start(model.project(regions)), START
-    for token in tokens_of(caption):
-        log_probs, state = model.decoder.step(state, torch.tensor([[word]], device=model.device))
-        word = model.vocabulary[token]
-        said.append(float(log_probs[0, 0, word]))
+    with under(model.decoder, edit, [view.grid for view in views], seed):
+        state, word = model.decoder.start(model.project(views)), START
+        for token in tokens_of(caption):
+            log_probs, state = model.decoder.step(state, torch.tensor([[word]], device=model.device))
+            word = model.vocabulary[token]
+            said.append(float(log_probs[0, 0, word]))
     return np.array(said)
 
 

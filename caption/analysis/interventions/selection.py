@@ -1,4 +1,4 @@
-"""Where and when, as an analyst says it: places in a photo, and steps of a caption by its words."""
+"""Selection of places in a photo, and of steps of a caption by its words."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ numbers that are not negative."""
 
 Steps = SupportsIndex | str | Sequence[SupportsIndex | str] | None
 """Steps of a caption, counted from 0, as numbers or as the words said there; None = every step. A finished caption has
-one step more than it has words: that of the end token, "<end>"."""
+one more step than words: that of the end token, "<end>"."""
 
 SLIVER = 1e-6
-"""The part of a cell that a box must cover to touch it: edges that are meant to be the same differ by rounding."""
+"""The part of a cell that a box must cover to touch it: edges that should coincide may differ by rounding."""
 
 
 def amounts(place: Place, caption: Caption) -> np.ndarray:
-    """How much of each region is meant.
+    """The amount of each region that a place selects.
 
     Args:
         place: see `Place`.
-        caption: of the photo; says how its grid lies.
+        caption: of the photo; its weights and box give the grid.
 
     Returns:
         (rows, cols) float64: 1 at a cell, 0 elsewhere; the part of each region's area that the box covers; or the map.
 
     Raises:
-        ValueError: it is no place, or one outside the grid.
+        ValueError: it is not a place, or it lies outside the grid.
     """
     rows, cols = caption.weights.shape[1:]
     try:
@@ -52,7 +52,7 @@ def amounts(place: Place, caption: Caption) -> np.ndarray:
         return _box(values, caption)
     if values.shape == (rows, cols):
         if not np.isfinite(values).all() or (values < 0).any() or not values.any():
-            raise ValueError("a map holds numbers from 0 up, not all of them 0")
+            raise ValueError("a map holds numbers that are not negative, not all of them 0")
         return values
     given = f"an array of shape {values.shape}" if values.size > 4 else repr(place)
     raise ValueError(
@@ -67,12 +67,12 @@ def touched(place: Place, caption: Caption) -> np.ndarray:
 
 
 def tokens_of(caption: Caption) -> tuple[str, ...]:
-    """What the caption's steps emitted: its words and, if it is finished, the end token."""
+    """The tokens of a caption's steps: its words and, if it is finished, the end token."""
     return (*caption.words, END_WORD) if caption.finished else tuple(caption.words)
 
 
 def steps_of(at: Steps, caption: Caption) -> frozenset[int] | None:
-    """The numbers of the steps that are meant, or None for all, also those of a longer caption.
+    """The numbers of the selected steps, or None for all, also those of a longer caption.
 
     Raises:
         ValueError: a step that the caption does not have, a word that it does not say or says more than once.
@@ -82,7 +82,7 @@ def steps_of(at: Steps, caption: Caption) -> frozenset[int] | None:
     several: list[Any] = [at] if np.ndim(at) == 0 else list(at)  # type: ignore[arg-type]
     tokens = tokens_of(caption)
     if not several:
-        raise ValueError("no step is named: leave `at` out for all of them")
+        raise ValueError("no step is selected: leave `at` out for all of them")
     return frozenset(step_of(one, tokens) for one in several)
 
 
@@ -93,9 +93,7 @@ def step_of(one: SupportsIndex | str, tokens: Sequence[str]) -> int:
         if not found:
             raise ValueError(f"{one!r} is not said: the caption is {' '.join(tokens)!r}")
         if len(found) > 1:
-            raise ValueError(
-                f"{one!r} is said at the steps {found}: name the one that is meant by its number"
-            )
+            raise ValueError(f"{one!r} is said at the steps {found}: select one by its number")
         return found[0]
     try:
         step = operator.index(one)
@@ -131,6 +129,6 @@ def _box(box: np.ndarray, caption: Caption) -> np.ndarray:
     amount = coverage(rows, cols, caption.box, [(left, top, right, bottom)])
     if not (amount > SLIVER).any():
         raise ValueError(
-            f"the box {(left, top, right, bottom)} holds nothing of what the model sees of the photo, {caption.box}"
+            f"the box {(left, top, right, bottom)} lies outside what the model sees of the photo, {caption.box}"
         )
     return amount

@@ -63,14 +63,16 @@ class Multinoulli(Alignment, Stochastic):
     def choose(self, weights: Tensor, aligned: Aligned | None = None) -> Choice:
         if aligned is None:
             return Choice(weights)
-        assert aligned.log_weights is not None
-        log_weights = aligned.log_weights if weights is aligned.weights else weights.log()
+        sampled, log_weights = aligned.state, aligned.log_weights
+        assert log_weights is not None
+        if weights is not aligned.weights:  # edited; where no weight is left, there is nothing to sample
+            left = weights.sum(-1) > 0
+            sampled, log_weights = sampled & left, weights.where(left[..., None], 1.0).log().log_softmax(-1)
         if self.training or self.at_test == "sample":
             location, read = self._sample(log_weights)
         else:  # evaluation draws no random numbers
             location = weights.argmax(-1)
             read = one_hot(location, weights)
-        sampled = aligned.state
         return Choice(
             torch.where(sampled[..., None], read, weights),
             torch.where(sampled, location, -1),

@@ -1,1 +1,1 @@
-"""Preparing downloaded data sets: the folders that the configurations expect."""
+"""Preparing downloaded data sets: checking them, and laying out the folders that the configurations expect."""

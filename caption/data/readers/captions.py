@@ -1,55 +1,182 @@
-"""Images with their captions, by split: the record every reader returns, and what readers of files share."""
+"""Images with captions: the record that readers return, the faults that data can have, and the check for them.
+
+A reader reads in one way for two purposes. Training refuses faulty data at the first fault; `caption check` collects
+all faults. The `findings` that a reader reports to decide which of the two happens.
+"""
 
 from __future__ import annotations
 
-import json
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
 
-from caption.errors import DataError
-
-if TYPE_CHECKING:
-    from caption.analysis.grounding import Boxes
-    from caption.data.readers.findings import Findings
+from caption.data.boxes import Boxes
+from caption.errors import DataError, first_few
 
 SPLIT_NAMES = ("train", "val", "test")
-NAMED = 3  # culprits an error message names before it counts the rest
 
 
 @dataclass(frozen=True)
 class CaptionedImage:
-    """One image and what people wrote under it."""
+    """One image and its captions."""
 
     id: int | str
-    """What results and features are filed under; unique within its split."""
+    """The key of its results and features, unique within its split."""
     path: Path
     """The image file; it existed when the captions were read."""
     captions: tuple[str, ...]
-    """At least one, as written (case and punctuation kept), without spaces at the ends."""
+    """At least one, with case and punctuation, without spaces at the ends."""
+
+    def within(self, split: str) -> str:
+        """The image in a message: its id and split."""
+        return f"image {self.id!r} ({split})"
 
 
 Splits = dict[str, list[CaptionedImage]]
-"""Keys among "train", "val" and "test"; no list is empty."""
+"""Images by split: keys among "train", "val" and "test", no empty list."""
+
+
+class Kind(Enum):
+    """A kind of fault or oddity in data: its name, its plural, and a remedy for the user. Faults come first."""
+
+    MALFORMED = "malformed entry", "malformed entries", "Correct or delete what is malformed."
+    MISSING = "missing image", "missing images", "Get the files, or take the images out of the captions."
+    UNDECODABLE = "undecodable image", "undecodable images", "Get the files again, or take the images out."
+    EMPTY = "empty caption", "empty captions", "Write the captions, or delete the entries."
+    BARE = "image without captions", "images without captions", "Add captions, or take the images out."
+    OVERLAP = (
+        "image in two splits",
+        "images in two splits",
+        "Keep it in one: otherwise the scores mean nothing.",
+    )
+    REPEATED = "image listed twice", "images listed twice", "Keep one entry."
+    SAME_ID = "id of two images", "ids of two images", "Give every image of a split its own id."
+    LEAK = (
+        "duplicate across splits",
+        "duplicates across splits",
+        "Keep one: otherwise the scores measure memory.",
+    )
+    EMPTY_SPLIT = "empty split", "empty splits", "Give it images, or leave it out."
+    NO_TRAINING = "missing training split", "missing training splits", "Name the training images."
+    NO_WORDS = "empty vocabulary", "empty vocabularies", "Lower the minimum count, or add captions."
+
+    LONG = "over-long caption", "over-long captions", "They cost time and memory; data.max_words cuts them."
+    TWIN = (
+        "duplicate within a split",
+        "duplicates within a split",
+        "Such a picture has more weight than others.",
+    )
+    NO_EVALUATION = (
+        "missing evaluation split",
+        "missing evaluation splits",
+        "Without val no epoch can be chosen; without test there is no final score.",
+    )
+
+    def __init__(self, label: str, plural: str, remedy: str) -> None:
+        self.label = label
+        self.plural = plural
+        self.remedy = remedy
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether training on such data would be wrong; the other kinds are notes."""
+        return self not in (Kind.LONG, Kind.TWIN, Kind.NO_EVALUATION)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault or oddity that was found."""
+
+    kind: Kind
+    text: str
+    """Names the culprit by file, line or id, and says what is wrong with it."""
+    images: tuple[str, ...] = ()
+    """The paths of the images concerned, if any."""
+
+
+class Findings:
+    """Collects faults, so that a reader can go on after one."""
+
+    def __init__(self) -> None:
+        self.found: list[Finding] = []
+        """In the order in which they were found."""
+
+    def report(self, findings: Sequence[Finding]) -> None:
+        """Add findings of one kind; there may be none."""
+        self.found.extend(findings)
+
+    def add(self, kind: Kind, text: str, *images: str | Path) -> None:
+        """Report a single finding; for the arguments see `Finding`."""
+        self.report([Finding(kind, text, tuple(map(str, images)))])
+
+    def skipping(self) -> AbstractContextManager[None]:
+        """A context that turns a DataError into a finding. Use it around one entry: the others are still read."""
+        return _Skipping(self)
+
+    def of(self, kind: Kind) -> list[Finding]:
+        """The findings of one kind, in order."""
+        return [finding for finding in self.found if finding.kind == kind]
+
+
+class _Skipping(AbstractContextManager[None]):
+    # A class because a generator is slower: the context is entered for each of half a million captions.
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, DataError):
+            return False
+        self.findings.add(Kind.MALFORMED, str(error))
+        return True
+
+
+class Refusal(Findings):
+    """Raises at the first fault, before any training.
+
+    Args:
+        source: the caption file or files, for the message.
+    """
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.source = source
+
+    def report(self, findings: Sequence[Finding]) -> None:
+        """Raise a DataError that names the first few culprits. Notes are ignored."""
+        faults = [finding for finding in findings if finding.kind.is_fault]
+        if faults:
+            kind = faults[0].kind
+            what = f"1 {kind.label}" if len(faults) == 1 else f"{len(faults)} {kind.plural}"
+            where = f" in {self.source}" if self.source else ""
+            culprits = first_few(finding.text for finding in faults)
+            raise DataError(f"{what}{where}: {culprits}. {kind.remedy} (`caption check` names all faults.)")
+
+    def skipping(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class CaptionReader(ABC):
-    """Reads one kind of caption file. A subclass's arguments are what a configuration file may set."""
+    """Reads one kind of caption file. A subclass's arguments are what a configuration file can set."""
 
     @abstractmethod
     def read(self) -> Splits:
-        """Read and check everything, before any training starts.
+        """Read and check everything before training starts.
 
         Raises:
             DataError: a file is missing or malformed, images are missing, splits overlap or are empty.
         """
 
     def survey(self, findings: Findings) -> Splits:
-        """Read what can be read, with its faults reported to `findings`; for `caption check`.
+        """Read what can be read and report faults to `findings`, for `caption check`.
 
-        A reader that cannot go on behind a fault raises it, as `read` does. `CheckedReader` goes on.
+        A reader that cannot go on after a fault raises it, as `read` does. A `CheckedReader` goes on.
 
         Raises:
             DataError: nothing can be read.
@@ -57,89 +184,118 @@ class CaptionReader(ABC):
         return self.read()
 
     def boxes(self, split: str) -> Mapping[int | str, Boxes] | None:
-        """Where the objects of each image are, by name, in its pixels; None where the data does not say."""
+        """The object boxes of each image of a split, by image id; None if the data has none."""
         return None
 
 
-def enumerated(culprits: list[str]) -> str:
-    """The first few, and how many more: "a, b, c and 12 more"."""
-    shown = ", ".join(culprits[:NAMED])
-    return shown if len(culprits) <= NAMED else f"{shown} and {len(culprits) - NAMED} more"
+class CheckedReader(CaptionReader):
+    """A reader whose subclasses only read the files; the checks are here."""
+
+    @property
+    @abstractmethod
+    def source(self) -> str:
+        """The caption file or files, for messages."""
+
+    @abstractmethod
+    def collect(self, findings: Findings) -> Splits:
+        """Read the files. Malformed entries are reported to `findings` and left out.
+
+        Raises:
+            DataError: nothing can be read.
+        """
+
+    def read(self) -> Splits:
+        return self.survey(Refusal(self.source))
+
+    def survey(self, findings: Findings) -> Splits:
+        splits = self.collect(findings)
+        check_splits(splits, findings, self.source)
+        return splits
 
 
-def located(path: str) -> Path:
-    """A path as a user writes it: `~` is the home folder, anything relative starts at the current folder."""
-    return Path(path).expanduser()
-
-
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, with or without byte order mark; line ends are left as they are.
-
-    Raises:
-        DataError: missing, a folder, unreadable, or no UTF-8.
-    """
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(f"'{path}' does not exist. Check the path.") from None
-    except IsADirectoryError:
-        raise DataError(f"'{path}' is a folder. Name the file in it.") from None
-    except OSError as error:
-        raise DataError(f"'{path}' cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"'{path}' is no UTF-8 text (byte {error.start}). Save it as UTF-8.") from None
-
-
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a UTF-8 file that are not blank, with their numbers from 1, without line ends.
+def check_splits(splits: Splits, findings: Findings, source: str = "") -> None:
+    """Report empty splits, images without captions or with a blank one, images in two splits or twice in one, two
+    images with one id, and image files that do not exist.
 
     Raises:
-        DataError: see `read_text`.
+        DataError: there is no split at all, although nothing was found wrong; a split has an unknown name.
     """
-    # Not splitlines(): it also cuts at characters such as U+2028, which may stand inside a caption.
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if line.strip():
-            yield number, line.rstrip("\r")
+    if not splits and not findings.found:
+        where = f" in {source}" if source else ""
+        raise DataError(f"there is no split to read{where}: give at least one of {', '.join(SPLIT_NAMES)}.")
+    check_split_names(splits)
+    findings.report(
+        [Finding(Kind.EMPTY_SPLIT, f"'{split}'") for split, images in splits.items() if not images]
+    )
+    for split, images in splits.items():
+        for kind, faulty in (
+            (Kind.BARE, [image for image in images if not image.captions]),
+            (Kind.EMPTY, [image for image in images if not all(image.captions)]),
+        ):
+            findings.report([Finding(kind, image.within(split), (str(image.path),)) for image in faulty])
+        findings.report(list(_shared_ids(split, images)))
+    _check_overlap(splits, findings)
+    findings.report(list(_missing(image.path for images in splits.values() for image in images)))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Raises:
-        DataError: unreadable, no JSON (with the line), or JSON that is no object.
-    """
-    try:
-        data = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"'{path}' is no JSON: {error.msg} in line {error.lineno}. Get the file anew."
-        ) from None
-    if not isinstance(data, dict):
-        raise DataError(f"'{path}' holds a JSON {type(data).__name__}, not an object. Is it the right file?")
-    return data
+def check_split_names(names: Iterable[str]) -> None:
+    """Raise a DataError for a split other than train, val and test."""
+    for name in names:
+        if name not in SPLIT_NAMES:
+            raise DataError(f"'{name}' is not a split: the splits are called {', '.join(SPLIT_NAMES)}.")
 
 
-def entries(data: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    """`data[key]`, which must be a list of objects.
-
-    Raises:
-        DataError: it is missing or something else; `where` names the file or the entry.
-    """
-    found = data.get(key)
-    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        raise DataError(f"{where} has no list of objects called '{key}'. Is it the right file?")
-    return found
+def _shared_ids(split: str, images: list[CaptionedImage]) -> Iterator[Finding]:
+    first: dict[int | str, CaptionedImage] = {}
+    for image in images:
+        other = first.setdefault(image.id, image)
+        if other is not image and other.path != image.path:  # one file listed twice is another finding
+            paths = (str(other.path), str(image.path))
+            yield Finding(Kind.SAME_ID, f"{image.within(split)} is both '{paths[0]}' and '{paths[1]}'", paths)
 
 
-def field(entry: dict[str, Any], key: str, kind: type | tuple[type, ...], where: str) -> Any:
-    """`entry[key]`, which must be of type `kind`.
+def _check_overlap(splits: Splits, findings: Findings) -> None:
+    """Images are compared by file, because ids may start from 0 in every split."""
+    owners: dict[tuple[str, str], list[str]] = {}
+    repeated, overlapping = [], []
+    for split, images in splits.items():
+        for image, file in zip(images, real_files(image.path for image in images), strict=True):
+            seen = owners.setdefault(file, [])
+            if split in seen:
+                text = f"'{image.path}' stands twice in split '{split}'"
+                repeated.append(Finding(Kind.REPEATED, text, (str(image.path),)))
+            elif seen:
+                text = f"'{image.path}' is in the splits '{seen[0]}' and '{split}'"
+                overlapping.append(Finding(Kind.OVERLAP, text, (str(image.path),)))
+            seen.append(split)
+    findings.report(repeated)
+    findings.report(overlapping)
 
-    Raises:
-        DataError: it is missing or something else; `where` names the entry.
-    """
-    value = entry.get(key)
-    if not isinstance(value, kind):
-        raise DataError(
-            f"{where} has no valid '{key}' (found {value!r}). Correct it, or is it the wrong file?"
-        )
-    return value
+
+def real_files(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    """For each path its folder, with links resolved, and its file name. Two paths to one file give equal pairs."""
+    real: dict[str, str] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        if folder not in real:
+            real[folder] = os.path.realpath(folder)
+        yield real[folder], name
+
+
+def _missing(paths: Iterable[Path]) -> Iterator[Finding]:
+    """Images that do not exist. Folders are listed, because one `stat` per file takes minutes on a network disk."""
+    by_folder: dict[str, list[str]] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        by_folder.setdefault(folder, []).append(name)
+    for folder, names in by_folder.items():
+        reason = ""
+        try:
+            with os.scandir(folder or ".") as listing:
+                present = {entry.name for entry in listing if entry.is_file()}
+        except OSError as error:
+            present, reason = set(), f" (folder '{folder or '.'}': {error.strerror})"
+        for name in dict.fromkeys(names):
+            if name not in present:
+                path_text = os.path.join(folder, name)
+                yield Finding(Kind.MISSING, f"'{path_text}'{reason}", (path_text,))

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pycocotools.coco import COCO
-
-from caption.data.readers.captions import CaptionedImage, Splits, entries, field, located, read_json
-from caption.data.readers.captions_checks import CheckedReader, check_split_names
-from caption.data.readers.findings import EMPTY, SAME_ID, Finding, Findings
+from caption.data.files import entries, field, read_json
+from caption.data.readers.captions import (
+    CaptionedImage,
+    CheckedReader,
+    Findings,
+    Kind,
+    Splits,
+    check_split_names,
+)
 from caption.errors import DataError
 
 
+@dataclass
 class Coco(CheckedReader):
-    """Captions in the format of MS COCO (`captions_train2014.json`), read through pycocotools.
-
-    An image's id is its COCO id.
+    """Captions in the format of MS COCO (`captions_train2014.json`). An image's id is its COCO id.
 
     Args:
         captions: the captions JSON of each split: keys among train, val, test.
         images: the image folder of each of these splits.
     """
 
-    def __init__(self, captions: dict[str, str], images: dict[str, str]) -> None:
-        self.captions = captions
-        self.images = images
+    captions: dict[str, str]
+    images: dict[str, str]
 
     @property
     def source(self) -> str:
@@ -43,40 +43,14 @@ class Coco(CheckedReader):
         splits: Splits = {}
         for split, file in self.captions.items():
             with findings.skipping():
-                splits[split] = _read_split(located(file), located(self.images[split]), findings)
+                splits[split] = _read_split(file, Path(self.images[split]).expanduser(), findings)
         return splits
 
 
-def _read_split(file: Path, folder: Path, findings: Findings) -> list[CaptionedImage]:
-    coco = _indexed(file, folder, findings)
-    return [
-        CaptionedImage(
-            id=image_id,
-            path=folder / image["file_name"],
-            captions=tuple(annotation["caption"].strip() for annotation in coco.imgToAnns.get(image_id, ())),
-        )
-        for image_id, image in coco.imgs.items()
-    ]
-
-
-def _indexed(file: Path, folder: Path, findings: Findings) -> COCO:
-    """pycocotools' index of `file`, checked first: pycocotools itself would stop with a KeyError."""
+def _read_split(file: str, folder: Path, findings: Findings) -> list[CaptionedImage]:
     data = read_json(file)
-    images, known = _images(data, file, folder, findings)
-    annotations = _annotations(data, file, known, findings)
-    coco = COCO()
-    coco.dataset = {**data, "images": images, "annotations": annotations}
-    with contextlib.redirect_stdout(io.StringIO()):  # it reports its progress on stdout, which is for results
-        coco.createIndex()
-    return coco
-
-
-def _images(
-    data: dict[str, Any], file: Path, folder: Path, findings: Findings
-) -> tuple[list[dict[str, Any]], set[int]]:
-    """The sound entries, and the ids of all: captions of an image whose entry is wrong are not wrong for that."""
-    sound: dict[int, dict[str, Any]] = {}
-    known = set()
+    paths: dict[int, Path] = {}
+    known = set()  # with the ids of faulty entries: a caption of such an image is not a second fault
     for number, image in enumerate(entries(data, "images", f"'{file}'")):
         where = f"entry {number} of 'images' in '{file}'"
         with findings.skipping():
@@ -85,19 +59,12 @@ def _images(
             name = field(image, "file_name", str, where)
             if not name.strip():
                 raise DataError(f"{where} names no file. Write its 'file_name'.")
-            if image_id in sound:
-                both = [folder / sound[image_id]["file_name"], folder / name]
-                text = f"image {image_id} is both '{both[0]}' and, by {where}, '{both[1]}'"
-                findings.report([Finding(SAME_ID, text, tuple(map(str, both)))])
+            if image_id in paths:
+                text = f"image {image_id} is both '{paths[image_id]}' and, by {where}, '{folder / name}'"
+                findings.add(Kind.SAME_ID, text, paths[image_id], folder / name)
             else:
-                sound[image_id] = image
-    return list(sound.values()), known
-
-
-def _annotations(
-    data: dict[str, Any], file: Path, known: set[int], findings: Findings
-) -> list[dict[str, Any]]:
-    sound = []
+                paths[image_id] = folder / name
+    captions: dict[int, list[str]] = {image_id: [] for image_id in known}
     for number, annotation in enumerate(entries(data, "annotations", f"'{file}'")):
         where = f"entry {number} of 'annotations' in '{file}'"
         if "caption" not in annotation and "bbox" in annotation:
@@ -107,8 +74,8 @@ def _annotations(
             image_id = field(annotation, "image_id", int, where)
             if image_id not in known:
                 raise DataError(f"{where} belongs to image {image_id}, which is not in 'images'.")
-            if field(annotation, "caption", str, where).strip():
-                sound.append(annotation)
+            if caption := field(annotation, "caption", str, where).strip():
+                captions[image_id].append(caption)
             else:
-                findings.report([Finding(EMPTY, f"{where} (image {image_id})")])
-    return sound
+                findings.add(Kind.EMPTY, f"{where} (image {image_id})")
+    return [CaptionedImage(image_id, path, tuple(captions[image_id])) for image_id, path in paths.items()]

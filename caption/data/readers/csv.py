@@ -1,56 +1,49 @@
-"""Own data as CSV: a header, then a row for each caption with its image and perhaps its split."""
+"""Own data as CSV: a header, then a row for each caption with its image and, optionally, its split."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caption.data.readers.captions import read_text
-from caption.data.readers.findings import Findings
+from caption.data.files import read_text
+from caption.data.readers.captions import Findings
 from caption.data.readers.tables import Row, Table
 from caption.errors import DataError
 
 DELIMITERS = (",", ";", "\t", "|")
 
 
+@dataclass
 class Csv(Table):
     """Rows like `a.jpg,"A dog, running.",train` under the header `image,caption,split`.
 
-    Several rows may name the same image, one for each of its captions. UTF-8, with or without byte order mark; cells
-    in double quotes may hold delimiters and line ends, and a quote as two. Case and spaces around the columns' names
-    do not matter, nor other columns.
+    An image has one row for each of its captions. The file is UTF-8, with or without byte order mark. Cells in double
+    quotes may hold delimiters, line ends, and quotes, which are doubled. Column names ignore case and spaces around
+    them; other columns are ignored.
 
     Args:
         file: the file.
-        images: the folder that image names start from; None = the file's own.
+        images: the folder that image names are relative to; None = the file's own.
         image_column: header of the column of image names.
         caption_column: header of the column of captions.
-        split_column: header of the column of splits (train, val or test), where there is one.
-        delimiter: what separates cells; None = the comma, semicolon, tab or bar with which the header has the columns.
+        split_column: header of the column of splits (train, val or test), if there is one.
+        delimiter: the character between cells; None = the first of comma, semicolon, tab and bar that splits the header
+            into these columns.
         fractions: for a file without splits, the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`; None =
             all images are training images.
     """
 
-    def __init__(
-        self,
-        file: str,
-        images: str | None = None,
-        image_column: str = "image",
-        caption_column: str = "caption",
-        split_column: str = "split",
-        delimiter: str | None = None,
-        fractions: dict[str, float] | None = None,
-    ) -> None:
-        self.file = file
-        self.images = images
-        self.image_column = image_column
-        self.caption_column = caption_column
-        self.split_column = split_column
-        self.delimiter = delimiter
-        self.fractions = fractions
+    file: str
+    images: str | None = None
+    image_column: str = "image"
+    caption_column: str = "caption"
+    split_column: str = "split"
+    delimiter: str | None = None
+    fractions: dict[str, float] | None = None
 
     def rows(self, file: Path, findings: Findings) -> Iterator[Row]:
         text = read_text(file)
@@ -66,8 +59,10 @@ class Csv(Table):
                 except StopIteration:
                     return
                 except csv.Error as error:
-                    raise DataError(f"{where} is no row of CSV: {error}. Quote its cells properly.") from None
-                if not any(cell.strip() for cell in cells):  # spreadsheets write rows of delimiters alone
+                    raise DataError(
+                        f"{where} is not a row of CSV: {error}. Quote its cells properly."
+                    ) from None
+                if not any(cell.strip() for cell in cells):  # spreadsheets write rows of delimiters only
                     continue
                 if not header:
                     header = [column.strip().casefold() for column in cells]
@@ -84,14 +79,11 @@ class Csv(Table):
         if not image:
             raise DataError(f"{where} names no image. Write its name, or delete the row.")
         return Row(
-            line,
-            image,
-            (row[self.caption_column.casefold()],),
-            row.get(self.split_column.casefold()) or None,
+            line, image, (row[self.caption_column.casefold()],), row.get(self.split_column.casefold()) or None
         )
 
     def _delimiter(self, text: str, file: Path) -> str:
-        """The delimiter with which the header has both columns."""
+        """The delimiter that splits the header into both columns."""
         wanted = {self.image_column.casefold(), self.caption_column.casefold()}
         for delimiter in DELIMITERS if self.delimiter is None else (self.delimiter,):
             columns = columns_of(text, delimiter)
@@ -103,12 +95,12 @@ class Csv(Table):
         head = next((line for line in text.splitlines() if line.strip()), "")
         raise DataError(
             f"'{file}' begins with {head[:60]!r}, but its header must have the columns '{self.image_column}' and "
-            f"'{self.caption_column}'. Write it, or name the columns that it has."
+            f"'{self.caption_column}'. Add the header, or name the columns that the file has."
         )
 
 
 def columns_of(text: str, delimiter: str) -> list[str]:
-    """The header of a CSV text: case folded, without spaces at the ends; [] where it has none."""
+    """The column names of a CSV text, in lower case, without spaces at the ends; [] if there is no header."""
     try:
         header = next(row for row in _table(text, delimiter) if any(cell.strip() for cell in row))
     except (StopIteration, csv.Error):
@@ -117,7 +109,7 @@ def columns_of(text: str, delimiter: str) -> list[str]:
 
 
 def _table(text: str, delimiter: str) -> Any:
-    """Its `line_num` counts lines of the file, those within quotes too."""
+    """A csv.reader; its `line_num` counts lines of the file, also those within quotes."""
     try:
         return csv.reader(
             io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=True

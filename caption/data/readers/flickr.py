@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from caption.data.readers.captions import CaptionedImage, Splits, located, text_lines
-from caption.data.readers.captions_checks import CheckedReader, check_split_names
-from caption.data.readers.findings import EMPTY, Finding, Findings
+from caption.data.files import text_lines
+from caption.data.readers.captions import (
+    CaptionedImage,
+    CheckedReader,
+    Findings,
+    Kind,
+    Splits,
+    check_split_names,
+)
 from caption.errors import DataError
 
 
+@dataclass
 class Flickr(CheckedReader):
     """Captions in the format of `Flickr8k.token.txt`: lines `NAME.jpg#0<TAB>caption`.
 
@@ -21,10 +29,9 @@ class Flickr(CheckedReader):
         images: the folder of the images.
     """
 
-    def __init__(self, captions: str, splits: dict[str, str], images: str) -> None:
-        self.captions = captions
-        self.splits = splits
-        self.images = images
+    captions: str
+    splits: dict[str, str]
+    images: str
 
     @property
     def source(self) -> str:
@@ -32,39 +39,38 @@ class Flickr(CheckedReader):
 
     def collect(self, findings: Findings) -> Splits:
         check_split_names(self.splits)
-        folder = located(self.images)
-        captions = _read_tokens(located(self.captions), findings)
+        folder = Path(self.images).expanduser()
+        captions = self._read_tokens(findings)
         splits: Splits = {}
         for split, file in self.splits.items():
             with findings.skipping():
                 splits[split] = [
                     CaptionedImage(id=name, path=folder / name, captions=tuple(captions.get(name, ())))
-                    for name in read_names(located(file))
+                    for name in read_names(file)
                 ]
         return splits
 
+    def _read_tokens(self, findings: Findings) -> dict[str, list[str]]:
+        """Captions by file name, in the order of the file."""
+        captions: dict[str, list[str]] = {}
+        for number, line in text_lines(self.captions):
+            key, tab, caption = line.partition("\t")
+            name, mark, index = key.strip().rpartition("#")
+            where = f"line {number} of '{self.captions}'"
+            with findings.skipping():
+                if not (tab and mark and name and index.isdigit()):
+                    raise DataError(
+                        f"{where} is {line[:60]!r}, not 'NAME.jpg#0<TAB>a caption'. Correct or delete it."
+                    )
+                if caption.strip():
+                    captions.setdefault(name, []).append(caption.strip())
+                else:
+                    findings.add(Kind.EMPTY, f"{where} ({name})")
+        return captions
 
-def _read_tokens(file: Path, findings: Findings) -> dict[str, list[str]]:
-    """Captions by file name, in the order of the file."""
-    captions: dict[str, list[str]] = {}
-    for number, line in text_lines(file):
-        key, tab, caption = line.partition("\t")
-        name, mark, index = key.strip().rpartition("#")
-        where = f"line {number} of '{file}'"
-        with findings.skipping():
-            if not (tab and mark and name and index.isdigit()):
-                raise DataError(
-                    f"{where} is {line[:60]!r}, but should be like 'NAME.jpg#0<TAB>a caption'. Correct or delete it."
-                )
-            if caption.strip():
-                captions.setdefault(name, []).append(caption.strip())
-            else:
-                findings.report([Finding(EMPTY, f"{where} ({name})")])
-    return captions
 
-
-def read_names(file: Path) -> list[str]:
-    """The image names of a split list.
+def read_names(file: str | Path) -> list[str]:
+    """The image names of a split list, one a line.
 
     Raises:
         DataError: the file cannot be read.

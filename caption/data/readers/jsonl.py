@@ -1,20 +1,22 @@
-"""Own data as JSON lines: one object a line, with an image, its caption or captions, and perhaps its split."""
+"""Own data as JSON lines: one object a line, with an image, one or more captions and, optionally, a split."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caption.data.readers.captions import field, text_lines
-from caption.data.readers.findings import Findings
+from caption.data.files import field, text_lines
+from caption.data.readers.captions import Findings
 from caption.data.readers.tables import Row, Table
 from caption.errors import DataError
 
 CAPTIONS = "captions"
 
 
+@dataclass
 class JsonLines(Table):
     """Lines like `{"image": "a.jpg", "caption": "A dog.", "split": "train"}`.
 
@@ -23,29 +25,20 @@ class JsonLines(Table):
 
     Args:
         file: the file, in UTF-8.
-        images: the folder that image names start from; None = the file's own.
-        image_key: where a line has the image's name.
-        caption_key: where it has the caption or captions.
-        split_key: where it has the split, which is train, val or test; all lines have it, or none.
+        images: the folder that image names are relative to; None = the file's own.
+        image_key: key of the image's name.
+        caption_key: key of the caption or captions.
+        split_key: key of the split: train, val or test. All lines have it, or none.
         fractions: for a file without splits, the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`; None =
             all images are training images.
     """
 
-    def __init__(
-        self,
-        file: str,
-        images: str | None = None,
-        image_key: str = "image",
-        caption_key: str = "caption",
-        split_key: str = "split",
-        fractions: dict[str, float] | None = None,
-    ) -> None:
-        self.file = file
-        self.images = images
-        self.image_key = image_key
-        self.caption_key = caption_key
-        self.split_key = split_key
-        self.fractions = fractions
+    file: str
+    images: str | None = None
+    image_key: str = "image"
+    caption_key: str = "caption"
+    split_key: str = "split"
+    fractions: dict[str, float] | None = None
 
     def rows(self, file: Path, findings: Findings) -> Iterator[Row]:
         for number, line in text_lines(file):
@@ -56,9 +49,9 @@ class JsonLines(Table):
         try:
             entry = json.loads(line)
         except json.JSONDecodeError as error:
-            raise DataError(f"{where} is no JSON: {error.msg}. Correct or delete it.") from None
+            raise DataError(f"{where} is not JSON: {error.msg}. Correct or delete it.") from None
         if not isinstance(entry, dict):
-            raise DataError(f"{where} is no JSON object with '{self.image_key}'. Correct or delete it.")
+            raise DataError(f"{where} is not a JSON object with '{self.image_key}'. Correct or delete it.")
         image = field(entry, self.image_key, str, where).strip()
         if not image:
             raise DataError(f"{where} names no image. Write its '{self.image_key}'.")
@@ -72,5 +65,5 @@ class JsonLines(Table):
         found = field(entry, key, (str, list), where)
         captions = [found] if isinstance(found, str) else found
         if not all(isinstance(caption, str) for caption in captions):
-            raise DataError(f"{where} has captions that are no text. Correct them.")
+            raise DataError(f"{where} has captions that are not text. Correct them.")
         return tuple(captions)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caption.data.readers.captions import (
-    SPLIT_NAMES,
-    CaptionedImage,
-    Splits,
-    entries,
-    field,
-    located,
-    read_json,
-)
-from caption.data.readers.captions_checks import CheckedReader
-from caption.data.readers.findings import EMPTY, Finding, Findings
+from caption.data.files import entries, field, read_json
+from caption.data.readers.captions import SPLIT_NAMES, CaptionedImage, CheckedReader, Findings, Kind, Splits
 from caption.errors import DataError
 
 
+@dataclass
 class Karpathy(CheckedReader):
     """The files `dataset_{coco,flickr8k,flickr30k}.json` of Karpathy and Fei-Fei (2015).
 
-    An image's id is its COCO id, or its file name where it has none.
+    An image's id is its COCO id, or its file name if it has none.
 
     Args:
         file: one of those files.
@@ -31,50 +24,41 @@ class Karpathy(CheckedReader):
             split, as is usual; otherwise they are left out.
     """
 
-    def __init__(self, file: str, images: str, restval: bool = True) -> None:
-        self.file = file
-        self.images = images
-        self.restval = restval
+    file: str
+    images: str
+    restval: bool = True
 
     @property
     def source(self) -> str:
         return f"'{self.file}'"
 
     def collect(self, findings: Findings) -> Splits:
-        file, folder = located(self.file), located(self.images)
+        folder = Path(self.images).expanduser()
         splits: Splits = {}
-        for number, entry in enumerate(entries(read_json(file), "images", f"'{file}'")):
-            where = f"entry {number} of 'images' in '{file}'"
+        for number, entry in enumerate(entries(read_json(self.file), "images", f"'{self.file}'")):
+            where = f"entry {number} of 'images' in '{self.file}'"
             with findings.skipping():
-                split = _split(entry, where)
-                if split == "restval":
-                    if not self.restval:
-                        continue
-                    split = "train"
-                splits.setdefault(split, []).append(_captioned(entry, folder, where, findings))
+                split = field(entry, "split", str, where)
+                if split not in (*SPLIT_NAMES, "restval"):
+                    raise DataError(
+                        f"{where} has the unknown split '{split}': known are {', '.join(SPLIT_NAMES)}, restval."
+                    )
+                if split != "restval" or self.restval:
+                    image = _captioned(entry, folder, where, findings)
+                    splits.setdefault("train" if split == "restval" else split, []).append(image)
         return {split: splits[split] for split in SPLIT_NAMES if split in splits}
-
-
-def _split(entry: dict[str, Any], where: str) -> str:
-    split: str = field(entry, "split", str, where)
-    if split not in (*SPLIT_NAMES, "restval"):
-        raise DataError(
-            f"{where} has the unknown split '{split}': known are {', '.join(SPLIT_NAMES)}, restval."
-        )
-    return split
 
 
 def _captioned(entry: dict[str, Any], folder: Path, where: str, findings: Findings) -> CaptionedImage:
     name = field(entry, "filename", str, where)
     subfolder = field(entry, "filepath", str, where) if "filepath" in entry else ""
     captions = []
-    for place, sentence in enumerate(entries(entry, "sentences", where), start=1):
+    for number, sentence in enumerate(entries(entry, "sentences", where), start=1):
         with findings.skipping():
-            caption = field(sentence, "raw", str, f"sentence {place} of {where}").strip()
-            if caption:
+            if caption := field(sentence, "raw", str, f"sentence {number} of {where}").strip():
                 captions.append(caption)
             else:
-                findings.report([Finding(EMPTY, f"sentence {place} of {where} ({name})")])
+                findings.add(Kind.EMPTY, f"sentence {number} of {where} ({name})")
     return CaptionedImage(
         id=field(entry, "cocoid", int, where) if "cocoid" in entry else name,
         path=folder / subfolder / name,

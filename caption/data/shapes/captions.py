@@ -1,4 +1,4 @@
-"""The five captions of a Shapes scene, from a small grammar in which an opening decides what is told.
+"""The five captions of a Shapes scene, from a small grammar in which the opening decides the content.
 
     phrase  -> "a" NAME RELATION "a" NAME                  a red circle above a blue square
     list    -> "a" NAME "with a" NAME "and a" NAME         three objects, from left to right
@@ -12,10 +12,9 @@ With the objects A, B (and C) from left to right:
     "an image of ..."              A, seen from B; or the list of three
     "we see ...", "look at ..."    the last, seen from the one before: B from A, or C from B
 
-So which object comes next always follows from the image and the words so far. Were the first object anybody's
-choice, no decoder that looks before it reads the last word could look at the one it is about to name: after "a red"
-it would have to look for the shape without knowing that "red" was the word chosen (Xu et al. 2015, eq. 4: attention
-reads h[t-1], which has not seen y[t-1]).
+The image and the words so far therefore determine the next object. With a free choice of the first object, the paper's
+decoder could not look at the object that it is about to name: its attention reads h[t-1], which has not seen y[t-1]
+(Xu et al. 2015, eq. 4). After "a red" it would look for the shape without knowing that "red" was chosen.
 """
 
 from __future__ import annotations
@@ -29,20 +28,21 @@ from caption.errors import DataError
 
 
 def describe_scene(scene: Scene) -> list[str]:
-    """Five different true captions, lower case, no punctuation; `scene.seed` decides their order alone.
+    """Five different true captions, in lower case, without punctuation. `scene.seed` decides only their order.
 
-    Raises DataError if the scene has not two or three objects, or two neighbours, from left to right, are in no
-    clear relation.
+    Raises:
+        DataError: the scene does not have two or three objects, or two neighbours, from left to right, are in no
+            clear relation.
     """
     things = from_left_to_right(scene)
     if len(things) not in (2, 3):
-        raise DataError(f"A scene of {len(things)} objects cannot be described; take two or three.")
+        raise DataError(f"A scene of {len(things)} objects cannot be described: use two or three.")
     names = [f"a {thing.name}" for thing in things]
     relations = [relation(a, b) for a, b in pairwise(things)]
     first, last = relations[0], relations[-1]
     if first is None or last is None:
         raise DataError(
-            "Two neighbouring objects of the scene are not clearly above, below or beside one another; "
+            "Two neighbouring objects of the scene are not clearly above, below or beside each other: "
             "move them apart."
         )
     forward = f"{names[0]} {first} {names[1]}"

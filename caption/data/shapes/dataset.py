@@ -1,8 +1,8 @@
-"""Shapes, the embedded dataset: generated scenes with COCO-format captions and the box of every object.
+"""Shapes, the built-in dataset: generated scenes with captions in COCO's format and the box of every object.
 
-Nobody can caption a scene without looking at it: colour and shape bind per object, objects of one scene
-often share a colour or a shape, and a relation needs both of its objects. Every name denotes one box, so
-where a word should look is known.
+A scene cannot be captioned without looking at it: every object has its own pair of colour and shape, objects of one
+scene often share a colour or a shape, and a relation needs both of its objects. Every name denotes one box, so it is
+known where a word should look.
 
     folder/images/{split}_{number}.png     the scenes
     folder/{split}.json                    captions: info, images, annotations
@@ -14,44 +14,73 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from caption.data.boxes import Boxes, read_boxes
+from caption.data.readers.captions import SPLIT_NAMES, CaptionReader, Splits
+from caption.data.readers.coco import Coco
 from caption.data.shapes.captions import describe_scene
 from caption.data.shapes.render import render
-from caption.data.shapes.scene import COLOURS, NAMES, SPLITS, Object, Scene, random_scene
-from caption.data.shapes.silhouettes import FULL, SHAPES, silhouette
+from caption.data.shapes.scene import NAMES, Object, random_scene
+from caption.data.shapes.silhouettes import FULL, silhouette
 from caption.errors import DataError
 
-__all__ = [
-    "COLOURS",
-    "NAMES",
-    "SHAPES",
-    "Object",
-    "Scene",
-    "describe_scene",
-    "ensure_shapes",
-    "random_scene",
-    "render",
-    "write_shapes",
-]
-
-# Raise it whenever the same parameters would give other pixels, captions or boxes.
+# Increase it when the same parameters give other pixels, captions or boxes.
 VERSION = 2
 
 _IDS_PER_SPLIT = 1_000_000
 _DESCRIPTION = "Shapes, {split} split: generated scenes for image captioning with visual attention"
 
 
+class Shapes(CaptionReader):
+    """Reads Shapes, and generates it first if it is not there.
+
+    Args:
+        folder: where the images and annotations are, or will be written.
+        train: number of training scenes.
+        val: number of validation scenes.
+        test: number of test scenes.
+        size: side of a scene in pixels.
+        seed: another seed gives other scenes.
+    """
+
+    def __init__(
+        self,
+        folder: str = "data/shapes",
+        train: int = 4000,
+        val: int = 500,
+        test: int = 500,
+        size: int = 64,
+        seed: int = 0,
+    ) -> None:
+        self.folder = Path(folder).expanduser()
+        self.counts = {"train": train, "val": val, "test": test}
+        self.size = size
+        self.seed = seed
+
+    def read(self) -> Splits:
+        ensure_shapes(self.folder, **self.counts, size=self.size, seed=self.seed)
+        captions = {split: str(self.folder / f"{split}.json") for split in self.counts}
+        return Coco(captions, dict.fromkeys(captions, str(self.folder / "images"))).read()
+
+    def boxes(self, split: str) -> Mapping[int | str, Boxes]:
+        return read_boxes(self.folder / f"{split}_objects.json")
+
+
 def ensure_shapes(
     folder: str | Path, train: int = 4000, val: int = 500, test: int = 500, size: int = 64, seed: int = 0
 ) -> bool:
-    """Write the dataset unless the folder holds it already, whole and with these parameters.
+    """Write the dataset unless the folder already holds all of it, with these parameters.
 
-    Arguments and errors are those of `write_shapes`. Returns whether it was written.
+    Arguments and errors are those of `write_shapes`.
+
+    Returns:
+        whether it was written.
     """
     counts = {"train": train, "val": val, "test": test}
-    if all(_is_complete(Path(folder), split, counts[split], size, seed) for split in SPLITS):
+    if all(_is_complete(Path(folder), split, counts[split], size, seed) for split in SPLIT_NAMES):
         return False
     write_shapes(folder, train, val, test, size, seed)
     return True
@@ -62,12 +91,12 @@ def write_shapes(
 ) -> None:
     """Write `train`, `val` and `test` scenes of `size` x `size` pixels under `folder`.
 
-    A Shapes dataset that is already there is replaced, nothing else is. The same parameters give the same
-    files, byte for byte. A scene depends on its split, its number, size and seed alone, so a larger split
-    begins with the smaller one.
+    A Shapes dataset in the folder is replaced; other files are kept. The same parameters give the same files, byte for
+    byte. A scene depends only on its split, number, size and seed, so a larger split begins with the smaller one.
 
-    Raises DataError if a count is negative or over 999,999, the size is under 48 pixels, the seed is
-    negative, or the folder cannot be written or holds another dataset's files under the names needed.
+    Raises:
+        DataError: a count is negative or over 999,999, the size is under 48 pixels, the seed is negative, or the
+            folder cannot be written or holds another dataset's files under the names needed.
     """
     counts = {"train": train, "val": val, "test": test}
     _check(counts, size, seed)
@@ -77,27 +106,27 @@ def write_shapes(
             _write_split(Path(folder), split, count, size, seed)
     except OSError as error:
         raise DataError(
-            f"Shapes cannot be written to {folder} ({error.strerror or error}); name another folder."
+            f"Shapes cannot be written to {folder} ({error.strerror or error}): name another folder."
         ) from error
 
 
 def _check(counts: dict[str, int], size: int, seed: int) -> None:
     for split, count in counts.items():
         if not 0 <= count < _IDS_PER_SPLIT:
-            raise DataError(f"The {split} split cannot have {count} scenes; ask for 0 to 999,999.")
+            raise DataError(f"The {split} split cannot have {count} scenes: choose 0 to 999,999.")
     if size < 48:
-        raise DataError(f"Shapes cannot be told apart on {size} x {size} pixels; use a size of 48 or more.")
+        raise DataError(f"Shapes cannot be told apart on {size} x {size} pixels: use a size of 48 or more.")
     if seed < 0:
-        raise DataError(f"The seed {seed} is negative; use 0 or more.")
+        raise DataError(f"The seed {seed} is negative: use 0 or more.")
 
 
 def _write_split(folder: Path, split: str, count: int, size: int, seed: int) -> None:
     captions, boxes, images = [], [], []
     for number in range(1, count + 1):
         scene = random_scene(seed, split, number, size)
-        image_id = SPLITS.index(split) * _IDS_PER_SPLIT + number
+        image_id = SPLIT_NAMES.index(split) * _IDS_PER_SPLIT + number
         file_name = f"{split}_{number:06d}.png"
-        # Level 1 takes half of the default level's time, for 15 % more bytes.
+        # Level 1 takes half the time of the default level, for 15 % more bytes.
         render(scene).save(folder / "images" / file_name, compress_level=1)
         images.append({"id": image_id, "file_name": file_name, "width": size, "height": size})
         for k, text in enumerate(describe_scene(scene)):
@@ -142,7 +171,7 @@ def _json_paths(folder: Path, split: str) -> tuple[Path, Path]:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write under a temporary name and rename: whoever finds the file finds all of it."""
+    """Write under a temporary name and rename, so that the file is never there in part."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(json.dumps(content), encoding="utf-8")
@@ -152,7 +181,7 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def _is_complete(folder: Path, split: str, count: int, size: int, seed: int) -> bool:
-    """Whether both JSON files of a split carry these parameters and every image they list is there."""
+    """Whether both JSON files of a split have these parameters and all their images exist."""
     expected = _info(split, count, size, seed)
     for path in _json_paths(folder, split):
         try:
@@ -166,21 +195,21 @@ def _is_complete(folder: Path, split: str, count: int, size: int, seed: int) -> 
 
 
 def _check_ours(path: Path, split: str) -> None:
-    """Raise DataError for a file that does not begin like one of ours; an empty one is no loss."""
+    """Raise a DataError for a file that is not empty and does not begin like a file of Shapes."""
     beginning = json.dumps({"info": {"description": _DESCRIPTION.format(split=split)}}).rstrip("}")
     with path.open(encoding="utf-8", errors="replace") as file:
         found = file.read(len(beginning))
     if found not in ("", beginning):
-        raise DataError(f"{path} is not a file of Shapes and would be overwritten; name another folder.")
+        raise DataError(f"{path} is not a file of Shapes and would be overwritten: name another folder.")
 
 
 def _clear(folder: Path, counts: dict[str, int]) -> None:
-    """Make the folder, and delete from it what an earlier, larger dataset left; other files are not ours.
+    """Make the folder, and delete the files that an earlier, larger dataset has left; other files are kept.
 
-    The JSON files go first and come back last: a run killed between leaves a folder plainly incomplete.
+    The JSON files are deleted first and written last, so that the folder of a killed run is seen to be incomplete.
     """
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    ours = [(path, split) for split in SPLITS for path in _json_paths(folder, split) if path.exists()]
+    ours = [(path, split) for split in SPLIT_NAMES for path in _json_paths(folder, split) if path.exists()]
     for path, split in ours:
         _check_ours(path, split)
     for path, _ in ours:

@@ -1,6 +1,6 @@
-"""Drawing a Shapes scene: smooth noise with the silhouettes blended on top, in whole numbers throughout.
+"""Drawing a Shapes scene: smooth noise with the silhouettes blended on top.
 
-Whole numbers make the same pixels on every platform, whatever its floating-point library.
+All arithmetic is in whole numbers, so the pixels are the same on every platform.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from PIL import Image
 from caption.data.shapes.scene import COLOURS, Scene
 from caption.data.shapes.silhouettes import FULL, silhouette
 
-# Octaves of the texture: cells per side, and how far brightness may swing (0 to 255) from it.
+# Octaves of the texture: cells per side, and the largest change of brightness (of 0 to 255).
 _OCTAVES = ((4, 48), (13, 28))
-_TINT = 36  # how far the background's channels may lie apart
+_TINT = 36  # largest difference between the channels of the background
 
 
 def render(scene: Scene) -> Image.Image:
@@ -31,7 +31,7 @@ def render(scene: Scene) -> Image.Image:
 
 
 def _background(size: int, seed: int) -> np.ndarray:
-    """(size, size, 3) int64: a dim tint plus smooth noise, darker than white, greyer than the colours."""
+    """(size, size, 3) int64: a dim tint plus smooth noise, darker than white and less saturated than the colours."""
     generator = np.random.default_rng([seed, 1])
     tint = 70 + (generator.random(3) * _TINT).astype(np.int64)
     canvas = np.broadcast_to(tint, (size, size, 3)).copy()
@@ -44,7 +44,7 @@ def _background(size: int, seed: int) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _interpolation(cells: int, size: int) -> tuple[np.ndarray, int]:
-    """(size, cells + 1) weights of linear interpolation from knots to pixels, and what a row sums to."""
+    """(size, cells + 1) weights of linear interpolation from knots to pixels, and the sum of a row."""
     scale = 2 * size
     position = (2 * np.arange(size) + 1) * cells  # of pixel centres, in knots times scale
     knot, rest = np.divmod(position, scale)

@@ -1,4 +1,4 @@
-"""What a Shapes scene is: coloured shapes at whole-pixel positions, and how a random one is drawn."""
+"""Scenes of Shapes: coloured shapes at whole-pixel positions, the relations between them, and random scenes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from caption.data.readers.captions import SPLIT_NAMES
 from caption.data.shapes.silhouettes import SHAPES, SMALLEST, silhouette
 from caption.errors import DataError
 
@@ -30,9 +31,7 @@ OPPOSITE = {
     "to the right of": "to the left of",
 }
 
-SPLITS = ("train", "val", "test")
-
-# Lengths as parts of the scene's side: at 64 pixels, objects of 14 to 22 pixels that keep 3 pixels apart.
+# Lengths as parts of the scene's side: at 64 pixels, objects have 14 to 22 pixels and are at least 3 pixels apart.
 _SMALLEST, _LARGEST, _MARGIN = 14 / 64, 22 / 64, 3 / 64
 
 
@@ -40,8 +39,10 @@ _SMALLEST, _LARGEST, _MARGIN = 14 / 64, 22 / 64, 3 / 64
 class Object:
     """One coloured shape: the corner of its tight box and its nominal diameter `size`, in pixels.
 
-    `rgb` is the colour drawn, which may differ a little from the one in `COLOURS` (None: that one). Raises
-    DataError if there is no such colour or shape, or the size is under 4 pixels.
+    `rgb` is the colour drawn, which may differ a little from the one in `COLOURS` (None: the same).
+
+    Raises:
+        DataError: there is no such colour or shape, or the size is under 4 pixels.
     """
 
     colour: str
@@ -53,29 +54,31 @@ class Object:
 
     def __post_init__(self) -> None:
         if self.colour not in COLOURS:
-            raise DataError(f"No colour is called {self.colour!r}; choose one of {', '.join(COLOURS)}.")
+            raise DataError(f"No colour is called {self.colour!r}: choose one of {', '.join(COLOURS)}.")
         if self.shape not in SHAPES:
-            raise DataError(f"No shape is called {self.shape!r}; choose one of {', '.join(SHAPES)}.")
+            raise DataError(f"No shape is called {self.shape!r}: choose one of {', '.join(SHAPES)}.")
         if self.size < SMALLEST:
-            raise DataError(
-                f"A {self.name} of {self.size} pixels cannot be recognised; use {SMALLEST} or more."
-            )
+            raise DataError(f"A {self.name} of {self.size} pixels is too small: use {SMALLEST} or more.")
 
     @property
     def name(self) -> str:
-        """Colour and shape, the words a caption uses: "red circle"."""
+        """Colour and shape, as captions say them: "red circle"."""
         return f"{self.colour} {self.shape}"
 
     @property
     def box(self) -> tuple[int, int, int, int]:
-        """(left, top, right, bottom) in pixels, right and bottom exclusive; tight around the drawn pixels."""
+        """(left, top, right, bottom) in pixels, tight around the drawn pixels; right and bottom are exclusive."""
         height, width = silhouette(self.shape, self.size).shape
         return self.left, self.top, self.left + width, self.top + height
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Objects on a textured background of `size` x `size` pixels. `seed` chooses texture and wording."""
+    """Objects on a textured background of `size` x `size` pixels. `seed` decides texture and order of captions.
+
+    Raises:
+        DataError: two objects have one name, or an object is partly outside.
+    """
 
     objects: tuple[Object, ...]
     size: int = 64
@@ -84,24 +87,24 @@ class Scene:
     def __post_init__(self) -> None:
         names = [thing.name for thing in self.objects]
         if len(set(names)) < len(names):
-            raise DataError(f"A scene cannot hold two objects of one name; this one has {', '.join(names)}.")
+            raise DataError(f"A scene cannot hold two objects of one name: this one has {', '.join(names)}.")
         for thing in self.objects:
             left, top, right, bottom = thing.box
             if left < 0 or top < 0 or right > self.size or bottom > self.size:
                 raise DataError(
-                    f"The {thing.name} at {thing.box} leaves the scene of {self.size} x {self.size} pixels; "
+                    f"The {thing.name} at {thing.box} leaves the scene of {self.size} x {self.size} pixels: "
                     "move it or make it smaller."
                 )
 
 
 def relation(a: Object, b: Object) -> str | None:
-    """Where `a` is, seen from `b`: a key of `OPPOSITE`, or None where people might disagree.
+    """The position of `a` relative to `b`: a key of `OPPOSITE`, or None if it is not clear.
 
-    The relation is clear when the offset of the centres along one axis is over 1.3 times the other, and the
-    two boxes do not overlap along that axis.
+    It is clear if the offset of the centres along one axis is over 1.3 times the other, and the two boxes do not
+    overlap along that axis.
     """
     (left_a, top_a, right_a, bottom_a), (left_b, top_b, right_b, bottom_b) = a.box, b.box
-    # Twice the offsets: whole numbers, so no rounding.
+    # Twice the offsets, which are whole numbers and need no rounding.
     dx, dy = left_a + right_a - left_b - right_b, top_a + bottom_a - top_b - bottom_b
     if 10 * abs(dy) > 13 * abs(dx):
         if bottom_a <= top_b:
@@ -114,11 +117,11 @@ def relation(a: Object, b: Object) -> str | None:
     return None
 
 
-def split_of(scene: Scene) -> str:
+def scene_split(scene: Scene) -> str:
     """The split a scene belongs to: a function of which object stands in which 64th of the picture.
 
-    So no arrangement is in two splits, whatever their sizes and seeds. Three fifths of all arrangements are
-    the training split's.
+    No arrangement is therefore in two splits, whatever their sizes and seeds. Three fifths of all arrangements belong
+    to the training split.
     """
     eighth = scene.size / 8
     cells = []
@@ -130,25 +133,25 @@ def split_of(scene: Scene) -> str:
 
 
 def random_scene(seed: int, split: str, index: int, size: int = 64) -> Scene:
-    """Scene number `index` of a split: two or three objects, every two of them in a clear relation and order."""
-    generator = np.random.default_rng([seed, SPLITS.index(split), index])
+    """Scene number `index` of a split: two or three objects, each pair in a clear relation and order."""
+    generator = np.random.default_rng([seed, SPLIT_NAMES.index(split), index])
     numbers = _uniform(generator)
     while True:
         objects = _random_objects(numbers, size)
         if objects is not None:
             scene = Scene(objects, size, int(next(numbers) * 2**31))
-            if split_of(scene) == split:
+            if scene_split(scene) == split:
                 return scene
 
 
 def _uniform(generator: np.random.Generator) -> Iterator[float]:
-    """Numbers in [0, 1). Only these are drawn: NumPy may change its other distributions between releases."""
+    """Uniform numbers in [0, 1). NumPy may change its other distributions between releases."""
     while True:
         yield from generator.random(64).tolist()
 
 
 def _random_objects(numbers: Iterator[float], size: int) -> tuple[Object, ...] | None:
-    """Two or three objects, or None if they found no place."""
+    """Two or three objects, or None if there was no room for them."""
     placed: list[Object] = []
     for colour, shape in _random_names(numbers, 2 + int(next(numbers) * 2)):
         thing = _place(colour, shape, placed, numbers, size)
@@ -159,7 +162,7 @@ def _random_objects(numbers: Iterator[float], size: int) -> tuple[Object, ...] |
 
 
 def _random_names(numbers: Iterator[float], count: int) -> list[tuple[str, str]]:
-    """Different names; half of the time, a later one is made to share colour or shape with an earlier one."""
+    """Different names; with probability 1/2, a later one shares colour or shape with an earlier one."""
     colours = list(COLOURS)
     names: list[tuple[str, str]] = []
     while len(names) < count:
@@ -179,7 +182,7 @@ def _random_names(numbers: Iterator[float], count: int) -> list[tuple[str, str]]
 def _place(
     colour: str, shape: str, placed: list[Object], numbers: Iterator[float], size: int, tries: int = 20
 ) -> Object | None:
-    """An object apart from those placed and in a clear relation to each, or None after some tries."""
+    """An object apart from those placed and in a clear relation to each, or None after `tries` attempts."""
     smallest, largest, margin = (round(part * size) for part in (_SMALLEST, _LARGEST, _MARGIN))
     diameter = smallest + int(next(numbers) * (largest - smallest + 1))
     rgb = tuple(
@@ -199,7 +202,7 @@ def _place(
 
 
 def _ordered(a: Object, b: Object, size: int) -> bool:
-    """Whether it is plain to see which of two is farther left: centres at least a twelfth of the scene apart."""
+    """Whether it is clear which of two is farther left: centres at least a twelfth of the scene apart."""
     return 6 * abs(a.box[0] + a.box[2] - b.box[0] - b.box[2]) >= size
 
 
@@ -214,5 +217,5 @@ def _apart(a: Object, b: Object, margin: int) -> bool:
 
 
 def from_left_to_right(scene: Scene) -> list[Object]:
-    """The objects by the horizontal place of their centres, the upper one first where that is the same."""
+    """The objects by the horizontal position of their centres; of two at the same position, the upper one first."""
     return sorted(scene.objects, key=lambda thing: (thing.box[0] + thing.box[2], thing.box[1] + thing.box[3]))

@@ -1,4 +1,4 @@
-"""The outlines of Shapes, as coverage masks: how much of each pixel a shape fills."""
+"""The silhouettes of Shapes as coverage masks: the part of each pixel that a shape fills."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from functools import cache
 import numpy as np
 
 SHAPES = ("circle", "square", "triangle", "star", "cross")
-SMALLEST = 4  # pixels; below, a shape is a blot
+SMALLEST = 4  # pixels; smaller shapes cannot be recognised
 
-# A pixel is sampled at GRID x GRID points, so a mask counts from 0 to FULL.
+# A pixel is sampled at GRID x GRID points, so the values of a mask are 0 to FULL.
 GRID = 8
 FULL = GRID * GRID
 
-# A pixel filled less than this is not seen as part of the shape and does not widen its box.
+# A pixel filled less than this is not part of the shape and does not widen its box.
 VISIBLE = FULL // 4
 
 
@@ -22,9 +22,15 @@ VISIBLE = FULL // 4
 def silhouette(shape: str, size: int) -> np.ndarray:
     """The mask of a shape (height, width), uint8, 0 (outside) to `FULL` (inside).
 
-    `shape` is one of `SHAPES`; `size`, `SMALLEST` or more, is the diameter in pixels before cropping. The
-    mask is cropped to the visible pixels, so its height and width are those of the shape's tight box. It is
-    shared and therefore read-only. Raises ValueError for another shape or a smaller size.
+    The mask is cropped to the visible pixels, so its height and width are those of the shape's tight box. It is shared
+    between calls and therefore read-only.
+
+    Args:
+        shape: one of `SHAPES`.
+        size: diameter in pixels before cropping, `SMALLEST` or more.
+
+    Raises:
+        ValueError: another shape, or a smaller size.
     """
     if shape not in SHAPES or size < SMALLEST:
         raise ValueError(f"no silhouette of a {shape!r} of {size} pixels: {SHAPES}, from {SMALLEST} pixels")
@@ -39,11 +45,11 @@ def silhouette(shape: str, size: int) -> np.ndarray:
 
 
 def _inside(shape: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Which points of the square [-1, 1]² belong to the shape; y points down."""
+    """Whether points of the square [-1, 1]² belong to the shape; y points down."""
     if shape == "circle":
         return x * x + y * y <= 1
     if shape == "square":
-        # Smaller than the circle's diameter, so that area does not give the shape away.
+        # Smaller than the circle's diameter, so that the area does not reveal the shape.
         return np.maximum(abs(x), abs(y)) <= 0.88
     if shape == "cross":
         return (np.minimum(abs(x), abs(y)) <= 0.3) & (np.maximum(abs(x), abs(y)) <= 0.95)
@@ -57,7 +63,7 @@ def _star_corners(points: int = 5, inner: float = 0.45) -> list[tuple[float, flo
     for k in range(2 * points):
         radius = 1.0 if k % 2 == 0 else inner
         angle = math.pi * k / points
-        # Rounded, so that the last bit of a platform's sine cannot decide about a pixel.
+        # Rounded, so that the last bit of a platform's sine does not decide about a pixel.
         corners.append((round(radius * math.sin(angle), 9), round(-radius * math.cos(angle), 9)))
     return corners
 

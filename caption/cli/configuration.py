@@ -1,0 +1,108 @@
+"""Single parts of a training configuration, without building the rest."""
+
+from __future__ import annotations
+
+from argparse import ArgumentError
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentParser, Namespace
+
+from caption.cli.error_messages import one_line
+from caption.data.files import read_text
+from caption.data.images import ImageTransform
+from caption.data.readers.captions import CaptionReader
+from caption.encoders.base import Encoder
+from caption.errors import DataError, UserError
+from caption.features.key import weights_digest
+from caption.parts import make
+
+PARTS = {"data.reader": CaptionReader, "data.transform": ImageTransform, "model.encoder": Encoder}
+
+
+def read_configuration(path: str) -> dict[str, Any]:
+    """The content of a configuration file.
+
+    Raises:
+        DataError: it cannot be read, is not YAML (with the line), or its sections have no entries.
+    """
+    try:
+        config = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise DataError(f"'{path}' is not YAML: {' '.join(str(error).split())}. Correct it.") from None
+    if not isinstance(config, dict) or not all(
+        isinstance(config.get(name) or {}, dict) for name in ("model", "data")
+    ):
+        raise DataError(f"'{path}' is not a configuration: it needs the sections model and data.")
+    return config
+
+
+def read_parts(
+    paths: Sequence[str], overrides: Sequence[str] = (), names: Sequence[str] = (*PARTS,)
+) -> Namespace:
+    """Some of `PARTS` of configuration files, read as `caption fit` does: class paths and arguments.
+
+    Args:
+        paths: YAML files; a later one overrides single entries of an earlier one.
+        overrides: command-line arguments that override single entries, such as `--data.transform.size 96`.
+        names: of the parts; other entries of the files are ignored.
+
+    Raises:
+        UserError: a file cannot be read, or one of these parts is missing or not what it should be.
+    """
+    parser = ArgumentParser(exit_on_error=False, default_env=False)
+    for name in names:
+        parser.add_argument(f"--{name}", type=PARTS[name])
+    found = parser.get_defaults()
+    try:
+        for path in paths:
+            config = read_configuration(path)
+            entries = {
+                name: (config.get(section) or {}).get(key)
+                for name in names
+                for section, key in [name.split(".")]
+            }
+            found = parser.parse_object(
+                {name: entry for name, entry in entries.items() if entry is not None}, found
+            )
+        found = parser.parse_args(list(overrides), found)
+    except ArgumentError as error:
+        raise UserError(
+            f"{', '.join(paths)}, or an option that overrides an entry: {one_line(str(error))}. Of a configuration, "
+            f"{', '.join(names)} can be used here."
+        ) from error
+    for name in names:
+        if found[name] is None and name != "data.transform":
+            raise DataError(f"{', '.join(paths)}: there is no {name} with a class_path. Add it.")
+    return found
+
+
+def make_reader(parts: Namespace) -> CaptionReader:
+    """The reader of the data set."""
+    return make(parts["data.reader"].as_dict(), CaptionReader)  # type: ignore[type-abstract]
+
+
+def make_transform(parts: Namespace) -> ImageTransform:
+    """The image transform; the default one where the configuration has none."""
+    return ImageTransform(**(parts["data.transform"] or {}))
+
+
+def make_encoder(parts: Namespace) -> Encoder:
+    """The encoder with its weights, frozen.
+
+    Raises:
+        UserError: it cannot be made, or its weights are random.
+    """
+    spec = parts["model.encoder"].as_dict()
+    encoder = make(spec, Encoder)
+    initial = weights_digest(encoder)
+    encoder.load_pretrained()
+    # Weights that loading did not change are usable only if every construction gives the same.
+    if weights_digest(encoder) == initial != weights_digest(make(spec, Encoder)):
+        raise UserError(
+            f"the encoder {spec['class_path']} of the configuration has random weights, which training would not "
+            "have: name weights in the configuration, or take a trained encoder with --model CKPT"
+        )
+    encoder.freeze()
+    return encoder

@@ -1,0 +1,62 @@
+"""Boxes: rectangles in the pixels of a photo, and the object boxes of a COCO instances file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from caption.data.files import entries, read_json
+from caption.errors import DataError
+
+
+class Box(NamedTuple):
+    """A rectangle in the pixels of the original, upright image: x to the right, y down.
+
+    (0, 0) is the outer corner of the first pixel, so a whole image of w×h pixels is (0, 0, w, h).
+    """
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+BoxLike = Sequence[float]
+"""A `Box`, or any four numbers in its order."""
+
+Boxes = Mapping[str, Sequence[BoxLike]]
+"""The boxes of one image by object name.
+
+A name with no boxes is an object that the data annotates and the image does not show: a caption that names it is
+wrong. The data says nothing about a word that is not a key.
+"""
+
+
+def read_boxes(file: str | os.PathLike[str]) -> dict[int | str, Boxes]:
+    """The boxes of every image of a COCO instances file, by image id and category name.
+
+    Every image has every category as a key, with no boxes for those it does not show. Crowd regions (`iscrowd`)
+    count like single objects.
+
+    Raises:
+        DataError: the file is missing, not JSON, or not in COCO's format.
+    """
+    data = read_json(file)
+    images, categories, annotations = (
+        entries(data, key, f"'{file}'") for key in ("images", "categories", "annotations")
+    )
+    try:
+        names = {category["id"]: category["name"] for category in categories}
+        found: dict[int | str, dict[str, list[Box]]] = {image["id"]: {} for image in images}
+        for annotation in annotations:
+            left, top, width, height = map(float, annotation["bbox"])
+            boxes = found[annotation["image_id"]].setdefault(names[annotation["category_id"]], [])
+            boxes.append(Box(left, top, left + width, top + height))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"'{file}' is not a COCO instances file ({type(error).__name__}: {error}): each annotation needs the "
+            "image_id and category_id of an entry and a bbox [x, y, width, height]."
+        ) from error
+    absent: dict[str, Sequence[Box]] = dict.fromkeys(names.values(), ())
+    return {image_id: {**absent, **boxes} for image_id, boxes in found.items()}

@@ -1,0 +1,286 @@
+"""Checking a data set before training on it: all faults and oddities, and its numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from caption.data.images import open_image
+from caption.data.readers.captions import (
+    SPLIT_NAMES,
+    CaptionedImage,
+    CaptionReader,
+    Finding,
+    Findings,
+    Kind,
+    Splits,
+    real_files,
+)
+from caption.errors import DataError, ImageError
+from caption.prefetch import prefetch
+from caption.progress import progress_bar
+from caption.text.tokenizer import get_tokenizer
+from caption.text.vocabulary import SPECIAL_TOKENS, Vocabulary
+
+MIN_COUNT = 5
+MAX_WORDS = 50
+QUOTED = 60
+"""Characters of a caption that a message quotes."""
+CHUNK = 1 << 20
+"""Bytes of a file in memory while it is hashed."""
+AHEAD = 64
+"""Images that are being decoded, or wait to be reported."""
+
+
+@dataclass
+class SplitSummary:
+    """One split in numbers."""
+
+    images: int = 0
+    captions: int = 0
+    fewest_captions: int = 0
+    """Of an image."""
+    most_captions: int = 0
+    """Of an image."""
+    words: int = 0
+    """Of all captions, by the tokenizer."""
+    longest: int = 0
+    """Words of the longest caption."""
+    unknown_rate: float | None = None
+    """Share of the words that are not in the training vocabulary, in 0...1; None without a vocabulary."""
+
+    @property
+    def captions_per_image(self) -> float:
+        """The mean; 0 without images."""
+        return self.captions / self.images if self.images else 0.0
+
+    @property
+    def words_per_caption(self) -> float:
+        """The mean; 0 without captions."""
+        return self.words / self.captions if self.captions else 0.0
+
+
+@dataclass
+class Check:
+    """The result of `check_data`."""
+
+    findings: list[Finding]
+    """Faults and notes; those of one kind are in the order of the data."""
+    splits: dict[str, SplitSummary]
+    """Each split in numbers. Unreadable captions and entries are not counted; missing images are."""
+    vocabulary: Vocabulary | None
+    """Of the training captions; None if they give none."""
+    images: int
+    """Number of image files that exist, each counted once."""
+    examined: int
+    """Number of those that were decoded and compared: all, unless the check was stopped."""
+
+    @property
+    def faults(self) -> list[Finding]:
+        """The findings that make training on the data wrong."""
+        return [finding for finding in self.findings if finding.kind.is_fault]
+
+    @property
+    def notes(self) -> list[Finding]:
+        """The other findings."""
+        return [finding for finding in self.findings if not finding.kind.is_fault]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all images were examined."""
+        return self.examined == self.images
+
+    @property
+    def words(self) -> int | None:
+        """Size of the vocabulary without the special tokens."""
+        return None if self.vocabulary is None else len(self.vocabulary) - len(SPECIAL_TOKENS)
+
+
+def check_data(
+    reader: CaptionReader,
+    tokenizer: str = "ptb",
+    min_count: int = MIN_COUNT,
+    max_words: int = MAX_WORDS,
+    workers: int | None = None,
+    progress: bool = False,
+) -> Check:
+    """Read a data set, decode all its images, and count its words.
+
+    Duplicates are different files with the same pixels, upright and in RGB: copies of a file, or one picture in two
+    lossless encodings. A picture saved again as JPEG has other pixels and is not found.
+
+    Ctrl-C stops the examination of images; the result then holds the findings so far.
+
+    Args:
+        reader: of the data.
+        tokenizer: name of the tokenizer that splits captions into words.
+        min_count: how often a word must occur in the training captions to be in the vocabulary.
+        max_words: a caption with more words is over-long.
+        workers: threads that decode; None = one per processor, at most 16.
+        progress: whether to show the progress on stderr.
+
+    Raises:
+        UserError: there is no such tokenizer.
+    """
+    findings = Findings()
+    splits: Splits = {}
+    with findings.skipping():
+        splits = reader.survey(findings)
+    if splits:
+        if "train" not in splits:
+            findings.add(Kind.NO_TRAINING, f"only {', '.join(splits)}")
+        for split in SPLIT_NAMES[1:]:
+            if split not in splits:
+                findings.add(Kind.NO_EVALUATION, f"'{split}'")
+    with progress_bar("counting words", sum(map(len, splits.values())), show=progress) as advance:
+        summaries, vocabulary = check_captions(splits, findings, tokenizer, min_count, max_words, advance)
+    images = ImageCheck(splits, findings, workers)
+    with suppress(KeyboardInterrupt), progress_bar("checking", len(images.files), show=progress) as advance:
+        images.run(advance)
+    images.report_duplicates()
+    return Check(findings.found, summaries, vocabulary, len(images.files), images.done)
+
+
+def check_captions(
+    splits: Splits,
+    findings: Findings,
+    tokenizer: str,
+    min_count: int,
+    max_words: int,
+    advance: Callable[[int], None] = lambda images: None,
+) -> tuple[dict[str, SplitSummary], Vocabulary | None]:
+    """Report captions without a word and over-long ones, and count. For the arguments see `check_data`.
+
+    Returns:
+        each split in numbers, and the vocabulary of the training split; None if there is none.
+    """
+    tokenize = get_tokenizer(tokenizer)
+    summaries = {}
+    for split, images in splits.items():
+        summary = summaries[split] = SplitSummary(images=len(images))
+        counts = [len(image.captions) for image in images]
+        summary.captions = sum(counts)
+        summary.fewest_captions, summary.most_captions = min(counts, default=0), max(counts, default=0)
+        for image in images:
+            for caption in image.captions:
+                words = len(tokenize(caption))
+                summary.words += words
+                summary.longest = max(summary.longest, words)
+                where = image.within(split)
+                if not words and caption:  # a blank one was found in reading
+                    findings.add(Kind.EMPTY, f"{where}: {_quoted(caption)} has no words", image.path)
+                if words > max_words:
+                    findings.add(Kind.LONG, f"{where}: {words} words, {_quoted(caption)}", image.path)
+            advance(1)
+    if not splits.get("train"):
+        return summaries, None
+    try:
+        vocabulary = Vocabulary.build(_captions(splits["train"]), min_count, tokenizer)
+    except DataError as error:
+        findings.add(Kind.NO_WORDS, str(error))
+        return summaries, None
+    for split, images in splits.items():
+        summaries[split].unknown_rate = vocabulary.unknown_rate(_captions(images))
+    return summaries, vocabulary
+
+
+def _captions(images: Sequence[CaptionedImage]) -> Iterator[str]:
+    return (caption for image in images for caption in image.captions)
+
+
+def _quoted(caption: str) -> str:
+    text = " ".join(caption.split())
+    return repr(text if len(text) <= QUOTED else f"{text[:QUOTED]}…")
+
+
+class ImageFile(NamedTuple):
+    """An image file, with the first entry that names it."""
+
+    path: Path
+    image: CaptionedImage
+    split: str
+
+
+class Fingerprint(NamedTuple):
+    """Hashes that copies of a picture share."""
+
+    content: bytes
+    """Of the file."""
+    pixels: bytes
+    """Of width, height and upright RGB pixels: equal for one picture in two lossless encodings."""
+
+
+def fingerprint(path: Path) -> Fingerprint:
+    """Decode and hash an image file.
+
+    Raises:
+        ImageError: see `open_image`.
+    """
+    image = open_image(path)
+    pixels = hashlib.blake2b(repr(image.size).encode(), digest_size=16)
+    pixels.update(image.tobytes())
+    content = hashlib.blake2b(digest_size=16)
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                content.update(chunk)
+    except OSError as error:  # deleted after it was decoded
+        raise ImageError(f"'{path}' cannot be read: {error.strerror}.") from None
+    return Fingerprint(content.digest(), pixels.digest())
+
+
+class ImageCheck:
+    """Decodes and compares the images of a data set, without those that are known to be missing.
+
+    Args:
+        splits: the images.
+        findings: receives what is found, and already has the missing images.
+        workers: threads; None = one per processor, at most 16.
+    """
+
+    def __init__(self, splits: Splits, findings: Findings, workers: int | None = None) -> None:
+        self.findings = findings
+        self.workers = workers
+        missing = {path for finding in findings.of(Kind.MISSING) for path in finding.images}
+        files: dict[tuple[str, str], ImageFile] = {}
+        for split, images in splits.items():
+            for image, identity in zip(images, real_files(image.path for image in images), strict=True):
+                if str(image.path) not in missing:
+                    files.setdefault(identity, ImageFile(image.path, image, split))
+        self.files = list(files.values())
+        """Each file once, however often it is named."""
+        self.done = 0
+        """Files examined so far."""
+        self._copies: dict[bytes, list[tuple[ImageFile, Fingerprint]]] = {}
+
+    def run(self, advance: Callable[[int], None]) -> None:
+        """Examine all files. It may be interrupted, and then keeps what it has found.
+
+        Args:
+            advance: called with the number of files just done.
+        """
+        outcomes = prefetch(lambda file: fingerprint(file.path), self.files, AHEAD, self.workers)
+        with closing(outcomes), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Pillow, about oddities of files that it can decode
+            for file, outcome in outcomes:
+                if isinstance(outcome, ImageError):
+                    text = f"{file.image.within(file.split)}: {outcome}"
+                    self.findings.add(Kind.UNDECODABLE, text, file.path)
+                else:
+                    self._copies.setdefault(outcome.pixels, []).append((file, outcome))
+                self.done += 1
+                advance(1)
+
+    def report_duplicates(self) -> None:
+        """Report pictures found in several files: a fault across splits, a note within one."""
+        for copies in self._copies.values():
+            if len(copies) > 1:
+                kind = Kind.LEAK if len({file.split for file, _ in copies}) > 1 else Kind.TWIN
+                same = "file" if len({print.content for _, print in copies}) == 1 else "pixels"
+                names = " = ".join(file.image.within(file.split) for file, _ in copies)
+                self.findings.add(kind, f"{names}: the same {same}", *(file.path for file, _ in copies))

@@ -1,0 +1,154 @@
+"""What every refiner offers: regions become other regions, between the encoder and the decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from caption.errors import UserError, first_few
+from caption.parts import Part
+from caption.regions import Regions, Views
+
+
+class Refiner(Part, nn.Module):
+    """Maps regions to regions. It sees whole grids, so it may attend among regions, or give other grids."""
+
+    region_sizes: tuple[int, ...]
+    """Length D' of the vectors of each view that it gives; known after `build`."""
+
+    def build(self, region_sizes: tuple[int, ...]) -> None:
+        """Create the weights for views with vectors of these lengths D. Called once.
+
+        Raises:
+            UserError: the refiner does not take that many views, or an option does not fit these lengths.
+        """
+        raise NotImplementedError
+
+    def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """(rows, cols) of the views that it gives, for views with these grids; the same unless a refiner says so."""
+        return grids
+
+    def forward(self, views: Views) -> Views:
+        """Views, perhaps in the half precision they were stored with -> views."""
+        raise NotImplementedError
+
+
+class EachView(Refiner):
+    """A refiner that maps each view on its own, to the same grid, with weights of its own."""
+
+    def layers(self, region_size: int) -> nn.Module:
+        """The module for one view with vectors of this length D: `Regions` -> vectors (B, L, D')."""
+        raise NotImplementedError
+
+    def refined_size(self, region_size: int) -> int:
+        """D' for vectors of length D; the same unless a refiner says so."""
+        return region_size
+
+    def build(self, region_sizes: tuple[int, ...]) -> None:
+        self.region_sizes = tuple(map(self.refined_size, region_sizes))
+        self.views = nn.ModuleList(map(self.layers, region_sizes))
+
+    def forward(self, views: Views) -> Views:
+        return tuple(
+            view._replace(vectors=refine(view))
+            for refine, view in zip(self.views, prepared(views, self), strict=True)
+        )
+
+
+class Refiners(Refiner):
+    """Several refiners, applied in order: each gets the views that the one before gives.
+
+    Args:
+        refiners: at least one.
+
+    Raises:
+        UserError: there is none.
+    """
+
+    def __init__(self, refiners: list[Refiner]) -> None:
+        super().__init__()
+        if not refiners:
+            raise UserError("refiners is an empty list: name at least one refiner")
+        self.refiners: Sequence[Refiner] = nn.ModuleList(refiners)  # type: ignore[assignment]
+
+    def build(self, region_sizes: tuple[int, ...]) -> None:
+        for refiner in self.refiners:
+            refiner.build(region_sizes)
+            region_sizes = refiner.region_sizes
+        self.region_sizes = region_sizes
+
+    def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        for refiner in self.refiners:
+            grids = refiner.grids(grids)
+        return grids
+
+    def forward(self, views: Views) -> Views:
+        for refiner in self.refiners:
+            views = refiner(views)
+        return views
+
+
+def prepared(views: Views, refiner: nn.Module) -> Views:
+    """Views as a refiner computes with them: in the precision of its weights, with zeros where a region is masked.
+
+    Raises:
+        UserError: all regions of an image are masked.
+    """
+    dtype = next(refiner.parameters()).dtype  # stored regions are in half precision
+    for view in views:
+        if view.mask is not None and not view.mask.any(-1).all():
+            images = (~view.mask.any(-1)).nonzero().flatten().tolist()
+            raise UserError(
+                f"{type(refiner).__name__} has no region to read in the images {first_few(images)} of the batch: "
+                "the mask of each image and view needs at least one True"
+            )
+    return tuple(view._replace(vectors=hidden(view.vectors.to(dtype), view.mask)) for view in views)
+
+
+def hidden(vectors: Tensor, mask: Tensor | None) -> Tensor:
+    """Vectors (B, L, D) with zeros where `mask` (B, L) is False."""
+    return vectors if mask is None else vectors.masked_fill(~mask[..., None], 0)
+
+
+def mean_region(regions: Regions) -> Tensor:
+    """(B, D) the mean over the regions that are not masked; the vectors of the others must be zero."""
+    if regions.mask is None:
+        return regions.vectors.mean(1)
+    return regions.vectors.sum(1) / regions.mask.sum(1, keepdim=True)
+
+
+def to_map(vectors: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Vectors (B, L, D) -> feature map (B, D, rows, cols)."""
+    return vectors.mT.unflatten(-1, grid)
+
+
+def to_vectors(feature_map: Tensor) -> Tensor:
+    """Feature map (B, D, rows, cols) -> vectors (B, L, D)."""
+    return feature_map.flatten(2).mT
+
+
+def at_least_two_views(refiner: Refiner, region_sizes: Sequence[int]) -> None:
+    """Raise a `UserError` for a single view."""
+    if len(region_sizes) < 2:
+        raise UserError(_views_message(refiner, "two views or more", len(region_sizes)))
+
+
+def exactly_two_views(refiner: Refiner, region_sizes: Sequence[int]) -> None:
+    """Raise a `UserError` for another number of views."""
+    if len(region_sizes) != 2:
+        raise UserError(_views_message(refiner, "two views", len(region_sizes)))
+
+
+def _views_message(refiner: Refiner, wanted: str, given: int) -> str:
+    return (
+        f"{type(refiner).__name__} takes {wanted} and gets {given}: list the layers in `layer` of "
+        "caption.encoders.TorchvisionEncoder, or the encoders in `encoders` of caption.encoders.SeveralEncoders"
+    )
+
+
+def at_least_one(**options: int) -> None:
+    """Raise a `UserError` that names the first option below 1."""
+    for name, value in options.items():
+        if value < 1:
+            raise UserError(f"{name} is {value}: it must be 1 or more")

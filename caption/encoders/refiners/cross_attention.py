@@ -1,0 +1,59 @@
+"""Cross-attention between two grids: the regions of one read those of the other."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from caption.encoders.refiners.base import Refiner, at_least_one, exactly_two_views, prepared
+from caption.encoders.refiners.multi_head import MultiHeadAttention
+from caption.regions import Views
+
+
+class CrossAttentionRefiner(Refiner):
+    """x_0 = W a; x_n = x_(n-1) + MultiHead(LN(x_(n-1)), LN(V b)); the result is LN(x_N) on the grid of a.
+
+    The regions a of the first view ask, those b of the second are read: two scales of one encoder, or two encoders.
+    Multi-head attention between two sets is that of Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.2
+    and 3.2.3; between two scales of an image it is used by Chen et al. 2021, "CrossViT", section 3.3. LayerNorm
+    stands where `SelfAttentionRefiner` has it. The result is one view.
+
+    Args:
+        size: length S of the new vectors; None = as long as those of the first view, without the linear map W.
+        heads: M; S must be divisible by it.
+        layers: N.
+        dropout: on what each layer reads.
+
+    Raises:
+        UserError: there are not two views; S cannot be divided by the heads; `layers` or `size` is below 1.
+    """
+
+    def __init__(
+        self, size: int | None = None, heads: int = 4, layers: int = 1, dropout: float = 0.1
+    ) -> None:
+        super().__init__()
+        at_least_one(layers=layers, size=1 if size is None else size)
+        self.size = size
+        self.heads = heads
+        self.layers = layers
+        self.dropout = nn.Dropout(dropout)
+
+    def build(self, region_sizes: tuple[int, ...]) -> None:
+        exactly_two_views(self, region_sizes)
+        asking, read = region_sizes
+        size = self.size or asking
+        self.region_sizes = (size,)
+        self.enter = nn.Identity() if self.size is None else nn.Linear(asking, size)
+        self.enter_other = nn.Sequential(nn.Linear(read, size), nn.LayerNorm(size))
+        self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(self.layers))
+        self.attend = nn.ModuleList(MultiHeadAttention(size, self.heads) for _ in range(self.layers))
+        self.leave = nn.LayerNorm(size)
+
+    def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return grids[:1]
+
+    def forward(self, views: Views) -> Views:
+        asking, read = prepared(views, self)
+        x, others = self.enter(asking.vectors), self.enter_other(read.vectors)
+        for norm, attend in zip(self.norms, self.attend, strict=True):
+            x = x + self.dropout(attend(norm(x), others, read.mask))
+        return (asking._replace(vectors=self.leave(x)),)

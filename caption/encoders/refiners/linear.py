@@ -1,0 +1,43 @@
+"""A linear layer for each region."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from caption.encoders.refiners.base import Refiner
+from caption.regions import Views
+
+
+class LinearRefiner(Refiner):
+    """dropout(ReLU(W LayerNorm(a) + b)) for each region: fits a frozen encoder's features to the task.
+
+    A smaller D' also makes every product with a region vector in the decoder cheaper. Each view has weights of its own.
+
+    Args:
+        size: D'.
+        dropout: on the result.
+    """
+
+    def __init__(self, size: int = 512, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.size = size
+        self.dropout = dropout
+
+    def build(self, region_sizes: tuple[int, ...]) -> None:
+        self.region_sizes = (self.size,) * len(region_sizes)
+        first, *others = (self._layers(region_size) for region_size in region_sizes)
+        self.layers = first
+        self.layers_of_others = nn.ModuleList(others)
+
+    def _layers(self, region_size: int) -> nn.Sequential:
+        return nn.Sequential(
+            nn.LayerNorm(region_size), nn.Linear(region_size, self.size), nn.ReLU(), nn.Dropout(self.dropout)
+        )
+
+    def forward(self, views: Views) -> Views:
+        dtype = next(self.parameters()).dtype  # stored regions are in half precision
+        layers = (self.layers, *self.layers_of_others)
+        return tuple(
+            view._replace(vectors=refine(view.vectors.to(dtype)))
+            for refine, view in zip(layers, views, strict=True)
+        )

@@ -1,0 +1,77 @@
+"""Dynamic meta-embeddings: each region weighs what several encoders, or layers, say about it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from caption.encoders.refiners.base import (
+    Refiner,
+    at_least_one,
+    at_least_two_views,
+    prepared,
+    to_map,
+    to_vectors,
+)
+from caption.regions import Regions, Views
+
+
+class MetaEmbeddingRefiner(Refiner):
+    """a_i = Σ_v α_iv (P_v a_iv + b_v), α_i = softmax_v(w·(P_v a_iv + b_v) + b).
+
+    Kiela, Wang and Cho 2018, "Dynamic Meta-Embeddings for Improved Sentence Representations", section 3, for regions
+    in place of words. The views v are resampled to the grid of the first one (bilinear, antialiased); the result is
+    one view. Masked regions are left out of the resampling, and a view that has none around region i takes no part
+    there. A forward hook on `shares` sees the weights α (B, L, V), and may return others. (The bias b of the paper
+    changes nothing under the softmax, and is left out.)
+
+    Args:
+        size: length S of the new vectors.
+
+    Raises:
+        UserError: there is one view only; `size` is below 1.
+    """
+
+    def __init__(self, size: int = 256) -> None:
+        super().__init__()
+        at_least_one(size=size)
+        self.size = size
+        self.shares = nn.Identity()
+
+    def build(self, region_sizes: tuple[int, ...]) -> None:
+        at_least_two_views(self, region_sizes)
+        self.region_sizes = (self.size,)
+        self.project = nn.ModuleList(nn.Linear(region_size, self.size) for region_size in region_sizes)
+        self.score = nn.Linear(self.size, 1, bias=False)
+
+    def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return grids[:1]
+
+    def forward(self, views: Views) -> Views:
+        first, *others = prepared(views, self)
+        resampled = [(first.vectors, None), *(_resampled(view, first.grid) for view in others)]
+        projected, scores = [], []
+        for project, (vectors, there) in zip(self.project, resampled, strict=True):
+            projected.append(project(vectors))
+            score = self.score(projected[-1])
+            scores.append(score if there is None else score.masked_fill(~there, -torch.inf))
+        shares = self.shares(torch.cat(scores, -1).softmax(-1))
+        return (first._replace(vectors=torch.einsum("blv,blvs->bls", shares, torch.stack(projected, 2))),)
+
+
+def _resampled(view: Regions, grid: tuple[int, int]) -> tuple[Tensor, Tensor | None]:
+    """Vectors (B, L, D) on another grid, and where there are any, (B, L, 1) bool; None = everywhere."""
+    if view.mask is None:
+        return _resample(view.vectors, view.grid, grid), None
+    real = _resample(view.mask[..., None].to(view.vectors.dtype), view.grid, grid)
+    there = real > 0
+    vectors = _resample(view.vectors, view.grid, grid) / real.masked_fill(~there, 1)
+    return vectors, there
+
+
+def _resample(vectors: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    if old == new:
+        return vectors
+    maps = functional.interpolate(to_map(vectors, old), new, mode="bilinear", antialias=True)
+    return to_vectors(maps)

@@ -1,0 +1,66 @@
+"""Multi-head attention among regions, which self-attention and cross-attention share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from caption.errors import UserError
+
+
+class MultiHeadAttention(nn.Module):
+    """[head_1; ...; head_M] W_O, head_m = softmax(Q W_m^Q (Y W_m^K)ᵀ / √d + b_m) Y W_m^V, with d = S/M.
+
+    Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2.
+
+    Args:
+        size: length S of the vectors.
+        heads: M.
+
+    Raises:
+        UserError: S cannot be divided by M.
+    """
+
+    def __init__(self, size: int, heads: int) -> None:
+        super().__init__()
+        if heads < 1 or size % heads:
+            raise UserError(
+                f"heads is {heads}, and vectors of length {size} cannot be divided among so many: choose a size "
+                "divisible by heads"
+            )
+        self.heads = heads
+        self.queries = nn.Linear(size, size)
+        self.keys = nn.Linear(size, size)
+        self.values = nn.Linear(size, size)
+        self.join = nn.Linear(size, size)
+
+    def forward(
+        self, queries: Tensor, others: Tensor, mask: Tensor | None = None, biases: Tensor | None = None
+    ) -> Tensor:
+        """What each region reads from others.
+
+        Args:
+            queries: Q (B, L, S), the regions that attend.
+            others: Y (B, L', S), those attended to.
+            mask: (B, L') bool, which of these there are; None = all.
+            biases: b (M, L, L'), or None = 0.
+
+        Returns:
+            (B, L, S).
+        """
+        allowed = None if mask is None else mask[:, None, None]
+        if biases is not None:
+            biases = biases[None]
+            allowed = biases if allowed is None else biases.masked_fill(~allowed, -torch.inf)
+        read = functional.scaled_dot_product_attention(
+            self._split(self.queries(queries)),
+            self._split(self.keys(others)),
+            self._split(self.values(others)),
+            allowed,
+        )
+        return self.join(read.transpose(1, 2).flatten(2))
+
+    def _split(self, vectors: Tensor) -> Tensor:
+        """(B, L, S) -> (B, M, L, d)."""
+        return vectors.unflatten(-1, (self.heads, -1)).transpose(1, 2)

@@ -1,0 +1,64 @@
+"""A feature pyramid: coarse grids, which know what is there, refine fine ones, which know where."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import nn
+from torch.nn import functional
+
+from caption.encoders.refiners.base import (
+    Refiner,
+    at_least_one,
+    at_least_two_views,
+    hidden,
+    prepared,
+    to_map,
+    to_vectors,
+)
+from caption.errors import UserError
+from caption.regions import Views
+
+
+class PyramidRefiner(Refiner):
+    """M_n = W_n a_n + up(M_(n+1)), without the second term at the coarsest view; the result is conv3x3_n(M_n).
+
+    Lin et al. 2017, "Feature Pyramid Networks for Object Detection", section 3: lateral 1x1 convolutions W_n, nearest
+    neighbour upsampling from the next coarser view, a 3x3 convolution against its aliasing, no non-linearity. Views
+    keep their grids. A masked region counts as zero in upsampling and convolution, like one outside the image.
+
+    Args:
+        size: length S of the new vectors of all views.
+
+    Raises:
+        UserError: there is one view only; `size` is below 1; in use, the views are not ordered from fine to coarse.
+    """
+
+    def __init__(self, size: int = 256) -> None:
+        super().__init__()
+        at_least_one(size=size)
+        self.size = size
+
+    def build(self, region_sizes: tuple[int, ...]) -> None:
+        at_least_two_views(self, region_sizes)
+        self.region_sizes = (self.size,) * len(region_sizes)
+        self.lateral = nn.ModuleList(nn.Linear(region_size, self.size) for region_size in region_sizes)
+        self.smooth = nn.ModuleList(nn.Conv2d(self.size, self.size, 3, padding=1) for _ in region_sizes)
+
+    def forward(self, views: Views) -> Views:
+        for fine, coarse in pairwise(view.grid for view in views):
+            if coarse[0] > fine[0] or coarse[1] > fine[1]:
+                raise UserError(
+                    f"PyramidRefiner takes views from fine to coarse, but the grid {fine[0]}x{fine[1]} is followed by "
+                    f"{coarse[0]}x{coarse[1]}: change the order of `layer` or `encoders` of the encoder"
+                )
+        refined = []
+        above = None
+        levels = list(zip(prepared(views, self), self.lateral, self.smooth, strict=True))
+        for view, lateral, smooth in reversed(levels):
+            merged = lateral(view.vectors)
+            if above is not None:
+                merged = merged + to_vectors(functional.interpolate(above, view.grid, mode="nearest-exact"))
+            above = to_map(hidden(merged, view.mask), view.grid)
+            refined.append(view._replace(vectors=to_vectors(smooth(above))))
+        return tuple(reversed(refined))

@@ -1,0 +1,85 @@
+"""Self-attention over regions: each region becomes what it reads from all of them."""
+
+from __future__ import annotations
+
+import copy
+
+from torch import Tensor, nn
+
+from caption.encoders.refiners.base import EachView, at_least_one
+from caption.encoders.refiners.multi_head import MultiHeadAttention
+from caption.encoders.refiners.positions import Positions
+from caption.regions import Regions
+
+
+class SelfAttentionRefiner(EachView):
+    """x_0 = W a + p; x_n = x_(n-1) + MultiHead(LN(x_(n-1))); the result is LN(x_N).
+
+    Multi-head attention is that of Vaswani et al. 2017, "Attention Is All You Need", section 3.2. LayerNorm stands
+    before it and after the last layer (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture",
+    table 1). There is no feed-forward sublayer. Regions keep their grid; without positions, their order in it
+    does not matter. Each view has weights of its own.
+
+    Args:
+        size: length S of the new vectors; None = as long as the region vectors, without the first linear map W.
+        heads: M; S must be divisible by it.
+        layers: N.
+        positions: how places p enter; None = they do not.
+        dropout: on what each layer reads.
+
+    Raises:
+        UserError: S cannot be divided by the heads or by the positions; `layers` or `size` is below 1.
+    """
+
+    def __init__(
+        self,
+        size: int | None = None,
+        heads: int = 4,
+        layers: int = 1,
+        positions: Positions | None = None,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        at_least_one(layers=layers, size=1 if size is None else size)
+        self.size = size
+        self.heads = heads
+        self.depth = layers
+        self.positions = positions
+        self.dropout = dropout
+
+    def refined_size(self, region_size: int) -> int:
+        return self.size or region_size
+
+    def layers(self, region_size: int) -> nn.Module:
+        size = self.refined_size(region_size)
+        positions = copy.deepcopy(self.positions)
+        if positions is not None:
+            positions.build(size, self.heads)
+        enter = nn.Identity() if self.size is None else nn.Linear(region_size, size)
+        return _Layers(enter, size, self.heads, self.depth, positions, self.dropout)
+
+
+class _Layers(nn.Module):
+    """The layers for one view."""
+
+    def __init__(
+        self, enter: nn.Module, size: int, heads: int, depth: int, positions: Positions | None, dropout: float
+    ) -> None:
+        super().__init__()
+        self.enter = enter
+        self.positions = positions
+        self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(depth))
+        self.attend = nn.ModuleList(MultiHeadAttention(size, heads) for _ in range(depth))
+        self.dropout = nn.Dropout(dropout)
+        self.leave = nn.LayerNorm(size)
+
+    def forward(self, regions: Regions) -> Tensor:
+        x, biases = self.enter(regions.vectors), None
+        if self.positions is not None:
+            biases = self.positions.biases(regions.grid)
+            if (places := self.positions.vectors(regions.grid, x)) is not None:
+                x = x + places
+        for norm, attend in zip(self.norms, self.attend, strict=True):
+            normed = norm(x)
+            x = x + self.dropout(attend(normed, normed, regions.mask, biases))
+        return self.leave(x)

@@ -1,0 +1,47 @@
+"""Several encoders of the same image, whose grids travel together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from caption.encoders.base import Encoder
+from caption.errors import UserError
+
+
+class SeveralEncoders(Encoder):
+    """The views of several encoders, one after another. Each sees the image in the scale it was trained with.
+
+    Args:
+        encoders: at least one; all are frozen or trained together.
+
+    Raises:
+        UserError: there is none.
+    """
+
+    def __init__(self, encoders: list[Encoder]) -> None:
+        super().__init__()
+        if not encoders:
+            raise UserError("encoders is an empty list: name at least one encoder")
+        self.encoders: Sequence[Encoder] = nn.ModuleList(encoders)  # type: ignore[assignment]
+        self.region_sizes = tuple(size for encoder in encoders for size in encoder.region_sizes)
+
+    def normalise(self, images: Tensor) -> Tensor:
+        return images  # each encoder has a scale of its own
+
+    def features(self, images: Tensor) -> tuple[Tensor, ...]:
+        found: list[Tensor] = []
+        for encoder in self.encoders:
+            maps = encoder.features(encoder.normalise(images))
+            found += maps if isinstance(maps, tuple) else (maps,)
+        return tuple(found)
+
+    def load_pretrained(self) -> None:
+        for encoder in self.encoders:
+            encoder.load_pretrained()
+
+    def freeze(self, frozen: bool = True) -> None:
+        super().freeze(frozen)
+        for encoder in self.encoders:
+            encoder.freeze(frozen)

@@ -1,0 +1,369 @@
+"""Analyses of mechanisms that are more than one average: heads, a sentinel, signs, two grids, pooling, two attentions.
+
+Each answer is computed a second way: by a step of the decoder whose maps a hook replaces, by masking scores, or by
+changing the regions that are read.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import mechanisms
+import numpy as np
+import pytest
+import torch
+from mechanisms import FourHeads, MaxPooling, Sentinel, Signed, TwoAttentions, TwoLevels
+from tiny_captioner import WORDS, photo
+from torch import Tensor
+
+from caption.analysis.faithfulness import Removed, Replaced, erase, mean_region
+from caption.analysis.faithfulness.rankings import ORDERS
+from caption.analysis.grids import sums
+from caption.analysis.interchange import WEIGHTS, interchange
+from caption.analysis.interventions import Erase, Force, Mask, Move, intervene
+from caption.analysis.permutation import permute, permuted
+from caption.analysis.replay import Maps, Moment, Replay, Sentences, sentences
+from caption.attention.base import Attention, named_maps
+from caption.captioner import Captioner
+from caption.tensor_tree import combine, leaves, map_tensors, select_images
+
+PHOTOS = [photo(seed=seed) for seed in range(3)]
+AFFINE = (FourHeads, Sentinel, Signed, TwoLevels)
+
+
+def both() -> Captioner:
+    """A captioner with two mechanisms, the second inside a list."""
+    decoder = TwoAttentions(Signed(), MaxPooling())
+    return mechanisms.captioner(decoder.attention, decoder)
+
+
+def captioner(mechanism: type[Attention] | None) -> Captioner:
+    return both() if mechanism is None else mechanisms.captioner(mechanism())
+
+
+every = pytest.mark.parametrize(
+    "mechanism", [*mechanisms.MECHANISMS, None], ids=lambda m: m.__name__ if m else "two"
+)
+single = pytest.mark.parametrize("mechanism", mechanisms.MECHANISMS)
+
+
+def opened(model: Captioner) -> tuple[Replay, Sentences, list[Moment]]:
+    (batch,) = sentences(model, PHOTOS)
+    replay = Replay(model.decoder)
+    return replay, batch, list(replay.moments(batch))
+
+
+def stepped(replay: Replay, moment: Moment, maps: Maps | None = None, shared: Any = None) -> Tensor:
+    """(B', V) of one step of the decoder itself, with maps that hooks put in the place of its own."""
+    state = moment.state if shared is None else moment.state._replace(shared=shared)
+    with ExitStack() as stack, torch.no_grad():
+        for name, attention in replay.decoder.attentions.items():
+            if maps is not None:
+                stack.enter_context(
+                    attention.maps.register_forward_hook(lambda *of_hook, given=maps[name]: given)
+                )
+        return replay.decoder.step(state, moment.fed)[0][:, 0]
+
+
+def turned(moment: Moment) -> Maps:
+    """Other maps than the model's: those of the next image."""
+    return select_images(moment.maps, (torch.arange(len(moment.rows)) + 1) % len(moment.rows))
+
+
+# -- replay ------------------------------------------------------------------------------------------------------
+
+
+@every
+def test_captions_are_said_again_as_they_were(mechanism):
+    model = captioner(mechanism)
+    replay, batch, moments = opened(model)
+    assert sum(len(moment.rows) for moment in moments) == sum(
+        len(caption.words) for caption in batch.captions
+    )
+    for moment in moments:
+        said = moment.of_word(moment.log_probs[:, None])[:, 0]
+        for row, value in zip(moment.rows.tolist(), said.tolist(), strict=True):
+            assert value == pytest.approx(batch.captions[row].word_log_probs[moment.step], abs=1e-4)
+        assert set(moment.maps) == set(model.decoder.attentions)
+        assert torch.allclose(replay.say(moment, moment.maps)[:, 0], moment.log_probs, atol=1e-5)
+
+
+@every
+def test_any_number_of_other_maps_is_read_as_the_mechanism_would(mechanism):
+    replay, _, moments = opened(captioner(mechanism))
+    moment = moments[1]
+    other = turned(moment)
+    tried = combine(lambda tensors: torch.cat(tensors, 1), [moment.maps, other, moment.maps])
+    found = replay.say(moment, tried, at_once=2)
+    assert torch.allclose(found[:, 0], moment.log_probs, atol=1e-5)
+    assert torch.allclose(found[:, 1], stepped(replay, moment, other), atol=1e-5)
+    assert torch.allclose(found[:, 2], moment.log_probs, atol=1e-5)
+    assert not torch.allclose(found[:, 1], found[:, 0], atol=1e-4)
+
+
+@every
+def test_no_score_is_computed_when_words_are_said_again(mechanism):
+    model = captioner(mechanism)
+    replay, _, moments = opened(model)
+
+    def refuse(*given: Any) -> None:
+        raise AssertionError("weighed again")
+
+    for attention in model.decoder.attentions.values():
+        attention.weigh = refuse
+    replay.say(moments[0], moments[0].maps)
+
+
+# -- hiding ------------------------------------------------------------------------------------------------------
+
+
+def block() -> Tensor:
+    """(64,) bool: all visible but two of the four by four blocks of four regions, which the coarse grid has as one."""
+    visible = torch.ones(8, 8, dtype=torch.bool)
+    visible[2:4, 4:6] = visible[6:8, 0:2] = False
+    return visible.flatten()
+
+
+def masked_memory(replay: Replay, moment: Moment, visible: Tensor) -> Any:
+    """The memory of images of which some regions are not there."""
+    coarse = visible.view(4, 2, 4, 2)[:, 0, :, 0].flatten()
+    masks = (visible, coarse)[: len(moment.views)]
+    views = (
+        view._replace(mask=mask.expand(len(moment.rows), -1))
+        for view, mask in zip(moment.views, masks, strict=True)
+    )
+    return moment.state.shared._replace(projected=replay.decoder.project(tuple(views)).projected)
+
+
+@pytest.mark.parametrize("mechanism", [FourHeads, TwoLevels, MaxPooling])
+def test_removing_is_masking_for_every_softmax(mechanism):
+    replay, batch, moments = opened(captioner(mechanism))
+    hide = Removed().prepare(replay, batch)
+    for moment in moments[:2]:
+        found = replay.say(moment, hide(moment, block().expand(len(moment.rows), 1, -1)))[:, 0]
+        expected = stepped(replay, moment, shared=masked_memory(replay, moment, block()))
+        assert torch.allclose(found, expected, atol=1e-5)
+        assert not torch.allclose(found, moment.log_probs, atol=1e-4)
+
+
+@every
+def test_what_is_removed_leaves_its_share_to_the_rest_of_its_map(mechanism):
+    replay, batch, moments = opened(captioner(mechanism))
+    moment = moments[0]
+    (term,) = Removed().prepare(replay, batch)(moment, block().expand(len(moment.rows), 1, -1))
+    for before, after in zip(leaves(moment.maps), leaves(term.maps), strict=True):
+        assert torch.allclose(before.abs().sum(-1), after.abs().sum(-1), atol=1e-6)
+        if before.shape[-1] == 64:
+            assert not after[..., ~block()].any()
+            ratio = after[..., block()] / before[..., block()]
+            assert torch.allclose(ratio, ratio[..., :1].expand_as(ratio), rtol=1e-3)
+
+
+@pytest.mark.parametrize("mechanism", AFFINE)
+@pytest.mark.parametrize("given", [True, False])
+def test_replacing_is_reading_the_same_maps_from_changed_regions(mechanism, given):
+    model = captioner(mechanism)
+    replay, batch, moments = opened(model)
+    vectors = mean_region(model, PHOTOS) if given else None
+    hide = Replaced(vectors).prepare(replay, batch)
+    moment = moments[1]
+    visible = (block(), block().view(4, 2, 4, 2)[:, 0, :, 0].flatten())
+    changed = []
+    for number, view in enumerate(moment.views):
+        blank = view.vectors.mean(1, keepdim=True) if vectors is None else vectors[number]
+        changed.append(view._replace(vectors=view.vectors.where(visible[number][:, None], blank)))
+    projected = replay.decoder.project(tuple(changed)).projected
+    expected = stepped(replay, moment, moment.maps, moment.state.shared._replace(projected=projected))
+    found = replay.say(moment, hide(moment, block().expand(len(moment.rows), 1, -1)))[:, 0]
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert not torch.allclose(found, moment.log_probs, atol=1e-4)
+
+
+@every
+@pytest.mark.parametrize("hide", [Removed(), Replaced()])
+def test_curves_of_every_order_begin_with_the_word_as_it_was_said(mechanism, hide):
+    model = captioner(mechanism)
+    orders = {**ORDERS}
+    erasure = erase(model, PHOTOS[:2], hide=hide, orders=orders, counts=[8])
+    said = np.concatenate([caption.word_log_probs for caption in model.describe(PHOTOS[:2])])
+    order = np.lexsort((np.arange(len(said)), erasure.images))
+    affine = mechanism in AFFINE or isinstance(hide, Removed)
+    for name in orders:
+        deletion, insertion = (
+            erasure.curve(kind, name, logarithm=True) for kind in ("deletion", "insertion")
+        )
+        assert np.isfinite(deletion).all()
+        if affine:
+            assert deletion[order, 0] == pytest.approx(said, abs=1e-4)
+            assert insertion[:, -1] == pytest.approx(deletion[:, 0], abs=1e-4)
+            assert insertion[:, 0] == pytest.approx(deletion[:, -1], abs=1e-4)
+    if affine:  # occlusion measures single regions, so it is at least as good as chance
+        assert erasure.area("deletion", "occlusion").mean() < erasure.area("deletion", "random").mean()
+
+
+# -- permutation and interchange -----------------------------------------------------------------------------------
+
+
+@every
+def test_a_permutation_moves_whole_regions_and_keeps_what_is_not_over_regions(mechanism):
+    replay, _, moments = opened(captioner(mechanism))
+    moment = moments[0]
+    maps = permuted(replay, moment, moment.maps, 3, torch.Generator().manual_seed(0))
+    by_length: dict[int, Tensor] = {}
+    for before, after in zip(leaves(moment.maps), leaves(maps), strict=True):
+        before = before.expand_as(after)
+        if after.shape[-1] == 2:  # the balance of two levels
+            assert torch.equal(after, before)
+            continue
+        assert torch.equal(after.sort(-1).values, before.sort(-1).values)
+        assert not torch.equal(after[:, 0], after[:, 1])
+        flat = after.flatten(2, -2) if after.dim() > 3 else after[:, :, None]
+        own = before.flatten(2, -2) if before.dim() > 3 else before[:, :, None]
+        # (B', K, heads, L): where each region came from is the same for all heads of a draw.
+        came_from = (flat[..., None] == own[..., None, :]).all(2)
+        assert came_from.any(-1).all()
+        earlier = by_length.setdefault(after.shape[-1], came_from)
+        assert (earlier & came_from).any(-1).all()
+
+
+@every
+def test_words_are_said_again_under_other_maps(mechanism):
+    model = captioner(mechanism)
+    found = permute(model, PHOTOS)
+    replay, _, moments = opened(model)
+    assert found.words == tuple(word for m in moments for word in [model.vocabulary[int(i)] for i in m.words])
+    expected = []
+    for moment in moments:
+        even = map_tensors(
+            lambda each: each if each.shape[-1] == 2 else (sums(each) / each.shape[-1]).expand_as(each),
+            moment.maps,
+        )
+        under = moment.of_word(stepped(replay, moment, even)[:, None])
+        expected += (moment.of_word(moment.log_probs[:, None]) - under)[:, 0].tolist()
+    assert found.falls["uniform"] == pytest.approx(np.array(expected), abs=1e-4)
+    assert all(np.isfinite(values).all() for values in found.falls.values())
+    assert np.abs(found.falls["other image"]).max() > 1e-6
+
+
+@every
+def test_words_that_interchange_their_maps(mechanism):
+    """The lead of the other word is that of a step whose own maps are replaced by those of the other word's step."""
+    model = captioner(mechanism)
+    found = interchange(model, PHOTOS, WORDS)
+    assert len(found) > 10
+    replay, batch, moments = opened(model)
+    expected: dict[str, list[float]] = {name: [] for name in WEIGHTS[:2]}
+    for moment in moments:
+        for entry, row in enumerate(moment.rows.tolist()):
+            own = int(moment.words[entry])
+            for other in moments:
+                if row not in other.rows.tolist() or int(batch.words[row, other.step]) == own:
+                    continue
+                place = torch.tensor([other.rows.tolist().index(row)])
+                word = int(batch.words[row, other.step])
+                alone = moment.take(torch.tensor([entry]))
+                under = {WEIGHTS[0]: moment.log_probs[[entry]]}
+                under[WEIGHTS[1]] = stepped(replay, alone, select_images(other.maps, place))
+                for name, log_probs in under.items():
+                    expected[name].append(float(log_probs[0, word] - log_probs[0, own]))
+    for name, leads in expected.items():
+        assert found.leads[name] == pytest.approx(np.array(leads), abs=1e-4)
+
+
+# -- interventions -------------------------------------------------------------------------------------------------
+
+
+@every
+def test_attention_is_forced_moved_masked_and_erased(mechanism):
+    model = captioner(mechanism)
+    place = (20, 0, 40, 20)  # the upper left quarter of what the model sees
+    quarter = np.zeros((8, 8), dtype=bool)
+    quarter[:4, :4] = True
+    plain = model.describe(PHOTOS[0])
+    for change in (Force(place, at=1), Mask(place, at=1), Move(right=3, at=1), Erase(place)):
+        result = intervene(model, PHOTOS[0], change)
+        assert result.original.words == plain.words
+        assert result.original.weights == pytest.approx(plain.weights, abs=1e-6)
+        falls = result.original_log_probs.falls
+        first = 0 if isinstance(change, Erase) else 1
+        assert falls[:first] == pytest.approx(0, abs=1e-5)
+        assert abs(falls[first]) > 1e-6
+        assert np.isfinite(result.changed_log_probs.under).all()
+        assert result.changed_log_probs.under.sum() == pytest.approx(result.changed.log_prob, abs=1e-4)
+        if isinstance(change, (Mask, Erase)):
+            assert not result.changed.weights[1][quarter].any()
+        if isinstance(change, Force):
+            assert not result.changed.weights[1][~quarter].any()
+            assert (result.changed.weights[1][quarter] > 0).all()
+        if not isinstance(change, Erase):
+            total = np.abs(result.changed.weights[1]).sum()
+            assert result.changed.words[:1] == plain.words[:1]
+            assert total == pytest.approx(np.abs(plain.weights[1]).sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize("mechanism", [FourHeads, TwoLevels, MaxPooling])
+def test_masking_every_step_is_masking_scores(mechanism):
+    """The first state, made before any attention, is the same for both."""
+    model = captioner(mechanism)
+    result = intervene(model, PHOTOS[0], Mask(~block().view(8, 8).numpy()))
+    replay = Replay(model.decoder)
+    (batch,) = sentences(model, PHOTOS[:1], [result.original])
+    moment = next(replay.moments(batch))
+    state = moment.state._replace(shared=masked_memory(replay, moment, block()))
+    said = []
+    with torch.no_grad():
+        for fed, word in zip(batch.fed[0], batch.words[0], strict=True):
+            log_probs, state = replay.decoder.step(state, fed.view(1, 1))
+            said.append(float(log_probs[0, 0, word]))
+    assert result.original_log_probs.under[: len(said)] == pytest.approx(said, abs=1e-4)
+
+
+def test_each_level_is_edited_on_its_own_grid():
+    model = captioner(TwoLevels)
+    seen: list[Any] = []
+    attention = model.decoder.attention
+    attention.register_forward_hook(lambda *of_hook: seen.append(of_hook[2].maps))
+    intervene(model, PHOTOS[0], Force((2, 5)))
+    maps = seen[-1]
+    assert maps.fine[0, 0].argmax() == 2 * 8 + 5
+    assert maps.coarse[0, 0].argmax() == 1 * 4 + 2
+    assert maps.fine[0, 0].max() == maps.coarse[0, 0].max() == 1
+
+
+def test_several_attentions_are_edited_by_step_and_named_apart():
+    model = both()
+    replay, _, moments = opened(model)
+    assert set(moments[0].maps) == {"attention", "second.0"}
+    zero = partial(map_tensors, torch.zeros_like)
+    for name in moments[0].maps:
+        maps = {**moments[0].maps, name: zero(moments[0].maps[name])}
+        found = replay.say(moments[0], maps)[:, 0]
+        assert torch.allclose(found, stepped(replay, moments[0], maps), atol=1e-5)
+        assert not torch.allclose(found, moments[0].log_probs, atol=1e-4)
+    forced = []
+    for attention in model.decoder.attentions.values():
+        attention.register_forward_hook(lambda *of_hook: forced.append(of_hook[2].weights))
+    intervene(model, PHOTOS[0], Force((0, 0), at=1))
+    under = [weights for weights in forced if (weights[..., 1:] == 0).all()]
+    assert len(under) % 2 == 0
+    assert under
+
+
+@every
+def test_the_captioner_is_the_same_afterwards(mechanism):
+    model = captioner(mechanism).train()
+    before = [parameter.clone() for parameter in model.parameters()]
+    parts = [id(part) for part in model.modules()]
+    intervene(model, PHOTOS[0], Erase((0, 0)), Force((3, 4), at=1))
+    erase(model, PHOTOS[:1], counts=[8])
+    assert model.training
+    assert [id(part) for part in model.modules()] == parts
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_the_summary_stays_that_of_the_mechanism():
+    moment = opened(captioner(FourHeads))[2][0]
+    assert torch.allclose(moment.weights, named_maps(moment.maps["attention"])["heads"].mean(2)[:, 0])

@@ -1,0 +1,193 @@
+"""A captioner under edits: the regions that it sees, hard attention with edited weights, and its random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from tiny_captioner import captioner, photo
+from torch import Tensor
+
+from caption.analysis.interventions.intervene import combined, masked, seeded, under
+from caption.attention import Alignment, GumbelSoftmax, Multinoulli, Softmax
+from caption.attention.edited import Edit
+from caption.captioner import Captioner
+from caption.errors import UserError
+from caption.search import Greedy
+from caption.text.vocabulary import START
+
+REGIONS, GRID = 64, (8, 8)
+
+
+def onto(*regions: int) -> Tensor:
+    weights = torch.zeros(REGIONS)
+    weights[list(regions)] = 1 / len(regions)
+    return weights
+
+
+def model(alignment: Alignment | None = None) -> Captioner:
+    return captioner(search=Greedy(max_length=6), alignment=alignment)
+
+
+def at(step: int, weights: Tensor) -> Edit:
+    return lambda given, now, grid: weights.expand_as(given) if now == step else given
+
+
+def steps(
+    made: Captioner, edits: Sequence[Edit] = (), left: Tensor | None = None, seed: int = 0, count: int = 3
+) -> list[Any]:
+    """Traces of some steps, word 4 being said at each."""
+    seen = {} if left is None else {GRID: left}
+    views = masked(made.encode([photo(), photo(seed=1)]), seen)
+    traces, fed = [], START
+    with torch.no_grad(), under(made.decoder, combined(edits, seen), [GRID], seed):
+        state = made.decoder.start(made.project(views), 2)
+        for _ in range(count):
+            _, state = made.decoder.step(state, torch.full((2, 2), fed))
+            traces.append(state.trace)
+            fed = 4
+    return traces
+
+
+@pytest.mark.parametrize("alignment", [Softmax(), Multinoulli(), Multinoulli(at_test="argmax")])
+def test_without_changes_it_is_the_same(alignment: Alignment):
+    plain = model(alignment)
+    views = plain.encode([photo(), photo(seed=1)])
+    found = plain.generate(views)
+    with under(plain.decoder, combined([]), [GRID], 0):
+        same = plain.generate(views)
+    assert torch.equal(found.words, same.words)
+    assert torch.equal(found.word_log_probs, same.word_log_probs)
+
+
+def hooks(made: Captioner) -> int:
+    return sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in made.modules())
+
+
+def test_no_hook_stays_also_after_an_error():
+    plain = model(Multinoulli(at_test="sample"))
+    before = torch.get_rng_state()
+
+    def broken(weights: Tensor, step: int, grid: object) -> Tensor:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        steps(plain, [broken])
+    assert hooks(plain) == 0
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_is_not_visible_is_masked_in_the_memory():
+    plain = model()
+    visible = torch.arange(REGIONS) % 3 > 0
+    (view,) = plain.encode([photo(), photo(seed=1)])
+    (left,) = masked((view,), {GRID: visible})
+    assert torch.equal(left.mask, visible.expand(2, -1))
+    hidden = plain.decoder.start(plain.project((left,))).carried.hidden
+    fewer = view._replace(vectors=view.vectors[:, visible])
+    assert torch.allclose(hidden, plain.decoder.start(plain.project((fewer,))).carried.hidden, atol=1e-6)
+    assert not torch.allclose(hidden, plain.decoder.start(plain.project((view,))).carried.hidden)
+
+
+def test_a_mask_that_is_there_already_stays():
+    visible, real = torch.arange(REGIONS) > 3, torch.arange(REGIONS) < 60
+    (view,) = model().encode([photo()])
+    (left,) = masked((view._replace(mask=real[None]),), {GRID: visible})
+    assert torch.equal(left.mask[0], visible & real)
+
+
+def test_edits_follow_one_another_and_cannot_see_what_is_not_there():
+    given = []
+
+    def second(weights: Tensor, step: int, grid: object) -> Tensor:
+        given.append(weights[0, 0])
+        return weights.flip(-1)
+
+    visible = torch.ones(REGIONS, dtype=torch.bool)
+    visible[60] = False
+    traces = steps(model(), [at(1, onto(1, 3)), second], visible)
+    assert torch.equal(given[1], onto(1, 3))
+    assert torch.equal(traces[1].weights, onto(62).expand(2, 2, -1))  # 60 is lost, the other has all
+    assert traces[0].weights[..., 60].eq(0).all()
+    assert traces[0].weights.sum(-1) == pytest.approx(torch.ones(2, 2))
+
+
+def test_steps_without_an_edit_are_left_as_they_are_also_where_something_is_not_visible():
+    visible = torch.arange(REGIONS) > 0
+    without, untouched = (steps(model(), edits, visible) for edits in ([], [at(7, onto(1))]))
+    for one, other in zip(without, untouched, strict=True):
+        assert torch.equal(one.weights, other.weights)
+
+
+# -- hard attention --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Multinoulli, GumbelSoftmax])
+def test_the_most_probable_of_the_edited_weights_is_read(kind: Any):
+    plain = model(kind(at_test="argmax"))
+    contexts = []
+    plain.decoder.attention.register_forward_hook(lambda *of_hook: contexts.append(of_hook[2].context))
+    edited = 0.7 * onto(9) + 0.3 * onto(10)
+    traces = steps(plain, [at(1, edited)])
+    assert (traces[1].location == 9).all()
+    assert torch.allclose(traces[1].weights, edited)  # the distribution, not the choice
+    assert all((trace.location >= 0).all() for trace in traces)
+    (view,) = plain.encode([photo(), photo(seed=1)])
+    assert torch.allclose(contexts[1], view.vectors[:, 9:10].expand(-1, 2, -1))
+
+
+def test_an_expectation_is_read_as_one():
+    traces = steps(model(Multinoulli(at_test="expectation")), [at(1, onto(9, 10))])
+    assert all((trace.location == -1).all() for trace in traces)
+    assert torch.equal(traces[1].weights[0, 0], onto(9, 10))
+
+
+def test_samples_are_drawn_of_the_edited_weights():
+    found = set()
+    for seed in range(12):
+        trace = steps(model(Multinoulli(at_test="sample")), [at(1, onto(9, 10))], seed=seed)[1]
+        found |= set(trace.location.flatten().tolist())
+        assert trace.log_prob == pytest.approx(torch.full((2, 2), 0.5).log())
+    assert found == {9, 10}
+
+
+def test_what_is_not_edited_is_drawn_with_the_same_random_numbers():
+    plain = model(Multinoulli(at_test="sample"))
+    traces = (
+        steps(plain, edits, seed=seed, count=4) for edits, seed in (([], 5), ([at(1, onto(9))], 5), ([], 6))
+    )
+    one, edited, other = ([trace.location for trace in of_one] for of_one in traces)
+    assert torch.equal(one[0], edited[0])
+    assert (edited[1] == 9).all()
+    assert not torch.equal(one[1], edited[1])
+    assert not torch.equal(torch.stack(one), torch.stack(other))
+    assert len({tuple(location.flatten().tolist()) for location in one}) > 1  # each step has its own
+
+
+def test_what_is_read_at_the_edited_step_decides_nothing_of_later_draws():
+    """Forced to read what it would have read anyway, it goes on as it would have."""
+    plain = model(Multinoulli(at_test="sample"))
+    free = steps(plain, seed=5, count=4)
+    again = steps(plain, [lambda weights, step, grid: weights.clone()], seed=5, count=4)
+    assert [torch.equal(a.location, b.location) for a, b in zip(free, again, strict=True)] == [True] * 4
+
+
+def test_the_global_generator_is_left_alone():
+    plain = model(Multinoulli(at_test="sample"))
+    before = torch.get_rng_state()
+    steps(plain, [at(1, onto(9))], seed=5)
+    assert torch.equal(torch.get_rng_state(), before)
+    with seeded(3, torch.device("cpu")):
+        first = torch.rand(2)
+    with seeded(3, torch.device("cpu")):
+        assert torch.equal(torch.rand(2), first)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_decoder_without_attention_is_refused():
+    plain = model()
+    del plain.decoder.attention
+    with pytest.raises(UserError, match="has no attention"), under(plain.decoder, combined([]), [GRID], 0):
+        pass

@@ -1,0 +1,251 @@
+"""A score joined to an alignment, each with weights and state of its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from given_scores import GivenScores, attend
+from tiny_views import one_row
+from torch import Tensor, nn
+
+from caption.attention import (
+    Aligned,
+    Alignment,
+    Attention,
+    Choice,
+    Multinoulli,
+    Query,
+    QuerySizes,
+    ScoredAttention,
+    ScoredMemory,
+    Softmax,
+    Weighed,
+)
+from caption.attention.base import chosen, named_maps, one_view, with_maps
+from caption.attention.edited import edited
+from caption.errors import UserError
+from caption.regions import Regions
+from caption.result import WeightProperties
+from caption.tensor_tree import TensorTree, select_hypotheses
+
+VECTORS = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]]])
+SCORES = torch.tensor([[[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]]])
+
+
+class Temperature(Alignment):
+    """α = softmax(e · w·Ey): how sharp depends on the word."""
+
+    properties = WeightProperties(sentinel=True)
+
+    def build(self, query_sizes: QuerySizes) -> None:
+        self.sharpness = nn.Linear(query_sizes.word, 1, bias=False)
+
+    def forward(
+        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
+    ) -> Aligned:
+        return Aligned((scores * self.sharpness(query.word)).softmax(-1))
+
+
+def test_an_alignment_has_weights_of_its_own_and_sees_the_query():
+    attention = ScoredAttention(GivenScores(), Temperature())
+    attention.build((2,), QuerySizes(hidden=3, word=4))
+    assert attention.alignment.sharpness.weight.shape == (1, 4)
+    with torch.no_grad():
+        attention.alignment.sharpness.weight.copy_(torch.tensor([[2.0, 0.0, 0.0, 1.0]]))
+    words = torch.tensor([[[1.0, 9.0, 9.0, 0.0], [0.0, 9.0, 9.0, 0.5]]])  # 2 and 1/2
+    memory = attention.project(one_row(VECTORS))
+    output = attention(Query(SCORES, word=words), memory, attention.start(memory, 2))
+    expected = torch.stack(((2 * SCORES[0, 0]).softmax(-1), (SCORES[0, 1] / 2).softmax(-1)))[None]
+    torch.testing.assert_close(output.weights, expected)
+    torch.testing.assert_close(output.context, expected @ VECTORS)
+    output.context[0, 0, 0].backward()
+    assert attention.alignment.sharpness.weight.grad.any()
+
+
+def test_what_holds_of_the_weights_is_what_the_alignment_declares():
+    assert ScoredAttention(GivenScores(), Temperature()).properties == WeightProperties(sentinel=True)
+    assert ScoredAttention(GivenScores(), Softmax()).properties == WeightProperties()
+
+
+class Coverage(GivenScores):
+    """e_i less ten times what was read of region i before."""
+
+    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
+        images, regions = memory.values.shape[:2]
+        return memory.values.new_zeros(images, hypotheses, regions)
+
+    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+        return query.hidden - 10 * state
+
+    def carry(self, weights: Tensor, state: TensorTree) -> Tensor:
+        return state + weights
+
+
+class Sharpening(Softmax):
+    """α[t] = softmax((t + 1) · e); the step t is its state."""
+
+    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
+        return memory.values.new_zeros(len(memory.values), hypotheses, 1)
+
+    def forward(
+        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
+    ) -> Aligned:
+        return Aligned((scores * (state + 1)).softmax(-1), state=state + 1)
+
+
+def covering(alignment: Alignment | None = None) -> ScoredAttention:
+    attention = ScoredAttention(Coverage(), alignment or Softmax())
+    attention.build((2,), QuerySizes(3))
+    return attention
+
+
+def test_a_score_carries_the_weights_of_the_steps_before():
+    attention, total = covering(), torch.zeros_like(SCORES)
+    memory = attention.project(one_row(VECTORS))
+    state = attention.start(memory, 2)
+    for _ in range(3):
+        output = attention(Query(SCORES), memory, state)
+        torch.testing.assert_close(output.weights, (SCORES - 10 * total).softmax(-1))
+        total, state = total + output.weights, output.state
+    torch.testing.assert_close(state.score, total)
+
+
+def test_the_states_of_score_and_alignment_do_not_mix():
+    attention = covering(Sharpening())
+    memory = attention.project(one_row(VECTORS))
+    first = attention(Query(SCORES), memory, attention.start(memory, 2))
+    second = attention(Query(SCORES), memory, first.state)
+    torch.testing.assert_close(first.weights, SCORES.softmax(-1))
+    torch.testing.assert_close(second.weights, (2 * (SCORES - 10 * first.weights)).softmax(-1))
+    assert second.state.alignment.flatten().tolist() == [2, 2]
+
+
+def test_the_state_follows_its_hypothesis():
+    attention = covering()
+    memory = attention.project(one_row(VECTORS))
+    state = attention(Query(SCORES), memory, attention.start(memory, 2)).state
+    swapped = select_hypotheses(state, torch.tensor([[1, 0]]))
+    straight = attention(Query(SCORES), memory, state).weights
+    crossed = attention(Query(SCORES.flip(1)), memory, swapped).weights
+    torch.testing.assert_close(crossed, straight.flip(1))
+
+
+def test_what_is_carried_is_what_was_read_and_not_what_was_weighed():
+    attention = covering()
+    memory = attention.project(one_row(VECTORS))
+    onto = torch.tensor([0.0, 0.0, 1.0])
+
+    class Owner:
+        compiled = False
+        attentions = {"attention": attention}  # noqa: RUF012
+
+    with edited(Owner(), lambda weights, step, grid: onto, [(1, 3)]):
+        state = attention(Query(SCORES), memory, attention.start(memory, 2)).state
+    assert torch.equal(state.score, onto.expand(1, 2, -1))
+
+
+def test_masked_regions_are_out_of_the_scores_whatever_the_score_carries():
+    attention = covering()
+    memory = attention.project(one_row(VECTORS, torch.tensor([[True, False, True]])))
+    state = attention.start(memory, 2)
+    for _ in range(2):
+        output = attention(Query(SCORES), memory, state)
+        assert (output.weights[..., 1] == 0).all()
+        torch.testing.assert_close(output.weights.sum(-1), torch.ones(1, 2))
+        state = output.state
+
+
+def test_mechanisms_without_state_need_none():
+    attention = ScoredAttention(GivenScores(), Softmax())
+    memory = attention.project(one_row(VECTORS))
+    torch.testing.assert_close(attention(Query(SCORES), memory).weights, SCORES.softmax(-1))
+
+
+# -- weighing and reading ------------------------------------------------------------------------------------------
+
+
+def test_reading_the_maps_that_were_weighed_is_attending():
+    attention = covering(Multinoulli(at_test="argmax")).eval()
+    memory = attention.project(one_row(VECTORS))
+    state, query = attention.start(memory, 2), Query(SCORES)
+    weighed: Weighed = attention.weigh(query, memory, state)
+    reading = attention.read(weighed.maps, query, memory, weighed)
+    output = attention(query, memory, state)
+    torch.testing.assert_close(reading.context, output.context)
+    assert torch.equal(reading.location, output.location)
+    assert output.location.tolist() == [[2, 0]]
+
+
+def test_maps_of_the_callers_are_read_as_they_are_and_nothing_is_sampled():
+    attention = covering(Multinoulli(expectation=0.0)).train()
+    memory = attention.project(one_row(VECTORS))
+    maps = torch.tensor([[[0.5, 0.5, 0.0], [0.0, 0.0, 2.0]]])
+    before = torch.get_rng_state()
+    reading = attention.read(maps, Query(SCORES), memory)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert reading.context.tolist() == [[[0.5, 0.5], [10.0, 10.0]]]
+    assert reading.location is None
+    assert reading.log_prob is None
+
+
+class ReadsTwice(Softmax):
+    """Reads every region with twice its weight."""
+
+    def choose(self, weights: Tensor, aligned: Aligned | None = None) -> Choice:
+        return Choice(2 * weights)
+
+
+def test_an_alignment_decides_what_is_read_and_the_weights_stay():
+    output = attend(ScoredAttention(GivenScores(), ReadsTwice()), SCORES, VECTORS)
+    torch.testing.assert_close(output.weights, SCORES.softmax(-1))
+    torch.testing.assert_close(output.context, 2 * SCORES.softmax(-1) @ VECTORS)
+
+
+# -- views ---------------------------------------------------------------------------------------------------------
+
+
+def test_two_grids_are_refused_when_built_and_when_projected():
+    attention = ScoredAttention(GivenScores(), Softmax())
+    said = (
+        "ScoredAttention attends to one grid, and the encoder gives 2: take an encoder with one grid, or a mechanism "
+        "whose documentation says that it takes several views"
+    )
+    with pytest.raises(UserError, match=said):
+        attention.build((2, 3), QuerySizes(3))
+    with pytest.raises(UserError, match=said):
+        attention.project((*one_row(VECTORS), *one_row(VECTORS)))
+    with pytest.raises(UserError, match="gives 0"):
+        one_view(attention, ())
+
+
+def test_the_memory_knows_the_grid():
+    vectors = torch.zeros(1, 6, 2)
+    memory = ScoredAttention(GivenScores(), Softmax()).project((Regions(vectors, (2, 3)),))
+    assert memory.grid == (2, 3)
+    assert memory.values is vectors
+
+
+# -- maps by name --------------------------------------------------------------------------------------------------
+
+
+def test_a_single_map_is_called_weights():
+    maps, other = torch.zeros(1, 2, 3), torch.ones(1, 2, 3)
+    assert list(named_maps(maps)) == ["weights"]
+    assert named_maps(maps)["weights"] is maps
+    assert with_maps(maps, {"weights": other}) is other
+    assert with_maps(maps, {}) is maps
+    assert Attention().grids([(7, 7), (3, 3)]) == {"weights": (7, 7)}
+
+
+def test_several_maps_are_called_by_their_fields():
+    aligned = Aligned(torch.zeros(1), torch.ones(1), None)
+    assert list(named_maps(aligned)) == ["weights", "log_weights", "state"]
+    changed = with_maps(aligned, {"log_weights": torch.full((1,), 2.0)})
+    assert changed.weights is aligned.weights
+    assert changed.log_weights.item() == 2
+
+
+def test_where_a_location_was_chosen():
+    assert chosen(torch.tensor([[3, -1, 0]])).tolist() == [[True, False, True]]
+    points = torch.tensor([[[0.1, 0.2], [torch.nan, torch.nan], [0.0, 0.0]]])
+    assert chosen(points).tolist() == [[True, False, True]]

@@ -1,0 +1,89 @@
+"""Entropy and change of attention weights, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from caption.attention.weights import change, entropy
+from caption.result import WeightProperties
+
+LN2, LN3 = math.log(2), math.log(3)
+SIGNED = WeightProperties(sums_to_one=False, signed=True)
+UNNORMALISED = WeightProperties(sums_to_one=False)
+SENTINEL = WeightProperties(sentinel=True)
+
+
+def test_entropy_by_hand():
+    weights = torch.tensor([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0], [1 / 3] * 3])
+    torch.testing.assert_close(entropy(weights), torch.tensor([1.5 * math.log(2), 0.0, math.log(3)]))
+
+
+def test_entropy_of_weight_zero_has_a_finite_gradient():
+    weights = torch.tensor([1.0, 0.0, 1e-45], requires_grad=True)
+    entropy(weights).backward()
+    assert weights.grad.isfinite().all()
+
+
+def test_the_gradient_of_entropy_on_the_scores():
+    scores = torch.tensor([0.3, -1.0, 2.0, 0.0], requires_grad=True)
+    weights = scores.softmax(-1)
+    information = entropy(weights)
+    information.backward()
+    expected = -weights * (weights.log() + information)  # ∂H/∂e = −α (log α + H)
+    torch.testing.assert_close(scores.grad, expected.detach())
+
+
+def test_entropy_in_half_precision_is_computed_in_single():
+    weights = torch.full((1000,), 1e-3, dtype=torch.bfloat16)
+    assert entropy(weights).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("weights", "properties", "nats"),
+    [
+        # A sentinel that takes a half is one more outcome: shares of 1/4, 1/4 and 1/2.
+        ([0.25, 0.25], SENTINEL, 1.5 * LN2),
+        ([0.0, 0.0], SENTINEL, 0.0),  # all to the sentinel
+        ([1.0, 0.0], SENTINEL, 0.0),  # nothing
+        ([1 / 3, 1 / 3], SENTINEL, LN3),
+        # Sigmoid gates: shares of 1/2, 1/4 and 1/4.
+        ([0.8, 0.4, 0.4], UNNORMALISED, 1.5 * LN2),
+        ([0.01, 0.01], UNNORMALISED, LN2),
+        ([0.0, 0.7], UNNORMALISED, 0.0),
+        ([0.0, 0.0], UNNORMALISED, 0.0),  # nothing is attended to
+        # The magnitude of signed weights: shares of 1/2, 1/4 and 1/4.
+        ([2.0, -1.0, 1.0], SIGNED, 1.5 * LN2),
+        ([0.5, -0.5], SIGNED, LN2),  # whose sum is 0
+        ([1.5, -0.5], WeightProperties(signed=True), -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))),
+    ],
+)
+def test_entropy_of_weights_with_other_properties(
+    weights: list[float], properties: WeightProperties, nats: float
+):
+    found = entropy(torch.tensor([weights, weights]), properties)
+    torch.testing.assert_close(found, torch.tensor([nats, nats]), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("properties", [WeightProperties(), SENTINEL, UNNORMALISED, SIGNED])
+def test_entropy_has_finite_gradients_whatever_the_properties(properties: WeightProperties):
+    weights = torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]], requires_grad=True)
+    entropy(weights, properties).sum().backward()
+    assert weights.grad.isfinite().all()
+
+
+def test_rounding_does_not_make_the_share_of_a_sentinel_negative():
+    weights = torch.tensor([0.5, 0.5 + 1e-6])
+    assert entropy(weights, SENTINEL).item() == pytest.approx(LN2, abs=1e-5)
+
+
+def test_double_precision_stays():
+    assert entropy(torch.ones(4, dtype=torch.float64) / 4).dtype == torch.float64
+
+
+def test_change_by_hand():
+    weights = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.25, 0.25]])
+    before = torch.tensor([[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]])
+    torch.testing.assert_close(change(weights, before), torch.tensor([1.0, 0.25]))

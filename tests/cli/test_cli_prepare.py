@@ -1,0 +1,82 @@
+"""`caption prepare`: help, exit codes, and going on after an interruption. The data sets are in tests/data."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from caption.cli.main import main
+from caption.data.prepare.datasets import DATASETS, Dataset
+from caption.data.prepare.downloads import Download
+from caption.data.prepare.layout import Plan
+
+
+class Photos(Dataset):
+    """All files of the downloads."""
+
+    folder = "data/photos"
+
+    def plan(self, downloads: Sequence[Download]) -> Plan:
+        return Plan({f"images/{member.name}": member for member in downloads[0].members}, {}, ["some photos"])
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(DATASETS, "photos", Photos())
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as file:
+        for number in range(3):
+            data = io.BytesIO()
+            Image.new("RGB", (20 + number, 16)).save(data, "JPEG")
+            file.writestr(f"{number}.jpg", data.getvalue())
+    return str(tmp_path / "photos.zip")
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_help_tells_where_to_get_a_data_set(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", name, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"\n  caption prepare {name} " in out
+    assert "\nWhere to get it: " in out
+    assert f"(default {DATASETS[name].folder})" in " ".join(out.split())
+
+
+def test_help_names_every_data_set(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n    {name}" in out for name in DATASETS)
+
+
+@pytest.mark.parametrize("args", [[], ["imagenet"], ["coco"], ["coco", "x.zip", "--check"]])
+def test_wrong_usage(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", *args]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "usage: caption prepare" in err
+
+
+def test_interrupted_it_goes_on(
+    archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, out = ["prepare", "photos", archive, "--out", str(tmp_path / "out")], tmp_path / "out" / "images"
+    write_bytes = Path.write_bytes
+
+    def interrupted(path: Path, data: bytes) -> int:
+        if path.name.startswith("2"):
+            raise KeyboardInterrupt
+        return write_bytes(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", interrupted)
+    assert main(command) == 130
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    assert sorted(path.name for path in out.iterdir()) == ["0.jpg", "1.jpg"]
+    assert main(command) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["0.jpg", "1.jpg", "2.jpg"]
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "some photos" in said.err
+    assert f"3 images in '{tmp_path / 'out'}', 0 damaged" in said.err

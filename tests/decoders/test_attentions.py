@@ -1,0 +1,129 @@
+"""What decoders say of their attention: which there is, what holds of its weights, on which grids its maps lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pytest
+import torch
+from tiny_decoder import decoder
+from torch import Tensor, nn
+
+from caption.attention import Attention, AttentionOutput
+from caption.decoders import Decoder, Trace
+from caption.decoders.base import in_working_precision
+from caption.regions import Regions
+from caption.result import WeightProperties
+
+
+class Named(Attention):
+    """Declares what it is told to."""
+
+    def __init__(self, map_name: str = "weights", view: int = 0, **properties: bool) -> None:
+        super().__init__()
+        self.map_name, self.view = map_name, view
+        self.properties = WeightProperties(**properties)
+
+    def grids(self, views: Sequence[tuple[int, int]]) -> dict[str, tuple[int, int]]:
+        return {self.map_name: views[self.view]}
+
+
+class Holder(Attention):
+    """A mechanism that is made of another, whose properties are its own affair."""
+
+    def __init__(self, inner: Attention) -> None:
+        super().__init__()
+        self.steps = nn.ModuleList([inner])
+
+
+class Several(Decoder):
+    """A decoder with the given parts."""
+
+    def __init__(self, **parts: nn.Module) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+
+def test_the_papers_decoder_has_one():
+    made = decoder()
+    assert dict(made.attentions) == {"attention": made.attention}
+
+
+def test_attentions_are_listed_by_dotted_name_in_order():
+    layers = nn.ModuleList(nn.ModuleDict({"cross": Named(), "feed": nn.Linear(1, 1)}) for _ in range(2))
+    made = Several(top=Named(), layers=layers, readout=nn.Linear(1, 1), low=Named())
+    assert list(made.attentions) == ["top", "layers.0.cross", "layers.1.cross", "low"]
+    assert made.attentions["layers.1.cross"] is layers[1]["cross"]
+
+
+def test_a_mechanism_inside_another_belongs_to_that_one():
+    inner = Named(signed=True)
+    made = Several(attention=Holder(inner), attention_2=Named())
+    assert list(made.attentions) == ["attention", "attention_2"]  # whose name only begins like the other's
+    assert not made.properties.signed
+
+
+def test_a_decoder_without_attention_lists_none():
+    assert dict(Several(readout=nn.Linear(1, 1)).attentions) == {}
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ([{}], WeightProperties()),
+        ([{}, {"sums_to_one": False}], WeightProperties(sums_to_one=False)),
+        ([{"signed": True}, {}], WeightProperties(signed=True)),
+        ([{}, {"sentinel": True}, {"signed": True}], WeightProperties(signed=True, sentinel=True)),
+    ],
+)
+def test_what_holds_of_all_weights_is_declared(declared: list[dict[str, bool]], expected: WeightProperties):
+    made = Several(**{f"attention_{i}": Named(**properties) for i, properties in enumerate(declared)})
+    assert made.properties == expected
+
+
+def test_every_map_is_given_the_grid_it_lies_on():
+    made = Several(fine=Named("heads"), coarse=Named("level 2", view=1))
+    assert made.map_grids([(14, 14), (7, 7)]) == {"heads": (14, 14), "level 2": (7, 7)}
+    assert decoder().map_grids([(2, 3)]) == {"weights": (2, 3)}
+
+
+class Maps(NamedTuple):
+    heads: Tensor
+    sentinel: Tensor
+
+
+def test_a_trace_keeps_the_maps_where_they_are_more_than_the_summary():
+    weights, heads, sentinel = torch.zeros(1, 2, 6), torch.ones(1, 2, 4, 6), torch.ones(1, 2, 1)
+    location, log_prob, gate = torch.tensor([[1, 2]]), torch.zeros(1, 2), torch.ones(1, 2)
+    several = AttentionOutput(torch.zeros(1, 2, 3), weights, Maps(heads, sentinel), None, location, log_prob)
+    trace = Trace.of(several, gate)
+    assert trace.maps == {"heads": heads, "sentinel": sentinel}
+    assert (trace.weights, trace.gate, trace.location, trace.log_prob) == (weights, gate, location, log_prob)
+    one = Trace.of(AttentionOutput(torch.zeros(1, 2, 3), weights, weights))
+    assert one == Trace(weights, {})
+
+
+def test_the_working_precision_is_that_of_the_weights_and_the_rest_of_a_view_stays():
+    mask = torch.ones(1, 6, dtype=torch.bool)
+    views = (Regions(torch.randn(1, 6, 3).half(), (2, 3), mask), Regions(torch.randn(1, 1, 3).half(), (1, 1)))
+    found = in_working_precision(views, torch.zeros(1))
+    for view, given in zip(found, views, strict=True):
+        assert torch.equal(view.vectors, given.vectors.float())
+        assert view[1:] == given[1:]
+
+
+class Penalised(Named):
+    """Declares the mean of its map."""
+
+    def penalty(self, maps: Mapping[str, Tensor]) -> Tensor:
+        return maps[self.map_name].mean()
+
+
+def test_the_penalties_of_all_mechanisms_are_summed():
+    maps = {"heads": torch.full((5, 2, 6), 3.0), "level": torch.full((5, 4), 4.0), "other": torch.ones(5, 4)}
+    made = Several(first=Penalised("heads"), second=Named("other"), third=Penalised("level"))
+    assert made.penalty(maps) == 7
+    assert Several(only=Named("other")).penalty(maps) is None
+    assert decoder().penalty({}) is None

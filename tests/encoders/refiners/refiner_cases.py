@@ -1,0 +1,151 @@
+"""Each refiner, small and with random weights, and views to refine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from caption.encoders import (
+    CBAMRefiner,
+    CrossAttentionRefiner,
+    DualAttentionRefiner,
+    LearnedPositions,
+    LinearRefiner,
+    MetaEmbeddingRefiner,
+    PyramidRefiner,
+    Refiner,
+    Refiners,
+    RelativePositions,
+    SelfAttentionRefiner,
+    SinusoidalPositions,
+    SqueezeExcitationRefiner,
+)
+from caption.regions import Regions, Views
+
+Grid = tuple[int, int]
+
+
+class Case(NamedTuple):
+    make: Callable[[], Refiner]
+    sizes: tuple[int, ...]
+    grids: tuple[Grid, ...]
+    ordered: bool
+    """Whether it matters where a region stands."""
+
+
+ONE, TWO = ((3, 4),), ((3, 4), (2, 2))
+
+CASES = {
+    "linear": Case(lambda: LinearRefiner(5, dropout=0), (6,), ONE, False),
+    "self-attention": Case(lambda: SelfAttentionRefiner(8, 2, 2, dropout=0), (6,), ONE, False),
+    "sinusoidal": Case(
+        lambda: SelfAttentionRefiner(8, 2, positions=SinusoidalPositions(), dropout=0), (6,), ONE, True
+    ),
+    "learned": Case(
+        lambda: SelfAttentionRefiner(None, 2, positions=LearnedPositions(8, 8), dropout=0), (6,), ONE, True
+    ),
+    "relative": Case(
+        lambda: SelfAttentionRefiner(None, 2, 2, positions=RelativePositions(2), dropout=0), (6,), ONE, True
+    ),
+    "squeeze": Case(lambda: SqueezeExcitationRefiner(2), (6,), ONE, False),
+    "cbam": Case(lambda: CBAMRefiner(2, 3), (6,), ONE, True),
+    "dual": Case(lambda: DualAttentionRefiner(2), (6,), ONE, False),
+    "two views": Case(lambda: SelfAttentionRefiner(None, 2, dropout=0), (6, 4), TWO, False),
+    "cross-attention": Case(lambda: CrossAttentionRefiner(8, 2, 2, dropout=0), (6, 3), TWO, False),
+    "pyramid": Case(lambda: PyramidRefiner(5), (6, 3), TWO, True),
+    "meta-embedding": Case(lambda: MetaEmbeddingRefiner(5), (6, 3), TWO, True),
+    "meta-embedding of one grid": Case(lambda: MetaEmbeddingRefiner(5), (6, 3), ((2, 2), (2, 2)), False),
+    "chain": Case(
+        lambda: Refiners([PyramidRefiner(5), CrossAttentionRefiner(None, 1, dropout=0)]), (6, 3), TWO, True
+    ),
+}
+
+
+def built(refiner: Refiner, sizes: Sequence[int]) -> Refiner:
+    """With random weights everywhere, in double precision."""
+    torch.manual_seed(0)
+    refiner.build(tuple(sizes))
+    with torch.no_grad():
+        for parameter in refiner.parameters():
+            parameter.normal_(0, 0.6)
+    return refiner.double().eval()
+
+
+def case(name: str) -> Refiner:
+    return built(CASES[name].make(), CASES[name].sizes)
+
+
+def random_views(sizes: Sequence[int], grids: Sequence[Grid], masked: bool = False, seed: int = 0) -> Views:
+    """Of two images; with `masked`, another part of each is missing, and of each view."""
+    generator = torch.Generator().manual_seed(seed)
+    made = []
+    for number, (size, (rows, cols)) in enumerate(zip(sizes, grids, strict=True)):
+        regions = rows * cols
+        mask = torch.ones(2, regions, dtype=torch.bool)
+        mask[0, -(regions // 2) :] = False
+        mask[1, 0] = False
+        mask = mask.roll(number, 0)
+        vectors = torch.randn(2, regions, size, generator=generator, dtype=torch.float64)
+        made.append(Regions(vectors, (rows, cols), mask if masked else None))
+    return tuple(made)
+
+
+def views_of(name: str, masked: bool = False) -> Views:
+    return random_views(CASES[name].sizes, CASES[name].grids, masked)
+
+
+def arrays(module: torch.nn.Module) -> dict[str, np.ndarray]:
+    """A module's weights by name."""
+    return {name: tensor.detach().numpy() for name, tensor in module.named_parameters()}
+
+
+def affine(weights: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
+    """W x + b."""
+    return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+
+def layer_norm(weights: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    spread = np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    return weights[f"{name}.weight"] * centred / spread + weights[f"{name}.bias"]
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def check(found: Tensor, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-9, atol=1e-9)
+
+
+def multi_head(
+    weights: dict[str, np.ndarray],
+    name: str,
+    heads: int,
+    asking: np.ndarray,
+    read: np.ndarray,
+    biases: np.ndarray | None = None,
+) -> np.ndarray:
+    """Head by head and region by region, for one image."""
+    q, k, v = (
+        affine(weights, f"{name}.{part}", x)
+        for part, x in (("queries", asking), ("keys", read), ("values", read))
+    )
+    d = q.shape[1] // heads
+    joined = np.zeros_like(q)
+    for m in range(heads):
+        part = slice(m * d, (m + 1) * d)
+        for i in range(len(q)):
+            scores = np.array([q[i, part] @ k[j, part] / d**0.5 for j in range(len(k))])
+            if biases is not None:
+                scores = scores + biases[m, i]
+            joined[i, part] = sum(weight * v[j, part] for j, weight in enumerate(softmax(scores)))
+    return affine(weights, f"{name}.join", joined)

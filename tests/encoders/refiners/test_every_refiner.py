@@ -1,0 +1,261 @@
+"""What all refiners do: give the sizes and grids they declare, respect masks, learn, come back from a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from refiner_cases import CASES, case, random_views, views_of
+from tiny_captioner import captioner, photo
+from torch import Tensor
+from torch.func import functional_call
+
+from caption import checkpoint
+from caption.captioner import Captioner
+from caption.encoders import (
+    Encoder,
+    LinearRefiner,
+    MetaEmbeddingRefiner,
+    PyramidRefiner,
+    Refiner,
+    Refiners,
+    SelfAttentionRefiner,
+    SeveralEncoders,
+    SmallCNN,
+)
+from caption.errors import UserError
+from caption.objectives import Captions, CrossEntropy
+from caption.parts import make
+from caption.regions import Regions, Views
+
+MIXING = [name for name in CASES if name != "linear"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sizes_and_grids_are_those_it_declares(name: str):
+    refiner, given = case(name), views_of(name, masked=True)
+    found = refiner(given)
+    assert tuple(view.vectors.shape[-1] for view in found) == refiner.region_sizes
+    assert [view.grid for view in found] == refiner.grids([view.grid for view in given])
+    for view, before in zip(found, given, strict=False):
+        assert view.vectors.shape[:2] == (2, view.grid[0] * view.grid[1])
+        assert view.mask is before.mask
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_made_again_from_its_description(name: str):
+    spec = json.loads(json.dumps(CASES[name].make().spec))
+    assert make(spec, Refiner).spec == spec
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_the_numbers(name: str):
+    refiner, given = case(name), views_of(name, masked=True)
+    names = [key for key, _ in refiner.named_parameters()]
+
+    def outputs(*tensors: Tensor) -> tuple[Tensor, ...]:
+        parameters = dict(zip(names, tensors, strict=False))
+        views = tuple(view._replace(vectors=x) for view, x in zip(given, tensors[len(names) :], strict=True))
+        return tuple(view.vectors for view in functional_call(refiner, parameters, (views,)))
+
+    inputs = [*refiner.parameters(), *(view.vectors for view in given)]
+    assert torch.autograd.gradcheck(
+        outputs, [x.detach().requires_grad_() for x in inputs], fast_mode=len(inputs) > 20
+    )
+
+
+# -- precision ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_regions_stored_in_half_precision_are_taken(name: str):
+    refiner = case(name).float()
+    half = tuple(view._replace(vectors=view.vectors.half()) for view in views_of(name))
+    full = tuple(view._replace(vectors=view.vectors.float()) for view in half)
+    for found, expected in zip(refiner(half), refiner(full), strict=True):
+        assert found.vectors.dtype == torch.float32
+        torch.testing.assert_close(found.vectors, expected.vectors)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_runs_under_autocast(name: str):
+    refiner, given = case(name).float(), views_of(name, masked=True)
+    exact = refiner(given)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = refiner(given)
+        sum(view.vectors.square().sum() for view in found).backward()
+    for view, expected in zip(found, exact, strict=True):
+        torch.testing.assert_close(view.vectors.float(), expected.vectors, rtol=0.1, atol=0.3)
+    assert all(parameter.grad.isfinite().all() for parameter in refiner.parameters())
+
+
+# -- order and masks ------------------------------------------------------------------------------------------------
+
+
+def permuted(views: Views, order: list[Tensor]) -> Views:
+    return tuple(
+        view._replace(vectors=view.vectors[:, places]) for view, places in zip(views, order, strict=False)
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_order_of_regions_matters_where_positions_do(name: str):
+    refiner, given = case(name), views_of(name)
+    generator = torch.Generator().manual_seed(1)
+    order = [torch.randperm(view.vectors.shape[1], generator=generator) for view in given]
+    if name == "meta-embedding of one grid":
+        order[1] = order[0]  # the same region of each view
+    found, expected = refiner(permuted(given, order)), permuted(refiner(given), order)
+    same = all(torch.allclose(one.vectors, other.vectors) for one, other in zip(found, expected, strict=True))
+    assert same == (not CASES[name].ordered)
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_masked_regions_have_no_effect(name: str):
+    refiner, given = case(name), views_of(name, masked=True)
+
+    def filled(value: float) -> Views:
+        return tuple(
+            view._replace(vectors=view.vectors.masked_fill(~view.mask[..., None], value)) for view in given
+        )
+
+    expected = refiner(given)
+    for found in (refiner(filled(100.0)), refiner(filled(torch.nan))):
+        for one, other in zip(found, expected, strict=True):
+            assert torch.equal(one.vectors, other.vectors)
+            assert one.vectors.isfinite().all()
+    unmasked = refiner(tuple(view._replace(mask=None) for view in given))
+    assert not torch.allclose(unmasked[0].vectors[given[0].mask], expected[0].vectors[given[0].mask])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mask_that_hides_nothing_changes_nothing(name: str):
+    refiner, given = case(name), views_of(name)
+    full = tuple(view._replace(mask=torch.ones(view.vectors.shape[:2]).bool()) for view in given)
+    for one, other in zip(refiner(full), refiner(given), strict=True):
+        torch.testing.assert_close(one.vectors, other.vectors)
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_a_mask_without_any_region_is_refused(name: str):
+    given = views_of(name, masked=True)
+    mask = given[-1].mask.clone()
+    mask[1] = False
+    with pytest.raises(UserError, match="no region to read in the images 1 of the batch"):
+        case(name)((*given[:-1], given[-1]._replace(mask=mask)))
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_images_do_not_mix(name: str):
+    refiner, given = case(name), views_of(name, masked=True)
+    second = tuple(Regions(view.vectors[1:], view.grid, view.mask[1:]) for view in given)
+    for one, both in zip(refiner(second), refiner(given), strict=True):
+        torch.testing.assert_close(one.vectors[0], both.vectors[1])
+
+
+def test_each_view_has_weights_of_its_own():
+    for name in ("self-attention", "sinusoidal", "learned", "relative", "squeeze", "cbam", "dual", "linear"):
+        refiner = CASES[name].make()
+        refiner.build((6, 6))
+        first, second = refiner(random_views((6, 6), ((3, 4), (2, 2))))
+        gradients = [
+            [
+                gradient is not None
+                for gradient in torch.autograd.grad(
+                    view.vectors.square().sum(), list(refiner.parameters()), allow_unused=True
+                )
+            ]
+            for view in (first, second)
+        ]
+        assert [one != other for one, other in zip(*gradients, strict=True)] == [True] * len(gradients[0])
+
+
+# -- in a captioner -------------------------------------------------------------------------------------------------
+
+
+def two_scales() -> Encoder:
+    return SeveralEncoders([SmallCNN((4, 4, 6)), SmallCNN((4, 4, 4, 4))])
+
+
+def with_refiner(name: str) -> Captioner:
+    """A captioner whose attention reads what the refiner gives."""
+    refiner = CASES[name].make()
+    if name in ("pyramid", "two views"):
+        refiner = Refiners([refiner, MetaEmbeddingRefiner(8)])
+    encoder = two_scales() if len(CASES[name].sizes) > 1 else None
+    return captioner(refiner=refiner, encoder=encoder)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_training_the_refiner_alone_lowers_the_loss(name: str):
+    made = with_refiner(name).double()
+    pixels = torch.stack([made.transform(photo(seed=seed)) for seed in (1, 2)])
+    with torch.no_grad():
+        views = made.encoder(pixels.double())
+    generator = torch.Generator().manual_seed(1)
+    words, targets = torch.randint(4, 9, (2, 2, 3, 5), generator=generator)
+    captions = Captions(words, targets, torch.tensor([[2, 5, 3], [4, 1, 0]]))
+    objective = CrossEntropy(doubly_stochastic=0)
+    optimizer = torch.optim.Adam(made.refiner.parameters(), 0.02)
+    losses = []
+    for _ in range(20):
+        loss = objective(made.decoder, made.project(views), captions).value
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    # Weights for channels and regions can only scale the untrained encoder's small numbers.
+    assert losses[-1] < losses[0] - (1e-4 if name in ("squeeze", "cbam") else 0.03)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_checkpoint_brings_it_back(name: str, tmp_path: Path):
+    made = with_refiner(name)
+    with torch.no_grad():
+        for parameter in made.refiner.parameters():
+            parameter.normal_(0, 0.6)
+    expected = made.describe(photo())
+    assert expected.weights.shape[1:] == (8, 8)
+    checkpoint.save(made, tmp_path / "model.ckpt")
+    again = checkpoint.load(tmp_path / "model.ckpt")
+    assert again.description() == made.description()
+    found = again.describe(photo())
+    assert found.words == expected.words
+    assert (found.weights == expected.weights).all()
+
+
+def test_a_mechanism_for_one_grid_refuses_a_pyramid():
+    with pytest.raises(UserError, match="attends to one grid"):
+        captioner(refiner=PyramidRefiner(6), encoder=two_scales())
+
+
+# -- a chain --------------------------------------------------------------------------------------------------------
+
+
+def test_a_chain_applies_its_refiners_in_order():
+    first, second = LinearRefiner(5, dropout=0), SelfAttentionRefiner(4, 2, dropout=0)
+    chain = Refiners([first, second])
+    chain.build((6,))
+    given = random_views((6,), ((2, 3),))
+    chain.double().eval()
+    torch.testing.assert_close(chain(given)[0].vectors, second(first(given))[0].vectors)
+    assert chain.region_sizes == (4,)
+    assert chain.grids([(2, 3)]) == [(2, 3)]
+
+
+def test_a_chain_without_refiners_is_refused():
+    with pytest.raises(UserError, match="refiners is an empty list"):
+        Refiners([])
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("pyramid", "or more"), ("cross-attention", "and gets 1")])
+def test_one_view_is_too_few_for_some(name: str, wanted: str):
+    with pytest.raises(UserError, match=f"takes two views {wanted}"):
+        CASES[name].make().build((6,))
+
+
+def test_three_views_are_too_many_for_cross_attention():
+    with pytest.raises(UserError, match=r"takes two views and gets 3: .*`layer`.*SeveralEncoders"):
+        CASES["cross-attention"].make().build((6, 6, 6))

@@ -1,0 +1,197 @@
+"""Cross-attention, the pyramid and meta-embeddings, against their equations in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from refiner_cases import affine, arrays, built, check, layer_norm, multi_head, random_views, softmax
+
+from caption.encoders import CrossAttentionRefiner, MetaEmbeddingRefiner, PyramidRefiner
+from caption.errors import UserError
+
+MASKED = pytest.mark.parametrize("masked", [False, True])
+GRIDS = ((3, 4), (2, 2))
+
+
+# -- cross-attention ------------------------------------------------------------------------------------------------
+
+
+@MASKED
+@pytest.mark.parametrize("size", [None, 8])
+def test_cross_attention(size: int | None, masked: bool):
+    refiner = built(CrossAttentionRefiner(size, 2, 2), (6, 3))
+    asking, read = given = random_views((6, 3), GRIDS, masked)
+    (found,) = refiner(given)
+    weights = arrays(refiner)
+    for image in range(2):
+        a, b = asking.vectors[image].numpy(), read.vectors[image].numpy()
+        if masked:
+            a, b = a[asking.mask[image].numpy()], b[read.mask[image].numpy()]
+        x = affine(weights, "enter", a) if size else a
+        others = layer_norm(weights, "enter_other.1", affine(weights, "enter_other.0", b))
+        for n in range(2):
+            x = x + multi_head(weights, f"attend.{n}", 2, layer_norm(weights, f"norms.{n}", x), others)
+        seen = found.vectors[image] if not masked else found.vectors[image, asking.mask[image]]
+        check(seen, layer_norm(weights, "leave", x))
+    assert found.grid == (3, 4)
+
+
+def test_the_first_views_regions_do_not_read_each_other():
+    refiner = built(CrossAttentionRefiner(None, 2), (6, 3))
+    given = random_views((6, 3), GRIDS)
+    changed = given[0]._replace(vectors=given[0].vectors.clone())
+    changed.vectors[:, 0] *= 2
+    one, other = refiner(given)[0].vectors, refiner((changed, given[1]))[0].vectors
+    torch.testing.assert_close(one[:, 1:], other[:, 1:])
+    assert not torch.allclose(one[:, 0], other[:, 0])
+
+
+def test_heads_that_do_not_divide_the_first_view_are_refused():
+    with pytest.raises(UserError, match="heads is 4, and vectors of length 6"):
+        CrossAttentionRefiner(heads=4).build((6, 3))
+
+
+# -- pyramid --------------------------------------------------------------------------------------------------------
+
+
+@MASKED
+@pytest.mark.parametrize(
+    "grids", [((4, 4), (2, 2), (1, 2)), ((4, 6), (2, 3), (2, 1)), ((3, 3), (3, 3), (1, 3))]
+)
+def test_the_pyramid(grids, masked: bool):
+    refiner = built(PyramidRefiner(3), (4, 5, 2))
+    given = random_views((4, 5, 2), grids, masked)
+    found = refiner(given)
+    weights = arrays(refiner)
+    for image in range(2):
+        above = None
+        for n in (2, 1, 0):
+            rows, cols = grids[n]
+            merged = affine(weights, f"lateral.{n}", given[n].vectors[image].numpy()).reshape(rows, cols, 3)
+            for row in range(rows):
+                for col in range(cols):
+                    if above is not None:  # the cell of the coarser grid in which this one's centre lies
+                        up = above[
+                            int((row + 0.5) * above.shape[0] / rows), int((col + 0.5) * above.shape[1] / cols)
+                        ]
+                        merged[row, col] += up
+                    if given[n].mask is not None and not given[n].mask[image, row * cols + col]:
+                        merged[row, col] = 0
+            above = merged
+            padded = np.pad(merged, ((1, 1), (1, 1), (0, 0)))
+            kernel, bias = weights[f"smooth.{n}.weight"], weights[f"smooth.{n}.bias"]
+            smoothed = np.zeros_like(merged)
+            for row in range(rows):
+                for col in range(cols):
+                    window = padded[row : row + 3, col : col + 3]
+                    smoothed[row, col] = [
+                        (kernel[d] * window.transpose(2, 0, 1)).sum() + bias[d] for d in range(3)
+                    ]
+            check(found[n].vectors[image], smoothed.reshape(-1, 3))
+
+
+def test_views_from_coarse_to_fine_are_refused():
+    refiner = built(PyramidRefiner(4), (3, 6))
+    with pytest.raises(UserError, match=r"the grid 2x2 is followed by 3x4: change the order of `layer`"):
+        refiner(random_views((3, 6), ((2, 2), (3, 4))))
+
+
+def test_the_finest_view_reads_the_coarsest():
+    refiner = built(PyramidRefiner(4), (3, 6, 2)).float()
+    given = random_views((3, 6, 2), ((4, 4), (2, 2), (1, 1)))
+    changed = given[2]._replace(vectors=given[2].vectors + 1)
+    one, other = refiner(given), refiner((*given[:2], changed))
+    assert not torch.allclose(one[0].vectors, other[0].vectors)
+    below = refiner((given[0]._replace(vectors=given[0].vectors + 1), *given[1:]))
+    assert torch.equal(below[2].vectors, one[2].vectors)
+
+
+# -- meta-embeddings ------------------------------------------------------------------------------------------------
+
+
+def combined(weights: dict[str, np.ndarray], views: list[np.ndarray | None]) -> np.ndarray:
+    """One region; None = a view that has none there."""
+    there = [v for v, a in enumerate(views) if a is not None]
+    projected = [affine(weights, f"project.{v}", views[v]) for v in there]
+    shares = softmax(np.array([weights["score.weight"][0] @ p for p in projected]))
+    return sum(share * p for share, p in zip(shares, projected, strict=True))
+
+
+def test_meta_embeddings_of_one_grid():
+    refiner = built(MetaEmbeddingRefiner(5), (6, 3, 4))
+    given = random_views((6, 3, 4), ((2, 3),) * 3)
+    (found,) = refiner(given)
+    for image in range(2):
+        for i in range(6):
+            expected = combined(arrays(refiner), [view.vectors[image, i].numpy() for view in given])
+            check(found.vectors[image, i], expected)
+
+
+def test_a_masked_region_of_another_view_takes_no_part():
+    refiner = built(MetaEmbeddingRefiner(5), (6, 3))
+    first, second = random_views((6, 3), ((2, 3),) * 2, masked=True)
+    first = first._replace(mask=None)
+    (found,) = refiner((first, second))
+    for image in range(2):
+        for i in range(6):
+            other = second.vectors[image, i].numpy() if second.mask[image, i] else None
+            check(
+                found.vectors[image, i], combined(arrays(refiner), [first.vectors[image, i].numpy(), other])
+            )
+
+
+def test_a_coarser_view_is_interpolated():
+    # The centres of four cells lie at 1/8, 3/8, 5/8 and 7/8 of the width, those of two at 1/4 and 3/4.
+    left = np.array([1, 0.75, 0.25, 0])
+    refiner = built(MetaEmbeddingRefiner(5), (6, 3))
+    given = random_views((6, 3), ((1, 4), (1, 2)))
+    (found,) = refiner(given)
+    for image in range(2):
+        a, b = (view.vectors[image].numpy() for view in given)
+        for i in range(4):
+            between = left[i] * b[0] + (1 - left[i]) * b[1]
+            check(found.vectors[image, i], combined(arrays(refiner), [a[i], between]))
+
+
+def test_interpolation_leaves_masked_regions_out():
+    refiner = built(MetaEmbeddingRefiner(5), (6, 3))
+    first, second = random_views((6, 3), ((1, 4), (1, 2)))
+    second = second._replace(mask=torch.tensor([[True, False]] * 2))
+    (found,) = refiner((first, second))
+    for image in range(2):
+        a, b = (view.vectors[image].numpy() for view in (first, second))
+        for i in range(4):
+            other = b[0] if i < 3 else None  # the last cell lies in the masked region alone
+            check(found.vectors[image, i], combined(arrays(refiner), [a[i], other]))
+
+
+def test_a_finer_view_is_averaged_over_what_the_cell_covers():
+    refiner = built(MetaEmbeddingRefiner(5), (6, 3))
+    first, second = random_views((6, 3), ((1, 1), (1, 4)))
+    near, far = (
+        1 - 0.5 / 4,
+        1 - 1.5 / 4,
+    )  # a triangle as wide as two coarse cells, at the centres of the fine ones
+    triangle = np.array([far, near, near, far])
+    weights = triangle / triangle.sum()
+    (found,) = refiner((first, second))
+    for image in range(2):
+        mean = weights @ second.vectors[image].numpy()
+        check(found.vectors[image, 0], combined(arrays(refiner), [first.vectors[image, 0].numpy(), mean]))
+
+
+def test_a_hook_sees_the_weights_of_the_views_and_may_replace_them():
+    refiner = built(MetaEmbeddingRefiner(5), (6, 3))
+    given = random_views((6, 3), ((2, 2), (1, 1)))
+    seen = []
+
+    def first_only(module, inputs, shares):
+        seen.append(shares)
+        return torch.tensor([1.0, 0.0], dtype=torch.float64).expand_as(shares)
+
+    with refiner.shares.register_forward_hook(first_only):
+        found = refiner(given)[0].vectors
+    assert seen[0].shape == (2, 4, 2)
+    torch.testing.assert_close(seen[0].sum(-1), torch.ones(2, 4, dtype=torch.float64))
+    torch.testing.assert_close(found, refiner.project[0](given[0].vectors))

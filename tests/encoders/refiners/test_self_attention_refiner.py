@@ -1,0 +1,153 @@
+"""Self-attention over regions, against its equation in NumPy."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from refiner_cases import affine, arrays, built, check, layer_norm, multi_head, random_views
+
+from caption.encoders import (
+    LearnedPositions,
+    Positions,
+    RelativePositions,
+    SelfAttentionRefiner,
+    SinusoidalPositions,
+)
+from caption.errors import UserError
+
+
+def expected(refiner, view, image: int, places=0.0, biases=None, keep=None) -> np.ndarray:
+    weights = arrays(refiner.views[0])
+    a = view.vectors[image].numpy()
+    if keep is not None:
+        a = a[keep]
+    x = (affine(weights, "enter", a) if "enter.weight" in weights else a) + places
+    for n in range(refiner.depth):
+        normed = layer_norm(weights, f"norms.{n}", x)
+        x = x + multi_head(weights, f"attend.{n}", refiner.heads, normed, normed, biases)
+    return layer_norm(weights, "leave", x)
+
+
+@pytest.mark.parametrize(("size", "heads", "layers"), [(None, 1, 1), (None, 3, 1), (4, 2, 1), (8, 4, 3)])
+def test_it_is_the_equation(size: int | None, heads: int, layers: int):
+    refiner = built(SelfAttentionRefiner(size, heads, layers), (6,))
+    given = random_views((6,), ((2, 3),))
+    (found,) = refiner(given)
+    for image in range(2):
+        check(found.vectors[image], expected(refiner, given[0], image))
+
+
+def test_real_regions_are_refined_as_if_there_were_no_others():
+    refiner = built(SelfAttentionRefiner(8, 2, 2), (6,))
+    (given,) = random_views((6,), ((3, 4),), masked=True)
+    (found,) = refiner((given,))
+    for image in range(2):
+        keep = given.mask[image].numpy()
+        check(found.vectors[image, keep], expected(refiner, given, image, keep=keep))
+
+
+def test_masked_regions_keep_their_bias_and_lose_their_weight():
+    refiner = built(SelfAttentionRefiner(None, 2, positions=RelativePositions(1)), (6,))
+    (given,) = random_views((6,), ((3, 4),), masked=True)
+    biases = refiner.views[0].positions.biases((3, 4)).detach().numpy()
+    (found,) = refiner((given,))
+    for image in range(2):
+        keep = given.mask[image].numpy()
+        rest = expected(refiner, given, image, biases=biases[:, keep][:, :, keep], keep=keep)
+        check(found.vectors[image, keep], rest)
+
+
+def test_dropout_leaves_the_residual():
+    refiner = built(SelfAttentionRefiner(None, 2, dropout=1.0), (6,)).train()
+    given = random_views((6,), ((2, 3),))
+    weights = arrays(refiner.views[0])
+    check(refiner(given)[0].vectors, layer_norm(weights, "leave", given[0].vectors.numpy()))
+
+
+# -- positions ------------------------------------------------------------------------------------------------------
+
+
+def test_sinusoids_are_those_of_the_row_then_of_the_column():
+    refiner = built(SelfAttentionRefiner(8, 2, positions=SinusoidalPositions()), (6,))
+    given = random_views((6,), ((2, 3),))
+    places = np.zeros((6, 8))
+    for i in range(6):
+        for half, n in ((0, i // 3), (4, i % 3)):
+            for k in range(2):
+                angle = n / 10_000 ** (2 * k / 4)
+                places[i, half + 2 * k] = np.sin(angle)
+                places[i, half + 2 * k + 1] = np.cos(angle)
+    check(refiner(given)[0].vectors[1], expected(refiner, given[0], 1, places))
+
+
+def test_learned_positions_are_a_vector_of_the_row_and_one_of_the_column():
+    refiner = built(SelfAttentionRefiner(None, 2, positions=LearnedPositions(3, 5)), (6,))
+    given = random_views((6,), ((2, 3),))
+    rows, cols = (arrays(refiner.views[0])[f"positions.{name}"] for name in ("row", "col"))
+    assert rows.shape == (3, 3)
+    assert cols.shape == (5, 3)
+    places = np.stack([np.concatenate((rows[i // 3], cols[i % 3])) for i in range(6)])
+    check(refiner(given)[0].vectors[1], expected(refiner, given[0], 1, places))
+
+
+@pytest.mark.parametrize("distance", [1, 3])
+def test_relative_positions_are_a_bias_for_each_head_and_clipped_offset(distance: int):
+    refiner = built(SelfAttentionRefiner(None, 2, 2, RelativePositions(distance)), (6,))
+    given = random_views((6,), ((3, 4),))
+    table = arrays(refiner.views[0])["positions.table"]
+    biases = np.zeros((2, 12, 12))
+    for m in range(2):
+        for i in range(12):
+            for j in range(12):
+                down = max(-distance, min(distance, j // 4 - i // 4))
+                across = max(-distance, min(distance, j % 4 - i % 4))
+                biases[m, i, j] = table[m, distance + down, distance + across]
+    check(refiner(given)[0].vectors[1], expected(refiner, given[0], 1, biases=biases))
+
+
+@pytest.mark.parametrize("positions", [SinusoidalPositions(), LearnedPositions(), RelativePositions()])
+def test_regions_that_look_alike_are_told_apart(positions: Positions):
+    alike = random_views((8,), ((3, 3),))[0]
+    alike = alike._replace(vectors=alike.vectors[:, :1].expand(-1, 9, -1).contiguous())
+    without = built(SelfAttentionRefiner(None, 2), (8,))((alike,))[0].vectors
+    torch.testing.assert_close(without[:, 0], without[:, 5])
+    half = alike._replace(mask=torch.arange(9).expand(2, 9) < 6)
+    other = half._replace(vectors=torch.cat((half.vectors[:, :3], -half.vectors[:, 3:]), 1))
+    found = built(SelfAttentionRefiner(None, 2, positions=positions), (8,))((other,))[0].vectors
+    assert not torch.allclose(found[:, 0], found[:, 1])
+
+
+# -- errors ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_size_that_heads_do_not_divide_is_refused():
+    with pytest.raises(UserError, match=r"heads is 4, and vectors of length 6 .* size divisible by heads"):
+        SelfAttentionRefiner(heads=4).build((6,))
+
+
+@pytest.mark.parametrize(
+    ("positions", "size", "remedy"),
+    [(SinusoidalPositions(), 6, "a size divisible by 4"), (LearnedPositions(), 5, "an even size")],
+)
+def test_a_size_that_positions_do_not_divide_is_refused(positions: Positions, size: int, remedy: str):
+    with pytest.raises(UserError, match=f"have length {size}: choose {remedy}"):
+        SelfAttentionRefiner(size, heads=1, positions=positions).build((6,))
+
+
+def test_a_grid_larger_than_what_was_learned_is_refused():
+    refiner = built(SelfAttentionRefiner(positions=LearnedPositions(8, 2), heads=2), (6,))
+    with pytest.raises(UserError, match=re.escape("has 2 cols and the grid has 3: raise cols")):
+        refiner(random_views((6,), ((2, 3),)))
+
+
+@pytest.mark.parametrize("options", [{"layers": 0}, {"size": 0}])
+def test_options_below_one_are_refused(options: dict[str, int]):
+    with pytest.raises(UserError, match=f"{next(iter(options))} is 0"):
+        SelfAttentionRefiner(**options)
+    with pytest.raises(UserError, match="distance is 0"):
+        RelativePositions(0)
+    with pytest.raises(UserError, match="cols is 0"):
+        LearnedPositions(1, 0)

@@ -1,0 +1,105 @@
+"""Squeeze-and-excitation, CBAM and dual attention, against their equations in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from refiner_cases import affine, arrays, built, check, random_views, sigmoid, softmax
+
+from caption.encoders import CBAMRefiner, DualAttentionRefiner, SqueezeExcitationRefiner
+from caption.errors import UserError
+from caption.regions import Regions
+
+MASKED = pytest.mark.parametrize("masked", [False, True])
+
+
+def real(view: Regions, image: int) -> np.ndarray:
+    """Numbers of the regions that are not masked."""
+    return np.arange(view.vectors.shape[1]) if view.mask is None else np.flatnonzero(view.mask[image].numpy())
+
+
+def mlp(weights: dict[str, np.ndarray], name: str, z: np.ndarray) -> np.ndarray:
+    return np.maximum(z @ weights[f"{name}.0.weight"].T, 0) @ weights[f"{name}.2.weight"].T
+
+
+@MASKED
+def test_squeeze_and_excitation(masked: bool):
+    refiner = built(SqueezeExcitationRefiner(2), (6,))
+    (given,) = random_views((6,), ((3, 4),), masked)
+    (found,) = refiner((given,))
+    weights = arrays(refiner.views[0])
+    assert weights["excite.0.weight"].shape == (3, 6)
+    for image in range(2):
+        a = given.vectors[image].numpy()[real(given, image)]
+        s = sigmoid(mlp(weights, "excite", sum(a) / len(a)))
+        check(found.vectors[image, real(given, image)], a * s)
+
+
+def test_a_reduction_to_less_than_one_unit_leaves_one():
+    assert arrays(built(SqueezeExcitationRefiner(16), (6,)).views[0])["excite.0.weight"].shape == (1, 6)
+
+
+@MASKED
+@pytest.mark.parametrize("kernel", [1, 3, 7])
+def test_cbam(kernel: int, masked: bool):
+    refiner = built(CBAMRefiner(2, kernel), (6,))
+    rows, cols = 3, 4
+    (given,) = random_views((6,), ((rows, cols),), masked)
+    (found,) = refiner((given,))
+    weights = arrays(refiner.views[0])
+    for image in range(2):
+        a = given.vectors[image].numpy()
+        there = real(given, image)
+        c = sigmoid(mlp(weights, "channels", a[there].mean(0)) + mlp(weights, "channels", a[there].max(0)))
+        a = a * c
+        for i in there:
+            total = weights["space.bias"][0]
+            for j in there:
+                down = j // cols - i // cols + kernel // 2
+                across = j % cols - i % cols + kernel // 2
+                if 0 <= down < kernel and 0 <= across < kernel:
+                    w = weights["space.weight"][0, :, down, across]
+                    total = total + w[0] * a[j].mean() + w[1] * a[j].max()
+            check(found.vectors[image, i], sigmoid(total) * a[i])
+
+
+@pytest.mark.parametrize("kernel", [0, 4, -1])
+def test_a_kernel_without_a_centre_is_refused(kernel: int):
+    with pytest.raises(UserError, match=f"kernel is {kernel}: it must be an odd number"):
+        CBAMRefiner(kernel=kernel)
+
+
+@pytest.mark.parametrize("refiner", [SqueezeExcitationRefiner, CBAMRefiner, DualAttentionRefiner])
+def test_a_reduction_below_one_is_refused(refiner: type):
+    with pytest.raises(UserError, match="reduction is 0: it must be 1 or more"):
+        refiner(reduction=0)
+
+
+@MASKED
+def test_dual_attention(masked: bool):
+    refiner = built(DualAttentionRefiner(2), (6,))
+    (given,) = random_views((6,), ((3, 4),), masked)
+    (found,) = refiner((given,))
+    weights = arrays(refiner.views[0])
+    alpha, beta = weights["alpha"], weights["beta"]
+    assert weights["queries.weight"].shape == (3, 6)
+    for image in range(2):
+        a = given.vectors[image].numpy()[real(given, image)]
+        b, c, v = (affine(weights, name, a) for name in ("queries", "keys", "values"))
+        position = np.zeros_like(a)
+        for j in range(len(a)):
+            s = softmax(np.array([b[j] @ c[i] for i in range(len(a))]))
+            position[j] = alpha * sum(s[i] * v[i] for i in range(len(a))) + a[j]
+        channel = np.zeros_like(a)
+        for j in range(6):
+            x = softmax(np.array([a[:, i] @ a[:, j] for i in range(6)]))
+            channel[:, j] = beta * sum(x[i] * a[:, i] for i in range(6)) + a[:, j]
+        check(found.vectors[image, real(given, image)], position + channel)
+
+
+def test_dual_attention_starts_with_twice_the_regions():
+    refiner = DualAttentionRefiner()
+    refiner.build((6,))
+    given = random_views((6,), ((3, 4),))
+    torch.testing.assert_close(refiner.double()(given)[0].vectors, 2 * given[0].vectors)

@@ -1,0 +1,110 @@
+"""Several encoders of one image."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_captioner import captioner, photo
+
+from caption import checkpoint
+from caption.encoders import (
+    Encoder,
+    LinearRefiner,
+    MetaEmbeddingRefiner,
+    SeveralEncoders,
+    SmallCNN,
+    TorchvisionEncoder,
+)
+from caption.encoders.base import PIECE
+from caption.errors import UserError
+from caption.parts import make
+
+
+def made() -> SeveralEncoders:
+    torch.manual_seed(0)
+    squeeze = TorchvisionEncoder("squeezenet1_1", ["features.3", "features.12"])
+    return SeveralEncoders([SmallCNN((4, 4, 6)), squeeze]).eval()
+
+
+def images(count: int = 2) -> torch.Tensor:
+    return torch.randint(0, 256, (count, 3, 64, 64), generator=torch.Generator().manual_seed(0)).byte()
+
+
+@pytest.mark.parametrize("count", [2, 3 * PIECE + 1])
+def test_views_are_those_of_each_encoder_in_order(count: int):
+    encoder = made()
+    with torch.no_grad():
+        found = encoder(images(count))
+        expected = [view for each in encoder.encoders for view in each(images(count))]
+    assert len(found) == 3
+    assert tuple(view.vectors.shape[-1] for view in found) == encoder.region_sizes == (6, 128, 512)
+    for one, other in zip(found, expected, strict=True):
+        assert one.grid == other.grid
+        torch.testing.assert_close(one.vectors, other.vectors)
+
+
+def test_it_is_made_again_from_its_description():
+    spec = json.loads(json.dumps(made().spec))
+    again = make(spec, Encoder)
+    assert again.spec == spec
+    assert [type(each) for each in again.encoders] == [SmallCNN, TorchvisionEncoder]
+
+
+def test_freezing_reaches_each_encoder():
+    encoder = made()
+    encoder.freeze()
+    encoder.train()
+    assert not any(module.training for module in encoder.modules())
+    assert not any(parameter.requires_grad for parameter in encoder.parameters())
+    assert all(each.frozen for each in encoder.encoders)
+    assert not encoder(images())[0].vectors.requires_grad
+    encoder.freeze(False)
+    assert encoder.training
+    assert all(module.training for module in encoder.modules())
+    assert encoder(images())[0].vectors.requires_grad
+    assert encoder.eval().encoders[0].training is False
+
+
+def test_an_encoder_that_is_partly_fine_tuned_stays_so():
+    partly = TorchvisionEncoder("squeezenet1_1", "features.12", finetune_from="features.12")
+    encoder = SeveralEncoders([SmallCNN((4, 6)), partly])
+    encoder.freeze()
+    encoder.freeze(False)
+    learning = {name for name, parameter in partly.named_parameters() if parameter.requires_grad}
+    assert learning
+    assert all("features.12" in name for name in learning)
+    assert all(parameter.requires_grad for parameter in encoder.encoders[0].parameters())
+
+
+def test_pretrained_weights_of_each_are_loaded(tmp_path: Path):
+    torch.manual_seed(1)
+    source = TorchvisionEncoder("squeezenet1_1", "features.3")
+    torch.save(source.trunk.state_dict(), tmp_path / "squeeze.pth")
+    encoder = SeveralEncoders(
+        [
+            SmallCNN((4, 6)),
+            TorchvisionEncoder("squeezenet1_1", "features.3", weights=str(tmp_path / "squeeze.pth")),
+        ]
+    )
+    encoder.load_pretrained()
+    for name, tensor in source.state_dict().items():
+        assert torch.equal(encoder.encoders[1].state_dict()[name], tensor)
+
+
+def test_a_captioner_with_several_encoders_comes_back(tmp_path: Path):
+    encoder = SeveralEncoders([SmallCNN((4, 4, 6)), SmallCNN((4, 4, 5))])
+    with pytest.raises(UserError, match="attends to one grid, and the encoder gives 2"):
+        captioner(encoder=encoder, refiner=LinearRefiner(4))
+    model = captioner(encoder=encoder, refiner=MetaEmbeddingRefiner(4))
+    checkpoint.save(model, tmp_path / "model.ckpt")
+    again = checkpoint.load(tmp_path / "model.ckpt")
+    assert again.description() == model.description()
+    assert again.describe(photo()).words == model.describe(photo()).words
+
+
+def test_no_encoder_is_refused():
+    with pytest.raises(UserError, match="encoders is an empty list"):
+        SeveralEncoders([])

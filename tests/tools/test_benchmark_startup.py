@@ -1,0 +1,30 @@
+"""The benchmark of start-up: what it makes of the seconds, and that its processes run."""
+
+from __future__ import annotations
+
+from tools.benchmark import startup
+
+
+def test_overhead_is_what_is_left_round_by_round():
+    quiet = {"--help": 0.1, "libraries": 2.0, "shapes": 1.5, "shapes's work": 0.25}
+    quiet |= {"MobileNetV2": 3.5, "MobileNetV2's work": 0.5}
+    busy = {name: 2 * value for name, value in quiet.items()}
+    text = startup.report([busy, quiet, quiet])
+    shapes, mobilenet = text.split("\n")[-2:]
+    assert shapes == (
+        "| shapes | 1.50 s (1.50 s to 3.00 s) | 250 ms (250 ms to 500 ms) | −750 ms (−1.50 s to −750 ms) |"
+    )
+    assert mobilenet.endswith("| 1.00 s (1.00 s to 2.00 s) |")
+    assert "2.00 s (2.00 s to 4.00 s)" in text
+    assert "100 ms (100 ms to 200 ms)" in text
+
+
+def test_a_process_gives_its_seconds_and_its_output():
+    taken, printed = startup.run("-c", "import time; time.sleep(0.2); print(5)")
+    assert taken > 0.2
+    assert printed == "5\n"
+
+
+def test_its_torchvision_model_captions():
+    found = startup.mobilenet().eval().describe(startup.Image.new("RGB", (224, 224)))
+    assert found.weights.shape[1:] == (7, 7)

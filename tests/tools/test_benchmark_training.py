@@ -1,0 +1,70 @@
+"""Every form between the textbook's training step and ours has the same loss and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tools.benchmark import core, kernel, training
+from tools.benchmark.harness import Setting
+
+QUICK = Setting(torch.device("cpu"), quick=True, rounds=2)
+
+
+@pytest.fixture
+def batch(monkeypatch: pytest.MonkeyPatch) -> training.Batch:
+    """Small."""
+    monkeypatch.setattr(core, "VOCABULARY", 60)
+    monkeypatch.setattr(core, "REGIONS", 6)
+    return training.Batch(16, torch.device("cpu"), images=4)
+
+
+def test_each_has_one_change_more_and_the_same_loss_and_gradients(batch: training.Batch) -> None:
+    rungs = training.make_rungs(batch)
+    expected = float(rungs["textbook"].step())
+    true = training.gradients(rungs["textbook"].model)
+    assert [type(rung.model) for rung in rungs.values()][:-1] == list(training.RUNGS.values())
+    for name, rung in rungs.items():
+        assert float(rung.step()) == pytest.approx(expected, rel=1e-6), name
+        for key, gradient in training.gradients(rung.model).items():
+            torch.testing.assert_close(gradient, true[key], rtol=1e-4, atol=1e-6)
+
+
+def test_differences_are_those_from_the_first_form(batch: training.Batch) -> None:
+    forms = {"textbook": batch.theirs(), "ours": batch.ours()}
+    found = training.measure_forms(forms, QUICK)
+    assert found.loss["textbook"] == found.gradients["textbook"] == ""
+    assert float(found.loss["ours"]) < 1e-5
+    assert float(found.gradients["ours"]) < 1e-3
+    assert all(memory.endswith(" MB") for memory in found.memory.values())
+    wrong = training.Form(batch.decoder, lambda: 2 * batch.ours().loss())
+    found = training.measure_forms({"textbook": batch.theirs(), "wrong": wrong}, QUICK)
+    assert float(found.loss["wrong"]) == float(found.gradients["wrong"]) == 1
+
+
+def test_operators_of_both_forms_are_named(batch: training.Batch) -> None:
+    rows = training.operators(batch)
+    assert len(rows) == training.OPERATORS
+    assert all(len(row) == 5 for row in rows)
+    assert any(row[0] == "`aten::mm`" and row[1] and row[3] for row in rows)
+
+
+def test_without_the_kernel_nothing_asks_for_it(
+    batch: training.Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    name = "caption.kernels.additive_energies.fused_for"
+    monkeypatch.setattr(name, lambda keys: asked.append(1))
+    form = batch.ours()
+    kernel.without_kernel(form).step()
+    assert not asked
+    form.step()
+    assert asked
+
+
+def test_the_kernels_training_table_has_a_row_for_every_form(batch: training.Batch) -> None:
+    rows = kernel.compare_training(16, 4, QUICK)
+    assert [row[2] for row in rows][::2] == [
+        "textbook, float32", "ours without the kernel, float32", "ours without the kernel, bf16",
+    ]  # fmt: skip
+    assert all(len(row) == len(kernel.TRAINING_HEAD) for row in rows)

@@ -1,0 +1,12 @@
+"""Tools for developers and researchers. Run them from a clone: `python -m tools.NAME`."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def make_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """The option parser of a tool; it describes itself by the tool's docstring, laid out as written."""
+    raw = argparse.RawDescriptionHelpFormatter
+    program = f"python -m tools.{name}"
+    return argparse.ArgumentParser(program, description=description, formatter_class=raw, allow_abbrev=False)

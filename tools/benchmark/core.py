@@ -1,0 +1,186 @@
+"""The decoder that is measured: all that the benchmark uses of the package's core, for today's code and for older.
+
+`python tools/benchmark/core.py` measures the `caption` package that it finds first. `against.py` starts it once for
+each of two checkouts. So this file imports nothing of `tools`, and only what both checkouts have.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import caption
+from caption.attention import AdditiveScore, ScoredAttention, Softmax
+from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
+from caption.objectives import Captions, CrossEntropy
+from caption.search import BeamSearch, Hypotheses, Search
+
+PAD, START, END, UNKNOWN = range(4)
+VOCABULARY, REGIONS = 9500, 196
+IMAGES, SHORTEST, LONGEST = 32, 15, 25
+"""Images of a training step, with one caption of so many words each."""
+SEARCHED, STEPS, BEAM = 64, 20, 5
+"""Images of a search, with captions of so many words."""
+
+
+# -- the decoder and its data
+
+
+def make_decoder(region_size: int, device: torch.device) -> LSTMDecoder:
+    """The paper's decoder; embedding, LSTM and attention 512 wide; without dropout, so that results can be compared."""
+    torch.manual_seed(0)
+    decoder = LSTMDecoder(
+        ScoredAttention(AdditiveScore(512), Softmax()),
+        initial=InitialState(dropout=0.0),
+        gate=Gate(),
+        readout=DeepOutput(dropout=0.0),
+    )
+    return build(decoder, region_size, VOCABULARY).to(device)
+
+
+def build(decoder: LSTMDecoder, region_size: int, vocabulary_size: int) -> LSTMDecoder:
+    """Create the weights. A decoder of several views takes one region size for each."""
+    several = next(iter(inspect.signature(decoder.build).parameters)) != "region_size"
+    sizes: Any = (region_size,) if several else region_size
+    decoder.build(sizes, vocabulary_size, padding=PAD, start=START)
+    return decoder
+
+
+def project(decoder: LSTMDecoder, vectors: Tensor) -> Any:
+    """Region vectors (B, L, D) -> the decoder's memory of the images. A decoder takes a tensor or a tuple of views."""
+    if next(iter(inspect.signature(decoder.project).parameters)) == "regions":
+        return decoder.project(vectors)
+    from caption.regions import Regions
+
+    return decoder.project((Regions(vectors, (1, vectors.shape[1])),))
+
+
+def make_vectors(images: int, region_size: int, device: torch.device) -> Tensor:
+    """(B, L, D) region vectors: positive and sparse, as behind a ReLU."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(images, REGIONS, region_size, generator=generator).relu().to(device)
+
+
+def make_captions(
+    images: int, captions: int, device: torch.device, shortest: int = SHORTEST, longest: int = LONGEST
+) -> Captions:
+    """K captions of each image; their lengths are evenly spread, and one caption is the longest."""
+    generator = torch.Generator().manual_seed(2)
+    lengths = torch.randint(shortest, longest + 1, (images, captions), generator=generator)
+    lengths[0, 0] = longest
+    words = torch.randint(4, VOCABULARY, (images, captions, longest + 1), generator=generator)
+    words[..., 0] = START
+    real = torch.arange(longest) < lengths[..., None]
+    tensors = (words[..., :-1] * real, words[..., 1:] * real, lengths)
+    return Captions(*(tensor.to(device) for tensor in tensors))
+
+
+# -- what is measured
+
+
+def caption_loss(decoder: LSTMDecoder, vectors: Tensor, captions: Captions) -> Tensor:
+    """Cross-entropy and doubly stochastic term of a batch."""
+    return CrossEntropy()(decoder, project(decoder, vectors), captions).value
+
+
+def step(model: nn.Module, loss: Callable[[], Tensor]) -> Tensor:
+    """Forward and backward, from zero gradients; returns the loss."""
+    model.zero_grad()
+    value = loss()
+    value.backward()
+    return value.detach()
+
+
+@torch.no_grad()
+def find_captions(
+    decoder: LSTMDecoder, vectors: Tensor, search: Search, forbidden: tuple[int, ...]
+) -> Hypotheses:
+    """The captions of all images at once; `forbidden` words are never emitted."""
+    state = decoder.start(project(decoder, vectors))
+    return search(decoder.step, state, len(vectors), START, END, forbidden)
+
+
+def wait(device: torch.device) -> None:
+    """Wait until the device has finished."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def allocated_peak(run: Callable[[], Any], device: torch.device) -> int:
+    """The most bytes allocated at a time by a call, beyond what was allocated before."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        return torch.cuda.max_memory_allocated(device) - before
+    cpu = torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[cpu], profile_memory=True) as profile:
+        run()
+    now = highest = 0
+    events = profile.profiler.kineto_results.events()  # type: ignore[union-attr]
+    for event in sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        highest = max(highest, now)
+    return highest
+
+
+# -- one of two checkouts
+
+
+class Task(NamedTuple):
+    """What two checkouts are compared in."""
+
+    timed: Callable[[], Any]
+    allocating: Callable[[], Any]
+    """The same, with gradients that are there already."""
+
+
+def tasks(device: torch.device, quick: bool) -> dict[str, Callable[[], Task]]:
+    """Functions that prepare a task, by its name."""
+
+    def training(region_size: int) -> Task:
+        decoder = make_decoder(region_size, device)
+        images = IMAGES // 8 if quick else IMAGES
+        vectors = make_vectors(images, region_size, device)
+        captions = make_captions(images, 1, device)
+        loss = partial(caption_loss, decoder, vectors, captions)
+        return Task(partial(step, decoder, loss), lambda: loss().backward())
+
+    def search(region_size: int) -> Task:
+        decoder = make_decoder(region_size, device).eval()
+        vectors = make_vectors(SEARCHED // 8 if quick else SEARCHED, region_size, device)
+        forbidden = (PAD, START, END, UNKNOWN)  # no end: the work does not depend on what is found
+        return Task(*[partial(find_captions, decoder, vectors, BeamSearch(BEAM, STEPS), forbidden)] * 2)
+
+    return {
+        f"{name}, D {region_size}": partial(prepare, region_size)
+        for name, prepare in (("training step", training), (f"beam {BEAM}", search))
+        for region_size in (2048, 512)
+    }
+
+
+def serve(device: torch.device, quick: bool) -> None:
+    """Answer each task named on stdin with its seconds by the clock, those of the processors, and its peak bytes."""
+    ready = cache(lambda name: tasks(device, quick)[name]())
+    print(json.dumps([caption.__file__, list(tasks(device, quick))]), flush=True)
+    for line in sys.stdin:
+        task = ready(line.strip())
+        wait(device)
+        clock, work = time.perf_counter(), time.process_time()
+        task.timed()
+        wait(device)
+        taken = [time.perf_counter() - clock, time.process_time() - work]
+        print(json.dumps([*taken, allocated_peak(task.allocating, device)]), flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(int(sys.argv[2]))
+    serve(torch.device(sys.argv[1]), quick=sys.argv[3] == "quick")

@@ -1,0 +1,242 @@
+"""A training step of the decoder: ours, the textbook's, and the forms between them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tools.benchmark import core
+from tools.benchmark.harness import Setting, Times, say, seconds, take_turns
+from tools.benchmark.textbook import Step, Textbook, gradients, textbook_of
+from tools.documents import table
+
+OPERATORS = 10
+"""How many a profile names."""
+REFERENCE = "textbook, float32"
+
+
+class Form(NamedTuple):
+    """A model and its loss of a batch."""
+
+    model: nn.Module
+    loss: Callable[[], Tensor]
+
+    def step(self) -> Tensor:
+        """Forward and backward; returns the loss."""
+        return core.step(self.model, self.loss)
+
+
+class Batch:
+    """A decoder, its textbook form and a batch for both, with one caption of each image."""
+
+    def __init__(self, region_size: int, device: torch.device, images: int = core.IMAGES) -> None:
+        self.device = device
+        self.decoder = core.make_decoder(region_size, device)
+        self.textbook = textbook_of(self.decoder)
+        self.vectors = core.make_vectors(images, region_size, device)
+        self.captions = core.make_captions(images, 1, device)
+
+    def ours(self, low: bool = False, compiled: bool = False) -> Form:
+        """The decoder, in float32 or in bf16 where autocast allows it."""
+        decoder = self.decoder
+        if compiled:
+            decoder = copy.deepcopy(decoder)
+            decoder.compile_step()
+        return self._form(decoder, partial(core.caption_loss, decoder, self.vectors, self.captions), low)
+
+    def theirs(self, model: Textbook | None = None, low: bool = False) -> Form:
+        """The textbook, or another form of it."""
+        model = model or self.textbook
+        flat = [tensor[:, 0] for tensor in self.captions]
+        return self._form(model, partial(model.loss, self.vectors, *flat), low)
+
+    def _form(self, model: nn.Module, loss: Callable[[], Tensor], low: bool) -> Form:
+        def cast() -> Tensor:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=low):
+                return loss()
+
+        return Form(model, cast)
+
+
+class Measured(NamedTuple):
+    """Forms of one training step. Differences are relative to the first form."""
+
+    times: Times
+    memory: dict[str, str]
+    loss: dict[str, str]
+    gradients: dict[str, str]
+    """‖difference‖ / ‖gradient‖ of the weight where it is largest."""
+
+
+def measure_forms(forms: dict[str, Form], setting: Setting) -> Measured:
+    """The first is the reference."""
+    reference, *others = forms
+    expected, true = float(forms[reference].step()), gradients(forms[reference].model)
+    loss, furthest = {reference: ""}, {reference: ""}
+    for name in others:
+        loss[name] = f"{abs(float(forms[name].step()) - expected) / expected:.0e}"
+        found = gradients(forms[name].model)
+        furthest[name] = f"{max(float((found[key] - of).norm() / of.norm()) for key, of in true.items()):.0e}"
+    memory = {}
+    for name, form in forms.items():
+        form.step()  # the gradients are there already: they do not count
+        bytes = core.allocated_peak(lambda form=form: form.loss().backward(), setting.device)
+        memory[name] = f"{bytes / 1e6:.0f} MB"
+    times = take_turns({name: form.step for name, form in forms.items()}, setting)
+    return Measured(times, memory, loss, furthest)
+
+
+def training(setting: Setting) -> str:
+    """The training step for both sizes, and where its time goes."""
+    rows = []
+    for region_size in (2048, 512):
+        say(f"training step, D {region_size}")
+        forms = make_forms(Batch(region_size, setting.device))
+        found = measure_forms(forms, setting)
+        rows += [
+            [
+                str(region_size),
+                name,
+                *found.times.row(name, REFERENCE),
+                *(of[name] for of in (found.memory, found.loss, found.gradients)),
+            ]
+            for name in forms
+        ]
+    head = ["D", "form", "time", "times as fast", "peak memory", "loss", "gradients"]
+    profile = table(
+        ["operator", "textbook", "calls", "ours", "calls"], operators(Batch(2048, setting.device))
+    )
+    return f"{table(head, rows)}\n\nOperators of one step, float32, D 2048:\n\n{profile}"
+
+
+def make_forms(batch: Batch) -> dict[str, Form]:
+    """The forms of the training step by name."""
+    forms = {
+        REFERENCE: batch.theirs(),
+        "ours, float32": batch.ours(),
+        "ours, bf16-mixed": batch.ours(low=True),
+    }
+    if batch.device.type != "cpu":  # a CPU's step is never compiled
+        forms["ours, bf16-mixed, compiled"] = batch.ours(low=True, compiled=True)
+    return forms
+
+
+def operators(batch: Batch) -> list[list[str]]:
+    """The operators that take longest in either form, with the time and the calls in both."""
+    both = [{event.key: event for event in profile_step(form)} for form in (batch.theirs(), batch.ours())]
+
+    def own(name: str, form: int) -> float:
+        return both[form][name].self_cpu_time_total if name in both[form] else 0.0
+
+    longest = sorted({*both[0], *both[1]}, key=lambda name: -max(own(name, 0), 5 * own(name, 1)))[:OPERATORS]
+    rows = []
+    for name in sorted(longest, key=lambda name: -own(name, 0)):
+        found = [events.get(name) for events in both]
+        told = [
+            ["", ""] if e is None else [seconds(own(name, k) / 1e6), str(e.count)]
+            for k, e in enumerate(found)
+        ]
+        rows.append([f"`{name}`", *told[0], *told[1]])
+    return rows
+
+
+def profile_step(form: Form) -> Any:
+    """The operators of one step."""
+    form.step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        form.step()
+    return profile.key_averages()
+
+
+# -- from the textbook to ours, one change at a time
+
+
+class ProjectedOnce(Textbook):
+    """The regions are projected once for all steps."""
+
+    def steps(
+        self, regions: Tensor, words: Tensor, lengths: Tensor, keys: Tensor | None = None
+    ) -> Iterator[Step]:
+        return super().steps(regions, words, lengths, self.region(regions))
+
+
+class ReadOutOnce(ProjectedOnce):
+    """The output layer, too, runs once, behind the loop."""
+
+    def forward(self, regions: Tensor, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        lengths, order = lengths.sort(descending=True)
+        taken = list(self.steps(regions[order], words[order], lengths))
+        real = torch.arange(len(taken), device=words.device) < lengths[:, None]
+        logits = regions.new_zeros(len(taken), len(words), self.to_words.out_features)
+        alphas = regions.new_zeros(len(taken), len(words), regions.shape[1])
+        logits[real.T] = self.logits(
+            *(torch.cat(parts) for parts in zip(*(one[:3] for one in taken), strict=True))
+        )
+        alphas[real.T] = torch.cat([one.weights for one in taken])
+        return logits.transpose(0, 1), alphas.transpose(0, 1), order
+
+
+class ReadAsProduct(ReadOutOnce):
+    """The context, too, is a matrix product, which makes no tensor as large as the regions."""
+
+    def read(self, regions: Tensor, weights: Tensor) -> Tensor:
+        return (weights.unsqueeze(1) @ regions).squeeze(1)
+
+
+RUNGS: dict[str, type[Textbook]] = {
+    "textbook": Textbook,
+    "regions projected once": ProjectedOnce,
+    "output layer behind the loop": ReadOutOnce,
+    "context as a matrix product": ReadAsProduct,
+}
+LAST = "ours: energies in tiles, gradients in one place"
+
+
+def make_rungs(batch: Batch) -> dict[str, Form]:
+    """Forms by name, each with one change more than the one before."""
+    rungs = {}
+    for name, kind in RUNGS.items():
+        model = copy.deepcopy(batch.textbook)
+        model.__class__ = kind
+        rungs[name] = batch.theirs(model)
+    return {**rungs, LAST: batch.ours()}
+
+
+def gains(setting: Setting) -> str:
+    """What each change gains, and profiles around the two largest gains."""
+    say("one change at a time")
+    rungs = make_rungs(Batch(2048, setting.device))
+    found, names = measure_forms(rungs, setting), list(rungs)
+    saved = {
+        after: found.times.median(before) - found.times.median(after) for before, after in pairwise(names)
+    }
+    rows = [
+        [
+            name,
+            *found.times.row(name, "textbook"),
+            seconds(saved[name]) if saved.get(name, 0) > 0 else "",
+            found.memory[name],
+            found.loss[name],
+        ]
+        for name in names
+    ]
+    parts = [table(["form", "time", "times as fast", "saved", "peak memory", "loss"], rows)]
+    for after in sorted(saved, key=lambda name: -saved[name])[:2]:
+        before = names[names.index(after) - 1]
+        columns = []
+        for name in (before, after):
+            events = sorted(profile_step(rungs[name]), key=lambda event: -event.self_cpu_time_total)
+            columns.append(
+                [f"`{e.key}` {seconds(e.self_cpu_time_total / 1e6)} ({e.count})" for e in events[:5]]
+            )
+        parts += [
+            f"Before and after *{after}*: operators by their own time (calls).",
+            table([f"before: {before}", f"after: {after}"], zip(*columns, strict=True)),
+        ]
+    return "\n\n".join(parts)
