@@ -118,8 +118,7 @@ def run(configs: Path, out: Path) -> Run:
 def document(tmp_path: Path) -> Path:
     path = tmp_path / "attention.md"
     path.write_text(
-        "# Mine\n\n<!-- tools/compare_attention.py writes from here -->\nold\n"
-        "<!-- tools/compare_attention.py writes to here -->\n\nmore\n",
+        "# Mine\n\n<!-- section mechanisms begins -->\nold\n<!-- section mechanisms ends -->\n\nmore\n",
         encoding="utf-8",
     )
     return path

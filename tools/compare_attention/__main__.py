@@ -6,8 +6,8 @@
 
 Each mechanism is a file of configs/attention, laid over configs/shapes_soft.yaml. A run is one mechanism with one
 seed. Its result and its checkpoint are kept in --out: a run that is done is not repeated, unless its configuration has
-changed. Ctrl-C loses the present run only. The documents cover all runs of the folder. --write replaces the table
-between the marks of --document and keeps the prose around it. Beside the document it writes files of the same name that
+changed. Ctrl-C loses the present run only. The documents cover all runs of the folder. --write replaces the section
+of --document with the table and keeps the prose around it. Beside the document it writes files of the same name that
 end in .json (numbers), .png (the picture) and .html (the page).
 """
 
@@ -27,12 +27,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from caption.cli.exit_codes import DONE
 from caption.errors import UserError
+from tools import make_parser
 from tools.compare_attention.bench import Bench, Budget, write_json
 from tools.compare_attention.mechanisms import CONFIGS, Mechanism, chosen, read_mechanisms
 from tools.compare_attention.pictures import PAGE_SCENES, SCENES, choose_words, draw, load_models, page
 from tools.compare_attention.report import summary, table
 from tools.compare_attention.runs import Job, in_processes, one_by_one
-from tools.documents import write_between
+from tools.documents import write_sections
 
 DOCUMENT = CONFIGS.parent / "docs" / "attention.md"
 EPOCHS, SCENES_TRAINED = 4, 4000
@@ -118,7 +119,7 @@ def report(bench: Bench, mechanisms: dict[str, Mechanism], options: argparse.Nam
     if not options.write:
         return
     document: Path = options.document
-    write_between(document, "compare_attention", text)
+    write_sections(document, {"mechanisms": text})
     write_json(document.with_suffix(".json"), {"budget": asdict(bench.budget), "mechanisms": summaries})
     reader = bench.reader()
     scenes, boxes = reader.read()["test"], reader.boxes("test")
@@ -136,12 +137,7 @@ def _command(options: argparse.Namespace) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.compare_attention",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = make_parser("compare_attention", __doc__)
     add = parser.add_argument
     add("--names", nargs="*", metavar="NAME", help="mechanisms to train; default all")
     add("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N − 1; default 3")

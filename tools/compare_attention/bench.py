@@ -13,9 +13,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import caption.encoders.torchvision_compat  # (before Lightning, which imports torchvision)
-
-# isort: split
 import torch
 from jsonargparse import ActionConfigFile
 from torch import nn
@@ -30,7 +27,7 @@ from caption.cli.train import Parser
 from caption.data.batches import Batch, CaptionedImages, Example
 from caption.data.images import open_image
 from caption.data.module import CaptionData
-from caption.data.shapes.reader import Shapes
+from caption.data.shapes import Shapes
 from caption.encoders import Encoder
 from caption.errors import UserError
 from caption.objectives import Captions

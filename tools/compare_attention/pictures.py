@@ -16,8 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from caption import checkpoint
-from caption.analysis.grounding import Box, Boxes, Mention, find_mentions
+from caption.analysis.grounding import Mention, find_mentions
 from caption.captioner import Captioner
+from caption.data.boxes import Boxes, BoxLike
 from caption.data.images import open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.result import Caption
@@ -48,7 +49,7 @@ class View(NamedTuple):
 
     weights: np.ndarray | None
     """(rows, cols); None if the model has no attention."""
-    box: Box
+    box: BoxLike
     signed: bool
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tools.compare_attention.bench import DRAWS, ERASED, SHARED, Budget, faithfulness
 from tools.compare_attention.mechanisms import Mechanism
+from tools.documents import table as markdown_table
 
 Result = dict[str, Any]
 
@@ -44,18 +45,21 @@ def summary(results: Sequence[Result], mechanism: Mechanism) -> dict[str, Any]:
 
 
 def table(summaries: Mapping[str, dict[str, Any]], budget: Budget, command: str) -> str:
-    """The Markdown between the marks: how it was measured, the numbers, the equations."""
+    """The Markdown of the section: how it was measured, the numbers, the equations."""
     ordered = sorted(summaries.items(), key=lambda entry: entry[1]["scores"]["NLL"]["mean"])
     head = ["mechanism", "regions", "parameters", "s/epoch", *(head for head, _ in COLUMNS.values())]
     head += ["deletion, attention", "deletion, random", "random − attention [95 %]"]
     numbers = [_row(name, found, budget) for name, found in ordered]
-    equations = [[f"`{name}`", found["equation"], found["source"]] for name, found in ordered]
+    equations = [
+        [f"`{name}`", *(found[part].replace("|", "\\|") for part in ("equation", "source"))]
+        for name, found in ordered
+    ]
     return "\n\n".join(
         [
             _setting(summaries, budget, command),
-            _markdown(head, numbers),
+            markdown_table(head, numbers),
             "Their equations, and where they come from:",
-            _markdown(["mechanism", "equation", "source"], equations),
+            markdown_table(["mechanism", "equation", "source"], equations),
         ]
     )
 
@@ -125,9 +129,3 @@ def _spread(values: Sequence[float | None]) -> dict[str, Any]:
         "mean": statistics.mean(there) if there else None,
         "deviation": statistics.stdev(there) if len(there) > 1 else None,
     }
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    escaped: Callable[[str], str] = lambda cell: cell.replace("|", "\\|")  # noqa: E731
-    lines = [head, ["---"] * len(head), *([escaped(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
