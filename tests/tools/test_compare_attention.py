@@ -308,6 +308,14 @@ def test_the_difference_has_an_interval_over_the_scenes_of_all_seeds():
     assert benches.faithfulness([{"faithfulness": None}]) is None
 
 
+def test_captions_without_words_are_not_measured():
+    class Silent:
+        caption = type("Caption", (), {"words": []})
+
+    scenes = type("Scenes", (), {"images": [type("Image", (), {"path": "scene.png"})]})
+    assert benches.deletion(None, scenes, [Silent()]) is None  # type: ignore[arg-type]
+
+
 def test_a_cell_has_mean_and_deviation_over_seeds():
     assert report._cell(report._spread([0.5, 0.7]), 2) == "0.60 ± 0.14"
     assert report._cell(report._spread([0.5]), 2) == "0.50"

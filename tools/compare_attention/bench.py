@@ -268,10 +268,15 @@ def evaluate(
     return summarise(answers, protocol, data.reader.boxes("test")), answers
 
 
-def deletion(model: CaptionTraining, scenes: Split, answers: Sequence[Answer]) -> dict[str, Any]:
-    """Area under the deletion curve of every word, in the order of attention and in random orders."""
+def deletion(model: CaptionTraining, scenes: Split, answers: Sequence[Answer]) -> dict[str, Any] | None:
+    """Area under the deletion curve of every word, in the order of attention and in random orders.
+
+    None if the captions have no words, as after too little training.
+    """
     photos = [image.path for image in scenes.images[:ERASED]]
     captions: list[Caption] = [answer.caption for answer in answers[: len(photos)]]
+    if not any(each.words for each in captions):
+        return None
     orders = {"attention": by_attention, "random": AtRandom(DRAWS)}
     erasure = erase(model.captioner, photos, captions, orders)
     areas = {name: erasure.area("deletion", name) for name in orders}
@@ -285,9 +290,7 @@ def faithfulness(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
     The bootstrap draws images: the words of an image, of all seeds, stay together. None if nothing was measured.
     """
-    found = [
-        each["faithfulness"] for each in results if each["faithfulness"] and each["faithfulness"]["images"]
-    ]
+    found = [each["faithfulness"] for each in results if each["faithfulness"]]
     if not found:
         return None
     images, attention, random = (
