@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
-from caption.attention.scored import Score, ScoredMemory
+from caption.attention.scored import Score, ScoredMemory, without_state
 from caption.errors import UserError
 from caption.regions import Views
 from caption.result import WeightProperties
@@ -46,6 +46,7 @@ class SentinelAttention(Attention):
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         one_view(self, region_sizes)
+        without_state(self, self.score)
         self.score.build(region_sizes[0], query_sizes)
         self.context_size = region_sizes[0]
         hidden = query_sizes.hidden
