@@ -65,7 +65,8 @@ class GlimpseAttention(Attention, Stochastic):
 
     μ = σ(W h) across the grid (Mnih et al. 2014, section 3.1). The point's density has a gradient, and an estimator
     such as `caption.objectives.Reinforce` trains it. In training, a caption reads at μ with probability `expectation`
-    at all its steps. The map is the window around μ; `location` is the point.
+    at all its steps. The map is the window around μ; `location` is the point, moved to the grid's edge where it fell
+    outside.
 
     Args:
         deviation: σ, as a share of the grid.
@@ -128,10 +129,11 @@ class GlimpseAttention(Attention, Stochastic):
         centre, sampled = weighed.state
         density = torch.distributions.Normal(centre, self.deviation)
         point = density.sample() if bool(sampled.any()) else centre.detach()
-        weights = torch.where(sampled[..., None], self._window(point, memory), maps)
+        place = point.clamp(0, 1)  # the Gaussian reaches beyond the grid
+        weights = torch.where(sampled[..., None], self._window(place, memory), maps)
         return Reading(
             weights.to(memory.vectors.dtype) @ memory.vectors,
-            torch.where(sampled[..., None], point, nowhere),
+            torch.where(sampled[..., None], place, nowhere),
             density.log_prob(point).sum(-1).where(sampled, 0.0),
         )
 
