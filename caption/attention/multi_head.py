@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -68,7 +69,7 @@ class HeadGates(Part, nn.Module):
 
     def expected_open(self) -> Tensor:
         """The expected number of gates that are not 0."""
-        shift = self.temperature * torch.tensor(self.stretch / (1 + self.stretch)).log()
+        shift = self.temperature * math.log(self.stretch / (1 + self.stretch))
         return (self.log_odds - shift).sigmoid().sum()
 
 
@@ -84,12 +85,14 @@ class MultiHeadAttention(Attention):
             None = all heads are read.
 
     Raises:
-        UserError: the size is not divisible by the number of heads.
+        UserError: there is no head; the size is not divisible by the number of heads.
     """
 
     def __init__(self, heads: int = 4, size: int = 512, gates: HeadGates | None = None) -> None:
         super().__init__()
-        if heads < 1 or size % heads:
+        if heads < 1:
+            raise UserError(f"heads {heads} of MultiHeadAttention must be at least 1")
+        if size % heads:
             raise UserError(f"size {size} of MultiHeadAttention is not divisible by heads {heads}")
         self.heads = heads
         self.size = size
