@@ -197,11 +197,13 @@ class StochasticPooling(Pooling):
     """In training each feature comes from one region, drawn with p_i,d = a_i,d / Σ_j a_j,d (Zeiler and Fergus 2013).
 
     In evaluation it is the expectation Σ_i p_i,d a_i,d. For regions of at least 0, such as those behind a ReLU;
-    negative values count as 0. A feature that is 0 everywhere stays 0. The map is the mean of p over the features.
+    negative values count as 0. A feature that is 0 everywhere stays 0. The map is the mean of p over the other features.
     """
 
     def contribution(self, values: Tensor, real: Tensor) -> Tensor:
-        return self._chances(values, real).mean(-1)
+        total = self._chances(values, real).sum(-1)
+        features = total.sum(-1, keepdim=True)  # those that are above 0 somewhere
+        return torch.where(features > 0, total / features.clamp_min(1), real / real.sum(-1, keepdim=True))
 
     @staticmethod
     def _chances(values: Tensor, real: Tensor) -> Tensor:
