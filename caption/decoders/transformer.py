@@ -7,7 +7,7 @@ one image.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -150,6 +150,13 @@ class TransformerDecoder(Decoder):
             f"layer {number} {name}": grid
             for number, attention in enumerate(self.attentions.values())
             for name, grid in attention.grids(views).items()
+        }
+
+
+    def own_maps(self, number: int, maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        prefix = f"layer {number} "
+        return {
+            name.removeprefix(prefix): tensor for name, tensor in maps.items() if name.startswith(prefix)
         }
 
 
