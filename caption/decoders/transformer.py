@@ -160,12 +160,9 @@ class TransformerDecoder(Decoder):
             for name, grid in attention.grids(views).items()
         }
 
-
     def own_maps(self, number: int, maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
         prefix = f"layer {number} "
-        return {
-            name.removeprefix(prefix): tensor for name, tensor in maps.items() if name.startswith(prefix)
-        }
+        return {name.removeprefix(prefix): tensor for name, tensor in maps.items() if name.startswith(prefix)}
 
 
 class Layer(nn.Module):
