@@ -39,8 +39,9 @@ class HeadGates(Part, nn.Module):
     section 5).
 
     In training a gate is sampled, g = min(1, max(0, ḡ)) with ḡ a stretched concrete variable, so that it can be exactly
-    0 and still learn. In evaluation it is σ(log odds), stretched and clipped (eq. 13 of Louizos et al.). The penalty
-    is the expected number of open gates.
+    0 and still learn. In evaluation it is σ(log odds), stretched and clipped (Louizos et al. 2018, section 2). The
+    penalty is the expected number of open gates, Σ_m σ(log odds_m − temperature · log(stretch / (1 + stretch))). Each
+    step of a caption samples anew.
 
     Args:
         temperature: of the concrete distribution.

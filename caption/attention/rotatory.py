@@ -1,4 +1,4 @@
-"""Rotatory attention (Zheng and Xia 2018, section 3.3): a target between two contexts, each guiding the others."""
+"""Rotatory attention (Zheng and Xia 2018): a target between two contexts, each guiding the others."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ def without_state(attention: Attention, *scores: Score) -> None:
     for score in scores:
         if type(score).start is not Score.start:
             raise UserError(
-                f"{type(score).__name__} keeps a state from word to word, which {type(attention).__name__} does not hand "
-                "on: take another score, or ScoredAttention"
+                f"{type(score).__name__} keeps a state from word to word, which {type(attention).__name__} does not "
+                "hand on: take another score, or ScoredAttention"
             )
 
 

@@ -200,11 +200,8 @@ def test_transformer() -> None:
 
 def test_sinusoids_by_hand() -> None:
     """sin and cos of t / 10000^(2i / H) side by side (section 3.5)."""
-    expected = [
-        [np.sin(t), np.cos(t), np.sin(t / 10000 ** (2 / 6)), np.cos(t / 10000 ** (2 / 6))]
-        + [np.sin(t / 10000 ** (4 / 6)), np.cos(t / 10000 ** (4 / 6))]
-        for t in range(50)
-    ]
+    rates = [1, 10000 ** (-2 / 6), 10000 ** (-4 / 6)]
+    expected = [[wave(t * rate) for rate in rates for wave in (np.sin, np.cos)] for t in range(50)]
     np.testing.assert_allclose(sinusoids(50, 6), expected, atol=1e-5)
     assert sinusoids(50, 5).shape == (50, 5)  # an odd width has no last cosine
 
@@ -222,7 +219,7 @@ def test_no_step_of_a_transformer_sees_a_later_word(changed: int) -> None:
 
 def test_a_caption_of_a_transformer_may_be_as_long_as_told_and_no_longer() -> None:
     unroll(transformer(longest=4), [1, 4, 5, 6])
-    with pytest.raises(UserError, match="more than 4 words .* raise `longest`"):
+    with pytest.raises(UserError, match=r"more than 4 words .* raise `longest`"):
         unroll(transformer(longest=4), [1, 4, 5, 6, 2])
 
 

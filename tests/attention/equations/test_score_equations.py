@@ -125,7 +125,7 @@ def test_the_strength_of_the_cosine_starts_as_told() -> None:
 
 @pytest.mark.parametrize("cumulative", [False, True])
 def test_location_sensitive_scores_see_the_map_of_the_step_before(cumulative: bool) -> None:
-    """Chorowski et al. 2015, section 2.2: f_i = Σ F α[t-1] around i; e_i = v · tanh(U a_i + b + W h + V f_i)."""
+    """Chorowski et al. 2015, eqs. 8 and 9: f_i = Σ F α[t-1] around i; e_i = v · tanh(U a_i + b + W h + V f_i)."""
     rows, cols = 2, 3
     done = run(ScoredAttention(LocationSensitiveScore(6, 2, 3, cumulative), Softmax()), steps=3)
     p = {key.removeprefix("score."): value for key, value in done.p.items()}
