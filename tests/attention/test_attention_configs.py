@@ -165,3 +165,4 @@ def test_an_unknown_component_or_option_is_named(parse: Parse, option: str, said
     assert said in message
     assert "decoder" in message
     assert "\n" not in message
+    assert "path but" not in message
