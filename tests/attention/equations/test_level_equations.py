@@ -81,3 +81,5 @@ def test_a_fine_cell_belongs_to_the_coarse_cell_under_its_middle() -> None:
     # belongs to the right one.
     done = run(AttentionViaAttention(AdditiveScore(6), AdditiveScore(5)), grids=((1, 3), (1, 2)))
     assert done.memory.parent[0].tolist() == [0, 1, 1]
+    done = run(AttentionViaAttention(AdditiveScore(6), AdditiveScore(5)), grids=((3, 1), (2, 1)))
+    assert done.memory.parent[0].tolist() == [0, 1, 1]

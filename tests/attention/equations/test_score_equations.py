@@ -127,12 +127,12 @@ def test_the_strength_of_the_cosine_starts_as_told() -> None:
 def test_location_sensitive_scores_see_the_map_of_the_step_before(cumulative: bool) -> None:
     """Chorowski et al. 2015, eqs. 8 and 9: f_i = Σ F α[t-1] around i; e_i = v · tanh(U a_i + b + W h + V f_i)."""
     rows, cols = 2, 3
-    done = run(ScoredAttention(LocationSensitiveScore(6, 2, 3, cumulative), Softmax()), steps=3)
+    done = run(ScoredAttention(LocationSensitiveScore(6, 2, 3, cumulative), Softmax()), steps=4)
     p = {key.removeprefix("score."): value for key, value in done.p.items()}
     kernel = p["location.weight"]  # (filters, inputs, 3, 3)
     for case in done.cases():
         before, total = np.zeros(rows * cols), np.zeros(rows * cols)
-        for t in range(3):
+        for t in range(4):
             scores = []
             for i in range(rows * cols):
                 features = np.zeros(2)
