@@ -121,8 +121,6 @@ class Bias(NamedTuple):
 class Measured(NamedTuple):
     """An estimator with a number of samples, against the exact gradient g of L_s."""
 
-    estimator: Estimator
-    samples: int
     all: Bias
     """Of all weights."""
     own: Bias
@@ -145,20 +143,18 @@ def main(args: list[str] | None = None) -> int:
     if options.draws < 20:
         parser.error(f"--draws {options.draws} is too few for a confidence interval: take 20 or more")
     truth = Truth.of(*toy(options.seed))
-    measured = []
+    measured: dict[Estimator, dict[int, Measured]] = {}
     for estimator in ESTIMATORS:
+        measured[estimator] = {}
         for samples in estimator.among(SAMPLES):
-            draws = draw(estimator, samples, options.draws, options.seed)
-            measured.append(measure(estimator, samples, draws, truth))
-            found = measured[-1]
+            found = measure(draw(estimator, samples, options.draws, options.seed), truth)
+            measured[estimator][samples] = found
             say(f"{estimator.name:52} S={samples:<3} bias {found.all}, of the attention {found.own}")
     costs = cost(options.repeats) if options.repeats else {}
     text = report(measured, costs, truth, options)
     print(text)
     if options.out != "-":
-        document = Path(options.out)
-        write_sections(document, {"estimators": text})
-        draw_figure(measured, document.with_name("estimators.png"))
+        write_sections(Path(options.out), {"estimators": text})
     return 0
 
 
@@ -241,20 +237,20 @@ def draw(estimator: Estimator, samples: int, draws: int, seed: int) -> np.ndarra
             loss.value.backward()
             optimizer.step()
     objective.eval()
-    found = [
-        gradient(objective(decoder, project(decoder, regions), captions).value, decoder) for _ in range(draws)
-    ]
-    return torch.stack(found).numpy()
+    losses = (objective(decoder, project(decoder, regions), captions).value for _ in range(draws))
+    return torch.stack([gradient(loss, decoder) for loss in losses]).numpy()
 
 
-def measure(estimator: Estimator, samples: int, draws: np.ndarray, truth: Truth) -> Measured:
+def measure(draws: np.ndarray, truth: Truth) -> Measured:
     """Bias and variance from draws of the gradient."""
-    generator = np.random.default_rng(0)
-    counts = generator.multinomial(len(draws), np.full(len(draws), 1 / len(draws)), size=400)
-    own = truth.own
-    variance = float(draws[:, own].var(0, ddof=1).sum() / np.square(truth.of_bound[own]).sum())
-    of_all, of_own = bias(draws, truth.of_bound, counts), bias(draws[:, own], truth.of_bound[own], counts)
-    return Measured(estimator, samples, of_all, of_own, variance, bias(draws, truth.of_marginal, counts))
+    counts = np.random.default_rng(0).multinomial(len(draws), np.full(len(draws), 1 / len(draws)), size=400)
+    own, exact = draws[:, truth.own], truth.of_bound[truth.own]
+    return Measured(
+        bias(draws, truth.of_bound, counts),
+        bias(own, exact, counts),
+        float(own.var(0, ddof=1).sum() / np.square(exact).sum()),
+        bias(draws, truth.of_marginal, counts),
+    )
 
 
 def bias(draws: np.ndarray, exact: np.ndarray, counts: np.ndarray) -> Bias:
@@ -308,24 +304,25 @@ def tidy(variance: float) -> str:
 
 
 def report(
-    measured: list[Measured], costs: dict[tuple[str, int], float], truth: Truth, options: argparse.Namespace
+    measured: dict[Estimator, dict[int, Measured]],
+    costs: dict[tuple[str, int], float],
+    truth: Truth,
+    options: argparse.Namespace,
 ) -> str:
     """The tables, as Markdown."""
-    command = f"python -m tools.estimators --draws {options.draws} --seed {options.seed}"
-    threads = torch.get_num_threads()
-    machine = f"{platform.machine()}, {threads} thread{'s' if threads > 1 else ''}"
+    threads = f"{torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"
     apart = np.linalg.norm(truth.of_marginal - truth.of_bound) / np.linalg.norm(truth.of_bound)
     own = np.linalg.norm(truth.of_bound[truth.own]) / np.linalg.norm(truth.of_bound)
     rows, by_samples = [], []
-    for estimator in ESTIMATORS:
-        of_it = {found.samples: found for found in measured if found.estimator is estimator}
-        found = of_it[min(max(4, min(of_it)), max(of_it))]
-        priced = (f"{costs[estimator.name, s]:.2f}" if (estimator.name, s) in costs else "–" for s in (1, 4))
-        row = [estimator.name, "yes" if estimator.unbiased else "no", str(found.samples)]
-        row += [str(found.all), str(found.own), tidy(found.variance)]
-        rows.append([*row, f"{found.to_marginal.value:.2f}", " / ".join(priced)])
-        cells = (tidy(of_it[s].variance) if s in of_it else "–" for s in SAMPLES)
-        by_samples.append([estimator.name, *cells])
+    for estimator, of_it in measured.items():
+        samples = min(max(4, min(of_it)), max(of_it))
+        found = of_it[samples]
+        prices = [costs.get((estimator.name, s)) for s in (1, 4)]
+        price = " / ".join("–" if each is None else f"{each:.2f}" for each in prices)
+        row = [estimator.name, "yes" if estimator.unbiased else "no", str(samples), str(found.all)]
+        rows.append([*row, str(found.own), tidy(found.variance), f"{found.to_marginal.value:.2f}", price])
+        variances = [tidy(of_it[s].variance) if s in of_it else "–" for s in SAMPLES]
+        by_samples.append([estimator.name, *variances])
     head = [
         "estimator",
         "called unbiased",
@@ -335,41 +332,13 @@ def report(
     ]
     head += ["their variance", "away from ∂log p(y\\|a)", "cost, 1 / 4 samples"]
     return (
-        f"Written by `{command}` (torch {torch.__version__.partition('+')[0]}, {machine}).\n\n"
+        f"Written by `python -m tools.estimators --draws {options.draws} --seed {options.seed}` (torch "
+        f"{torch.__version__.partition('+')[0]}, {platform.machine()}, {threads}).\n\n"
         f"L_s = {truth.bound:.3f} and log p(y|a) = {truth.marginal:.3f} nats, means over the captions. Their exact "
         f"gradients differ by {apart:.2f} of the length of the former. The attention's own weights have {own:.2f}.\n\n"
         f"{table(head, rows)}\n\nVariance of the gradient of the attention's own weights by number of samples:\n\n"
         f"{table(['estimator', *map(str, SAMPLES)], by_samples)}"
     )
-
-
-def draw_figure(measured: list[Measured], file: Path) -> None:
-    """Bias with its interval, and variance against samples."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 6.5), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for place, (estimator, mark) in enumerate(zip(ESTIMATORS, "osD^v<>*XPph+", strict=True)):
-        of_it = [found for found in measured if found.estimator is estimator]
-        shown = min(of_it, key=lambda found: abs(found.samples - 4))
-        style = {"color": f"C{place % 10}", "marker": mark}
-        value, low, high = shown.own
-        reach = [[max(0.0, value - low)], [max(0.0, high - value)]]
-        left.errorbar(value, -place, xerr=reach, capsize=3, **style)
-        if len(of_it) > 1 and of_it[0].variance > 0:
-            samples, variances = [f.samples for f in of_it], [f.variance for f in of_it]
-            dash = "-" if estimator.unbiased else ":"
-            right.plot(samples, variances, label=estimator.name, linestyle=dash, **style)
-    share = "in the attention's weights, as a share of the exact gradient's"
-    left.set_yticks([-place for place in range(len(ESTIMATORS))], [e.name for e in ESTIMATORS], fontsize=8)
-    left.set_xlabel(f"bias {share} length\n(4 samples, 95 %)")
-    left.axvline(0, color="black", linewidth=0.8)
-    left.set_xlim(left=-0.02)
-    right.set(xlabel="samples of each caption", ylabel=f"variance {share}\nsquared length", yscale="log")
-    right.set_xscale("log", base=2)
-    right.set_xticks(SAMPLES, [str(s) for s in SAMPLES])
-    figure.legend(fontsize=8, loc="outside lower right", ncols=3)
-    figure.savefig(file, dpi=110)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from PIL import Image
@@ -37,12 +37,11 @@ from caption.objectives import Captions
 from caption.search import BeamSearch, Search
 from caption.text.vocabulary import Vocabulary
 from tools.benchmark import core
-from tools.benchmark.harness import Setting, made_up, say, spread, take_turns
+from tools.benchmark.harness import HERE, Setting, made_up, ratio, say, take_turns
 from tools.benchmark.textbook import textbook_of
 from tools.documents import table
 
-ROOT = Path(__file__).resolve().parents[2]
-SHARED = ROOT.parent / "shared"
+SHARED = HERE.parent / "shared"
 SIZE = (500, 375)
 """Of generated photos, the usual size of Flickr's."""
 IMAGES = 16
@@ -60,15 +59,8 @@ sys.exit(code)
 """
 
 
-class Photos(NamedTuple):
-    """Images with captions, and what they are."""
-
-    images: list[CaptionedImage]
-    what: str
-
-
-def photos(count: int, folder: Path) -> Photos:
-    """Photos with five captions each; generated ones are written to the folder."""
+def photos(count: int, folder: Path) -> tuple[list[CaptionedImage], str]:
+    """Photos with five captions each, and what they are; generated ones are written to the folder."""
     real = sorted((SHARED / "data" / "flickr8k" / "images").glob("*.jpg"))[:count]
     files = real if len(real) == count else generated(count, folder)
     with Image.open(files[0]) as first:
@@ -76,7 +68,7 @@ def photos(count: int, folder: Path) -> Photos:
     source = "photos of Flickr8k" if files is real else "generated scenes"
     texts = made_up(5 * count, parts=(2, 4))
     images = [CaptionedImage(file.stem, file, tuple(islice(texts, 5))) for file in files]
-    return Photos(images, f"{count:,} {source}, JPEG, {size}")
+    return images, f"{count:,} {source}, JPEG, {size}"
 
 
 def generated(count: int, folder: Path) -> list[Path]:
@@ -254,11 +246,6 @@ def rates(captioner: Captioner, paths: list[Path], search: Search, setting: Sett
     return [alone, stream, *ratios]
 
 
-def ratio(one: list[float], other: list[float], bold: bool = False) -> str:
-    """Round by round, in per cent."""
-    return spread((a / b for a, b in zip(one, other, strict=True)), "{:.0%}", bold)
-
-
 def memory(path: Path, files: list[Path], setting: Setting) -> str:
     """The peak memory of the command for few photos and for many."""
     captioner = make_captioner(*ENCODERS[0])
@@ -273,7 +260,7 @@ def memory(path: Path, files: list[Path], setting: Setting) -> str:
             (many / f"{number:06}.jpg").symlink_to(files[number % len(files)])
         command = ["describe", str(many), "--model", str(path / "model.ckpt"), "--format", "jsonl"]
         command = [sys.executable, "-c", PROGRAM, *command, "--device", str(setting.device)]
-        ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+        ran = subprocess.run(command, capture_output=True, text=True, check=True)
         assert len(ran.stdout.splitlines()) == count
         found.append(f"{int(ran.stderr.splitlines()[-1]) / 1e6:,.0f} MB for {count:,} photos")
     return ", ".join(found)
