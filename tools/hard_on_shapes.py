@@ -15,7 +15,6 @@ import math
 import statistics
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 from tools import make_parser
 from tools.documents import table, write_sections
@@ -25,32 +24,18 @@ NUMBERS = ("BLEU-4", "CIDEr", "pointing_accuracy", "attention_in_box", "attentio
 AT_TEST = ("expectation", "argmax", "sample")
 
 
-class Model(NamedTuple):
-    """A row of the table."""
-
-    name: str
-    config: str
-    warm: bool
-    """Whether it starts from the soft model of the same seed."""
-    more: tuple[str, ...] = ()
-
-
 MODELS = {
-    "soft": Model("soft", "shapes_soft", False),
-    "soft_on": Model(
-        "soft, trained on as long as leave-one-out",
-        "shapes_soft",
-        True,
-        (
-            "--trainer.max_epochs=4",
-            "--model.optimizer.init_args.lr=5.0e-4",
-            "--model.encoder_learning_rate=5.0e-4",
-            "--model.scheduler.init_args.T_max=4",
-        ),
-    ),
-    "paper": Model("hard, moving average (paper)", "shapes_hard", True),
-    "leave_one_out": Model("hard, leave-one-out", "shapes_leave_one_out", True),
+    "soft": "soft",
+    "soft_on": "soft, trained on as long as leave-one-out",
+    "hard": "hard, moving average (paper)",
+    "leave_one_out": "hard, leave-one-out",
 }
+LONGER = (
+    "--trainer.max_epochs=4",
+    "--model.optimizer.init_args.lr=5.0e-4",
+    "--model.encoder_learning_rate=5.0e-4",
+    "--model.scheduler.init_args.T_max=4",
+)
 
 
 def main(args: list[str] | None = None) -> int:
@@ -61,17 +46,17 @@ def main(args: list[str] | None = None) -> int:
     options, more = parser.parse_known_args(args)
     scores: dict[tuple[str, str], list[dict[str, float]]] = {}
     for seed in options.seeds:
-        for key, model in MODELS.items():
-            folder = options.out / f"{key}_{seed}"
-            common = [
-                *("-c", str(CONFIGS / f"{model.config}.yaml"), *model.more, *more),
-                *("--seed_everything", str(seed)),
-                *("--data.reader.init_args.folder", str(options.out / "shapes")),
-            ]
-            if model.warm:
+        for key in MODELS:
+            soft = key.startswith("soft")
+            config = CONFIGS / ("shapes_soft.yaml" if soft else f"shapes_{key}.yaml")
+            common = ["-c", str(config), *(LONGER if key == "soft_on" else ()), *more]
+            common += ["--seed_everything", str(seed)]
+            common += ["--data.reader.init_args.folder", str(options.out / "shapes")]
+            if key != "soft":
                 common += ["--model.warm_start", str(options.out / f"soft_{seed}" / "best.ckpt")]
+            folder = options.out / f"{key}_{seed}"
             fit(folder, common)
-            for how in ("",) if model.config == "shapes_soft" else AT_TEST:
+            for how in ("",) if soft else AT_TEST:
                 chosen = ["--model.at_test", how] if how else []
                 file = folder / f"test_{how or 'soft'}.json"
                 found = test(folder, file, [*common, *chosen, "--verbose", "false"])
@@ -92,7 +77,7 @@ def report(scores: dict[tuple[str, str], list[dict[str, float]]], seeds: list[in
             digits = 2 if number in ("CIDEr", "attention_entropy") else 3
             each = ", ".join(f"{value:.{digits}f}" for value in values)
             cells.append(f"{statistics.mean(values):.{digits}f} ({each})")
-        rows.append([MODELS[key].name, how or "–", *cells])
+        rows.append([MODELS[key], how or "–", *cells])
     head = ["", "at test", "BLEU-4", "CIDEr", "pointing accuracy", "mass in the box", "H[α], nats"]
     return (
         f"Written by `python -m tools.hard_on_shapes --seeds {' '.join(map(str, seeds))}`: test split, 500 scenes, "

@@ -47,7 +47,7 @@ def test_a_bias_is_found_with_its_interval():
 
 def test_the_truth_is_a_mean_over_captions_and_knows_the_attentions_weights():
     decoder, regions, captions = tool.toy(0)
-    truth = tool.Truth.of(decoder, regions, captions)
+    truth = tool.exact(decoder, regions, captions)
     assert truth.bound < truth.marginal < 0
     assert truth.own.sum() == sum(p.numel() for p in decoder.attention.parameters())
     assert len(truth.own) == len(truth.of_bound) == sum(p.numel() for p in decoder.parameters())

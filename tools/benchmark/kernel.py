@@ -25,15 +25,10 @@ class Case(NamedTuple):
 
     images: int
     queries: int
-    dtype: torch.dtype
+    dtype: torch.dtype = torch.bfloat16
 
 
-CASES = [
-    Case(32, 1, torch.float32),
-    Case(32, 1, torch.bfloat16),
-    Case(32, 5, torch.bfloat16),
-    Case(256, 1, torch.bfloat16),
-]
+CASES = [Case(32, 1, torch.float32), Case(32, 1), Case(32, 5), Case(256, 1)]
 
 
 def kernel(setting: Setting) -> str:
@@ -79,14 +74,12 @@ def compare_energies(case: Case, setting: Setting, rate: float) -> list[list[str
 
 def step_inputs(case: Case, setting: Setting) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Query, keys and v with gradient, and the gradient of the scores."""
-    shapes = [
-        (case.images, case.queries, WIDTH),
-        (case.images, core.REGIONS, WIDTH),
-        (WIDTH,),
-        (case.images, case.queries, core.REGIONS),
-    ]
-    query, keys, energy, error = (torch.randn(s, device=setting.device, dtype=case.dtype) for s in shapes)
-    return query.requires_grad_(), keys.requires_grad_(), (energy / WIDTH**0.5).requires_grad_(), error
+    options = {"device": setting.device, "dtype": case.dtype}
+    query = torch.randn(case.images, case.queries, WIDTH, **options)
+    keys = torch.randn(case.images, core.REGIONS, WIDTH, **options)
+    energy = torch.randn(WIDTH, **options) / WIDTH**0.5
+    error = torch.randn(case.images, case.queries, core.REGIONS, **options)
+    return query.requires_grad_(), keys.requires_grad_(), energy.requires_grad_(), error
 
 
 @torch.no_grad()

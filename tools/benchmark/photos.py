@@ -42,8 +42,6 @@ from tools.benchmark.textbook import textbook_of
 from tools.documents import table
 
 SHARED = HERE.parent / "shared"
-SIZE = (500, 375)
-"""Of generated photos, the usual size of Flickr's."""
 IMAGES = 16
 """Images in a training batch."""
 ENCODERS = (("mobilenet_v2", "features"), ("resnet50", "layer4"))
@@ -71,13 +69,13 @@ def photos(count: int, folder: Path) -> tuple[list[CaptionedImage], str]:
     return images, f"{count:,} {source}, JPEG, {size}"
 
 
-def generated(count: int, folder: Path) -> list[Path]:
-    """Scenes of Shapes in the size of photos."""
+def generated(count: int, folder: Path, size: tuple[int, int] = (500, 375)) -> list[Path]:
+    """Scenes of Shapes in the size of photos, by default Flickr's usual one."""
     folder.mkdir(exist_ok=True)
     paths = [folder / f"{number:06}.jpg" for number in range(count)]
     for number, path in enumerate(paths):
         scene = render(random_scene(0, "train", number, 96))
-        scene.resize(SIZE, Image.Resampling.BICUBIC).save(path, quality=90)
+        scene.resize(size, Image.Resampling.BICUBIC).save(path, quality=90)
     return paths
 
 
@@ -112,20 +110,20 @@ def compare_training(dataset: CaptionedImages, setting: Setting, frozen: bool) -
     forms = Forms(setting.device, frozen)
     together = partial(loader, dataset, dataset.collate)
     difference = forms.difference(next(iter(together())))
+    pairs = loader(SingleCaptions(dataset), dataset.collate)
     loops = {
-        "textbook": Loop(loader(SingleCaptions(dataset), dataset.collate), forms.textbook_loss, forms),
-        "ours": Loop(together(), forms.loss, forms),
-        "ours, another process": Loop(together(workers=1), forms.loss, forms),
+        ("textbook", "same process"): Loop(pairs, forms.textbook_loss, forms),
+        ("ours", "same process"): Loop(together(), forms.loss, forms),
+        ("ours", "another process"): Loop(together(workers=1), forms.loss, forms),
     }
     times = take_turns({name: loop.step for name, loop in loops.items()}, setting)
-    for name, loop in loops.items():
-        times.seconds[name][:] = [taken / loop.captions for taken in times.seconds[name]]  # of one caption
+    reference = next(iter(loops))
     rows = []
     for name, loop in loops.items():
-        form, _, process = name.partition(", ")
-        row = [f"MobileNetV2, {state}", form, process or "same process", *times.row(name, "textbook")]
-        row.append(f"{statistics.median(loop.waiting[1:]):.0%}")
-        rows.append([*row, "" if name == "textbook" else f"{difference:.0e}"])
+        times.seconds[name][:] = [taken / loop.captions for taken in times.seconds[name]]  # of one caption
+        waiting = f"{statistics.median(loop.waiting[1:]):.0%}"
+        loss = "" if name == reference else f"{difference:.0e}"
+        rows.append([f"MobileNetV2, {state}", *name, *times.row(name, reference), waiting, loss])
     return rows
 
 
@@ -199,15 +197,15 @@ def folder(setting: Setting) -> str:
     with tempfile.TemporaryDirectory() as path:
         found, what = photos(BATCH if setting.quick else 2 * BATCH, Path(path) / "photos")
         paths = [image.path for image in found]
-        for encoder, beam in ((ENCODERS[0], 5), (ENCODERS[0], 1), (ENCODERS[1], 5)):
-            if encoder is ENCODERS[1] and setting.quick:
-                continue
+        small, large = ENCODERS
+        for encoder, beam in (
+            ((small, 5), (small, 1)) if setting.quick else ((small, 5), (small, 1), (large, 5))
+        ):
             say(f"folder: {encoder[0]}, beam {beam}")
             captioner = make_captioner(*encoder).to(setting.device)
-            few = paths if encoder is ENCODERS[0] else paths[:BATCH]  # the larger encoder takes longer
-            rows.append(
-                [encoder[0], f"beam {beam}", *rates(captioner, few, BeamSearch(beam, LENGTH), setting)]
-            )
+            few = paths if encoder is small else paths[:BATCH]  # the larger encoder takes longer
+            measured = rates(captioner, few, BeamSearch(beam, LENGTH), setting)
+            rows.append([encoder[0], f"beam {beam}", *measured])
         peaks = memory(Path(path), paths, setting)
     head = ["encoder", "search", "encoder alone", "photo to caption", "of it", "by CPU time"]
     peak = f"`caption describe FOLDER --format jsonl` held at most {peaks}."

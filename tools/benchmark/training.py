@@ -47,7 +47,7 @@ class Batch:
         decoder = self.decoder
         if compiled:
             decoder = copy.deepcopy(decoder)
-            decoder.compile_step()
+            decoder.compiled = True
         return self._form(decoder, partial(core.caption_loss, decoder, self.vectors, self.captions), low)
 
     def theirs(self, model: Textbook | None = None, low: bool = False) -> Form:
