@@ -15,7 +15,7 @@ from caption.data.readers.captions import CaptionedImage
 from caption.encoders import SmallCNN
 from caption.extraction import Extraction, write_features
 from caption.features.store import FeatureStore
-from tools.benchmark.features import small_store as small_store
+from tools.benchmark.features import small_store  # noqa: F401 - for the tests
 
 REPOSITORY = Path(__file__).parents[2]
 TRANSFORM = ImageTransform(16, "squash")

@@ -20,7 +20,6 @@ MEASURED: dict[str, Callable[[float], str]] = {
     "CPU time": seconds,
     "peak memory": lambda value: f"{value / 1e6:.1f} MB",
 }
-Worker = ProcessPoolExecutor
 
 
 def compare(other: Path, setting: Setting, region_sizes: tuple[int, ...] = (2048, 512)) -> str:
@@ -69,7 +68,9 @@ def measure(task: str, region_size: int, setting: Setting) -> list[float]:
     return measure_task(task, region_size, setting)
 
 
-def _in_turns(workers: list[Worker], task: tuple[str, int], setting: Setting) -> list[list[float]]:
+def _in_turns(
+    workers: list[ProcessPoolExecutor], task: tuple[str, int], setting: Setting
+) -> list[list[float]]:
     """The medians of each worker's runs. The first runs, which prepare the task, do not count."""
     runs: list[list[list[float]]] = [[], []]
     for turn in range(1 + (2 if setting.quick else TURNS)):

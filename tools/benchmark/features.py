@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -127,7 +128,7 @@ def write_store(
 ) -> None:
     """A store of images 0, 1, ... with noise as regions, as `caption features` would write it."""
     noise = np.random.default_rng(0).standard_normal((TRAINED, grid[0] * grid[1], size)).astype(np.float16)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     writer = shards.ShardWriter(folder, {"format": shards.FORMAT, "key": key or {}, "grids": [list(grid)]})
     for start in range(0, images, TRAINED):
         ids = range(start, min(start + TRAINED, images))
@@ -137,11 +138,5 @@ def write_store(
 
 def small_store(folder: Path, images: int) -> None:
     """A store of images 0, 1, ... of one number each, in as many shards as if they had 7×7×1280."""
-    folder.mkdir(exist_ok=True)
-    held = -(-shards.SHARD_BYTES // (GRID[0] * GRID[1] * SIZE * 2))
-    header = {"format": shards.FORMAT, "key": {}, "grids": [[1, 1]]}
-    for number, start in enumerate(range(0, images, held)):
-        ids = range(start, min(start + held, images))
-        photo_files = np.full((len(ids), 3), 224, np.uint64)
-        path = folder / f"shard-{number:05d}.safetensors"
-        shards.write_shard(path, header, ids, photo_files, {"view.0": np.zeros((len(ids), 1, 1), np.float16)})
+    with mock.patch.object(shards, "SHARD_BYTES", shards.SHARD_BYTES // (GRID[0] * GRID[1] * SIZE)):
+        write_store(folder, images, (1, 1), 1)
