@@ -55,10 +55,9 @@ def test_without_the_kernel_nothing_asks_for_it(
     asked: list[int] = []
     name = "caption.kernels.additive_energies.fused_for"
     monkeypatch.setattr(name, lambda keys: asked.append(1))
-    form = batch.ours()
-    training.without_kernel(form).step()
+    batch.ours(kernel=False).step()
     assert not asked
-    form.step()
+    batch.ours().step()
     assert asked
 
 

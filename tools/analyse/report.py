@@ -57,13 +57,7 @@ class Setting(NamedTuple):
 def write_report(
     analyses: Sequence[Analysis], agreements: Mapping[tuple[str, str], Agreement], setting: Setting
 ) -> dict[str, str]:
-    """The sections by name.
-
-    Args:
-        analyses: of the models, each of which names objects of Shapes.
-        agreements: of pairs of them, by their names.
-        setting: how they were made.
-    """
+    """The sections by name, from analyses of models and agreements of pairs of them, by their names."""
 
     def each(head: str, rows: Callable[..., Rows], *more: str) -> str:
         columns = head.split(" | ")

@@ -128,8 +128,8 @@ def compare_training(dataset: CaptionedImages, setting: Setting, frozen: bool) -
 
 
 def loader(dataset: Any, collate: Callable[..., Batch], workers: int = 0) -> DataLoader[Any]:
-    """Shuffled batches."""
-    options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
+    """Shuffled whole batches."""
+    options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0, "drop_last": True}
     return DataLoader(dataset, IMAGES, shuffle=True, collate_fn=collate, **options)
 
 
@@ -170,8 +170,7 @@ class Loop:
     """Training without an optimizer; notes the share of each step that passes until the batch is there."""
 
     def __init__(self, batches: DataLoader[Any], loss: Callable[[Batch], Tensor], forms: Forms) -> None:
-        epochs = chain.from_iterable(repeat(batches))
-        self.batches = (batch for batch in epochs if len(batch.ids) == IMAGES)  # whole ones only
+        self.batches = chain.from_iterable(repeat(batches))
         self.loss = loss
         self.forms = forms
         self.captions = 0
@@ -198,9 +197,8 @@ def folder(setting: Setting) -> str:
         found, what = photos(BATCH if setting.quick else 2 * BATCH, Path(path) / "photos")
         paths = [image.path for image in found]
         small, large = ENCODERS
-        for encoder, beam in (
-            ((small, 5), (small, 1)) if setting.quick else ((small, 5), (small, 1), (large, 5))
-        ):
+        cases = [(small, 5), (small, 1), (large, 5)]
+        for encoder, beam in cases[:2] if setting.quick else cases:
             say(f"folder: {encoder[0]}, beam {beam}")
             captioner = make_captioner(*encoder).to(setting.device)
             few = paths if encoder is small else paths[:BATCH]  # the larger encoder takes longer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise, product
 from typing import Any, NamedTuple
@@ -25,7 +26,21 @@ class Form(NamedTuple):
     """A model and its loss of a batch."""
 
     model: nn.Module
-    loss: Callable[[], Tensor]
+    compute: Callable[[], Tensor]
+    low: bool = False
+    """In bf16 where autocast allows it."""
+    kernel: bool = True
+    """Whether a GPU may take the fused energies. The backward pass keeps to what the forward pass chose."""
+
+    def loss(self) -> Tensor:
+        device = next(self.model.parameters()).device.type
+        with ExitStack() as stack:
+            stack.enter_context(torch.autocast(device, torch.bfloat16, enabled=self.low))
+            if not self.kernel:
+                stack.enter_context(
+                    mock.patch("caption.kernels.additive_energies.fused_for", return_value=None)
+                )
+            return self.compute()
 
     def step(self) -> Tensor:
         """Forward and backward; returns the loss."""
@@ -42,26 +57,16 @@ class Batch:
         self.vectors = core.make_vectors(images, region_size, device)
         self.captions = core.make_captions(images, 1, device)
 
-    def ours(self, low: bool = False, compiled: bool = False) -> Form:
-        """The decoder, in float32 or in bf16 where autocast allows it."""
-        decoder = self.decoder
-        if compiled:
-            decoder = copy.deepcopy(decoder)
-            decoder.compiled = True
-        return self._form(decoder, partial(core.caption_loss, decoder, self.vectors, self.captions), low)
+    def ours(self, low: bool = False, kernel: bool = True, compiled: bool = False) -> Form:
+        """The decoder, or a compiled copy."""
+        decoder = copy.deepcopy(self.decoder) if compiled else self.decoder
+        decoder.compiled = compiled
+        return Form(decoder, partial(core.caption_loss, decoder, self.vectors, self.captions), low, kernel)
 
     def theirs(self, model: Textbook | None = None, low: bool = False) -> Form:
         """The textbook, or another form of it."""
         model = model or self.textbook
-        flat = [tensor[:, 0] for tensor in self.captions]
-        return self._form(model, partial(model.loss, self.vectors, *flat), low)
-
-    def _form(self, model: nn.Module, loss: Callable[[], Tensor], low: bool) -> Form:
-        def cast() -> Tensor:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=low):
-                return loss()
-
-        return Form(model, cast)
+        return Form(model, partial(model.loss, self.vectors, *(each[:, 0] for each in self.captions)), low)
 
 
 class Measured(NamedTuple):
@@ -120,21 +125,11 @@ def make_forms(batch: Batch) -> dict[str, Form]:
     if batch.device.type == "cuda":
         forms |= {
             "textbook, bf16-mixed": batch.theirs(low=True),
-            "ours without the kernel, float32": without_kernel(batch.ours()),
-            "ours without the kernel, bf16-mixed": without_kernel(batch.ours(low=True)),
+            "ours without the kernel, float32": batch.ours(kernel=False),
+            "ours without the kernel, bf16-mixed": batch.ours(low=True, kernel=False),
             "ours, bf16-mixed, compiled": batch.ours(low=True, compiled=True),
         }
     return forms
-
-
-def without_kernel(form: Form) -> Form:
-    """The same form with the energies in tiles. The backward pass keeps to what the forward pass chose."""
-
-    def loss() -> Tensor:
-        with mock.patch("caption.kernels.additive_energies.fused_for", return_value=None):
-            return form.loss()
-
-    return Form(form.model, loss)
 
 
 def operators(batch: Batch) -> list[list[str]]:
