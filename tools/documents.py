@@ -20,9 +20,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def read_sections(document: Path) -> dict[str, str]:
-    """The sections of a document by name; none if there is no document."""
-    text = document.read_text(encoding="utf-8") if document.exists() else ""
+    """The sections of a document by name."""
     begin, end = MARKS[0].format(r"([^\n]+?)"), MARKS[1].format(r"\1")
+    text = document.read_text(encoding="utf-8")
     return {found[1]: found[2].strip() for found in re.finditer(rf"{begin}\n(.*?){end}", text, re.DOTALL)}
 
 
@@ -49,16 +49,3 @@ def write_sections(document: Path, sections: Mapping[str, str], template: Path |
             )
         text = f"{before}{begin}\n\n{section.strip()}\n\n{end}{after}"
     document.write_text(text, encoding="utf-8")
-
-
-def add_section(document: Path, name: str, text: str, after: str) -> None:
-    """Write a section. A document without it gets it behind the section `after`, or else at its end."""
-    found = read_sections(document)
-    if name not in found:
-        whole = document.read_text(encoding="utf-8") if document.exists() else ""
-        behind = MARKS[1].format(after) if after in found else ""
-        head, mark, tail = whole.partition(behind) if behind else (whole.rstrip("\n"), "", "\n")
-        begin, end = (line.format(name) for line in MARKS)
-        document.parent.mkdir(parents=True, exist_ok=True)
-        document.write_text(f"{head}{mark}\n\n{begin}\n{end}{tail}".lstrip("\n"), encoding="utf-8")
-    write_sections(document, {name: text})

@@ -13,9 +13,10 @@ steps of all estimators take turns.
 from __future__ import annotations
 
 import argparse
+import itertools
 import platform
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,12 +61,8 @@ class Estimator:
     unbiased: bool
     make: Callable[[int], tuple[Alignment, Objective]]
     """From the number of samples."""
-    least_samples: int = 1
-    most_samples: int = SAMPLES[-1]
-
-    def among(self, samples: Iterable[int]) -> list[int]:
-        """The numbers of samples that it can take."""
-        return [number for number in samples if self.least_samples <= number <= self.most_samples]
+    samples: range = range(1, SAMPLES[-1] + 1)
+    """Those that it can take."""
 
 
 def score_function(baseline: Callable[[], Any], credit: Any) -> Callable[[int], tuple[Alignment, Objective]]:
@@ -95,15 +92,15 @@ ESTIMATORS = (
     Estimator("moving average, words to come", True, score_function(MovingAverage, "future")),
     Estimator("critic, words to come", True, score_function(lambda: Critic(16), "future")),
     Estimator("self-critical, words to come", True, score_function(SelfCritical, "future")),
-    Estimator("leave-one-out, whole caption", True, score_function(LeaveOneOut, "caption"), 2),
-    Estimator("leave-one-out, words to come", True, score_function(LeaveOneOut, "future"), 2),
+    Estimator("leave-one-out, whole caption", True, score_function(LeaveOneOut, "caption"), range(2, 9)),
+    Estimator("leave-one-out, words to come", True, score_function(LeaveOneOut, "future"), range(2, 9)),
     Estimator("straight-through Gumbel, temperature 1", False, lambda s: (GumbelSoftmax(1.0), Repeated(s))),
     Estimator("straight-through Gumbel, temperature 0.3", False, lambda s: (GumbelSoftmax(0.3), Repeated(s))),
     Estimator("authors' code: λ_r 0.1, mean reward, half expected", False, authors),
     Estimator(
         "words only (λ_r 0)", False, lambda s: (Multinoulli(0.0), Reinforce(NoBaseline(), s, 0.0, 0.0))
     ),
-    Estimator("soft attention, nothing sampled", False, lambda s: (Softmax(), Repeated(1)), most_samples=1),
+    Estimator("soft attention, nothing sampled", False, lambda s: (Softmax(), Repeated(1)), range(1, 2)),
 )
 
 
@@ -121,8 +118,6 @@ class Bias(NamedTuple):
 class Measured(NamedTuple):
     """An estimator with a number of samples, against the exact gradient g of L_s."""
 
-    estimator: Estimator
-    samples: int
     all: Bias
     """Of all weights."""
     own: Bias
@@ -144,21 +139,19 @@ def main(args: list[str] | None = None) -> int:
     options = parser.parse_args(args)
     if options.draws < 20:
         parser.error(f"--draws {options.draws} is too few for a confidence interval: take 20 or more")
-    truth = Truth.of(*toy(options.seed))
-    measured = []
+    truth = exact(*toy(options.seed))
+    measured: dict[Estimator, dict[int, Measured]] = {}
     for estimator in ESTIMATORS:
-        for samples in estimator.among(SAMPLES):
-            draws = draw(estimator, samples, options.draws, options.seed)
-            measured.append(measure(estimator, samples, draws, truth))
-            found = measured[-1]
+        measured[estimator] = {}
+        for samples in (s for s in SAMPLES if s in estimator.samples):
+            found = measure(draw(estimator, samples, options.draws, options.seed), truth)
+            measured[estimator][samples] = found
             say(f"{estimator.name:52} S={samples:<3} bias {found.all}, of the attention {found.own}")
     costs = cost(options.repeats) if options.repeats else {}
     text = report(measured, costs, truth, options)
     print(text)
     if options.out != "-":
-        document = Path(options.out)
-        write_sections(document, {"estimators": text})
-        draw_figure(measured, document.with_name("estimators.png"))
+        write_sections(Path(options.out), {"estimators": text})
     return 0
 
 
@@ -183,8 +176,7 @@ def toy(seed: int, alignment: Alignment | None = None) -> tuple[LSTMDecoder, Ten
     return made.double().train(), regions, Captions(words, targets, lengths)
 
 
-@dataclass(frozen=True)
-class Truth:
+class Truth(NamedTuple):
     """The exact values, from all paths, as means over the captions."""
 
     bound: float
@@ -196,27 +188,19 @@ class Truth:
     own: np.ndarray
     """Which of the parameters are the attention's own (bool)."""
 
-    @classmethod
-    def of(cls, decoder: LSTMDecoder, regions: Tensor, captions: Captions) -> Truth:
-        bounds, marginals = [], []
-        for image, row in enumerate(LENGTHS):
-            for place in range(len(row)):
-                one = Captions(*(part[image : image + 1, place : place + 1] for part in captions))
-                paths = every_path(decoder, project(decoder, regions[image : image + 1]), one)
-                bounds.append(paths.bound)
-                marginals.append(paths.marginal)
-        bound, marginal = torch.stack(bounds).mean(), torch.stack(marginals).mean()
-        own = [
-            torch.full((parameter.numel(),), name.startswith("attention."))
-            for name, parameter in decoder.named_parameters()
-        ]
-        return cls(
-            bound.item(),
-            marginal.item(),
-            gradient(-bound, decoder).numpy(),
-            gradient(-marginal, decoder).numpy(),
-            torch.cat(own).numpy(),
-        )
+
+def exact(decoder: LSTMDecoder, regions: Tensor, captions: Captions) -> Truth:
+    """The truth of the toy, from all paths of each caption."""
+    paths = []
+    for image, place in itertools.product(range(len(LENGTHS)), range(len(LENGTHS[0]))):
+        one = Captions(*(part[image : image + 1, place : place + 1] for part in captions))
+        paths.append(every_path(decoder, project(decoder, regions[image : image + 1]), one))
+    bound = torch.stack([each.bound for each in paths]).mean()
+    marginal = torch.stack([each.marginal for each in paths]).mean()
+    of_bound, of_marginal = (gradient(-value, decoder).numpy() for value in (bound, marginal))
+    named = decoder.named_parameters()
+    own = np.concatenate([np.full(p.numel(), name.startswith("attention.")) for name, p in named])
+    return Truth(bound.item(), marginal.item(), of_bound, of_marginal, own)
 
 
 def gradient(value: Tensor, decoder: LSTMDecoder) -> Tensor:
@@ -241,20 +225,20 @@ def draw(estimator: Estimator, samples: int, draws: int, seed: int) -> np.ndarra
             loss.value.backward()
             optimizer.step()
     objective.eval()
-    found = [
-        gradient(objective(decoder, project(decoder, regions), captions).value, decoder) for _ in range(draws)
-    ]
-    return torch.stack(found).numpy()
+    losses = (objective(decoder, project(decoder, regions), captions).value for _ in range(draws))
+    return torch.stack([gradient(loss, decoder) for loss in losses]).numpy()
 
 
-def measure(estimator: Estimator, samples: int, draws: np.ndarray, truth: Truth) -> Measured:
+def measure(draws: np.ndarray, truth: Truth) -> Measured:
     """Bias and variance from draws of the gradient."""
-    generator = np.random.default_rng(0)
-    counts = generator.multinomial(len(draws), np.full(len(draws), 1 / len(draws)), size=400)
-    own = truth.own
-    variance = float(draws[:, own].var(0, ddof=1).sum() / np.square(truth.of_bound[own]).sum())
-    of_all, of_own = bias(draws, truth.of_bound, counts), bias(draws[:, own], truth.of_bound[own], counts)
-    return Measured(estimator, samples, of_all, of_own, variance, bias(draws, truth.of_marginal, counts))
+    counts = np.random.default_rng(0).multinomial(len(draws), np.full(len(draws), 1 / len(draws)), size=400)
+    own, of_own = draws[:, truth.own], truth.of_bound[truth.own]
+    return Measured(
+        bias(draws, truth.of_bound, counts),
+        bias(own, of_own, counts),
+        float(own.var(0, ddof=1).sum() / np.square(of_own).sum()),
+        bias(draws, truth.of_marginal, counts),
+    )
 
 
 def bias(draws: np.ndarray, exact: np.ndarray, counts: np.ndarray) -> Bias:
@@ -274,8 +258,8 @@ def cost(repeats: int) -> dict[tuple[str, int], float]:
     say("cost of a training step")
     steps = {
         (estimator.name, samples): training_step(*estimator.make(samples))
-        for estimator in ESTIMATORS
-        for samples in estimator.among((1, 4))
+        for estimator, samples in itertools.product(ESTIMATORS, (1, 4))
+        if samples in estimator.samples
     }
     times = take_turns(steps, Setting(torch.device("cpu"), quick=False, rounds=repeats))
     soft = times.median((ESTIMATORS[-1].name, 1))
@@ -285,20 +269,17 @@ def cost(repeats: int) -> dict[tuple[str, int], float]:
 def training_step(alignment: Alignment, objective: Objective) -> Callable[[], None]:
     """16 images with a caption of about 12 words each, 49 regions of 512 numbers, LSTM 512, 3,000 words."""
     torch.manual_seed(0)
-    decoder = LSTMDecoder(
-        ScoredAttention(AdditiveScore(256), alignment), embedding_size=256, hidden_size=512, gate=Gate()
-    )
-    build(decoder, 512, 3000)
+    attention = ScoredAttention(AdditiveScore(256), alignment)
+    decoder = build(LSTMDecoder(attention, embedding_size=256, hidden_size=512, gate=Gate()), 512, 3000)
     objective.build(decoder.query_size)
-    parameters = [*decoder.parameters(), *objective.parameters()]
     regions = torch.randn(16, 49, 512)
-    lengths = torch.randint(8, 17, (16, 1))
     words, targets = torch.randint(4, 3000, (2, 16, 1, 16))
+    captions = Captions(words, targets, torch.randint(8, 17, (16, 1)))
 
     def step() -> None:
-        for parameter in parameters:
-            parameter.grad = None
-        objective(decoder, project(decoder, regions), Captions(words, targets, lengths)).value.backward()
+        decoder.zero_grad()
+        objective.zero_grad()
+        objective(decoder, project(decoder, regions), captions).value.backward()
 
     return step
 
@@ -308,68 +289,35 @@ def tidy(variance: float) -> str:
 
 
 def report(
-    measured: list[Measured], costs: dict[tuple[str, int], float], truth: Truth, options: argparse.Namespace
+    measured: dict[Estimator, dict[int, Measured]],
+    costs: dict[tuple[str, int], float],
+    truth: Truth,
+    options: argparse.Namespace,
 ) -> str:
     """The tables, as Markdown."""
-    command = f"python -m tools.estimators --draws {options.draws} --seed {options.seed}"
-    threads = torch.get_num_threads()
-    machine = f"{platform.machine()}, {threads} thread{'s' if threads > 1 else ''}"
+    threads = f"{torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"
     apart = np.linalg.norm(truth.of_marginal - truth.of_bound) / np.linalg.norm(truth.of_bound)
     own = np.linalg.norm(truth.of_bound[truth.own]) / np.linalg.norm(truth.of_bound)
     rows, by_samples = [], []
-    for estimator in ESTIMATORS:
-        of_it = {found.samples: found for found in measured if found.estimator is estimator}
-        found = of_it[min(max(4, min(of_it)), max(of_it))]
-        priced = (f"{costs[estimator.name, s]:.2f}" if (estimator.name, s) in costs else "–" for s in (1, 4))
-        row = [estimator.name, "yes" if estimator.unbiased else "no", str(found.samples)]
-        row += [str(found.all), str(found.own), tidy(found.variance)]
-        rows.append([*row, f"{found.to_marginal.value:.2f}", " / ".join(priced)])
-        cells = (tidy(of_it[s].variance) if s in of_it else "–" for s in SAMPLES)
-        by_samples.append([estimator.name, *cells])
-    head = [
-        "estimator",
-        "called unbiased",
-        "samples",
-        "bias [95 %]",
-        "bias in the attention's weights [95 %]",
-    ]
-    head += ["their variance", "away from ∂log p(y\\|a)", "cost, 1 / 4 samples"]
+    for estimator, of_it in measured.items():
+        samples = min(max(4, min(of_it)), max(of_it))
+        found = of_it[samples]
+        prices = [costs.get((estimator.name, s)) for s in (1, 4)]
+        price = " / ".join("–" if each is None else f"{each:.2f}" for each in prices)
+        row = [estimator.name, "yes" if estimator.unbiased else "no", str(samples), str(found.all)]
+        rows.append([*row, str(found.own), tidy(found.variance), f"{found.to_marginal.value:.2f}", price])
+        variances = [tidy(of_it[s].variance) if s in of_it else "–" for s in SAMPLES]
+        by_samples.append([estimator.name, *variances])
+    head = "estimator, called unbiased, samples, bias [95 %], bias in the attention's weights [95 %], their variance"
+    columns = [*head.split(", "), "away from ∂log p(y\\|a)", "cost, 1 / 4 samples"]
     return (
-        f"Written by `{command}` (torch {torch.__version__.partition('+')[0]}, {machine}).\n\n"
+        f"Written by `python -m tools.estimators --draws {options.draws} --seed {options.seed}` (torch "
+        f"{torch.__version__.partition('+')[0]}, {platform.machine()}, {threads}).\n\n"
         f"L_s = {truth.bound:.3f} and log p(y|a) = {truth.marginal:.3f} nats, means over the captions. Their exact "
         f"gradients differ by {apart:.2f} of the length of the former. The attention's own weights have {own:.2f}.\n\n"
-        f"{table(head, rows)}\n\nVariance of the gradient of the attention's own weights by number of samples:\n\n"
+        f"{table(columns, rows)}\n\nVariance of the gradient of the attention's own weights by number of samples:\n\n"
         f"{table(['estimator', *map(str, SAMPLES)], by_samples)}"
     )
-
-
-def draw_figure(measured: list[Measured], file: Path) -> None:
-    """Bias with its interval, and variance against samples."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 6.5), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for place, (estimator, mark) in enumerate(zip(ESTIMATORS, "osD^v<>*XPph+", strict=True)):
-        of_it = [found for found in measured if found.estimator is estimator]
-        shown = min(of_it, key=lambda found: abs(found.samples - 4))
-        style = {"color": f"C{place % 10}", "marker": mark}
-        value, low, high = shown.own
-        reach = [[max(0.0, value - low)], [max(0.0, high - value)]]
-        left.errorbar(value, -place, xerr=reach, capsize=3, **style)
-        if len(of_it) > 1 and of_it[0].variance > 0:
-            samples, variances = [f.samples for f in of_it], [f.variance for f in of_it]
-            dash = "-" if estimator.unbiased else ":"
-            right.plot(samples, variances, label=estimator.name, linestyle=dash, **style)
-    share = "in the attention's weights, as a share of the exact gradient's"
-    left.set_yticks([-place for place in range(len(ESTIMATORS))], [e.name for e in ESTIMATORS], fontsize=8)
-    left.set_xlabel(f"bias {share} length\n(4 samples, 95 %)")
-    left.axvline(0, color="black", linewidth=0.8)
-    left.set_xlim(left=-0.02)
-    right.set(xlabel="samples of each caption", ylabel=f"variance {share}\nsquared length", yscale="log")
-    right.set_xscale("log", base=2)
-    right.set_xticks(SAMPLES, [str(s) for s in SAMPLES])
-    figure.legend(fontsize=8, loc="outside lower right", ncols=3)
-    figure.savefig(file, dpi=110)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from nbformat import NotebookNode
 from tools import make_parser
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
-KERNEL = {
+METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
@@ -46,11 +46,12 @@ def execute(notebook: NotebookNode) -> NotebookNode:
 
 def clean(notebook: NotebookNode) -> NotebookNode:
     """Remove what differs from run to run or machine to machine."""
-    notebook.metadata = nbformat.from_dict(KERNEL)
+    notebook.metadata = nbformat.from_dict(METADATA)
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02}"
-        for part in (cell, *(output for output in cell.get("outputs", []) if "metadata" in output)):
-            part.metadata = nbformat.from_dict({})
+        for part in (cell, *cell.get("outputs", [])):
+            if "metadata" in part:
+                part.metadata = nbformat.from_dict({})
     return notebook
 
 

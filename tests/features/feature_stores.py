@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ from caption.data.readers.captions import CaptionedImage
 from caption.encoders import SmallCNN
 from caption.extraction import Extraction, write_features
 from caption.features.store import FeatureStore
+from tools.benchmark.features import small_store  # noqa: F401 - for the tests
 
 REPOSITORY = Path(__file__).parents[2]
-small_store = runpy.run_path(str(REPOSITORY / "tools" / "benchmark_features.py"))["small_store"]
-
 TRANSFORM = ImageTransform(16, "squash")
 IMAGE_BYTES = 8 * 8 * 6 * 2  # of 16 pixels through `make_encoder`
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from tools.benchmark import __main__ as benchmark
-from tools.benchmark import against, core, harness, scores
+from tools.benchmark import against, harness, scores
 from tools.documents import read_sections
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[2]
+
+
+MARKS = "<!-- section {0} begins -->\n<!-- section {0} ends -->"
 
 
 @pytest.fixture
@@ -21,24 +25,37 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Measure nothing: a section's table says how often it was measured."""
     counts: dict[str, int] = {}
 
-    def in_process(function: Any, module: str, name: str, *_: Any) -> str:
-        counts[name] = counts.get(name, 0) + 1
-        return f"| {counts[name]} |"
+    class Process:
+        """In the place of another process; it has the package of a checkout."""
 
-    monkeypatch.setattr(benchmark, "in_process", in_process)
+        def __init__(self, checkout: Path, threads: int) -> None:
+            counts[checkout.name] = counts.get(checkout.name, 0) + 1
+
+        def submit(self, function: Any, module: str, name: str, setting: Any) -> Any:
+            counts[name] = counts.get(name, 0) + 1
+            text = f"| {counts[name]} |" if name != "kernel" else "not measured"
+            return SimpleNamespace(result=lambda: text)
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *error: Any) -> None:
+            pass
+
+    monkeypatch.setattr(benchmark, "new_process", Process)
     return counts
 
 
 def write(document: Path, only: str) -> dict[str, str]:
     """What the sections say of how often they were measured."""
     assert benchmark.main(["--only", only, "--write", str(document)]) == 0
-    return {name: text.split("\n\n")[1] for name, text in read_sections(document).items()}
+    return {name: text.split("\n\n")[-1] for name, text in read_sections(document).items()}
 
 
 def test_only_what_was_measured_is_replaced(counts: dict[str, int], tmp_path: Path):
-    document = tmp_path / "new" / "performance.md"
-    assert write(document, "search") == {"search": "| 1 |"}
-    document.write_text(f"# Mine\n\n{document.read_text()}\nmore\n")
+    document = tmp_path / "performance.md"
+    document.write_text(f"# Mine\n\n{MARKS.format('search')}\n\n{MARKS.format('training')}\n\nmore\n")
+    assert write(document, "search") == {"search": "| 1 |", "training": ""}
     assert write(document, "training") == {"search": "| 1 |", "training": "| 1 |"}
     assert write(document, "search") == {"search": "| 2 |", "training": "| 1 |"}
     text = document.read_text()
@@ -52,22 +69,32 @@ def test_a_section_states_the_command_that_measures_it(counts: dict[str, int], c
     assert "; `python -m tools.benchmark --only search --device cpu --rounds 3 --quick`.*\n\n| 1 |" in told
 
 
-def test_a_gpu_stands_behind_the_cpu(counts: dict[str, int], tmp_path: Path):
-    document = tmp_path / "performance.md"
-    write(document, "training,search")
-    benchmark.write(document, "training", torch.device("cuda"), "| of a GPU |")
-    assert list(read_sections(document)) == ["training", "training on cuda", "search"]
-    benchmark.write(document, "training", torch.device("cuda"), "| of another |")
-    assert read_sections(document)["training on cuda"] == "| of another |"
+def test_sections_are_measured_with_the_package_of_another_checkout_around_this_one(
+    counts: dict[str, int], tmp_path: Path, capsys: Any
+):
+    assert benchmark.main(["--only", "features", "--against", str(tmp_path / "other")]) == 0
+    assert counts == {"other": 2, ROOT.name: 1, "features": 3}
+    heads = [line for line in capsys.readouterr().out.splitlines() if line.startswith("## ")]
+    assert heads == [f"## {tmp_path / 'other'}", f"## {ROOT}", f"## {tmp_path / 'other'}"]
 
 
-def test_nothing_measured_does_not_replace_what_was(tmp_path: Path):
+def test_a_gpu_has_sections_of_its_own():
+    assert benchmark.place("training", torch.device("cuda")) == "training on cuda"
+    assert benchmark.place("training", CPU) == "training"
+
+
+def test_nothing_measured_does_not_replace_what_was(counts: dict[str, int], tmp_path: Path):
     document = tmp_path / "performance.md"
-    benchmark.write(document, "kernel", CPU, "not here")
-    assert read_sections(document) == {"kernel": "not here"}
-    benchmark.write(document, "kernel", torch.device("cuda"), "| 1 |")
-    benchmark.write(document, "kernel", CPU, "nor here")
-    assert read_sections(document) == {"kernel": "not here", "kernel on cuda": "| 1 |"}
+    document.write_text(MARKS.format("kernel").replace("\n", "\n| of a GPU |\n"))
+    assert write(document, "kernel") == {"kernel": "| of a GPU |"}
+
+
+def test_a_document_without_the_section_is_refused_before_measuring(counts: dict[str, int], tmp_path: Path):
+    document = tmp_path / "performance.md"
+    document.write_text(MARKS.format("search"))
+    with pytest.raises(SystemExit, match="2"):
+        benchmark.main(["--only", "search,training", "--write", str(document)])
+    assert not counts
 
 
 def test_an_unknown_section_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]):
@@ -83,19 +110,21 @@ def test_a_gpu_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]):
     assert "finds no GPU" in capsys.readouterr().err
 
 
-def test_every_section_has_its_function_and_its_place_in_the_document():
-    for name in benchmark.SECTIONS:
-        path = ROOT / "tools" / "benchmark" / f"{benchmark.MODULES.get(name, name)}.py"
+def test_every_section_has_its_function_and_its_place_in_a_document():
+    for name, module in benchmark.MODULES.items():
+        path = ROOT / "tools" / "benchmark" / f"{module}.py"
         assert f"def {name}(setting: Setting) -> str:" in path.read_text()
-    found = [name for name in read_sections(ROOT / "docs" / "performance.md") if "on cuda" not in name]
-    assert found == [name for name in benchmark.SECTIONS if name in found]
-    assert set(benchmark.SECTIONS) - set(found) <= {"scores"}  # docs/scores.md has it
+    found = read_sections(ROOT / "docs" / "performance.md")
+    for name in set(benchmark.MODULES) - set(benchmark.ELSEWHERE):
+        assert name in found or f"{name} on cuda" in found
+    assert "features" in read_sections(ROOT / "docs" / "features.md")
 
 
 def test_a_section_is_measured_in_a_process_of_its_own():
     setting = harness.Setting(CPU, quick=True, rounds=1)
-    text = harness.in_process(harness.measure_section, "kernel", "kernel", setting, 1)
-    assert text.startswith("Not measured: this run was on a CPU")
+    with harness.new_process() as process:
+        text = process.submit(harness.measure_section, "kernel", "kernel", setting).result()
+    assert text.startswith("not measured: this needs --device cuda")
 
 
 def test_ratios_are_those_of_neighbouring_runs():
@@ -117,25 +146,20 @@ def test_contestants_take_turns_after_a_run_that_does_not_count():
 def test_scores_that_differ_are_refused():
     mine, other = dict.fromkeys(scores.NAMES, 0.5), dict.fromkeys(scores.NAMES, 0.5)
     found = {"caption": [(mine, 1.0, 10**8)], "pycocoevalcap": [(other, 4.0, 2 * 10**8)]}
-    text = scores.report(found, 100)
+    text = scores.report(found)
     assert "| caption | 1.00 s | 1.00 s | 100 MB |" in text
     assert "The ratio is 0.25" in text
     other["CIDEr"] = 0.6
     with pytest.raises(SystemExit, match="differ"):
-        scores.report(found, 100)
+        scores.report(found)
 
 
 class TestAgainst:
     """Two checkouts."""
 
     @pytest.fixture
-    def small(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-        """Two checkouts of the package, measured with small sizes: this one, and a copy whose steps take longer."""
-        program = tmp_path / "core.py"
-        text = Path(core.__file__).read_text(encoding="utf-8")
-        text = text.replace("VOCABULARY, REGIONS = 9500, 196", "VOCABULARY, REGIONS = 60, 6")
-        program.write_text(text.replace("(2048, 512)", "(16,)"), encoding="utf-8")
-        monkeypatch.setattr(against, "CORE", program)
+    def slow(self, tmp_path: Path) -> Path:
+        """A copy of the package whose steps take longer."""
         slow = tmp_path / "slow"
         (slow / "caption").mkdir(parents=True)
         for path in (ROOT / "caption").iterdir():
@@ -143,14 +167,14 @@ class TestAgainst:
                 (slow / "caption" / path.name).symlink_to(path)
         code = (ROOT / "caption" / "__init__.py").read_text(encoding="utf-8")
         code += "\nimport time\nfrom caption.decoders import LSTMDecoder\nproject = LSTMDecoder.project\n"
-        code += "def slow(self, *args):\n    time.sleep(0.5)\n    return project(self, *args)\n"
+        code += "def slow(self, *args):\n    time.sleep(3)\n    return project(self, *args)\n"
         code += "import functools\nLSTMDecoder.project = functools.wraps(project)(slow)\n"
         (slow / "caption" / "__init__.py").write_text(code, encoding="utf-8")
         return slow
 
     @pytest.mark.slow
-    def test_a_slower_checkout_is_found_out(self, small: Path):
-        text = against.compare(small, harness.Setting(CPU, quick=True, rounds=1))
+    def test_a_slower_checkout_is_found_out(self, slow: Path):
+        text = against.compare(slow, harness.Setting(CPU, quick=True, rounds=1), region_sizes=(16,))
         rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.split("\n")[2:]]
         names = [f"{task}, D 16: {what}" for task in ("training step", "beam 5") for what in against.MEASURED]
         assert [row[0] for row in rows] == names
@@ -159,6 +183,7 @@ class TestAgainst:
         assert all(float(row[3].strip("*")) > 0.2 for row in work)
         assert [row[3] for row in memory] == ["**1.000**"] * 2
 
-    def test_a_folder_without_the_package_is_named(self, small: Path, tmp_path: Path):
+    def test_a_folder_without_the_package_is_named(self, tmp_path: Path):
+        (tmp_path / "nowhere").mkdir()
         with pytest.raises(SystemExit, match=r"nowhere.*no package `caption`"):
             against.compare(tmp_path / "nowhere", harness.Setting(CPU, quick=True, rounds=1))

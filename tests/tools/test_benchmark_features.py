@@ -1,47 +1,44 @@
-"""tools/benchmark_features.py: what it writes into a document, and what it calls a ratio."""
+"""The benchmark of feature stores: its stores can be read, and every figure has its row."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import torch
 
-from tools import benchmark_features
+from caption.features.store import FeatureStore
+from tools.benchmark import features, photos
+from tools.benchmark.harness import Setting
 
-TOOL = vars(benchmark_features)
-DOCUMENT = Path(__file__).parents[2] / "docs" / "features.md"
-
-
-def test_the_table_takes_the_place_of_the_last_one_and_nothing_else(tmp_path: Path) -> None:
-    document = tmp_path / "features.md"
-    document.write_text(f"above\n{TOOL['BEGIN']}\nold\n{TOOL['END']}\nbelow\n", encoding="utf-8")
-    for text in ("| longer table |", "new"):
-        TOOL["put_into"](document, text)
-    assert document.read_text(encoding="utf-8") == f"above\n{TOOL['BEGIN']}\n\nnew\n\n{TOOL['END']}\nbelow\n"
+QUICK = Setting(torch.device("cpu"), quick=True, rounds=1)
 
 
-def test_a_document_without_marks_stays_as_it_is(tmp_path: Path) -> None:
-    document = tmp_path / "features.md"
-    document.write_text("no marks")
-    with pytest.raises(SystemExit, match="has not the two marks"):
-        TOOL["put_into"](document, "new")
-    assert document.read_text() == "no marks"
+def test_a_store_of_noise_is_read(tmp_path: Path) -> None:
+    features.write_store(tmp_path / "store", 70, (2, 3), 4)
+    (regions,) = FeatureStore(tmp_path / "store").read_many([0, 69])
+    assert regions.vectors.shape == (2, 6, 4)
+    assert regions.grid == (2, 3)
 
 
-def test_the_document_of_the_repository_has_the_marks() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    assert text.count(TOOL["BEGIN"]) == text.count(TOOL["END"]) == 1
-    assert text.index(TOOL["BEGIN"]) < text.index(TOOL["END"])
+def test_a_small_store_is_opened(tmp_path: Path) -> None:
+    features.small_store(tmp_path / "store", 1000)
+    assert FeatureStore(tmp_path / "store").photo(999).width == 224
 
 
-def test_shares_are_the_median_and_the_range() -> None:
-    assert TOOL["share"]([0.9, 0.5, 1.2]) == "90% (50% to 120%)"
-
-
-def test_a_table_names_machine_versions_and_load() -> None:
-    import torch
-
-    text = TOOL["report"]([("images/s", "7"), ("ratio", "1")], "load average 9.9")
-    assert f"torch {torch.__version__}" in text
-    assert "load average 9.9" in text
-    assert text.endswith("| images/s | 7 |\n| ratio | 1 |")
+@pytest.mark.slow
+def test_every_rate_has_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(photos, "SHARED", tmp_path / "nothing")
+    monkeypatch.setattr(features, "BATCH", 2)
+    monkeypatch.setattr(features, "TRAINED", 4)
+    rows = features.features(QUICK).split("\n")[4:]
+    assert [row.split("|")[1].strip().split(":")[0] for row in rows] == [
+        "bare encoder, photos in memory",
+        "`caption features`, from files to a store",
+        "ratio",
+        "ratio by CPU time",
+        "reading at random, batches of 4, first time",
+        "reading at random, batches of 4, again",
+        "a training step of configs/flickr8k_soft.yaml takes",
+        "opening a store of 10,000 images",
+    ]

@@ -12,7 +12,7 @@ from caption.data.batches import CaptionedImages, SingleCaptions
 from caption.data.images import ImageTransform, open_image
 from caption.encoders import SmallCNN
 from caption.text.vocabulary import Vocabulary
-from tools.benchmark import core, photos
+from tools.benchmark import core, harness, photos
 
 
 @pytest.fixture
@@ -78,5 +78,5 @@ def test_a_step_reaches_the_encoder_where_it_is_fine_tuned(
 
 
 def test_ratios_are_round_by_round():
-    assert photos.ratio([1.0, 2.0, 3.0], [2.0, 2.0, 4.0], bold=True) == "**75%** (50% to 100%)"
-    assert photos.ratio([1.0], [2.0]) == "50%"
+    assert harness.ratio([1.0, 2.0, 3.0], [2.0, 2.0, 4.0], bold=True) == "**75%** (50% to 100%)"
+    assert harness.ratio([1.0], [2.0]) == "50%"

@@ -7,7 +7,6 @@ import torch
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
-from caption.search import Greedy
 from tools.benchmark import core, search
 from tools.benchmark.core import END, PAD, START, UNKNOWN, build
 from tools.benchmark.harness import Times
@@ -40,10 +39,8 @@ def decoder() -> LSTMDecoder:
 @pytest.mark.parametrize("forbidden", [FORBIDDEN, (*FORBIDDEN, END)], ids=["may end", "may not end"])
 @pytest.mark.parametrize("name", ["beam 5", "greedy", "sampling"])
 def test_the_same_captions(decoder: LSTMDecoder, name: str, forbidden: tuple[int, ...]):
-    chance = torch.rand(IMAGES, 1, STEPS, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    ours, theirs = search.searches(textbook_of(decoder), chance)[name]
     regions = torch.randn(IMAGES, REGIONS, REGION_SIZE, dtype=torch.float64)
-    contest = search.Contest(decoder, regions, ours, theirs, forbidden)
+    contest = search.Contest(decoder, textbook_of(decoder), regions, name, forbidden)
     found, expected = contest.ours(), contest.theirs()
     for image, one in enumerate(expected):
         assert found.words[image, 0, : found.lengths[image, 0]].tolist() == one.words
@@ -55,7 +52,7 @@ def test_the_same_captions(decoder: LSTMDecoder, name: str, forbidden: tuple[int
 
 def test_a_wrong_caption_counts_as_one(decoder: LSTMDecoder):
     regions = torch.randn(IMAGES, REGIONS, REGION_SIZE, dtype=torch.float64)
-    contest = search.Contest(decoder, regions, Greedy(STEPS), lambda r, i: None, FORBIDDEN)
+    contest = search.Contest(decoder, textbook_of(decoder), regions, "greedy", FORBIDDEN)
     found = contest.ours()
     expected = [
         Found(found.words[i, 0, :n].tolist(), float(found.log_probs[i, 0]) + 0.25 * (i == 1))
@@ -66,15 +63,9 @@ def test_a_wrong_caption_counts_as_one(decoder: LSTMDecoder):
 
 
 def test_the_textbooks_time_is_for_as_many_photos(decoder: LSTMDecoder, monkeypatch: pytest.MonkeyPatch):
-    reference = textbook_of(decoder)
-    chance = torch.zeros(IMAGES, 1, STEPS)
-    regions = torch.randn(IMAGES, REGIONS, REGION_SIZE, dtype=torch.float64)
-    contest = search.Contest(
-        decoder.float(),
-        regions.float(),
-        *search.searches(reference.float(), chance)["greedy"],
-        FORBIDDEN,
-    )
+    regions = torch.randn(IMAGES, REGIONS, REGION_SIZE)
+    decoder.float()
+    contest = search.Contest(decoder, textbook_of(decoder), regions, "greedy", FORBIDDEN)
     monkeypatch.setattr(search, "PHOTOS", 4)
     monkeypatch.setattr(
         search, "take_turns", lambda forms, setting: Times({name: [2.0, 2.0] for name in forms}, {}, {})

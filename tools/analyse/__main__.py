@@ -47,6 +47,11 @@ ALL = 500
 """Scenes of the test split."""
 TRAINING_SCENES = 500
 """Training scenes that the width of the centre prior and the mean region are taken from."""
+PANELS: tuple[tuple[Kind, str], ...] = (
+    ("deletion", "removed"),
+    ("deletion", "replaced"),
+    ("insertion", "removed"),
+)
 
 
 @dataclass(frozen=True)
@@ -85,22 +90,27 @@ class Analysis:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Measure, and write the page and its figure. Exit codes: 0 done, 2 wrong usage."""
+    """Measure, and write the page and its figure."""
     parser = make_parser("analyse", __doc__)
-    default = " and ".join(DEFAULT)
-    parser.add_argument("--model", action="append", metavar="NAME=MODEL", help=f"default {default}")
+    parser.add_argument(
+        "--model", action="append", metavar="NAME=MODEL", help=f"default {' and '.join(DEFAULT)}"
+    )
     parser.add_argument(
         "--limit", type=int, default=ALL, metavar="N", help=f"test scenes; default all, {ALL}"
     )
     parser.add_argument("--out", type=Path, default=PAGE, metavar="FILE.md")
     options = parser.parse_args(args)
+    if options.limit < 2:
+        parser.error(f"--limit {options.limit}: at least 2, since maps are exchanged between scenes")
+    if not options.out.parent.is_dir() or options.out.suffix != ".md":
+        parser.error(f"--out {options.out}: name a .md file in an existing folder")
+    captioners: dict[str, Captioner] = {}
     try:
-        models = parse_models(options.model or DEFAULT)
-        if options.limit < 2:
-            raise UserError(f"--limit {options.limit}: at least 2, since maps are exchanged between scenes")
-        if not options.out.parent.is_dir() or options.out.suffix != ".md":
-            raise UserError(f"--out {options.out}: name a .md file in an existing folder")
-        captioners = {name: caption.load(model) for name, model in models.items()}
+        for entry in options.model or DEFAULT:
+            name, _, model = entry.partition("=")
+            if not name or not model or name in captioners:
+                parser.error(f"--model {entry}: write NAME=MODEL, such as soft=shapes, each name once")
+            captioners[name] = caption.load(model)
         with tempfile.TemporaryDirectory() as folder:
             scenes = make_scenes(Path(folder), options.limit)
             analyses = [analyse(name, captioner, scenes) for name, captioner in captioners.items()]
@@ -109,8 +119,7 @@ def main(args: Sequence[str] | None = None) -> int:
                 for a, b in combinations(analyses, 2)
             }
     except UserError as error:
-        say(f"analyse: {error}")
-        return 2
+        parser.error(str(error))
     picture = options.out.with_suffix(".png")
     draw(analyses, picture)
     arguments = "".join(f" --model {shlex.quote(model)}" for model in options.model or ())
@@ -142,10 +151,9 @@ def analyse(name: str, captioner: Captioner, scenes: Scenes) -> Analysis:
     say(f"analyse: {name}: permuted and exchanged weights: {time.monotonic() - started:.1f} s")
     orders: dict[str, Order] = {**ORDERS, "random": AtRandom(draws=3)}
     mean = mean_region(captioner, scenes.training)
-    erasures = {}
-    for way, hide in (("removed", Removed()), ("replaced", Replaced(mean))):
-        erasures[way] = erase(captioner, scenes.photos, captions, orders, hide)
-        say(f"analyse: {name}: deletion and insertion, regions {way}: {time.monotonic() - started:.1f} s")
+    ways = {"removed": Removed(), "replaced": Replaced(mean)}
+    erasures = {way: erase(captioner, scenes.photos, captions, orders, hide) for way, hide in ways.items()}
+    say(f"analyse: {name}: deletion and insertion: {time.monotonic() - started:.1f} s")
     return Analysis(name, captioner, captions, groundings, erasures, permutation, exchanges, seconds)
 
 
@@ -169,11 +177,8 @@ def draw(analyses: Sequence[Analysis], path: Path) -> None:
 
     fig = Figure(figsize=(10.4, 0.4 + 2.6 * len(analyses)), layout="constrained")
     rows = fig.subplots(len(analyses), 3, squeeze=False, sharey=True)
-    panels: list[tuple[Kind, str]] = [
-        ("deletion", "removed"), ("deletion", "replaced"), ("insertion", "removed"),
-    ]  # fmt: skip
     for axes, analysis in zip(rows, analyses, strict=True):
-        for ax, (kind, way) in zip(axes, panels, strict=True):
+        for ax, (kind, way) in zip(axes, PANELS, strict=True):
             curve_plot(ax, analysis.erasures[way].only(OBJECT_WORDS), kind)
             ax.set_title(f"{analysis.name}: {kind}, {way}", fontsize=10)
             ax.label_outer()
@@ -194,23 +199,6 @@ def make_scenes(folder: Path, limit: int) -> Scenes:
         [str(image.path) for image in splits["train"]],
         sigma,
     )
-
-
-def parse_models(given: Sequence[str]) -> dict[str, str]:
-    """Models by name.
-
-    Raises:
-        UserError: an entry is not NAME=MODEL, or a name is there twice.
-    """
-    models: dict[str, str] = {}
-    for entry in given:
-        name, _, model = entry.partition("=")
-        if not name or not model:
-            raise UserError(f"--model {entry}: write NAME=MODEL, for instance soft=shapes")
-        if name in models:
-            raise UserError(f"--model {entry}: there is a model called {name} already")
-        models[name] = model
-    return models
 
 
 if __name__ == "__main__":

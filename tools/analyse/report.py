@@ -1,4 +1,4 @@
-"""The measured sections of docs/analysis.md. Every sentence that states a result is chosen by the numbers it states."""
+"""The measured sections of docs/analysis.md. Every answer in its summary is chosen by the numbers of the tables."""
 
 from __future__ import annotations
 
@@ -57,13 +57,7 @@ class Setting(NamedTuple):
 def write_report(
     analyses: Sequence[Analysis], agreements: Mapping[tuple[str, str], Agreement], setting: Setting
 ) -> dict[str, str]:
-    """The sections by name.
-
-    Args:
-        analyses: of the models, each of which names objects of Shapes.
-        agreements: of pairs of them, by their names.
-        setting: how they were made.
-    """
+    """The sections by name, from analyses of models and agreements of pairs of them, by their names."""
 
     def each(head: str, rows: Callable[..., Rows], *more: str) -> str:
         columns = head.split(" | ")
@@ -78,7 +72,7 @@ def write_report(
     figure = f"![Deletion and insertion curves of naming words]({setting.picture})"
     return {
         "setting": _setting(analyses, setting),
-        "summary": "\n".join([*map(_summary, analyses), *map(_agree, agreements, agreements.values())]),
+        "summary": each("question | measured | answer", _summary),
         "grounding": each("maps | pointing accuracy | mass in the box", _grounding),
         "maps": each("H[α] | change | hardly looked at", _maps),
         "faithfulness": "\n\n".join([figure, *by_way]),
@@ -89,11 +83,10 @@ def write_report(
     }
 
 
-# -- sentences
+# -- setting and summary
 
 
 def _setting(analyses: Sequence[Analysis], setting: Setting) -> str:
-    threads = "1 thread" if setting.threads == 1 else f"{setting.threads} threads"
     lines = [f"{setting.scenes} scenes, by `python -m tools.analyse{setting.arguments}`."]
     for blind, sentence in STARTS.items():
         names = [analysis.name for analysis in analyses if analysis.starts_blind == blind]
@@ -101,32 +94,32 @@ def _setting(analyses: Sequence[Analysis], setting: Setting) -> str:
     log_l = measure_maps(analyses[0].captions)["attention_entropy_max"]
     taken = _listed([f"{analysis.seconds:.1f} s ({analysis.name})" for analysis in analyses])
     lines.append(f"log L = {log_l:.2f} nats; the centre prior has σ = {setting.sigma:.2f} of the side.")
+    threads = "1 thread" if setting.threads == 1 else f"{setting.threads} threads"
     return "\n".join([*lines, f"Captions and pointing game took {taken} on {threads}."])
 
 
-def _summary(analysis: Analysis) -> str:
-    findings = (_points, _explains, _reads, _changes, _follows)
-    return "\n".join([f"- **{analysis.name}**", *(f"  - {finding(analysis)}" for finding in findings)])
+def _summary(analysis: Analysis) -> Rows:
+    yield ["looks at what it names", *_points(analysis)]
+    yield ["attention is the reason for these words", *_explains(analysis)]
+    yield ["needs the look at its step", *_reads(analysis)]
+    yield ["the word follows the look", *_follows(analysis)]
 
 
-def _points(analysis: Analysis) -> str:
+def _points(analysis: Analysis) -> tuple[str, str]:
+    """The blind maps that are significantly less accurate than the model's; all must be."""
     own = analysis.groundings["its own maps"]
-    ahead: list[str] = []
-    not_ahead: list[str] = []
-    for name, other in analysis.groundings.items():
-        if other is not own:
-            lead = difference(other.values("hit"), own.values("hit"), own.captions)
-            (ahead if lead.low > 0 else not_ahead).append(f"{name} {other.accuracy:.3f}")
-    said = f"It points at {_interval(estimate(own.values('hit'), own.captions))} of the objects it names"
-    if not_ahead:
-        verdict = "**it is not shown that it looks at what it names.**"
-        return f"{said}, not significantly more than {_listed(not_ahead)}: {verdict}"
-    return f"{said}; blind maps point at fewer: {_listed(ahead)}. **It looks at what it names.**"
+    leads = {
+        name: difference(other.values("hit"), own.values("hit"), own.captions).low > 0
+        for name, other in analysis.groundings.items()
+        if other is not own
+    }
+    ahead = [name for name, leading in leads.items() if leading]
+    return f"more accurate than {_listed(ahead)}", "yes" if all(leads.values()) else "not shown"
 
 
-def _explains(analysis: Analysis) -> str:
+def _explains(analysis: Analysis) -> tuple[str, str]:
     """How far α goes from random orders to the best, in deletion and insertion under both ways of hiding."""
-    ways: list[float] = []
+    shares: list[float] = []
     beaten = 0
     ahead = Counter[str]()
     for erasure in analysis.erasures.values():
@@ -135,90 +128,44 @@ def _explains(analysis: Analysis) -> str:
             areas = {order: better * naming.area(kind, order) for order in naming.orders}
             means = {order: float(values.mean()) for order, values in areas.items()}
             room = max(means.values()) - means[BLIND]
-            ways.append((means[OWN] - means[BLIND]) / room if room > 0 else 0.0)
+            shares.append((means[OWN] - means[BLIND]) / room if room > 0 else 0.0)
             leads = {order: difference(areas[OWN], values, naming.images) for order, values in areas.items()}
             beaten += leads[BLIND].high < 0
             ahead.update(order for order, lead in leads.items() if lead.low > 0)
-    shares = sorted({str(math.floor(100 * share + 1e-9)) for share in (min(ways), max(ways))}, key=float)
-    if beaten < len(ways):
-        some = "some" if beaten else "none"
-        verdict = "**It is not shown that attention is the reason for these words**: "
-        verdict += f"it beats chance in {some} of the tests."
-    elif min(ways) < NEARLY:
-        verdict = "**Attention is part of the reason for these words.**"
-    else:
-        verdict = "**For these words attention is faithful, as far as these tests go.**"
-    naming = analysis.erasures["removed"].only(OBJECT_WORDS)
-    own, blind = (_interval(estimate(naming.fall(order, HIDDEN), naming.images), 2) for order in (OWN, BLIND))
-    better_ones = [f"{order} in {count}" for order, count in ahead.items()]
-    return (
-        f"Hiding its {HIDDEN} most attended of {naming.counts[-1]} regions lowers log p of a naming word by {own} "
-        f"nats, hiding {HIDDEN} at random by {blind}. In the {len(ways)} tests (deletion and insertion, removed and "
-        f"replaced) α goes {' to '.join(shares)} % of the way from a random order to the best one tried. {verdict} "
-        f"Significantly ahead of it, by any amount: {_listed(better_ones) if better_ones else 'none'}."
-    )
+    least, most = (math.floor(100 * share + 1e-9) for share in (min(shares), max(shares)))
+    others = _listed([f"{order} in {count}" for order, count in ahead.items()])
+    measured = f"{least} to {most} % of the way to the best order; ahead of α: {others}"
+    if beaten < len(shares):
+        return measured, f"not shown: beats chance in {beaten} of {len(shares)} tests"
+    return measured, "in part" if min(shares) < NEARLY else "faithful"
 
 
-def _reads(analysis: Analysis) -> str:
-    """Which classes of words need the look at their step: those of which most lose half of p when nothing is read."""
-    needing: list[str] = []
-    knowing: list[str] = []
+def _reads(analysis: Analysis) -> tuple[str, str]:
+    """How many words lose half of p when nothing is read, by class; and the classes of which most do."""
+    lost = {}
     for name, erasure in _by_class(analysis.erasures["removed"]).items():
         curve = erasure.curve("deletion", OWN)
-        lost = estimate(curve[:, -1] < curve[:, 0] / 2, erasure.images)
-        (needing if lost.mean > 0.5 else knowing).append(f"{name} ({_percent(lost)})")
-    said = "With nothing to read at their step, more than half of the probability is lost by "
-    said += f"most of the {_listed(needing)}" if needing else "most words of no class"
-    if knowing:
-        said += f", but not of the {_listed(knowing)}. **The look at their step is not the main reason for the latter**"
-        said += ", however sharp the map: the words before and the state suffice"
-    return said + "."
+        lost[name] = estimate(curve[:, -1] < curve[:, 0] / 2, erasure.images)
+    needing = [name for name, share in lost.items() if share.mean > 0.5]
+    return _listed([f"{name} {_percent(share)}" for name, share in lost.items()]), _listed(needing)
 
 
-def _changes(analysis: Analysis) -> str:
-    naming = analysis.permutation.only(OBJECT_WORDS)
-    permuted, uniform = (
-        _percent(estimate(naming.changed[name], naming.images)) for name in ("permuted", "uniform")
-    )
-    return (
-        f"With α permuted, another word becomes the most probable at {permuted} of the naming words; with uniform α "
-        f"at {uniform}."
-    )
-
-
-def _follows(analysis: Analysis) -> str:
+def _follows(analysis: Analysis) -> tuple[str, str]:
     """Whether the word whose map was given is said: more often than with that map permuted, and mostly."""
-    told: list[str] = []
-    beyond, mostly = [], []
+    beyond: dict[str, bool] = {}
+    mostly: dict[str, bool] = {}
     for kind, exchanged in analysis.exchanges.items():
-        if not len(exchanged):
-            continue
-        placed, permuted = (exchanged.follows[name] for name in ("of the other", "of the other, permuted"))
-        share, blind = (estimate(values, exchanged.images) for values in (placed, permuted))
-        told.append(f"{kind} {_percent(share)} (that map permuted: {_percent(blind)})")
-        beyond.append(difference(permuted, placed, exchanged.images).low > 0)
-        mostly.append(share.low > 0.5)
-    if not told:
-        return "No caption has two different colours or shapes whose maps could be exchanged."
-    if all(beyond) and all(mostly):
-        verdict = "**The word follows the look.**"
-    elif any(beyond):
-        verdict = "**The word follows the look only in part.**"
-    else:
-        verdict = "**It is not shown that the word follows the look.**"
-    said = "Given the map of another word of its kind in the same caption, a word becomes exactly that word: "
-    return f"{said}{_listed(told)}. {verdict}"
-
-
-def _agree(names: tuple[str, str], agreement: Agreement) -> str:
-    naming = agreement.only(OBJECT_WORDS)
-    same, blind = (
-        _percent(_known(values["same cell"], naming)) for values in (naming.measures, naming.other_image)
-    )
-    return (
-        f"- **{names[0]} and {names[1]}** have their maximum in the same cell at {same} of the naming words; with maps "
-        f"of another image it would be {blind}."
-    )
+        if len(exchanged):
+            placed, permuted = (
+                exchanged.follows[name] for name in ("of the other", "of the other, permuted")
+            )
+            beyond[kind] = difference(permuted, placed, exchanged.images).low > 0
+            mostly[kind] = estimate(placed, exchanged.images).low > 0.5
+    both = [kind for kind in beyond if beyond[kind] and mostly[kind]]
+    if not beyond:
+        return "no caption has two different colours or shapes", "not measured"
+    shown = "yes" if len(both) == len(beyond) else "in part" if any(beyond.values()) else "not shown"
+    return f"more than by chance, and mostly: {_listed(both)}", shown
 
 
 # -- tables: functions that yield the rows of one analysis
@@ -306,4 +253,6 @@ def _percent(of: Estimate) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    if len(names) < 2:
+        return names[0] if names else "none"
+    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,11 +1,12 @@
 """What training and search cost, beside the form in which attention in captioning is usually written.
 
     python -m tools.benchmark [--quick] [--only training,search] [--device cuda] [--write docs/performance.md]
-    python -m tools.benchmark --against ../other-checkout [--rounds 5]
+    python -m tools.benchmark --against ../other-checkout [--rounds 5] [--only features]
 
 Each section is measured in a process of its own. Contestants take turns, so that other work on the machine slows all of
-them; their ratio is what counts. With --only, the other sections of the document stay as they are; the sections of a
-GPU stand behind those of a CPU. With --against, training step, beam search and memory of two checkouts are compared.
+them; their ratio is what counts. --write replaces the sections measured, those of a GPU apart from those of a CPU.
+--against compares training step, beam search and memory of two checkouts run by run; with --only, it measures these
+sections with the other checkout's package, with this one's, and with the other's again.
 """
 
 from __future__ import annotations
@@ -22,30 +23,32 @@ import torch
 
 from tools import make_parser
 from tools.benchmark.against import compare
-from tools.benchmark.harness import Setting, in_process, measure_section, say
-from tools.documents import add_section, read_sections
+from tools.benchmark.harness import HERE, Setting, measure_section, new_process, say
+from tools.documents import read_sections, write_sections
 
-SECTIONS = (
-    "training",
-    "gains",
-    "search",
-    "images",
-    "folder",
-    "kernel",
-    "roofline",
-    "startup",
-    "pictures",
-    "growth",
-    "scores",
-)
-MODULES = {"gains": "training", "images": "photos", "folder": "photos"}
-"""Where a section is measured, if not in the module of its name."""
+MODULES = {
+    "training": "training",
+    "gains": "training",
+    "search": "search",
+    "images": "photos",
+    "folder": "photos",
+    "kernel": "kernel",
+    "roofline": "roofline",
+    "startup": "startup",
+    "pictures": "pictures",
+    "growth": "growth",
+    "scores": "scores",
+    "features": "features",
+}
+"""Where each section is measured."""
+ELSEWHERE = ("scores", "features")
+"""Sections of docs/scores.md and docs/features.md, which are measured only by name."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print the sections as they are done, and write them into a document if asked to."""
     parser = make_parser("benchmark", __doc__)
-    parser.add_argument("--only", metavar="NAMES", help=f"sections, with commas: {', '.join(SECTIONS)}")
+    parser.add_argument("--only", metavar="NAMES", help=f"sections, with commas: {', '.join(MODULES)}")
     parser.add_argument("--quick", action="store_true", help="less of everything, to see that it runs")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument(
@@ -58,48 +61,54 @@ def main(arguments: list[str] | None = None) -> int:
         "--against", metavar="CHECKOUT", type=Path, help="compare with this checkout, and print only"
     )
     options = parser.parse_args(arguments)
-    wanted = options.only.split(",") if options.only else SECTIONS
-    if unknown := sorted(set(wanted) - set(SECTIONS)):
-        parser.error(f"no section is called {', '.join(unknown)}: choose from {', '.join(SECTIONS)}")
+    wanted = options.only.split(",") if options.only else [name for name in MODULES if name not in ELSEWHERE]
+    if unknown := sorted(set(wanted) - set(MODULES)):
+        parser.error(f"no section is called {', '.join(unknown)}: choose from {', '.join(MODULES)}")
     device = torch.device(options.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         parser.error("PyTorch finds no GPU here: leave out --device cuda")
-    setting = Setting(device, options.quick, options.rounds or (2 if options.quick else 5), options.captions)
+    rounds = options.rounds or (2 if options.quick else 5)
     threads = options.threads or torch.get_num_threads()
-    torch.set_num_threads(threads)
-    if options.against:
+    setting = Setting(device, options.quick, rounds, threads, options.captions and options.captions.resolve())
+    if options.against and not options.only:
         load = os.getloadavg()[0]
         text = compare(options.against, setting)
         print(f"{about(setting, ['--against', str(options.against)], load)}\n\n{text}")
         return 0
-    started = time.perf_counter()
+    if options.write and (
+        missing := sorted({place(each, device) for each in wanted} - {*read_sections(options.write)})
+    ):
+        parser.error(
+            f"{options.write} has no section {', '.join(missing)}: add the lines of tools/documents.py"
+        )
     for name in wanted:
-        say(f"--- {name}")
-        before = os.getloadavg()[0]
-        text = in_process(measure_section, MODULES.get(name, name), name, setting, threads)
-        text = f"{about(setting, ['--only', name], before)}\n\n{text}"
-        print(f"## {name}\n\n{text}\n", flush=True)
-        if options.write:
-            write(options.write, name, device, text)
-    say(f"done in {(time.perf_counter() - started) / 60:.1f} minutes")
+        for checkout in (options.against, HERE, options.against) if options.against else (HERE,):
+            say(f"--- {name}{f', {checkout}' if options.against else ''}")
+            load = os.getloadavg()[0]
+            with new_process(checkout, threads) as process:
+                text = process.submit(measure_section, MODULES[name], name, setting).result()
+            if "|" not in text:
+                say(text)  # why nothing was measured
+                continue
+            text = f"{about(setting, ['--only', name], load)}\n\n{text}"
+            print(f"## {checkout if options.against else name}\n\n{text}\n", flush=True)
+            if options.write and not options.against:
+                write_sections(options.write, {place(name, device): text})
     return 0
 
 
-def write(document: Path, name: str, device: torch.device, text: str) -> None:
-    """Write a section, unless nothing was measured and the document has figures from elsewhere."""
-    section = name if device.type == "cpu" else f"{name} on {device.type}"
-    found = read_sections(document)
-    if "|" not in text and any("|" in found.get(other, "") for other in (name, section, f"{name} on cuda")):
-        say(f"{section}: nothing was measured; the document keeps what was measured elsewhere")
-        return
-    add_section(document, section, text, after=name)
+def place(name: str, device: torch.device) -> str:
+    """The name of a section in its document."""
+    return name if device.type == "cpu" else f"{name} on {device.type}"
 
 
 def about(setting: Setting, what: list[str], load: float) -> str:
     """The machine, how busy it was, and the command that measures the same again."""
-    threads = torch.get_num_threads()
     parts = [time.strftime("%Y-%m-%d"), f"{platform.system()} {platform.machine()}", cpu()]
-    parts += [f"{os.cpu_count()} CPUs", f"{threads} {'thread' if threads == 1 else 'threads'}"]
+    parts += [
+        f"{os.cpu_count()} CPUs",
+        f"{setting.threads} {'thread' if setting.threads == 1 else 'threads'}",
+    ]
     if setting.device.type == "cuda":
         parts.append(torch.cuda.get_device_name(setting.device))
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"

@@ -1,27 +1,20 @@
-"""The decoder that is measured: all that the benchmark uses of the package's core, for today's code and for older.
-
-`python tools/benchmark/core.py` measures the `caption` package that it finds first. `against.py` starts it once for
-each of two checkouts. So this file imports nothing of `tools`, and only what both checkouts have.
-"""
+"""The decoder that is measured: all that the benchmark uses of the package's core, for today's code and for older."""
 
 from __future__ import annotations
 
 import inspect
-import json
-import sys
-import time
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-import caption
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
 from caption.objectives import Captions, CrossEntropy
 from caption.search import BeamSearch, Hypotheses, Search
+from tools.benchmark.harness import Setting, clock
 
 PAD, START, END, UNKNOWN = range(4)
 VOCABULARY, REGIONS = 9500, 196
@@ -108,12 +101,6 @@ def find_captions(
     return search(decoder.step, state, len(vectors), START, END, forbidden)
 
 
-def wait(device: torch.device) -> None:
-    """Wait until the device has finished."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def allocated_peak(run: Callable[[], Any], device: torch.device) -> int:
     """The most bytes allocated at a time by a call, beyond what was allocated before."""
     if device.type == "cuda":
@@ -132,55 +119,30 @@ def allocated_peak(run: Callable[[], Any], device: torch.device) -> int:
     return highest
 
 
-# -- one of two checkouts
+# -- for one of two checkouts
 
 
-class Task(NamedTuple):
-    """What two checkouts are compared in."""
-
-    timed: Callable[[], Any]
-    allocating: Callable[[], Any]
-    """The same, with gradients that are there already."""
-
-
-def tasks(device: torch.device, quick: bool) -> dict[str, Callable[[], Task]]:
-    """Functions that prepare a task, by its name."""
-
-    def training(region_size: int) -> Task:
-        decoder = make_decoder(region_size, device)
-        images = IMAGES // 8 if quick else IMAGES
-        vectors = make_vectors(images, region_size, device)
-        captions = make_captions(images, 1, device)
-        loss = partial(caption_loss, decoder, vectors, captions)
-        return Task(partial(step, decoder, loss), lambda: loss().backward())
-
-    def search(region_size: int) -> Task:
-        decoder = make_decoder(region_size, device).eval()
-        vectors = make_vectors(SEARCHED // 8 if quick else SEARCHED, region_size, device)
-        forbidden = (PAD, START, END, UNKNOWN)  # no end: the work does not depend on what is found
-        return Task(*[partial(find_captions, decoder, vectors, BeamSearch(BEAM, STEPS), forbidden)] * 2)
-
-    return {
-        f"{name}, D {region_size}": partial(prepare, region_size)
-        for name, prepare in (("training step", training), (f"beam {BEAM}", search))
-        for region_size in (2048, 512)
-    }
+@cache
+def training_task(region_size: int, setting: Setting) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """A training step to time, and one that allocates no gradients, since they are there already."""
+    decoder = make_decoder(region_size, setting.device)
+    images = IMAGES // 8 if setting.quick else IMAGES
+    vectors = make_vectors(images, region_size, setting.device)
+    loss = partial(caption_loss, decoder, vectors, make_captions(images, 1, setting.device))
+    return partial(step, decoder, loss), lambda: loss().backward()
 
 
-def serve(device: torch.device, quick: bool) -> None:
-    """Answer each task named on stdin with its seconds by the clock, those of the processors, and its peak bytes."""
-    ready = cache(lambda name: tasks(device, quick)[name]())
-    print(json.dumps([caption.__file__, list(tasks(device, quick))]), flush=True)
-    for line in sys.stdin:
-        task = ready(line.strip())
-        wait(device)
-        clock, work = time.perf_counter(), time.process_time()
-        task.timed()
-        wait(device)
-        taken = [time.perf_counter() - clock, time.process_time() - work]
-        print(json.dumps([*taken, allocated_peak(task.allocating, device)]), flush=True)
+@cache
+def search_task(region_size: int, setting: Setting) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Beam search without an end word, so that the work does not depend on what is found."""
+    decoder = make_decoder(region_size, setting.device).eval()
+    vectors = make_vectors(SEARCHED // 8 if setting.quick else SEARCHED, region_size, setting.device)
+    search = partial(find_captions, decoder, vectors, BeamSearch(BEAM, STEPS), (PAD, START, END, UNKNOWN))
+    return search, search
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(int(sys.argv[2]))
-    serve(torch.device(sys.argv[1]), quick=sys.argv[3] == "quick")
+def measure_task(name: str, region_size: int, setting: Setting) -> list[float]:
+    """Seconds by the clock, those of the processors, and the most bytes allocated."""
+    prepare = training_task if name == "training step" else search_task
+    timed, allocating = prepare(region_size, setting)
+    return [*clock(timed, setting.device), allocated_peak(allocating, setting.device)]

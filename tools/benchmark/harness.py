@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import os
 import random
 import re
 import resource
@@ -13,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # only: processes that need no torch measure their memory with this module
     import torch
 
-Result = TypeVar("Result")
+HERE = Path(__file__).resolve().parents[2]
+"""This checkout."""
 
 
 class Setting(NamedTuple):
@@ -27,6 +29,7 @@ class Setting(NamedTuple):
     device: torch.device
     quick: bool
     rounds: int
+    threads: int = 1
     captions: Path | None = None
     """A caption file to score; None = made up."""
 
@@ -52,25 +55,33 @@ class Times(NamedTuple):
         return [seconds(self.median(name)), faster]
 
 
+def clock(run: Callable[[], Any], device: torch.device) -> tuple[float, float]:
+    """Seconds of a call by the clock, and of the processors' time."""
+    wait(device)
+    started, work = time.perf_counter(), time.process_time()
+    run()
+    wait(device)
+    return time.perf_counter() - started, time.process_time() - work
+
+
+def wait(device: torch.device) -> None:
+    """Wait until the device has finished."""
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
 def take_turns(
     contestants: dict[Any, Callable[[], Any]], setting: Setting, rounds: int | None = None
 ) -> Times:
     """Run each contestant once to warm up, then all in turns, so that other work on the machine slows all of them."""
-    from tools.benchmark.core import wait
-
-    def measured(run: Callable[[], Any]) -> tuple[float, float]:
-        wait(setting.device)
-        clock, work = time.perf_counter(), time.process_time()
-        run()
-        wait(setting.device)
-        return time.perf_counter() - clock, time.process_time() - work
-
-    first = {name: measured(run)[0] for name, run in contestants.items()}
+    first = {name: clock(run, setting.device)[0] for name, run in contestants.items()}
     times = Times({name: [] for name in contestants}, {name: [] for name in contestants}, first)
     for _ in range(rounds or setting.rounds):
         for name, run in contestants.items():
-            clock, work = measured(run)
-            times.seconds[name].append(clock)
+            taken, work = clock(run, setting.device)
+            times.seconds[name].append(taken)
             times.work[name].append(work)
     return times
 
@@ -91,17 +102,22 @@ def made_up(count: int, seed: int = 0, parts: tuple[int, int] = (2, 2), common: 
         yield " ".join(draw.choices(pieces, k=draw.randint(*parts)))
 
 
-def in_process(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a function of a module in a new process, so that neither its memory nor its settings reach the next."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        return process.submit(function, *arguments).result()
+def new_process(checkout: Path = HERE, threads: int = 1) -> ProcessPoolExecutor:
+    """A new process with the package `caption` of a checkout; it shares no memory or setting with this one."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(1, context, _use_checkout, (str(checkout.resolve()), threads))
 
 
-def measure_section(module: str, name: str, setting: Setting, threads: int) -> str:
-    """Call the function of a section in this process; it returns Markdown."""
-    import torch
+def _use_checkout(checkout: str, threads: int) -> None:
+    os.environ.update(
+        PYTHONPATH=checkout, OMP_NUM_THREADS=str(threads)
+    )  # for torch, imported later, and its processes
+    os.chdir(checkout)
+    sys.path.insert(0, checkout)
 
-    torch.set_num_threads(threads)
+
+def measure_section(module: str, name: str, setting: Setting) -> str:
+    """Call the function of a section, in a new process; it returns Markdown."""
     text: str = getattr(importlib.import_module(f"tools.benchmark.{module}"), name)(setting)
     return text
 
@@ -131,6 +147,11 @@ def spread(values: Any, form: str | Callable[[float], str], bold: bool = False) 
     low, middle, high = map(write, (found[0], statistics.median(found), found[-1]))
     middle = f"**{middle}**" if bold else middle
     return middle if len(found) == 1 else f"{middle} ({low} to {high})"
+
+
+def ratio(one: list[float], other: list[float], bold: bool = False) -> str:
+    """Round by round, in per cent."""
+    return spread((a / b for a, b in zip(one, other, strict=True)), "{:.0%}", bold)
 
 
 def say(text: str) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from PIL import Image
@@ -37,14 +37,11 @@ from caption.objectives import Captions
 from caption.search import BeamSearch, Search
 from caption.text.vocabulary import Vocabulary
 from tools.benchmark import core
-from tools.benchmark.harness import Setting, made_up, say, spread, take_turns
+from tools.benchmark.harness import HERE, Setting, made_up, ratio, say, take_turns
 from tools.benchmark.textbook import textbook_of
 from tools.documents import table
 
-ROOT = Path(__file__).resolve().parents[2]
-SHARED = ROOT.parent / "shared"
-SIZE = (500, 375)
-"""Of generated photos, the usual size of Flickr's."""
+SHARED = HERE.parent / "shared"
 IMAGES = 16
 """Images in a training batch."""
 ENCODERS = (("mobilenet_v2", "features"), ("resnet50", "layer4"))
@@ -60,15 +57,8 @@ sys.exit(code)
 """
 
 
-class Photos(NamedTuple):
-    """Images with captions, and what they are."""
-
-    images: list[CaptionedImage]
-    what: str
-
-
-def photos(count: int, folder: Path) -> Photos:
-    """Photos with five captions each; generated ones are written to the folder."""
+def photos(count: int, folder: Path) -> tuple[list[CaptionedImage], str]:
+    """Photos with five captions each, and what they are; generated ones are written to the folder."""
     real = sorted((SHARED / "data" / "flickr8k" / "images").glob("*.jpg"))[:count]
     files = real if len(real) == count else generated(count, folder)
     with Image.open(files[0]) as first:
@@ -76,16 +66,16 @@ def photos(count: int, folder: Path) -> Photos:
     source = "photos of Flickr8k" if files is real else "generated scenes"
     texts = made_up(5 * count, parts=(2, 4))
     images = [CaptionedImage(file.stem, file, tuple(islice(texts, 5))) for file in files]
-    return Photos(images, f"{count:,} {source}, JPEG, {size}")
+    return images, f"{count:,} {source}, JPEG, {size}"
 
 
-def generated(count: int, folder: Path) -> list[Path]:
-    """Scenes of Shapes in the size of photos."""
+def generated(count: int, folder: Path, size: tuple[int, int] = (500, 375)) -> list[Path]:
+    """Scenes of Shapes in the size of photos, by default Flickr's usual one."""
     folder.mkdir(exist_ok=True)
     paths = [folder / f"{number:06}.jpg" for number in range(count)]
     for number, path in enumerate(paths):
         scene = render(random_scene(0, "train", number, 96))
-        scene.resize(SIZE, Image.Resampling.BICUBIC).save(path, quality=90)
+        scene.resize(size, Image.Resampling.BICUBIC).save(path, quality=90)
     return paths
 
 
@@ -120,26 +110,26 @@ def compare_training(dataset: CaptionedImages, setting: Setting, frozen: bool) -
     forms = Forms(setting.device, frozen)
     together = partial(loader, dataset, dataset.collate)
     difference = forms.difference(next(iter(together())))
+    pairs = loader(SingleCaptions(dataset), dataset.collate)
     loops = {
-        "textbook": Loop(loader(SingleCaptions(dataset), dataset.collate), forms.textbook_loss, forms),
-        "ours": Loop(together(), forms.loss, forms),
-        "ours, another process": Loop(together(workers=1), forms.loss, forms),
+        ("textbook", "same process"): Loop(pairs, forms.textbook_loss, forms),
+        ("ours", "same process"): Loop(together(), forms.loss, forms),
+        ("ours", "another process"): Loop(together(workers=1), forms.loss, forms),
     }
     times = take_turns({name: loop.step for name, loop in loops.items()}, setting)
-    for name, loop in loops.items():
-        times.seconds[name][:] = [taken / loop.captions for taken in times.seconds[name]]  # of one caption
+    reference = next(iter(loops))
     rows = []
     for name, loop in loops.items():
-        form, _, process = name.partition(", ")
-        row = [f"MobileNetV2, {state}", form, process or "same process", *times.row(name, "textbook")]
-        row.append(f"{statistics.median(loop.waiting[1:]):.0%}")
-        rows.append([*row, "" if name == "textbook" else f"{difference:.0e}"])
+        times.seconds[name][:] = [taken / loop.captions for taken in times.seconds[name]]  # of one caption
+        waiting = f"{statistics.median(loop.waiting[1:]):.0%}"
+        loss = "" if name == reference else f"{difference:.0e}"
+        rows.append([f"MobileNetV2, {state}", *name, *times.row(name, reference), waiting, loss])
     return rows
 
 
 def loader(dataset: Any, collate: Callable[..., Batch], workers: int = 0) -> DataLoader[Any]:
-    """Shuffled batches."""
-    options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
+    """Shuffled whole batches."""
+    options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0, "drop_last": True}
     return DataLoader(dataset, IMAGES, shuffle=True, collate_fn=collate, **options)
 
 
@@ -180,8 +170,7 @@ class Loop:
     """Training without an optimizer; notes the share of each step that passes until the batch is there."""
 
     def __init__(self, batches: DataLoader[Any], loss: Callable[[Batch], Tensor], forms: Forms) -> None:
-        epochs = chain.from_iterable(repeat(batches))
-        self.batches = (batch for batch in epochs if len(batch.ids) == IMAGES)  # whole ones only
+        self.batches = chain.from_iterable(repeat(batches))
         self.loss = loss
         self.forms = forms
         self.captions = 0
@@ -207,15 +196,14 @@ def folder(setting: Setting) -> str:
     with tempfile.TemporaryDirectory() as path:
         found, what = photos(BATCH if setting.quick else 2 * BATCH, Path(path) / "photos")
         paths = [image.path for image in found]
-        for encoder, beam in ((ENCODERS[0], 5), (ENCODERS[0], 1), (ENCODERS[1], 5)):
-            if encoder is ENCODERS[1] and setting.quick:
-                continue
+        small, large = ENCODERS
+        cases = [(small, 5), (small, 1), (large, 5)]
+        for encoder, beam in cases[:2] if setting.quick else cases:
             say(f"folder: {encoder[0]}, beam {beam}")
             captioner = make_captioner(*encoder).to(setting.device)
-            few = paths if encoder is ENCODERS[0] else paths[:BATCH]  # the larger encoder takes longer
-            rows.append(
-                [encoder[0], f"beam {beam}", *rates(captioner, few, BeamSearch(beam, LENGTH), setting)]
-            )
+            few = paths if encoder is small else paths[:BATCH]  # the larger encoder takes longer
+            measured = rates(captioner, few, BeamSearch(beam, LENGTH), setting)
+            rows.append([encoder[0], f"beam {beam}", *measured])
         peaks = memory(Path(path), paths, setting)
     head = ["encoder", "search", "encoder alone", "photo to caption", "of it", "by CPU time"]
     peak = f"`caption describe FOLDER --format jsonl` held at most {peaks}."
@@ -254,11 +242,6 @@ def rates(captioner: Captioner, paths: list[Path], search: Search, setting: Sett
     return [alone, stream, *ratios]
 
 
-def ratio(one: list[float], other: list[float], bold: bool = False) -> str:
-    """Round by round, in per cent."""
-    return spread((a / b for a, b in zip(one, other, strict=True)), "{:.0%}", bold)
-
-
 def memory(path: Path, files: list[Path], setting: Setting) -> str:
     """The peak memory of the command for few photos and for many."""
     captioner = make_captioner(*ENCODERS[0])
@@ -273,7 +256,7 @@ def memory(path: Path, files: list[Path], setting: Setting) -> str:
             (many / f"{number:06}.jpg").symlink_to(files[number % len(files)])
         command = ["describe", str(many), "--model", str(path / "model.ckpt"), "--format", "jsonl"]
         command = [sys.executable, "-c", PROGRAM, *command, "--device", str(setting.device)]
-        ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+        ran = subprocess.run(command, capture_output=True, text=True, check=True)
         assert len(ran.stdout.splitlines()) == count
         found.append(f"{int(ran.stderr.splitlines()[-1]) / 1e6:,.0f} MB for {count:,} photos")
     return ", ".join(found)

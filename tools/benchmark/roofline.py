@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.benchmark import Measurement, Timer
 from torch.utils.flop_counter import FlopCounterMode
 
 from caption.kernels.additive_energies import TILE, additive_energies
 from tools.benchmark import core
-from tools.benchmark.harness import Setting, say, seconds, take_turns
+from tools.benchmark.harness import Setting, say, seconds
 from tools.documents import table
 
 STEPS, WIDTH = 20, 512
-CALLS = 5
-"""Calls of a part in one measurement."""
 HEAD = ["D", "part", "times", "pass", "time", "GFLOP", "MB", "tanh", "least time", "share"]
 
 
@@ -66,9 +64,9 @@ def measure_rates(setting: Setting) -> Rates:
     regions = torch.randn(core.IMAGES * core.REGIONS, 2048, device=device)
     one, tile = torch.ones(2048, device=device), torch.randn(TILE, device=device)
     return Rates(
-        2 * size**3 / min(clock(lambda: left @ right, setting)),
-        regions.numel() * 4 / min(clock(lambda: regions @ one, setting)),
-        tile.numel() * 16 / min(clock(lambda: [tile.tanh_() for _ in range(16)], setting)),
+        2 * size**3 / min(timed(lambda: left @ right, setting).times),
+        regions.numel() * 4 / min(timed(lambda: regions @ one, setting).times),
+        tile.numel() / min(timed(tile.tanh_, setting).times),
     )
 
 
@@ -86,7 +84,7 @@ def measure_parts(region_size: int, setting: Setting, rates: Rates) -> list[list
         for name, run in (("forward", part.forward), ("backward", backward)):
             with FlopCounterMode(display=False) as counter:
                 run()
-            taken, flop = statistics.median(clock(run, setting)), counter.get_total_flops()
+            taken, flop = timed(run, setting).median, counter.get_total_flops()
             least = max(flop / rates.product, 4 * part.moved / rates.read, part.tanhs / rates.tanh)
             row = [str(region_size), part.name, str(part.times), name, seconds(taken), f"{flop / 1e9:.2f}"]
             row += [f"{4 * part.moved / 1e6:.0f}", f"{part.tanhs / 1e6:.1f} M" if part.tanhs else ""]
@@ -124,7 +122,6 @@ def parts(region_size: int, device: torch.device) -> list[Part]:
     ]
 
 
-def clock(run: Callable[[], object], setting: Setting) -> list[float]:
-    """Seconds of a call in each round."""
-    times = take_turns({"": lambda: [run() for _ in range(CALLS)]}, setting)
-    return [taken / CALLS for taken in times.seconds[""]]
+def timed(run: Callable[[], object], setting: Setting) -> Measurement:
+    """Times of a call, taken for a fifth of a second."""
+    return Timer("run()", globals={"run": run}, num_threads=setting.threads).blocked_autorange()

@@ -10,11 +10,10 @@ import importlib.util
 import shutil
 import sys
 import time
-from pathlib import Path
 
 from caption.metrics import evaluate
 from caption.metrics.files import read_captions
-from tools.benchmark.harness import Setting, in_process, made_up, resident_peak, say, seconds
+from tools.benchmark.harness import Setting, made_up, new_process, resident_peak, say, seconds
 from tools.documents import table
 
 IMAGES, REFERENCES = 5000, 5
@@ -27,35 +26,27 @@ Scored = tuple[dict[str, float], float, int]
 def scores(setting: Setting) -> str:
     """Time and memory of both systems. Both must come to the same scores, or the comparison means nothing."""
     if shutil.which("java") is None or importlib.util.find_spec("pycocoevalcap") is None:
-        return "Not measured: this needs Java and `pip install pycocoevalcap`."
+        return "not measured: this needs Java and `pip install pycocoevalcap`"
     images = IMAGES // 10 if setting.quick else IMAGES
     if setting.captions:
-        texts = read(setting.captions)
+        read = read_captions(str(setting.captions)).captions.values()
+        texts = [list(several[:REFERENCES]) for several in read if len(several) >= REFERENCES][:images]
     else:
         drawn = made_up(images * REFERENCES, parts=(2, 4), common=10_000)
         texts = [[next(drawn) for _ in range(REFERENCES)] for _ in range(images)]
-    references, candidates = task(texts, images)
+    if len(texts) < images:
+        raise SystemExit(f"{len(texts)} images have {REFERENCES} captions or more; {images} are needed")
+    references = {str(image): several for image, several in enumerate(texts)}
+    # The first caption of the next image: wrong, but made of the same words.
+    candidates = {str(image): texts[(image + 1) % images][0] for image in range(images)}
     systems = {"caption": ours, "pycocoevalcap": theirs}
     found: dict[str, list[Scored]] = {name: [] for name in systems}
     for _ in range(setting.rounds):
         for name, system in systems.items():
-            found[name].append(in_process(measure, system, references, candidates))
+            with new_process() as process:
+                found[name].append(process.submit(measure, system, references, candidates).result())
             say(f"{name}: {found[name][-1][1]:.2f} s")
-    return report(found, images)
-
-
-def read(path: Path) -> list[list[str]]:
-    """The captions of a file, for images with enough of them."""
-    texts = read_captions(str(path)).captions.values()
-    return [list(several[:REFERENCES]) for several in texts if len(several) >= REFERENCES]
-
-
-def task(captions: list[list[str]], images: int) -> tuple[Texts, dict[str, str]]:
-    """References, and as candidates the first caption of the next image: wrong, but made of the same words."""
-    if len(captions) < images:
-        raise SystemExit(f"{len(captions)} images have {REFERENCES} captions or more; {images} are needed")
-    references = {str(image): texts for image, texts in enumerate(captions[:images])}
-    return references, {str(image): captions[(image + 1) % images][0] for image in range(images)}
+    return f"{images:,} images, {REFERENCES} references each.\n\n{report(found)}"
 
 
 def measure(system, references: Texts, candidates: dict[str, str]) -> Scored:  # type: ignore[no-untyped-def]
@@ -84,25 +75,22 @@ def theirs(references: Texts, candidates: dict[str, str]) -> dict[str, float]:
     return {name: float(score) for name, score in zip(NAMES, found, strict=True)}
 
 
-def report(found: dict[str, list[Scored]], images: int) -> str:
+def report(found: dict[str, list[Scored]]) -> str:
     """The table, the ratio of the fastest runs, and how far the scores differ.
 
     Raises:
         SystemExit: they differ by more than rounding.
     """
-    rows, fastest = [], {}
-    for name, rounds in found.items():
-        times = [taken for _, taken, _ in rounds]
-        fastest[name] = min(times)
-        memory = max(peak for _, _, peak in rounds) / 1e6
-        rows.append([name, seconds(min(times)), seconds(max(times)), f"{memory:.0f} MB"])
-    mine, other = (found[name][0][0] for name in found)
+    (mine, *_), (other, *_) = ([scored for scored, _, _ in rounds] for rounds in found.values())
     furthest = max(abs(mine[name] - other[name]) for name in NAMES)
     if furthest > 1e-6:
         raise SystemExit(f"the scores of the two systems differ, by up to {furthest:.1e}: {mine} and {other}")
-    ratio = fastest["caption"] / fastest["pycocoevalcap"]
-    head = ["", "fastest", "slowest", "memory, without Java's"]
-    return (
-        f"{images:,} images, {REFERENCES} references each.\n\n{table(head, rows)}\n\n"
-        f"The ratio is {ratio:.2f}; the largest difference of a score {furthest:.0e}."
-    )
+    rows, fastest = [], []
+    for name, rounds in found.items():
+        times = [taken for _, taken, _ in rounds]
+        fastest.append(min(times))
+        memory = max(peak for _, _, peak in rounds) / 1e6
+        rows.append([name, seconds(min(times)), seconds(max(times)), f"{memory:.0f} MB"])
+    text = table(["", "fastest", "slowest", "memory, without Java's"], rows)
+    ratio = f"{fastest[0] / fastest[1]:.2f}"
+    return f"{text}\n\nThe ratio is {ratio}; the largest difference of a score {furthest:.0e}."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
@@ -18,73 +20,64 @@ from tools.documents import table
 PHOTOS = 16
 """Photos that the textbook captions. Its time is multiplied, since it takes the photos one at a time."""
 NEVER = (core.PAD, core.START, core.UNKNOWN)
-Forbidden = tuple[int, ...]
-One = Callable[[Tensor, int, Forbidden], Found]
-"""(a photo's regions (1, L, D), its place in the batch, what is never emitted) -> its caption."""
+SEARCHES: dict[str, Search] = {
+    f"beam {core.BEAM}": BeamSearch(core.BEAM, core.STEPS),
+    "greedy": Greedy(core.STEPS),
+    "sampling": Sampling(max_length=core.STEPS, seed=0),
+}
 
 
 def search(setting: Setting) -> str:
     """Beam search, greedy search and sampling, each in three forms."""
     rows = []
+    images = core.SEARCHED // 8 if setting.quick else core.SEARCHED
+    ends = {f"{core.STEPS}": (*NEVER, core.END), f"up to {core.STEPS}": NEVER}
     for region_size in (2048, 512):
         decoder = core.make_decoder(region_size, setting.device).eval()
-        sharpen(decoder)
-        images = core.SEARCHED // 8 if setting.quick else core.SEARCHED
+        with torch.no_grad():  # some words much more probable than others; captions end after about ten words
+            decoder.readout.to_words.weight *= 30
+            decoder.readout.to_words.bias[core.END] = 4.0
         vectors = core.make_vectors(images, region_size, setting.device)
-        generator = torch.Generator().manual_seed(0)
-        chance = torch.rand(images, 1, core.STEPS, dtype=torch.float64, generator=generator)
-        for name, (found, one) in searches(textbook_of(decoder), chance).items():
-            for words, forbidden in ((f"{core.STEPS}", (*NEVER, core.END)), (f"up to {core.STEPS}", NEVER)):
-                say(f"{name}, D {region_size}, {words} words")
-                contest = Contest(decoder, vectors, found, one, forbidden)
-                rows += [[str(region_size), name, words, *row] for row in contest.rows(setting)]
+        for name, (words, forbidden) in product(SEARCHES, ends.items()):
+            say(f"{name}, D {region_size}, {words} words")
+            contest = Contest(decoder, textbook_of(decoder), vectors, name, forbidden)
+            rows += [[str(region_size), name, words, *row] for row in contest.rows(setting)]
     head = ["D", "search", "words", "form", "time", "times as fast", "same captions", "log-probabilities"]
     return table(head, rows)
-
-
-def searches(textbook: Textbook, chance: Tensor) -> dict[str, tuple[Search, One]]:
-    """Our search and the textbook's for one photo, by name; `chance` (B, 1, T) is what sampling draws with seed 0."""
-
-    def beam(size: int) -> One:
-        return lambda photo, i, forbidden: textbook.beam_search(
-            photo, core.START, core.END, size, core.STEPS, forbidden
-        )
-
-    def sample(photo: Tensor, i: int, forbidden: Forbidden) -> Found:
-        return textbook.sample(photo, core.START, core.END, chance[i, 0], forbidden)
-
-    return {
-        f"beam {core.BEAM}": (BeamSearch(core.BEAM, core.STEPS), beam(core.BEAM)),
-        "greedy": (Greedy(core.STEPS), beam(1)),
-        "sampling": (Sampling(max_length=core.STEPS, seed=0), sample),
-    }
-
-
-@torch.no_grad()
-def sharpen(decoder: LSTMDecoder) -> None:
-    """Make some words much more probable than others, and let captions end after about ten words."""
-    decoder.readout.to_words.weight *= 30
-    decoder.readout.to_words.bias[core.END] = 4.0
 
 
 class Contest(NamedTuple):
     """Photos to caption, and both ways to do it."""
 
     decoder: LSTMDecoder
+    textbook: Textbook
     vectors: Tensor
-    search: Search
-    one: One
-    forbidden: Forbidden
+    name: str
+    """Of the search."""
+    forbidden: tuple[int, ...]
+    """Words that are never emitted."""
 
     def ours(self, low: bool = False) -> Hypotheses:
         """All photos at once."""
         with torch.autocast(self.vectors.device.type, torch.bfloat16, enabled=low):
-            return core.find_captions(self.decoder, self.vectors, self.search, self.forbidden)
+            return core.find_captions(self.decoder, self.vectors, SEARCHES[self.name], self.forbidden)
 
     def theirs(self) -> list[Found]:
-        """The first photos, one after another."""
-        photos = enumerate(self.vectors[:PHOTOS].split(1))
-        return [self.one(photo, i, self.forbidden) for i, photo in photos]
+        """The first photos, one after another. Sampling uses the numbers that ours draws with seed 0."""
+        photos = self.vectors[:PHOTOS].split(1)
+        given = (core.START, core.END)
+        if self.name == "sampling":
+            generator = torch.Generator().manual_seed(0)
+            shape = (len(self.vectors), core.STEPS)
+            chance = torch.rand(shape, dtype=torch.float64, generator=generator)
+            return [
+                self.textbook.sample(*each, *given, self.forbidden)
+                for each in zip(photos, chance, strict=False)
+            ]
+        beam = 1 if self.name == "greedy" else core.BEAM
+        return [
+            self.textbook.beam_search(photo, *given, beam, core.STEPS, self.forbidden) for photo in photos
+        ]
 
     def rows(self, setting: Setting) -> list[list[str]]:
         """A row for each form."""
@@ -92,7 +85,7 @@ class Contest(NamedTuple):
         forms: dict[str, Callable[[], Any]] = {
             "textbook, float32": self.theirs,
             "ours, float32": self.ours,
-            "ours, bf16": lambda: self.ours(low=True),
+            "ours, bf16": partial(self.ours, low=True),
         }
         reference, *others = forms
         agreement = {reference: ["", ""], **{name: compare_found(forms[name](), expected) for name in others}}

@@ -9,17 +9,11 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-import torch
 from PIL import Image
 
 from caption import checkpoint
-from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.captioner import Captioner
-from caption.data.images import ImageTransform
-from caption.decoders import LSTMDecoder
-from caption.encoders import TorchvisionEncoder
-from caption.text.vocabulary import Vocabulary
-from tools.benchmark.harness import Setting, say, seconds, spread
+from tools.benchmark.harness import Setting, seconds, spread
+from tools.benchmark.photos import ENCODERS, make_captioner
 from tools.documents import table
 
 LIBRARIES = "import caption.encoders.torchvision_compat"  # torch and torchvision, and nothing else
@@ -31,31 +25,19 @@ started = time.perf_counter()
 load(sys.argv[2]).describe(sys.argv[1])
 print(time.perf_counter() - started)
 """
-SHAPES, MOBILENET = "shapes", "MobileNetV2"
+MODELS = ("shapes", "MobileNetV2")
 Round = dict[str, float]
 
 
 def startup(setting: Setting) -> str:
     """Whole processes on one thread, in turns."""
-    say("start-up")
     with tempfile.TemporaryDirectory() as folder:
         photo, model = Path(folder) / "photo.png", Path(folder) / "mobilenet.ckpt"
         Image.new("RGB", (224, 224), "teal").save(photo)
-        checkpoint.save(mobilenet(), model)
-        models = {SHAPES: SHAPES, MOBILENET: str(model)}
+        checkpoint.save(make_captioner(*ENCODERS[0]), model)
+        models = dict(zip(MODELS, ("shapes", str(model)), strict=True))
         count = 1 if setting.quick else max(setting.rounds, 5)
         return report([one_round(str(photo), models) for _ in range(count)])
-
-
-def mobilenet() -> Captioner:
-    """A small captioner with torchvision's MobileNetV2, untrained."""
-    torch.manual_seed(0)
-    return Captioner(
-        TorchvisionEncoder("mobilenet_v2", "features"),
-        LSTMDecoder(ScoredAttention(AdditiveScore(128), Softmax()), embedding_size=128, hidden_size=128),
-        Vocabulary([f"word{number}" for number in range(1000)]),
-        ImageTransform(224),
-    )
 
 
 def one_round(photo: str, models: dict[str, str]) -> Round:
@@ -77,15 +59,13 @@ def run(*arguments: str) -> tuple[float, str]:
 
 def report(rounds: list[Round]) -> str:
     """The rounds' seconds; overhead is what remains of a process without its own work and the imports."""
-
-    def row(model: str) -> list[str]:
+    rows = []
+    for model in MODELS:
         whole, work = [one[model] for one in rounds], [one[f"{model}'s work"] for one in rounds]
         overhead = [one[model] - one[f"{model}'s work"] - one["libraries"] for one in rounds]
-        return [model, *(spread(values, seconds) for values in (whole, work, overhead))]
-
+        rows.append([model, *(spread(values, seconds) for values in (whole, work, overhead))])
     libraries, usage = (spread((one[name] for one in rounds), seconds) for name in ("libraries", "--help"))
-    head = ["model", "`caption describe`", "its own work", "overhead"]
     return (
-        f"Rounds: {len(rounds)}. Importing torch and torchvision takes {libraries};\n"
-        f"`caption describe --help` takes {usage}.\n\n{table(head, [row(SHAPES), row(MOBILENET)])}"
+        f"{len(rounds)} rounds. Importing torch and torchvision takes {libraries};\n`caption describe --help` takes "
+        f"{usage}.\n\n{table(['model', '`caption describe`', 'its own work', 'overhead'], rows)}"
     )

@@ -91,22 +91,15 @@ class Textbook(nn.Module):
         hidden, cell = self.start(regions)
         for t in range(int(lengths[0])):
             n = int((lengths > t).sum())
-            taken = self.step(
-                regions[:n], words[:n, t], hidden[:n], cell[:n], None if keys is None else keys[:n]
-            )
+            projected = None if keys is None else keys[:n]
+            taken = self.step(regions[:n], words[:n, t], hidden[:n], cell[:n], projected)
             hidden, cell = taken.hidden, taken.cell
             yield taken
 
     def forward(self, regions: Tensor, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Teacher forcing.
+        """Teacher forcing: regions (N, L, D), words (N, T), lengths (N,) -> logits (N, T, V) and α (N, T, L).
 
-        Args:
-            regions: (N, L, D), one image for each caption.
-            words: (N, T) fed in.
-            lengths: (N,) real steps of each caption.
-
-        Returns:
-            logits (N, T, V) and α (N, T, L), zero behind the lengths, of captions in the order of the third, (N,).
+        Both are zero behind the lengths, and of captions in the order (N,) that is returned third.
         """
         lengths, order = lengths.sort(descending=True)
         logits = regions.new_zeros(len(words), int(lengths[0]), self.to_words.out_features)
@@ -151,10 +144,9 @@ class Textbook(nn.Module):
             words = torch.cat([words[parents], following[:, None]], 1)
             ended = following == end
             done += [Found(words[i, 1:-1].tolist(), float(totals[i])) for i in ended.nonzero()[:, 0].tolist()]
-            running = ~ended
-            if not running.any():
+            if ended.all():
                 break
-            words, totals, parents = words[running], totals[running], parents[running]
+            words, totals, parents = words[~ended], totals[~ended], parents[~ended]
             hidden, cell = taken.hidden[parents], taken.cell[parents]
             if done and max(found.log_prob for found in done) >= float(totals.max()):
                 break
@@ -165,7 +157,7 @@ class Textbook(nn.Module):
 
     @torch.no_grad()
     def sample(
-        self, regions: Tensor, start: int, end: int, chance: Tensor, forbidden: tuple[int, ...] = ()
+        self, regions: Tensor, chance: Tensor, start: int, end: int, forbidden: tuple[int, ...] = ()
     ) -> Found:
         """A caption of one photo, regions (1, L, D), drawn word by word with the numbers `chance` (T,) of [0, 1)."""
         hidden, cell = self.start(regions)
@@ -188,16 +180,13 @@ class Textbook(nn.Module):
 
 
 def textbook_of(decoder: LSTMDecoder) -> Textbook:
-    """The textbook form of a decoder, with copies of its weights.
+    """The textbook form of a decoder, with copies of its weights and without its dropout.
 
-    Args:
-        decoder: with additive soft attention, scalar gate, `InitialState` of one layer and linear `DeepOutput`; its
-            dropout is not copied.
+    The decoder has additive soft attention, a scalar gate, `InitialState` of one layer and a linear `DeepOutput`.
     """
     weights = in_textbook_form(decoder)
-    (attention, region_size), (vocabulary, embedding) = (
-        weights[f"{name}.weight"].shape for name in ("region", "embed")
-    )
+    attention, region_size = weights["region.weight"].shape
+    vocabulary, embedding = weights["embed.weight"].shape
     made = Textbook(region_size, vocabulary, embedding, decoder.hidden_size, attention)
     made.to(decoder.embed.weight).load_state_dict(weights)
     return made

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +20,27 @@ from tools.documents import table
 
 OPERATORS = 10
 """How many a profile names."""
-REFERENCE = "textbook, float32"
 
 
 class Form(NamedTuple):
     """A model and its loss of a batch."""
 
     model: nn.Module
-    loss: Callable[[], Tensor]
+    compute: Callable[[], Tensor]
+    low: bool = False
+    """In bf16 where autocast allows it."""
+    kernel: bool = True
+    """Whether a GPU may take the fused energies. The backward pass keeps to what the forward pass chose."""
+
+    def loss(self) -> Tensor:
+        device = next(self.model.parameters()).device.type
+        with ExitStack() as stack:
+            stack.enter_context(torch.autocast(device, torch.bfloat16, enabled=self.low))
+            if not self.kernel:
+                stack.enter_context(
+                    mock.patch("caption.kernels.additive_energies.fused_for", return_value=None)
+                )
+            return self.compute()
 
     def step(self) -> Tensor:
         """Forward and backward; returns the loss."""
@@ -42,73 +57,58 @@ class Batch:
         self.vectors = core.make_vectors(images, region_size, device)
         self.captions = core.make_captions(images, 1, device)
 
-    def ours(self, low: bool = False, compiled: bool = False) -> Form:
-        """The decoder, in float32 or in bf16 where autocast allows it."""
-        decoder = self.decoder
-        if compiled:
-            decoder = copy.deepcopy(decoder)
-            decoder.compile_step()
-        return self._form(decoder, partial(core.caption_loss, decoder, self.vectors, self.captions), low)
+    def ours(self, low: bool = False, kernel: bool = True, compiled: bool = False) -> Form:
+        """The decoder, or a compiled copy."""
+        decoder = copy.deepcopy(self.decoder) if compiled else self.decoder
+        decoder.compiled = compiled
+        return Form(decoder, partial(core.caption_loss, decoder, self.vectors, self.captions), low, kernel)
 
     def theirs(self, model: Textbook | None = None, low: bool = False) -> Form:
         """The textbook, or another form of it."""
         model = model or self.textbook
-        flat = [tensor[:, 0] for tensor in self.captions]
-        return self._form(model, partial(model.loss, self.vectors, *flat), low)
-
-    def _form(self, model: nn.Module, loss: Callable[[], Tensor], low: bool) -> Form:
-        def cast() -> Tensor:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=low):
-                return loss()
-
-        return Form(model, cast)
+        return Form(model, partial(model.loss, self.vectors, *(each[:, 0] for each in self.captions)), low)
 
 
 class Measured(NamedTuple):
-    """Forms of one training step. Differences are relative to the first form."""
+    """One form of a training step. Differences are relative to the first form, and "" for that form itself."""
 
-    times: Times
-    memory: dict[str, str]
-    loss: dict[str, str]
-    gradients: dict[str, str]
+    times: list[str]
+    """Median, and times as fast."""
+    memory: str
+    loss: str
+    gradients: str
     """‖difference‖ / ‖gradient‖ of the weight where it is largest."""
 
 
-def measure_forms(forms: dict[str, Form], setting: Setting) -> Measured:
+def measure_forms(forms: dict[str, Form], setting: Setting) -> tuple[Times, dict[str, Measured]]:
     """The first is the reference."""
-    reference, *others = forms
+    reference = next(iter(forms))
     expected, true = float(forms[reference].step()), gradients(forms[reference].model)
-    loss, furthest = {reference: ""}, {reference: ""}
-    for name in others:
-        loss[name] = f"{abs(float(forms[name].step()) - expected) / expected:.0e}"
-        found = gradients(forms[name].model)
-        furthest[name] = f"{max(float((found[key] - of).norm() / of.norm()) for key, of in true.items()):.0e}"
-    memory = {}
-    for name, form in forms.items():
-        form.step()  # the gradients are there already: they do not count
-        bytes = core.allocated_peak(lambda form=form: form.loss().backward(), setting.device)
-        memory[name] = f"{bytes / 1e6:.0f} MB"
     times = take_turns({name: form.step for name, form in forms.items()}, setting)
-    return Measured(times, memory, loss, furthest)
+    measured = {}
+    for name, form in forms.items():
+        loss, furthest = "", ""
+        if name != reference:
+            loss = f"{abs(float(form.step()) - expected) / expected:.0e}"
+            found = gradients(form.model)
+            furthest = f"{max(float((found[key] - of).norm() / of.norm()) for key, of in true.items()):.0e}"
+        # The gradients are there already: they do not count.
+        bytes = core.allocated_peak(lambda form=form: form.loss().backward(), setting.device)
+        measured[name] = Measured(times.row(name, reference), f"{bytes / 1e6:.0f} MB", loss, furthest)
+    return times, measured
 
 
 def training(setting: Setting) -> str:
     """The training step for both sizes, and where its time goes."""
     rows = []
-    for region_size in (2048, 512):
-        say(f"training step, D {region_size}")
-        forms = make_forms(Batch(region_size, setting.device))
-        found = measure_forms(forms, setting)
-        rows += [
-            [
-                str(region_size),
-                name,
-                *found.times.row(name, REFERENCE),
-                *(of[name] for of in (found.memory, found.loss, found.gradients)),
-            ]
-            for name in forms
-        ]
-    head = ["D", "form", "time", "times as fast", "peak memory", "loss", "gradients"]
+    batches = (32,) if setting.device.type == "cpu" or setting.quick else (32, 128)
+    for region_size, images in product((2048, 512), batches):
+        say(f"training step, D {region_size}, {images} images")
+        forms = make_forms(Batch(region_size, setting.device, images))
+        for name, found in measure_forms(forms, setting)[1].items():
+            differences = [found.memory, found.loss, found.gradients]
+            rows.append([str(region_size), str(images), name, *found.times, *differences])
+    head = ["D", "B", "form", "time", "times as fast", "peak memory", "loss", "gradients"]
     profile = table(
         ["operator", "textbook", "calls", "ours", "calls"], operators(Batch(2048, setting.device))
     )
@@ -116,14 +116,19 @@ def training(setting: Setting) -> str:
 
 
 def make_forms(batch: Batch) -> dict[str, Form]:
-    """The forms of the training step by name."""
+    """The forms of the training step by name. Only a GPU has a kernel, and compiles."""
     forms = {
-        REFERENCE: batch.theirs(),
+        "textbook, float32": batch.theirs(),
         "ours, float32": batch.ours(),
         "ours, bf16-mixed": batch.ours(low=True),
     }
-    if batch.device.type != "cpu":  # a CPU's step is never compiled
-        forms["ours, bf16-mixed, compiled"] = batch.ours(low=True, compiled=True)
+    if batch.device.type == "cuda":
+        forms |= {
+            "textbook, bf16-mixed": batch.theirs(low=True),
+            "ours without the kernel, float32": batch.ours(kernel=False),
+            "ours without the kernel, bf16-mixed": batch.ours(low=True, kernel=False),
+            "ours, bf16-mixed, compiled": batch.ours(low=True, compiled=True),
+        }
     return forms
 
 
@@ -137,12 +142,10 @@ def operators(batch: Batch) -> list[list[str]]:
     longest = sorted({*both[0], *both[1]}, key=lambda name: -max(own(name, 0), 5 * own(name, 1)))[:OPERATORS]
     rows = []
     for name in sorted(longest, key=lambda name: -own(name, 0)):
-        found = [events.get(name) for events in both]
-        told = [
-            ["", ""] if e is None else [seconds(own(name, k) / 1e6), str(e.count)]
-            for k, e in enumerate(found)
-        ]
-        rows.append([f"`{name}`", *told[0], *told[1]])
+        row = [f"`{name}`"]
+        for form, events in enumerate(both):
+            row += [seconds(own(name, form) / 1e6), str(events[name].count)] if name in events else ["", ""]
+        rows.append(row)
     return rows
 
 
@@ -212,31 +215,18 @@ def gains(setting: Setting) -> str:
     """What each change gains, and profiles around the two largest gains."""
     say("one change at a time")
     rungs = make_rungs(Batch(2048, setting.device))
-    found, names = measure_forms(rungs, setting), list(rungs)
-    saved = {
-        after: found.times.median(before) - found.times.median(after) for before, after in pairwise(names)
-    }
-    rows = [
-        [
-            name,
-            *found.times.row(name, "textbook"),
-            seconds(saved[name]) if saved.get(name, 0) > 0 else "",
-            found.memory[name],
-            found.loss[name],
-        ]
-        for name in names
-    ]
+    times, measured = measure_forms(rungs, setting)
+    pairs = list(pairwise(rungs))
+    saved = {after: times.median(before) - times.median(after) for before, after in pairs}
+    rows = []
+    for name, found in measured.items():
+        gain = seconds(saved[name]) if saved.get(name, 0) > 0 else ""
+        rows.append([name, *found.times, gain, found.memory, found.loss])
     parts = [table(["form", "time", "times as fast", "saved", "peak memory", "loss"], rows)]
-    for after in sorted(saved, key=lambda name: -saved[name])[:2]:
-        before = names[names.index(after) - 1]
+    for before, after in sorted(pairs, key=lambda pair: -saved[pair[1]])[:2]:
         columns = []
         for name in (before, after):
-            events = sorted(profile_step(rungs[name]), key=lambda event: -event.self_cpu_time_total)
-            columns.append(
-                [f"`{e.key}` {seconds(e.self_cpu_time_total / 1e6)} ({e.count})" for e in events[:5]]
-            )
-        parts += [
-            f"Before and after *{after}*: operators by their own time (calls).",
-            table([f"before: {before}", f"after: {after}"], zip(*columns, strict=True)),
-        ]
+            events = sorted(profile_step(rungs[name]), key=lambda event: -event.self_cpu_time_total)[:5]
+            columns.append([f"`{e.key}` {seconds(e.self_cpu_time_total / 1e6)} ({e.count})" for e in events])
+        parts.append(table([f"before: {before}", f"after: {after}"], zip(*columns, strict=True)))
     return "\n\n".join(parts)

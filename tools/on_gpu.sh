@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Does all that needs a GPU: its tests, docs/performance.md's sections of it, and the trainings on MS COCO.
+#
+#   tools/on_gpu.sh [FOLDER]     (default runs/on_gpu)
+#
+# Run it from the repository. COCO is trained where data/coco holds it (configs/coco_soft.yaml says how). Each step writes
+# FOLDER/STEP.log, and FOLDER/STEP.done when it has succeeded; called again, finished steps are skipped and trainings resumed.
+set -uo pipefail
+folder=${1:-runs/on_gpu}
+mkdir -p "$folder"
+failed=0
+
+step() { # NAME COMMAND...
+    local name=$1
+    shift
+    [ -e "$folder/$name.done" ] && return 0
+    echo "$(date +%T) $name: $*"
+    if "$@" >>"$folder/$name.log" 2>&1; then
+        touch "$folder/$name.done"
+    else
+        echo "$name failed; see $folder/$name.log"
+        failed=1
+        return 1
+    fi
+}
+
+fit() { # NAME ARGUMENTS...: train into FOLDER/NAME, or resume
+    local last="$folder/$1/last.ckpt" resume=()
+    [ -e "$last" ] && resume=(--ckpt_path "$last")
+    step "$1" caption fit "${@:2}" --trainer.default_root_dir "$folder/$1" --trainer.accelerator gpu \
+        --trainer.precision bf16-mixed "${resume[@]}"
+}
+
+python -c 'import torch; assert torch.cuda.is_available(), "PyTorch finds no GPU"' || exit 1
+step tests python -m pytest -q tests/kernels tests/training/test_compiling.py tests/search/test_search_everywhere.py
+for section in kernel training gains search images folder roofline; do
+    step "benchmark_$section" python -m tools.benchmark --only "$section" --device cuda --write docs/performance.md
+done
+if [ -e data/coco/dataset_coco.json ]; then
+    step coco_features caption features --config configs/coco_soft.yaml --out runs/coco_features --device cuda
+    for preset in "" paper arctic; do
+        soft="coco_${preset:+${preset}_}soft" hard="coco_${preset:+${preset}_}hard"
+        fit "$soft" -c configs/coco_soft.yaml ${preset:+-c "configs/presets/${preset}_soft.yaml"} &&
+            fit "$hard" -c configs/coco_hard.yaml ${preset:+-c "configs/presets/${preset}_hard.yaml"} \
+                --model.warm_start "$folder/$soft/best.ckpt"
+    done
+    fit coco_sgrvinod -c configs/coco_soft.yaml -c configs/presets/sgrvinod.yaml
+else
+    echo "data/coco is missing: MS COCO is not trained"
+fi
+exit $failed
