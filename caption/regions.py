@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from caption.errors import UserError
+
 
 class Regions(NamedTuple):
     """One grid of region vectors for each of B images."""
@@ -20,3 +22,26 @@ class Regions(NamedTuple):
 
 Views = tuple[Regions, ...]
 """All grids of the same images: levels of a pyramid, layers, two encoders. Most encoders give one."""
+
+
+def check_views(views: Views) -> None:
+    """Raise a `UserError` where vectors, grid and mask do not fit together, or an image has no real region."""
+    for number, (vectors, (rows, cols), mask) in enumerate(views):
+        if rows * cols != vectors.shape[1]:
+            raise UserError(
+                f"view {number} has {vectors.shape[1]} regions, which do not fill its grid of {rows} rows and {cols} "
+                "columns: give Regions the grid that its vectors stand on"
+            )
+        if mask is None:
+            continue
+        if mask.shape != vectors.shape[:2]:
+            raise UserError(
+                f"the mask of view {number} has the shape {tuple(mask.shape)}, and the regions have "
+                f"{tuple(vectors.shape[:2])}: a mask says for each region of each image whether it is real"
+            )
+        empty = (~mask.any(1)).nonzero()
+        if len(empty):
+            raise UserError(
+                f"the mask of view {number} hides all regions of image {int(empty[0])} of the batch: an image needs at "
+                "least one real region to attend to"
+            )

@@ -67,7 +67,7 @@ def main() -> None:
             continue
         nbformat.write(done, path)
         print(f"{path}: {path.stat().st_size / 1000:.0f} kB", file=sys.stderr)
-    sys.exit(failed)
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

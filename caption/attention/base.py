@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from caption.errors import UserError
 from caption.parts import Part
-from caption.regions import Regions, Views
+from caption.regions import Regions, Views, check_views
 from caption.result import WeightProperties
 from caption.tensor_tree import TensorTree
 
@@ -185,8 +185,8 @@ class Attention(Part, nn.Module):
         )
 
 
-def one_view(attention: nn.Module, views: Sequence[Regions] | Sequence[int]) -> None:
-    """Raise a `UserError` unless there is exactly one view.
+def one_view(attention: nn.Module, views: Views | tuple[int, ...]) -> None:
+    """Raise a `UserError` unless there is exactly one view, with a real region in every image.
 
     Args:
         attention: the mechanism, for the message.
@@ -197,6 +197,22 @@ def one_view(attention: nn.Module, views: Sequence[Regions] | Sequence[int]) -> 
             f"{type(attention).__name__} attends to one grid, and the encoder gives {len(views)}: take an encoder with "
             "one grid, or a mechanism whose documentation says that it takes several views"
         )
+    _check(views)
+
+
+def two_views(attention: nn.Module, views: Views | tuple[int, ...]) -> None:
+    """Like `one_view`, for mechanisms that attend to two."""
+    if len(views) != 2:
+        raise UserError(
+            f"{type(attention).__name__} attends to two grids, and the encoder gives {len(views)}: take an encoder "
+            "with two, such as SmallCNN with `views: 2` or TorchvisionEncoder with two layers"
+        )
+    _check(views)
+
+
+def _check(views: Views | tuple[int, ...]) -> None:
+    """Check views; sizes need no check."""
+    check_views(tuple(view for view in views if isinstance(view, Regions)))
 
 
 def named_maps(maps: TensorTree) -> dict[str, Tensor]:

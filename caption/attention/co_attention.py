@@ -84,7 +84,7 @@ class CoAttention(Attention):
 
 
 class ParallelCoAttention(CoAttention):
-    """Both sides at once, through their affinity C (Lu et al. 2016, eqs. 3 to 5).
+    """Both sides at once, through their affinity C (Lu et al. 2016, section 3.3, "parallel co-attention").
 
     H_v = tanh(V + C Q), H_q = tanh(Q + Cᵀ V), scores w_v · H_v and w_q · H_q. C is bilinear, tanh(V W Qᵀ), or by
     concatenation, tanh(w · tanh(U V_i + W Q_t)).
@@ -140,8 +140,8 @@ class MaxCoAttention(CoAttention):
 
 
 class AlternatingCoAttention(CoAttention):
-    """One side after the other (Lu et al. 2016, eqs. 6 and 7): summarise the words, attend to the regions, attend to
-    the words.
+    """One side after the other (Lu et al. 2016, section 3.3, "alternating co-attention"): summarise the words, attend
+    to the regions, attend to the words.
 
     Each attention is softmax(w · tanh(W x + U g)) with the guidance g of the one before; the first has none.
 
@@ -162,7 +162,7 @@ class AlternatingCoAttention(CoAttention):
 
 
 class InteractiveCoAttention(CoAttention):
-    """Each side attends with the mean of the other (Ma et al. 2017, eqs. 4 to 7): γ(x_i, m) = tanh(x_iᵀ W m + b).
+    """Each side attends with the mean of the other (Ma et al. 2017, section 2): γ(x_i, m) = tanh(x_iᵀ W m + b).
 
     Args:
         size: A, to which regions and words are projected.

@@ -13,11 +13,12 @@ from caption.tensor_tree import TensorTree
 
 
 class CompositionalDeAttention(Attention):
-    """α = tanh(q · k_i / √A) ∘ 2σ(−‖q − k_i‖₁ / √A), z = Σ_i α_i v_i (section 3.1).
+    """α_i = tanh(q · k_i / √A) · 2σ(−‖q − k_i‖₁ / √A), z = Σ_i α_i a_i.
 
     The tanh decides between adding, ignoring and subtracting, the distance how much. Weights lie between -1 and 1 and
     do not sum to one; a heatmap shows their sign. The factor 2 lets a weight of a key that equals the query reach the
-    tanh's, since σ of what is never positive stays below ½.
+    tanh's, since σ of what is never positive stays below ½. The paper names this scaling beside its centring of the
+    distances.
 
     Args:
         size: A, the length of keys and queries.

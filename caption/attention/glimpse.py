@@ -2,7 +2,8 @@
 
 A window is n×n points around a centre, each read by bilinear interpolation, as `torch.nn.functional.grid_sample` does
 with `align_corners=False` and border padding. Interpolating is a weighted sum of cells, so the window has a map of
-weights.
+weights. Masked cells get none, and the others their share; a window over masked cells alone reads the mean of the real
+ones.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class WindowAttention(Attention):
 
     Centre (x, y) = σ(W h) across the grid; the points lie within ± s of it, s = s_max σ(w · h), as in the attention
     windows of Gregor et al. 2015 (DRAW, section 3.2) with the bilinear reading of Jaderberg et al. 2015 (section 3.3).
-    Everything is differentiable. Regions that are masked have to be 0: a window reads whatever lies under it.
+    Everything is differentiable.
 
     Args:
         points: n, in each direction.
@@ -50,7 +51,7 @@ class WindowAttention(Attention):
 
     def weigh(self, query: Query, memory: Regions, state: TensorTree) -> Weighed:
         centre, size = self.place(query.hidden).sigmoid().split((2, 1), -1)
-        return Weighed(window(centre, self.largest * size, self.points, memory.grid))
+        return Weighed(window(centre, self.largest * size, self.points, memory.grid, memory.mask))
 
     def read(self, maps: Tensor, query: Query, memory: Regions, weighed: Weighed | None = None) -> Reading:
         return Reading(maps.to(memory.vectors.dtype) @ memory.vectors)
@@ -64,7 +65,8 @@ class GlimpseAttention(Attention, Stochastic):
 
     μ = σ(W h) across the grid (Mnih et al. 2014, section 3.1). The point's density has a gradient, and an estimator
     such as `caption.objectives.Reinforce` trains it. In training, a caption reads at μ with probability `expectation`
-    at all its steps. The map is the window around μ; `location` is the point.
+    at all its steps. The map is the window around μ; `location` is the point, moved to the grid's edge where it fell
+    outside.
 
     Args:
         deviation: σ, as a share of the grid.
@@ -111,7 +113,8 @@ class GlimpseAttention(Attention, Stochastic):
         return torch.rand(shape, device=device) >= self.expectation
 
     def _window(self, centre: Tensor, memory: Regions) -> Tensor:
-        return window(centre, torch.full_like(centre[..., :1], self.size), self.points, memory.grid)
+        size = torch.full_like(centre[..., :1], self.size)
+        return window(centre, size, self.points, memory.grid, memory.mask)
 
     def weigh(self, query: Query, memory: Regions, state: Tensor) -> Weighed:
         centre = self.place(query.hidden).sigmoid()
@@ -126,10 +129,11 @@ class GlimpseAttention(Attention, Stochastic):
         centre, sampled = weighed.state
         density = torch.distributions.Normal(centre, self.deviation)
         point = density.sample() if bool(sampled.any()) else centre.detach()
-        weights = torch.where(sampled[..., None], self._window(point, memory), maps)
+        place = point.clamp(0, 1)  # the Gaussian reaches beyond the grid
+        weights = torch.where(sampled[..., None], self._window(place, memory), maps)
         return Reading(
             weights.to(memory.vectors.dtype) @ memory.vectors,
-            torch.where(sampled[..., None], point, nowhere),
+            torch.where(sampled[..., None], place, nowhere),
             density.log_prob(point).sum(-1).where(sampled, 0.0),
         )
 
@@ -137,17 +141,20 @@ class GlimpseAttention(Attention, Stochastic):
         return weighed.state[1]
 
 
-def window(centre: Tensor, size: Tensor, points: int, grid: tuple[int, int]) -> Tensor:
+def window(
+    centre: Tensor, size: Tensor, points: int, grid: tuple[int, int], mask: Tensor | None = None
+) -> Tensor:
     """The weights with which a window reads the cells of a grid.
 
     Args:
-        centre: (..., 2) x and y across the grid, 0 to 1.
-        size: (..., 1) how far the outer points lie from the centre, as a share of the grid.
+        centre: (B, K, 2) x and y across the grid, 0 to 1.
+        size: (B, K, 1) how far the outer points lie from the centre, as a share of the grid.
         points: n in each direction, evenly spaced.
         grid: (rows, cols).
+        mask: (B, L), see `Regions`.
 
     Returns:
-        (..., L), sum 1.
+        (B, K, L), sum 1.
     """
     steps = torch.linspace(-1, 1, points, dtype=centre.dtype, device=centre.device)
     offsets = size * (steps if points > 1 else 0 * steps)
@@ -155,7 +162,14 @@ def window(centre: Tensor, size: Tensor, points: int, grid: tuple[int, int]) -> 
         _interpolated(centre[..., axis, None] + offsets, cells)
         for axis, cells in ((0, grid[1]), (1, grid[0]))
     )
-    return (down[..., :, None] * across[..., None, :]).flatten(-2)
+    weights = (down[..., :, None] * across[..., None, :]).flatten(-2)
+    if mask is None:
+        return weights
+    real = mask[:, None].to(weights.dtype)
+    weights = weights * real
+    total = weights.sum(-1, keepdim=True)
+    share = weights / total.clamp_min(torch.finfo(weights.dtype).tiny)
+    return torch.where(total > 0, share, real / real.sum(-1, keepdim=True))
 
 
 def _interpolated(places: Tensor, cells: int) -> Tensor:

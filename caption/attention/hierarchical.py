@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
-from caption.attention.scored import Score, ScoredMemory
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view, two_views
+from caption.attention.scored import Score, ScoredMemory, without_state
 from caption.errors import UserError
 from caption.regions import Regions, Views
 from caption.tensor_tree import TensorTree, map_tensors
@@ -46,7 +46,7 @@ class HierarchicalAttention(Attention):
         block: side of a block in cells; blocks at the lower and right edge may be smaller.
 
     Raises:
-        UserError: a block of less than one cell.
+        UserError: a block of less than one cell; when built with a score that keeps a state.
     """
 
     def __init__(self, cell_score: Score, block_score: Score, block: int = 2) -> None:
@@ -60,6 +60,7 @@ class HierarchicalAttention(Attention):
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         one_view(self, region_sizes)
         self.context_size = region_sizes[0]
+        without_state(self, self.cell_score, self.block_score)
         self.cell_score.build(region_sizes[0], query_sizes)
         self.block_score.build(region_sizes[0], query_sizes)
 
@@ -140,7 +141,7 @@ class AttentionViaAttention(Attention):
         coarse_score: compares those of the second.
 
     Raises:
-        UserError: when built for another number of views than two.
+        UserError: when built for another number of views than two, or with a score that keeps a state.
     """
 
     several_views = True
@@ -151,16 +152,14 @@ class AttentionViaAttention(Attention):
         self.coarse_score = coarse_score
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        if len(region_sizes) != 2:
-            raise UserError(
-                f"AttentionViaAttention attends to two grids, a fine and a coarse one, and the encoder gives "
-                f"{len(region_sizes)}: name two layers (model.encoder.layer)"
-            )
+        two_views(self, region_sizes)
+        without_state(self, self.fine_score, self.coarse_score)
         self.context_size = sum(region_sizes)
         self.fine_score.build(region_sizes[0], query_sizes)
         self.coarse_score.build(region_sizes[1], query_sizes)
 
     def project(self, views: Views) -> LevelMemory:
+        two_views(self, views)
         fine, coarse = views
         (rows, cols), (coarse_rows, coarse_cols) = fine.grid, coarse.grid
         device = fine.vectors.device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -38,8 +39,9 @@ class HeadGates(Part, nn.Module):
     section 5).
 
     In training a gate is sampled, g = min(1, max(0, ḡ)) with ḡ a stretched concrete variable, so that it can be exactly
-    0 and still learn. In evaluation it is σ(log odds), stretched and clipped (eq. 13 of Louizos et al.). The penalty
-    is the expected number of open gates.
+    0 and still learn. In evaluation it is σ(log odds), stretched and clipped (Louizos et al. 2018, section 2). The
+    penalty is the expected number of open gates, Σ_m σ(log odds_m − temperature · log(stretch / (1 + stretch))). Each
+    step of a caption samples anew.
 
     Args:
         temperature: of the concrete distribution.
@@ -68,7 +70,7 @@ class HeadGates(Part, nn.Module):
 
     def expected_open(self) -> Tensor:
         """The expected number of gates that are not 0."""
-        shift = self.temperature * torch.tensor(self.stretch / (1 + self.stretch)).log()
+        shift = self.temperature * math.log(self.stretch / (1 + self.stretch))
         return (self.log_odds - shift).sigmoid().sum()
 
 
@@ -84,12 +86,14 @@ class MultiHeadAttention(Attention):
             None = all heads are read.
 
     Raises:
-        UserError: the size is not divisible by the number of heads.
+        UserError: there is no head; the size is not divisible by the number of heads.
     """
 
     def __init__(self, heads: int = 4, size: int = 512, gates: HeadGates | None = None) -> None:
         super().__init__()
-        if heads < 1 or size % heads:
+        if heads < 1:
+            raise UserError(f"heads {heads} of MultiHeadAttention must be at least 1")
+        if size % heads:
             raise UserError(f"size {size} of MultiHeadAttention is not divisible by heads {heads}")
         self.heads = heads
         self.size = size

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
-from caption.attention.scored import Score, ScoredMemory
+from caption.attention.scored import Score, ScoredMemory, without_state
 from caption.errors import UserError
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
@@ -33,7 +33,7 @@ class MultiHopAttention(Attention):
         hops: N.
 
     Raises:
-        UserError: there is no hop.
+        UserError: there is no hop; when built with a score that keeps a state.
     """
 
     def __init__(self, score: Score, hops: int = 3) -> None:
@@ -45,6 +45,7 @@ class MultiHopAttention(Attention):
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         one_view(self, region_sizes)
+        without_state(self, self.score)
         self.score.build(region_sizes[0], query_sizes)
         self.read_into_query = nn.Linear(region_sizes[0], query_sizes.hidden, bias=False)
         self.context_size = query_sizes.hidden

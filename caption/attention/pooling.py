@@ -84,7 +84,7 @@ class SumPooling(MeanPooling):
 
 
 class DeepSets(SumPooling):
-    """z = ρ(Σ_i φ(a_i)) with networks φ and ρ (Zaheer et al. 2017, eq. 1).
+    """z = ρ(Σ_i φ(a_i)) with networks φ and ρ (Zaheer et al. 2017, theorem 2).
 
     Args:
         size: width of φ and of the hidden layer of ρ.
@@ -106,7 +106,7 @@ class DeepSets(SumPooling):
 
 
 class KMaxPooling(Pooling):
-    """The mean of the k largest values of each feature; k = 1 is max pooling (Kalchbrenner et al. 2014, section 3.3).
+    """The mean of the k largest values of each feature; k = 1 is max pooling (Kalchbrenner et al. 2014, section 3.2).
 
     The order of the k regions is not kept.
 
@@ -197,11 +197,14 @@ class StochasticPooling(Pooling):
     """In training each feature comes from one region, drawn with p_i,d = a_i,d / Σ_j a_j,d (Zeiler and Fergus 2013).
 
     In evaluation it is the expectation Σ_i p_i,d a_i,d. For regions of at least 0, such as those behind a ReLU;
-    negative values count as 0. A feature that is 0 everywhere stays 0. The map is the mean of p over the features.
+    negative values count as 0. A feature that is 0 everywhere stays 0. The map is the mean of p over the other
+    features.
     """
 
     def contribution(self, values: Tensor, real: Tensor) -> Tensor:
-        return self._chances(values, real).mean(-1)
+        total = self._chances(values, real).sum(-1)
+        features = total.sum(-1, keepdim=True)  # those that are above 0 somewhere
+        return torch.where(features > 0, total / features.clamp_min(1), real / real.sum(-1, keepdim=True))
 
     @staticmethod
     def _chances(values: Tensor, real: Tensor) -> Tensor:

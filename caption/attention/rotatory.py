@@ -1,4 +1,4 @@
-"""Rotatory attention (Zheng and Xia 2018, section 3.3): a target between two contexts, each guiding the others."""
+"""Rotatory attention (Zheng and Xia 2018): a target between two contexts, each guiding the others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, two_views
 from caption.attention.scored import ScoredMemory
-from caption.errors import UserError
 from caption.regions import Views
 
 
@@ -45,11 +44,7 @@ class RotatoryAttention(Attention):
         self.size = size
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        if len(region_sizes) != 2:
-            raise UserError(
-                f"RotatoryAttention needs two grids beside the words, and the encoder gives {len(region_sizes)}: name "
-                "two layers (model.encoder.layer)"
-            )
+        two_views(self, region_sizes)
         self.context_size = sum(region_sizes) + 2 * self.size
         self.regions = nn.ModuleList(nn.Linear(size, self.size) for size in region_sizes)
         self.word = nn.Linear(query_sizes.word, self.size)
@@ -58,6 +53,7 @@ class RotatoryAttention(Attention):
         self.offsets = nn.Parameter(torch.zeros(4))
 
     def project(self, views: Views) -> tuple[ScoredMemory, ...]:
+        two_views(self, views)
         return tuple(
             ScoredMemory(project(view.vectors), view.vectors, view.mask, view.grid)
             for project, view in zip(self.regions, views, strict=True)

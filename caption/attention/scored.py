@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.errors import UserError
 from caption.parts import Part
 from caption.regions import Regions, Views
 from caption.result import WeightProperties
@@ -49,6 +50,16 @@ class Score(Part, nn.Module):
     def carry(self, weights: Tensor, state: TensorTree) -> TensorTree:
         """State of the next step, given the weights (B, K, L) that were read."""
         return state
+
+
+def without_state(attention: Attention, *scores: Score) -> None:
+    """Raise a `UserError` if one of the scores keeps a state from step to step, for mechanisms that hand none on."""
+    for score in scores:
+        if type(score).start is not Score.start:
+            raise UserError(
+                f"{type(score).__name__} keeps a state from word to word, which {type(attention).__name__} does not "
+                "hand on: take another score, or ScoredAttention"
+            )
 
 
 class Aligned(NamedTuple):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
-from caption.attention.scored import Score, ScoredMemory
+from caption.attention.scored import Score, ScoredMemory, without_state
 from caption.errors import UserError
 from caption.regions import Views
 from caption.result import WeightProperties
@@ -26,11 +26,13 @@ class SentinelMaps(NamedTuple):
 
 
 class SentinelAttention(Attention):
-    """α̂ = softmax([e; w · tanh(W_s s + W_g h)]), ĉ = Σ_i α̂_i a_i + β s, with the sentinel s = σ(W_x x + W_h h[t-1])
+    """α̂ = softmax([e; w · tanh(W_s s + W_g h)]), ĉ = Σ_i α̂_i a_i + β W_v s, with the sentinel s = σ(W_x x + W_h h[t-1])
     ∘ tanh(c[t]).
 
-    s is what the LSTM already knows. Words that need no look read it instead of a region (eqs. 9 to 13). For decoders
-    that attend after their update, such as `caption.decoders.AdaptiveDecoder`: it needs h[t], c[t] and h[t-1].
+    s is what the LSTM already knows. Words that need no look read it instead of a region. W_v s, of the regions'
+    length, is what is read, and x is the word's vector; in the paper x holds the mean region as well, and regions have
+    the length of h. For decoders that attend after their update, such as `caption.decoders.AdaptiveDecoder`: it needs
+    h[t], c[t] and h[t-1].
 
     Args:
         score: f_att for the regions; its scale is that of the sentinel's score, so take `AdditiveScore`, as the paper.
@@ -46,6 +48,7 @@ class SentinelAttention(Attention):
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         one_view(self, region_sizes)
+        without_state(self, self.score)
         self.score.build(region_sizes[0], query_sizes)
         self.context_size = region_sizes[0]
         hidden = query_sizes.hidden

@@ -37,6 +37,8 @@ def one_line(message: str) -> str:
         if problem := re.match(r"Problem with given class_path '([^']+)':\s*", line):
             culprit = problem[1]
             line = line[problem.end() :]
+        # A class path is first tried as a file's; why it is not a class stands on the next line.
+        line = re.sub(r"^Expected a path but .* either not accessible or invalid$", "", line)
         if line.startswith("Given value: "):
             given = given or f", not {line.removeprefix('Given value: ')}"  # the innermost comes first
         elif line:

@@ -29,10 +29,11 @@ class Carried(NamedTuple):
 
 
 class AdaptiveDecoder(RecurrentDecoder):
-    """x[t] = [E y[t-1]; v_g], (h[t], c[t]) = LSTM(x[t]), ĉ[t] = attention(h[t]), p ∝ exp(W_p (W_h h[t] + W_c ĉ[t])).
+    """(h[t], c[t]) = LSTM([E y[t-1]; v_g]), ĉ[t] = attention(h[t]), p ∝ exp(W_p tanh(W_h h[t] + W_c ĉ[t])).
 
-    v_g is the mean region, projected and rectified (eqs. 1 to 8). With `caption.attention.SentinelAttention` it is the
-    paper's model; any other mechanism can be read after the update, too.
+    v_g is the mean region, projected and rectified (section 2.4). The read-out has two weights and a tanh, where the
+    paper has W_p (h[t] + ĉ[t]). With `caption.attention.SentinelAttention` it is the paper's model; any other mechanism
+    can be read after the update, too.
 
     Args:
         attention: the mechanism that decides where to look.

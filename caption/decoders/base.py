@@ -111,9 +111,15 @@ class Decoder(Part, nn.Module):
 
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
         """The sum of what the attention mechanisms declare as penalties, given `Trace.maps` of an unroll; or None."""
-        declared = [each.penalty(maps) for each in self.attentions.values()]
+        declared = [
+            each.penalty(self.own_maps(number, maps)) for number, each in enumerate(self.attentions.values())
+        ]
         there = [penalty for penalty in declared if penalty is not None]
         return torch.stack(there).sum() if there else None
+
+    def own_maps(self, number: int, maps: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The maps of one of `attentions` by the mechanism's own names, given `Trace.maps`."""
+        return maps
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         """Create the weights. Called once.

@@ -12,7 +12,7 @@ from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.cell import init_recurrent, lstm_update
 from caption.decoders.initial import mean_region
 from caption.decoders.unroll import Advanced, RecurrentDecoder
-from caption.regions import Views
+from caption.regions import Views, check_views
 from caption.tensor_tree import State
 
 
@@ -52,6 +52,7 @@ class ShowAndTellDecoder(RecurrentDecoder):
         self.to_words = nn.Linear(self.hidden_size, vocabulary_size)
 
     def project(self, views: Views) -> Memory:
+        check_views(views)
         return Memory(in_working_precision(views, self.embed.weight), ())
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
@@ -75,11 +76,10 @@ class ShowAndTellDecoder(RecurrentDecoder):
     ) -> Advanced:
         before, cell = state.carried
         hidden, cell = lstm_update(offsets[0] + functional.linear(before, weights[0]), cell)
-        regions = state.shared.views[0].vectors.shape[1]
-        weights_seen = torch.full((*hidden.shape[:2], regions), 1 / regions, device=hidden.device)
-        return Advanced(
-            State(state.shared, Carried(hidden, cell), Trace(weights_seen, {})), hidden, (before,)
-        )
+        vectors, _, mask = state.shared.views[0]
+        real = torch.ones_like(vectors[..., 0]) if mask is None else mask.to(vectors.dtype)
+        even = (real / real.sum(-1, keepdim=True))[:, None].expand(-1, hidden.shape[1], -1)
+        return Advanced(State(state.shared, Carried(hidden, cell), Trace(even, {})), hidden, (before,))
 
     def read_out(self, embedded: Tensor, outputs: Tensor) -> Tensor:
         return self.to_words(self.dropout(outputs))

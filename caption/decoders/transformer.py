@@ -7,7 +7,7 @@ one image.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,7 +19,7 @@ from caption.decoders.base import Decoder, Memory, Trace, Unrolled, in_working_p
 from caption.errors import UserError
 from caption.parts import make
 from caption.regions import Views
-from caption.tensor_tree import State, TensorTree
+from caption.tensor_tree import State, TensorTree, leaves
 
 
 class Cache(NamedTuple):
@@ -47,7 +47,8 @@ class TransformerDecoder(Decoder):
 
     Args:
         attention: the mechanism with which a layer attends to the image; each layer gets one of its own, made alike. It
-            must carry no state from word to word.
+            must carry no state from word to word. One that samples is trained with `caption.objectives.Reinforce`: the
+            log-density of a step is the sum over the layers.
         layers: number of layers.
         hidden_size: H, width of the layers.
         heads: M, of the self-attention; H is divisible by it.
@@ -56,7 +57,8 @@ class TransformerDecoder(Decoder):
         longest: captions have at most so many words; more are refused.
 
     Raises:
-        UserError: the width is not divisible by the number of heads.
+        UserError: no layer, no head; the width is not divisible by the number of heads; in use, the attention carries
+            a state, or a caption is too long.
     """
 
     def __init__(
@@ -70,6 +72,8 @@ class TransformerDecoder(Decoder):
         longest: int = 128,
     ) -> None:
         super().__init__()
+        if layers < 1 or heads < 1:
+            raise UserError(f"layers {layers} and heads {heads} of TransformerDecoder must be at least 1")
         if hidden_size % heads:
             raise UserError(
                 f"hidden_size {hidden_size} of TransformerDecoder is not divisible by heads {heads}"
@@ -139,7 +143,11 @@ class TransformerDecoder(Decoder):
         def pack(tensor: Tensor) -> Tensor:
             return tensor.flatten(0, 1)[positions]
 
-        packed = Trace(pack(trace.weights), {name: pack(maps) for name, maps in trace.maps.items()})
+        packed = Trace(
+            pack(trace.weights),
+            {name: pack(maps) for name, maps in trace.maps.items()},
+            log_prob=None if trace.log_prob is None else pack(trace.log_prob),
+        )
         flat = hidden.flatten(0, 2)[positions]
         queries = inputs.detach().flatten(0, 2)[positions]
         logits = self.to_words(self.norm(flat))
@@ -151,6 +159,10 @@ class TransformerDecoder(Decoder):
             for number, attention in enumerate(self.attentions.values())
             for name, grid in attention.grids(views).items()
         }
+
+    def own_maps(self, number: int, maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        prefix = f"layer {number} "
+        return {name.removeprefix(prefix): tensor for name, tensor in maps.items() if name.startswith(prefix)}
 
 
 class Layer(nn.Module):
@@ -204,6 +216,11 @@ class Layer(nn.Module):
         attended = self.attention(
             Query(asked, word=asked), memory, self.attention.start(memory, hypotheses * steps)
         )
+        if any(tensor.is_floating_point() for tensor in leaves(attended.state)):
+            raise UserError(
+                "the attention of a TransformerDecoder cannot carry anything from word to word, since training asks it "
+                "for all words at once: take a score and an alignment without a state"
+            )
         looked = self.from_context(attended.context).unflatten(1, (hypotheses, steps))
         hidden = hidden + self.dropout(looked)
         hidden = hidden + self.dropout(self.inner(self.norms[2](hidden)))
@@ -211,13 +228,18 @@ class Layer(nn.Module):
 
 
 def trace_of(outputs: Sequence[AttentionOutput]) -> Trace:
-    """The layers' maps, and their mean as the summary."""
+    """The layers' maps, their mean as the summary, and the log-density of all layers' samples together."""
     maps = {
         f"layer {number} {name}": tensor
         for number, output in enumerate(outputs)
         for name, tensor in named_maps(output.maps).items()
     }
-    return Trace(torch.stack([output.weights for output in outputs]).mean(0), maps)
+    sampled = [output.log_prob for output in outputs if output.log_prob is not None]
+    return Trace(
+        torch.stack([output.weights for output in outputs]).mean(0),
+        maps,
+        log_prob=torch.stack(sampled).sum(0) if sampled else None,
+    )
 
 
 def sinusoids(length: int, size: int) -> Tensor:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from caption.encoders.base import Encoder
+from caption.errors import UserError
 
 
 class SmallCNN(Encoder):
@@ -19,10 +21,17 @@ class SmallCNN(Encoder):
 
     Args:
         widths: output channels of the convolutions, at least two; the last is the length of a region vector.
+        views: number of grids, for attention that takes several. Each after the first is the one before at half the
+            resolution, by averaging: 8x8, 4x4, ...
+
+    Raises:
+        UserError: no view.
     """
 
-    def __init__(self, widths: Sequence[int] = (32, 64, 128, 128)) -> None:
+    def __init__(self, widths: Sequence[int] = (32, 64, 128, 128), views: int = 1) -> None:
         super().__init__()
+        if views < 1:
+            raise UserError(f"views {views} of SmallCNN must be at least 1")
         layers: list[nn.Module] = []
         inputs = 5
         for position, width in enumerate(widths):
@@ -31,14 +40,20 @@ class SmallCNN(Encoder):
             layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
             inputs = width
         self.layers = nn.Sequential(*layers)
-        self.region_sizes = (inputs,)
+        self.views = views
+        self.region_sizes = (inputs,) * views
 
     def normalise(self, images: Tensor) -> Tensor:
         return images / 127.5 - 1
 
-    def features(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
         batch, _, height, width = images.shape
         down = torch.linspace(-1, 1, height, device=images.device, dtype=images.dtype)
         across = torch.linspace(-1, 1, width, device=images.device, dtype=images.dtype)
         places = torch.stack(torch.meshgrid(down, across, indexing="ij")).expand(batch, 2, height, width)
-        return self.layers(torch.cat((images, places), 1))
+        grids = [self.layers(torch.cat((images, places), 1))]
+        for _ in range(self.views - 1):
+            rows, cols = grids[-1].shape[2:]
+            half = (-(-rows // 2), -(-cols // 2))  # an odd side keeps its last cell
+            grids.append(functional.adaptive_avg_pool2d(grids[-1], half))
+        return tuple(grids) if self.views > 1 else grids[0]

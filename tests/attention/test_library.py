@@ -231,8 +231,6 @@ def test_the_weights_are_what_it_declares(name: str) -> None:
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_masked_regions_weigh_nothing_and_change_nothing(name: str) -> None:
-    if name == "soft window" or name == "glimpse":
-        pytest.skip("a window reads whatever lies under it, and says so")
     views = views_for(name, mask=True)
     attention = built(MECHANISMS[name](), views)
     output = once(attention, views)
@@ -418,3 +416,88 @@ def test_only_these_carry_a_state():
         if any(tensor.is_floating_point() for tensor in leaves(output.state)):
             carrying.add(name)
     assert carrying == CARRIES
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_an_image_without_a_real_region_is_refused(name: str) -> None:
+    views = views_for(name, mask=True)
+    attention = built(MECHANISMS[name](), views)
+    for number, view in enumerate(views):
+        mask = view.mask.clone()
+        mask[1] = False
+        hidden = (*views[:number], view._replace(mask=mask), *views[number + 1 :])
+        with pytest.raises(UserError, match=f"mask of view {number} hides all regions of image 1"):
+            attention.project(hidden)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_decoder_refuses_an_image_without_a_real_region(name: str) -> None:
+    made = MODELS[name]()
+    views, _ = batch(made)
+    nothing = torch.zeros(2, views[0].vectors.shape[1], dtype=torch.bool)
+    with pytest.raises(UserError, match="hides all regions of image 0"):
+        made.project((views[0]._replace(mask=nothing), *views[1:]))
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_views_that_do_not_fit_are_refused(name: str) -> None:
+    views = views_for(name, mask=True)
+    attention = built(MECHANISMS[name](), views)
+    first, others = views[0], views[1:]
+    with pytest.raises(UserError, match="12 regions, which do not fill its grid of 5 rows and 4 columns"):
+        attention.project((first._replace(grid=(5, 4)), *others))
+    with pytest.raises(UserError, match=r"mask of view 0 has the shape \(2, 11\)"):
+        attention.project((first._replace(mask=first.mask[:, 1:]), *others))
+    with pytest.raises(UserError, match=r"attends to (one grid|two grids), and the encoder gives 3"):
+        attention.project((first,) * 3)
+
+
+@pytest.mark.parametrize(
+    "make_one",
+    [
+        lambda score: library.MultiHopAttention(score),
+        lambda score: library.HierarchicalAttention(score, AdditiveScore(6)),
+        lambda score: library.HierarchicalAttention(AdditiveScore(6), score),
+        lambda score: library.AttentionViaAttention(score, AdditiveScore(6)),
+        lambda score: library.AttentionViaAttention(AdditiveScore(6), score),
+        lambda score: library.SentinelAttention(score),
+    ],
+)
+def test_a_score_with_a_state_is_refused_where_none_is_handed_on(
+    make_one: Callable[[Any], Attention],
+) -> None:
+    attention = make_one(library.LocationSensitiveScore(6, 3, 3))
+    views = (5,) * (2 if attention.several_views else 1)
+    with pytest.raises(UserError, match=r"LocationSensitiveScore keeps a state .* take another score"):
+        attention.build(views, QuerySizes(7, 6))
+
+
+@pytest.mark.parametrize(
+    ("make_one", "said"),
+    [
+        (lambda: library.MultiHeadAttention(3, 8), "size 8 .* not divisible by heads 3"),
+        (lambda: library.MultiHeadAttention(0, 8), "heads 0 .* at least 1"),
+        (lambda: library.MultiHopAttention(AdditiveScore(6), 0), "hops 0"),
+        (lambda: library.LocationSensitiveScore(kernel=4), "kernel 4 .* odd"),
+        (lambda: library.MLPScore(()), "sizes .* one width or more"),
+        (lambda: library.PredictedWindow(0.5), "reach 0.5"),
+        (lambda: library.FollowingWindow(0.0), "reach 0.0"),
+        (lambda: library.WindowAttention(0), "points 0"),
+        (lambda: library.GlimpseAttention(deviation=0.0), "deviation 0.0 must be above 0"),
+        (lambda: library.HierarchicalAttention(AdditiveScore(6), AdditiveScore(6), 0), "block 0"),
+        (lambda: library.KMaxPooling(0), "k 0"),
+        (lambda: library.ChunkMaxPooling(0), "chunks 0"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(make_one: Callable[[], object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        make_one()
+
+
+def test_a_sentinel_needs_a_decoder_that_attends_after_its_update() -> None:
+    made = captioner(
+        LSTMDecoder(library.SentinelAttention(AdditiveScore(6), 5), 6, 7, InitialState(dropout=0))
+    )
+    views, captions = batch(made)
+    with pytest.raises(UserError, match="AdaptiveDecoder"):
+        made(views, captions.words, captions.lengths)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from downloads import tool
 
-TOOL = tool("benchmark_features")
+from tools import benchmark_features
+
+TOOL = vars(benchmark_features)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "features.md"
 
 

@@ -86,6 +86,6 @@ def report(rounds: list[Round]) -> str:
     libraries, usage = (spread((one[name] for one in rounds), seconds) for name in ("libraries", "--help"))
     head = ["model", "`caption describe`", "its own work", "overhead"]
     return (
-        f"{len(rounds)} rounds. Importing torch and torchvision takes {libraries};\n"
+        f"Rounds: {len(rounds)}. Importing torch and torchvision takes {libraries};\n"
         f"`caption describe --help` takes {usage}.\n\n{table(head, [row(SHAPES), row(MOBILENET)])}"
     )

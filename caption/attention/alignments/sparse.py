@@ -16,8 +16,7 @@ from caption.tensor_tree import TensorTree
 
 
 class Sparsemax(Alignment):
-    """α = argmin_p ‖p − e‖² over distributions p: the Euclidean projection (Martins and Astudillo 2016, eqs. 2 to
-    4)."""
+    """α = argmin_p ‖p − e‖² over distributions p: the Euclidean projection (Martins and Astudillo 2016, section 2)."""
 
     def forward(
         self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None

@@ -1,4 +1,4 @@
-"""Feed-forward attention (Raffel and Ellis 2015, eq. 5): a learned query, the same for every word and image."""
+"""Feed-forward attention (Raffel and Ellis 2015): a learned query, the same for every word and image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from caption.tensor_tree import TensorTree
 
 
 class FeedForwardScore(Score):
-    """e_i = v · tanh(W a_i + b): what a region says for itself. v is the learned query.
+    """e_i = v · tanh(W a_i + b): what a region says for itself. v is the learned query. (The paper's own network has
+    one layer, tanh(w · a_i + b).)
 
     The weights do not depend on the decoder's state, so they are the same at every word: which regions are worth
     reading at all, without a choice of when.

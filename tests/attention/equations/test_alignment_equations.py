@@ -1,0 +1,247 @@
+"""Alignments against their equations; sparse ones against a bisection for the threshold, and their known properties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from loops import HIDDEN, close, dot, linear, random_queries, random_views, run, sigmoid, softmax, weighted
+from torch import Tensor
+
+from caption.attention import (
+    AdditiveScore,
+    Alignment,
+    Entmax15,
+    FollowingWindow,
+    GumbelSoftmax,
+    Multinoulli,
+    PredictedWindow,
+    QuerySizes,
+    ScoredAttention,
+    ScoredMemory,
+    Sparsemax,
+)
+from caption.attention.alignments.sparse import entmax15, sparsemax
+
+INF = float("inf")
+
+
+def bisected(scores: np.ndarray, power: float, scale: float) -> np.ndarray:
+    """[scale · e - τ]₊^power with the τ at which the sum is 1, found by halving an interval."""
+    z = scale * scores
+    low, high = z.max() - 1.0, z.max()  # at the first the sum is at least 1, at the second 0
+    for _ in range(200):
+        middle = (low + high) / 2
+        if sum(max(x - middle, 0.0) ** power for x in z) >= 1:
+            low = middle
+        else:
+            high = middle
+    return np.array([max(x - low, 0.0) ** power for x in z])
+
+
+SPARSE: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[np.ndarray], np.ndarray]]] = {
+    "sparsemax": (sparsemax, lambda e: bisected(e, 1, 1.0)),
+    "entmax": (entmax15, lambda e: bisected(e, 2, 0.5)),
+}
+sparse = pytest.mark.parametrize("name", SPARSE)
+
+
+def score_rows() -> Tensor:
+    """(40, 9) scores of several spreads, some rows masked in part."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(40, 9, generator=generator, dtype=torch.float64)
+    scores = scores * torch.logspace(-2, 2, 40, dtype=torch.float64)[:, None]
+    scores[::3, 2] = scores[::4, 5] = -INF
+    return scores
+
+
+@sparse
+def test_the_weights_are_those_of_bisection(name: str) -> None:
+    fast, slow = SPARSE[name]
+    for row in score_rows():
+        np.testing.assert_allclose(fast(row).numpy(), slow(row.numpy()), atol=1e-12)
+
+
+@sparse
+def test_the_sum_is_one_and_masked_regions_weigh_nothing(name: str) -> None:
+    scores = score_rows()
+    weights = SPARSE[name][0](scores)
+    close(weights.sum(-1), np.ones(40))
+    assert (weights >= 0).all()
+    assert (weights[scores == -INF] == 0).all()
+
+
+@sparse
+def test_equal_scores_give_equal_weights(name: str) -> None:
+    fast = SPARSE[name][0]
+    close(fast(torch.full((5,), -3.0, dtype=torch.float64)), np.full(5, 0.2))
+    close(fast(torch.tensor([1.0, -INF, 1.0, 1.0], dtype=torch.float64)), [1 / 3, 0, 1 / 3, 1 / 3])
+    tied = fast(torch.tensor([0.3, 0.3, 0.1, 0.1, -0.4], dtype=torch.float64))
+    assert tied[0] == tied[1] > tied[2] == tied[3]
+    assert fast(torch.tensor([4.0, -INF]))[0] == 1  # a single region
+
+
+def test_sparsemax_by_hand() -> None:
+    # Martins and Astudillo 2016: in two dimensions sparsemax((t, 0)) = ((t + 1) / 2, (1 - t) / 2) for |t| <= 1.
+    for t in (-1.0, -0.4, 0.0, 0.7, 1.0):
+        close(sparsemax(torch.tensor([t, 0.0], dtype=torch.float64)), [(t + 1) / 2, (1 - t) / 2])
+    assert sparsemax(torch.tensor([1.5, 0.0])).tolist() == [1, 0]
+    close(sparsemax(torch.tensor([1.0, 0.8, -1.0], dtype=torch.float64)), [0.6, 0.4, 0])
+
+
+def test_entmax_lies_between_softmax_and_sparsemax() -> None:
+    """A region has weight 0 from a distance of √… on: in two dimensions where the scores differ by 2 or more."""
+    assert entmax15(torch.tensor([2.0, 0.0])).tolist() == [1, 0]
+    assert entmax15(torch.tensor([1.99, 0.0]))[1] > 0
+    scores = score_rows()
+    counts = [(align(scores) > 0).sum() for align in (sparsemax, entmax15, lambda e: e.softmax(-1))]
+    assert counts[0] < counts[1] < counts[2]
+
+
+@sparse
+def test_a_shift_of_all_scores_changes_nothing(name: str) -> None:
+    fast = SPARSE[name][0]
+    np.testing.assert_allclose(fast(score_rows() + 7), fast(score_rows()), atol=1e-12)
+
+
+@sparse
+@pytest.mark.parametrize("scores", [[0.2, -0.3, 0.5, 0.1], [3.0, 0.4, -0.2, 0.6], [0.4, -INF, 0.1, -2.0]])
+def test_the_gradient_is_that_of_finite_differences(name: str, scores: list[float]) -> None:
+    fast, slow = SPARSE[name]
+    given = torch.tensor(scores, dtype=torch.float64, requires_grad=True)
+    into = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
+    (fast(given) @ into).backward()
+    expected = []
+    for i in range(4):
+        if scores[i] == -INF:
+            expected.append(0.0)
+            continue
+        high, low = (np.array(scores) + step * np.eye(4)[i] for step in (1e-6, -1e-6))
+        expected.append(float((slow(high) - slow(low)) @ into.numpy() / 2e-6))
+    np.testing.assert_allclose(given.grad, expected, atol=1e-7)
+
+
+@sparse
+def test_half_precision_is_computed_in_single(name: str) -> None:
+    scores = torch.tensor([3.0, -1.0, 3.5], dtype=torch.bfloat16)
+    assert SPARSE[name][0](scores).dtype == torch.float32
+    close(SPARSE[name][0](scores), SPARSE[name][0](scores.float()))
+
+
+@pytest.mark.parametrize(("alignment", "name"), [(Sparsemax(), "sparsemax"), (Entmax15(), "entmax")])
+def test_the_context_is_the_sum_under_sparse_weights(alignment: Alignment, name: str) -> None:
+    done = run(ScoredAttention(AdditiveScore(6), alignment))
+    scores = done.attention.score(done.queries[0], done.memory).detach().numpy()
+    for (b, k), case in zip(np.ndindex(2, 2), done.cases(), strict=True):
+        weights = np.zeros(6)
+        weights[case.real] = SPARSE[name][1](scores[b, k][case.real])
+        np.testing.assert_allclose(case.weights[0], weights, atol=1e-12)
+        np.testing.assert_allclose(case.context[0], weighted(weights, case.regions), atol=1e-12)
+
+
+# -- windows -------------------------------------------------------------------------------------------------------
+
+
+def window(scores: np.ndarray, real: np.ndarray, centre: np.ndarray, reach: float, cols: int) -> np.ndarray:
+    """Softmax over the cells within `reach` of the centre, in rows and in columns."""
+    inside = [
+        bool(real[i] and abs(i // cols - centre[0]) <= reach and abs(i % cols - centre[1]) <= reach)
+        for i in range(len(scores))
+    ]
+    return softmax(list(scores), inside if any(inside) else list(real))
+
+
+def test_a_predicted_window() -> None:
+    """Luong et al. 2015, eqs. 9 and 10, in two dimensions: p = (rows - 1, cols - 1) σ(V tanh(W h + b) + c); weights in
+    the window times exp(-‖x - p‖² / 2σ²), σ = reach / 2."""
+    rows, cols, reach = 4, 5, 1.5
+    done = run(ScoredAttention(AdditiveScore(6), PredictedWindow(reach, size=3)), grids=((rows, cols),))
+    p = done.p
+    scores = done.attention.score(done.queries[0], done.memory).detach().numpy()
+    for (b, k), case in zip(np.ndindex(2, 2), done.cases(), strict=True):
+        hidden = np.tanh(linear(p, "alignment.centre.0", case.hidden[0]))
+        centre = sigmoid(linear(p, "alignment.centre.2", hidden)) * np.array([rows - 1, cols - 1])
+        weights = window(scores[b, k], case.real, centre, reach, cols)
+        assert 1 < (weights > 0).sum() < rows * cols
+        for i in range(rows * cols):
+            squared = (i // cols - centre[0]) ** 2 + (i % cols - centre[1]) ** 2
+            weights[i] *= np.exp(-squared / (2 * (reach / 2) ** 2))
+        close(case.weights[0], weights)
+        close(case.context[0], weighted(weights, case.regions))
+
+
+def test_a_following_window() -> None:
+    """The centre of a step is Σ_i α_i x_i of the step before; the first step sees the whole grid."""
+    rows, cols, reach = 4, 5, 1.0
+    done = run(ScoredAttention(AdditiveScore(6), FollowingWindow(reach)), steps=3, grids=((rows, cols),))
+    scores = [done.attention.score(query, done.memory).detach().numpy() for query in done.queries]
+    for (b, k), case in zip(np.ndindex(2, 2), done.cases(), strict=True):
+        weights = softmax(scores[0][b, k], case.real)
+        close(case.weights[0], weights)
+        for t in (1, 2):
+            centre = np.array(
+                [
+                    dot(weights, np.arange(rows * cols) // cols),
+                    dot(weights, np.arange(rows * cols) % cols),
+                ]
+            )
+            weights = window(scores[t][b, k], case.real, centre, reach, cols)
+            assert 1 <= (weights > 0).sum() < rows * cols
+            close(case.weights[t], weights)
+
+
+@pytest.mark.parametrize("alignment", [PredictedWindow(1.0, 3), FollowingWindow(1.0)])
+def test_a_window_over_masked_cells_alone_sees_all_real_ones(alignment: Alignment) -> None:
+    """Only the last cell of a row of nine is real; the window is at the left, or where the step before has looked."""
+    view = random_views([(1, 9)])[0]
+    mask = torch.zeros(2, 9, dtype=torch.bool)
+    mask[:, -1] = True
+    alignment.build(QuerySizes(HIDDEN))
+    alignment.double()
+    memory = ScoredMemory(None, view.vectors, mask, view.grid)
+    query = random_queries(1)[0]
+    if isinstance(alignment, PredictedWindow):
+        torch.nn.init.constant_(alignment.centre[2].bias, -50.0)
+    state = torch.zeros(2, 2, 2, dtype=torch.float64)
+    scores = torch.randn(2, 2, 9, dtype=torch.float64).masked_fill(~mask[:, None], -INF)
+    weights = alignment(scores, query, memory, state).weights
+    assert not torch.isnan(weights).any()
+    assert (weights[..., :-1] == 0).all()
+
+
+# -- samples -------------------------------------------------------------------------------------------------------
+
+
+def test_hard_attention_reads_the_sampled_region_and_knows_its_log_probability() -> None:
+    torch.manual_seed(0)
+    done = run(ScoredAttention(AdditiveScore(6), Multinoulli(at_test="sample")), steps=4)
+    for (b, k), case in zip(np.ndindex(2, 2), done.cases(), strict=True):
+        for t, output in enumerate(done.outputs):
+            region = int(output.location[b, k])
+            assert case.real[region]
+            close(case.context[t], case.regions[region])
+            close(output.log_prob[b, k], np.log(case.weights[t][region]))
+
+
+def test_gumbel_softmax_reads_a_sample_and_has_the_gradient_of_the_relaxed_one() -> None:
+    """Jang et al. 2017, section 2.2: s = argmax(log α + g); the gradient is that of softmax((log α + g) / τ)."""
+    temperature = 0.7
+    alignment = GumbelSoftmax(temperature)
+    log_weights = torch.randn(1, 1, 5, dtype=torch.float64).log_softmax(-1).requires_grad_()
+    torch.manual_seed(3)
+    location, read = alignment._sample(log_weights)
+    torch.manual_seed(3)
+    noise = -np.log(torch.empty_like(log_weights).exponential_().numpy())[0, 0]
+    noisy = log_weights.detach().numpy()[0, 0] + noise
+    assert int(location) == int(np.argmax(noisy))
+    close(read[0, 0], np.eye(5)[int(location)])
+    into = np.array([1.0, -1.0, 2.0, 0.5, 3.0])
+    (read[0, 0] @ torch.from_numpy(into)).backward()
+    relaxed = softmax(noisy / temperature)
+    expected = [
+        sum(into[j] * relaxed[j] * ((i == j) - relaxed[i]) for j in range(5)) / temperature for i in range(5)
+    ]
+    assert log_weights.grad is not None
+    close(log_weights.grad[0, 0], expected)

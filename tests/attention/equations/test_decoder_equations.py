@@ -1,0 +1,265 @@
+"""Top-down, adaptive, Show and Tell and Transformer decoders, unrolled in NumPy from their weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from loops import (
+    Vector,
+    close,
+    dot,
+    linear,
+    lstm,
+    parameters,
+    random_views,
+    randomise,
+    sigmoid,
+    softmax,
+    weighted,
+)
+from torch import Tensor
+
+from caption.attention import (
+    AdditiveScore,
+    LocationSensitiveScore,
+    Multinoulli,
+    ParallelCoAttention,
+    ScoredAttention,
+    SentinelAttention,
+    Softmax,
+)
+from caption.decoders import (
+    AdaptiveDecoder,
+    InitialState,
+    ShowAndTellDecoder,
+    TopDownDecoder,
+    TransformerDecoder,
+)
+from caption.decoders.base import Decoder, Unrolled
+from caption.decoders.transformer import sinusoids
+from caption.errors import UserError
+from caption.objectives import Captions, CrossEntropy, Reinforce
+
+Weights = dict[str, np.ndarray]
+WORDS, E, H = 7, 3, 4
+FED = [1, 4]
+"""The words fed in: a caption of two words. The first is the start token."""
+VIEWS = random_views([(2, 3)])
+
+
+def attention() -> ScoredAttention:
+    return ScoredAttention(AdditiveScore(6), Softmax())
+
+
+def unroll(decoder: Decoder, fed: list[int] = FED) -> tuple[Weights, Unrolled]:
+    """The same caption for each of the two images, whose first has a masked region."""
+    decoder.build((4,), WORDS, padding=0, start=1)
+    decoder.double().eval()
+    randomise(decoder)
+    words = torch.tensor(fed).expand(2, 1, -1)
+    return parameters(decoder), decoder(decoder.project(VIEWS), words, torch.full((2, 1), len(fed)))
+
+
+def per_image(unrolled: Unrolled) -> list[tuple[np.ndarray, np.ndarray, Tensor, Tensor]]:
+    """Regions, mask, logits (T, V) and weights (T, L) of each image."""
+    logits, weights = unrolled.unpack(unrolled.logits), unrolled.unpack(unrolled.trace.weights)
+    assert VIEWS[0].mask is not None
+    return [
+        (VIEWS[0].vectors[b].numpy(), VIEWS[0].mask[b].numpy(), logits[b, 0], weights[b, 0]) for b in (0, 1)
+    ]
+
+
+def mean(regions: np.ndarray, real: np.ndarray) -> Vector:
+    there = [a for a, is_real in zip(regions, real, strict=True) if is_real]
+    return sum(there) / len(there)
+
+
+def scores(p: Weights, name: str, regions: np.ndarray, hidden: Vector) -> list[float]:
+    """v · tanh(U a + b + W h)."""
+    return [
+        dot(
+            p[f"{name}.energy.weight"][0],
+            np.tanh(linear(p, f"{name}.region", a) + linear(p, f"{name}.query", hidden)),
+        )
+        for a in regions
+    ]
+
+
+def test_top_down() -> None:
+    """Anderson et al. 2018, eqs. 2 to 7: h¹ = LSTM([h²; v̄; E y], h¹), α from h¹, h² = LSTM([v̂; h¹], h²), p from h²."""
+    p, unrolled = unroll(TopDownDecoder(attention(), E, H))
+    for regions, real, logits, maps in per_image(unrolled):
+        h1 = c1 = h2 = c2 = np.zeros(H)
+        for t, word in enumerate(FED):
+            inputs = np.concatenate([h1, h2, mean(regions, real)])
+            gates = linear(p, "attention_gates_from_word", p["embed.weight"][word])
+            h1, c1 = lstm(gates + linear(p, "attention_gates", inputs), c1)
+            weights = softmax(scores(p, "attention.score", regions, h1), real)
+            inputs = np.concatenate([h2, h1, weighted(weights, regions)])
+            h2, c2 = lstm(linear(p, "language_gates", inputs), c2)
+            close(maps[t], weights)
+            close(logits[t], linear(p, "to_words", h2))
+
+
+def test_adaptive_with_a_sentinel() -> None:
+    """Lu et al. 2017, section 2: h[t] = LSTM([E y; v_g]), attention with h[t], the sentinel among the regions."""
+    decoder = AdaptiveDecoder(SentinelAttention(AdditiveScore(6), 5), E, H, InitialState(dropout=0))
+    p, unrolled = unroll(decoder)
+    for regions, real, logits, maps in per_image(unrolled):
+        average = mean(regions, real)
+        image = np.maximum(linear(p, "image.0", average), 0)
+        hidden = np.tanh(linear(p, "initial.hidden.0", average))
+        cell = np.tanh(linear(p, "initial.cell.0", average))
+        for t, word in enumerate(FED):
+            vector, before = p["embed.weight"][word], hidden
+            gates = linear(p, "gates_from_word", vector)
+            gates = gates + linear(p, "gates_from_state", np.concatenate([before, image]))
+            hidden, cell = lstm(gates, cell)
+            gate = sigmoid(
+                linear(p, "attention.gate_from_word", vector)
+                + linear(p, "attention.gate_from_hidden", before)
+            )
+            sentinel = gate * np.tanh(cell)
+            own = np.tanh(
+                linear(p, "attention.from_sentinel", sentinel) + linear(p, "attention.from_query", hidden)
+            )
+            every = [
+                *scores(p, "attention.score", regions, hidden),
+                dot(p["attention.energy.weight"][0], own),
+            ]
+            weights = softmax(every, [*real, True])
+            context = weighted(weights[:-1], regions) + weights[-1] * linear(p, "attention.value", sentinel)
+            joined = np.tanh(linear(p, "from_hidden", hidden) + linear(p, "from_context", context))
+            close(maps[t], weights[:-1])
+            close(logits[t], linear(p, "to_words", joined))
+
+
+def test_show_and_tell() -> None:
+    """Vinyals et al. 2015, eqs. 10 to 12: the image is the LSTM's input before the first word, from a state of 0."""
+    p, unrolled = unroll(ShowAndTellDecoder(E, H))
+    for regions, real, logits, maps in per_image(unrolled):
+        image = linear(p, "image", mean(regions, real))
+        hidden, cell = lstm(linear(p, "gates_from_word", image), np.zeros(H))
+        for t, word in enumerate(FED):
+            gates = linear(p, "gates_from_word", p["embed.weight"][word])
+            hidden, cell = lstm(gates + linear(p, "gates_from_state", hidden), cell)
+            close(logits[t], linear(p, "to_words", hidden))
+            close(maps[t], real / real.sum())  # even over the real regions
+
+
+# -- Transformer ---------------------------------------------------------------------------------------------------
+
+
+def transformer(inner: ScoredAttention | None = None, **options: int) -> TransformerDecoder:
+    return TransformerDecoder(inner or attention(), layers=2, hidden_size=H, heads=2, inner_size=5, **options)
+
+
+def layer_norm(p: Weights, name: str, x: Vector) -> Vector:
+    average = sum(x) / len(x)
+    variance = sum((value - average) ** 2 for value in x) / len(x)
+    return (x - average) / np.sqrt(variance + 1e-5) * p[f"{name}.weight"] + p[f"{name}.bias"]
+
+
+def test_transformer() -> None:
+    """Vaswani et al. 2017, section 3, with the layer normalisation before each part."""
+    p, unrolled = unroll(transformer())
+    for regions, real, logits, maps in per_image(unrolled):
+        # Positions 0 and 1 by hand: wavelengths 2π and 100 · 2π for H = 4.
+        positions = [
+            np.array([0.0, 1.0, 0.0, 1.0]),
+            np.array([np.sin(1), np.cos(1), np.sin(0.01), np.cos(0.01)]),
+        ]
+        hidden = [np.sqrt(H) * p["embed.weight"][word] + positions[t] for t, word in enumerate(FED)]
+        seen = np.zeros((2, len(FED), len(regions)))
+        for layer in (0, 1):
+            name = f"layers.{layer}"
+            parts = [linear(p, f"{name}.projections", layer_norm(p, f"{name}.norms.0", x)) for x in hidden]
+            queries, keys, values = ([part[n * H : (n + 1) * H] for part in parts] for n in range(3))
+            after = []
+            for t in range(len(FED)):
+                heads = []
+                for m in (0, 1):
+                    part = slice(m * H // 2, (m + 1) * H // 2)
+                    alike = [dot(queries[t][part], keys[s][part]) / np.sqrt(H / 2) for s in range(t + 1)]
+                    heads.append(weighted(softmax(alike), [values[s][part] for s in range(t + 1)]))
+                x = hidden[t] + linear(p, f"{name}.output", np.concatenate(heads))
+                asked = layer_norm(p, f"{name}.norms.1", x)
+                seen[layer, t] = softmax(scores(p, f"{name}.attention.score", regions, asked), real)
+                x = x + linear(p, f"{name}.from_context", weighted(seen[layer, t], regions))
+                inner = linear(p, f"{name}.inner.0", layer_norm(p, f"{name}.norms.2", x))
+                after.append(x + linear(p, f"{name}.inner.3", np.maximum(inner, 0)))
+            hidden = after
+        for t in range(len(FED)):
+            # The positions are in single precision.
+            np.testing.assert_allclose(
+                logits[t].detach().numpy(), linear(p, "to_words", layer_norm(p, "norm", hidden[t])), atol=1e-5
+            )
+            np.testing.assert_allclose(maps[t].detach().numpy(), (seen[0, t] + seen[1, t]) / 2, atol=1e-5)
+
+
+def test_sinusoids_by_hand() -> None:
+    """sin and cos of t / 10000^(2i / H) side by side (section 3.5)."""
+    rates = [1, 10000 ** (-2 / 6), 10000 ** (-4 / 6)]
+    expected = [[wave(t * rate) for rate in rates for wave in (np.sin, np.cos)] for t in range(50)]
+    np.testing.assert_allclose(sinusoids(50, 6), expected, atol=1e-5)
+    assert sinusoids(50, 5).shape == (50, 5)  # an odd width has no last cosine
+
+
+@pytest.mark.parametrize("changed", [1, 2, 3])
+def test_no_step_of_a_transformer_sees_a_later_word(changed: int) -> None:
+    fed = [1, 4, 5, 6]
+    other = list(fed)
+    other[changed] = 2
+    one, two = (unroll(transformer(), words)[1] for words in (fed, other))
+    before, after = (each.unpack(each.logits) for each in (one, two))
+    close(after[:, :, :changed], before[:, :, :changed].detach())
+    assert not torch.isclose(after[:, :, changed:], before[:, :, changed:]).all(-1).any()
+
+
+def test_a_caption_of_a_transformer_may_be_as_long_as_told_and_no_longer() -> None:
+    unroll(transformer(longest=4), [1, 4, 5, 6])
+    with pytest.raises(UserError, match=r"more than 4 words .* raise `longest`"):
+        unroll(transformer(longest=4), [1, 4, 5, 6, 2])
+
+
+def test_a_transformer_whose_attention_samples_adds_the_log_densities_of_its_layers() -> None:
+    """Two layers sample for each word; the objectives see that there is something to estimate."""
+    torch.manual_seed(0)
+    inner = ScoredAttention(AdditiveScore(6), Multinoulli(expectation=0.0, at_test="sample"))
+    decoder = transformer(inner)
+    _, unrolled = unroll(decoder)
+    maps, log_prob = unrolled.trace.maps, unrolled.trace.log_prob
+    assert log_prob is not None
+    for step, value in enumerate(log_prob.exp().tolist()):  # one region of each layer
+        first, second = (maps[f"layer {n} weights"][step].detach().numpy() for n in (0, 1))
+        assert np.isclose(np.outer(first, second), value).any()
+    words = torch.tensor(FED).expand(2, 1, -1)
+    captions = Captions(words, words, torch.full((2, 1), 2))
+    with pytest.raises(UserError, match="Reinforce"):
+        CrossEntropy()(decoder, decoder.project(VIEWS), captions)
+    loss = Reinforce()(decoder.train(), decoder.project(VIEWS), captions)
+    loss.value.backward()
+    for layer in (0, 1):
+        assert decoder.layers[layer].attention.score.query.weight.grad.abs().sum() > 1e-6
+
+
+@pytest.mark.parametrize(
+    "inner", [ScoredAttention(LocationSensitiveScore(6, 2, 3), Softmax()), ParallelCoAttention(6)]
+)
+def test_a_transformer_refuses_attention_that_carries_a_state(inner: ScoredAttention) -> None:
+    with pytest.raises(UserError, match="cannot carry anything from word to word"):
+        unroll(transformer(inner))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"layers": 0}, "layers 0 and heads 8 .* at least 1"),
+        ({"heads": 0}, "layers 2 and heads 0 .* at least 1"),
+        ({"hidden_size": 12}, "hidden_size 12 .* not divisible by heads 8"),
+    ],
+)
+def test_sizes_of_a_transformer_that_do_not_fit_are_refused(options: dict[str, int], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        TransformerDecoder(attention(), **options)  # type: ignore[arg-type]

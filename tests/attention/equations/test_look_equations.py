@@ -1,0 +1,170 @@
+"""Several looks (heads, hops, queries, features), a sentinel, and negative weights, against their equations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from loops import close, dot, linear, run, sigmoid, softmax, weighted
+
+from caption.attention import (
+    AdditiveScore,
+    CompositionalDeAttention,
+    FeatureWiseAttention,
+    HeadGates,
+    MultiHeadAttention,
+    MultiHopAttention,
+    SentinelAttention,
+    StructuredAttention,
+)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_multi_head(gated: bool) -> None:
+    """head_m = softmax(Q^m K^mᵀ / √(A/M)) V^m; z = W_o [head_1; …; head_M] (Vaswani et al. 2017, section 3.2.2)."""
+    heads, size = 2, 6
+    done = run(MultiHeadAttention(heads, size, HeadGates(stretch=0.1) if gated else None))
+    p, width = done.p, size // heads
+    for case in done.cases():
+        query = linear(p, "queries", case.hidden[0])
+        keys = [linear(p, "keys", a) for a in case.regions]
+        values = [linear(p, "values", a) for a in case.regions]
+        joined, maps = [], []
+        for m in range(heads):
+            part = slice(m * width, (m + 1) * width)
+            scores = [dot(query[part], key[part]) / np.sqrt(width) for key in keys]
+            maps.append(softmax(scores, case.real))
+            read = weighted(maps[m], [value[part] for value in values])
+            if gated:  # min(1, max(0, σ(log odds) (ζ - γ) + γ)) with γ = -0.1, ζ = 1.1
+                gate = min(1, max(0, sigmoid(p["gates.log_odds"][m]) * 1.2 - 0.1))
+                read = gate * read
+            joined.append(read)
+        close(case.maps[0]["heads"], maps)
+        close(case.weights[0], (maps[0] + maps[1]) / 2)
+        close(case.context[0], linear(p, "output", np.concatenate(joined)))
+
+
+def test_multi_hop() -> None:
+    """u_{n+1} = u_n + W z_n (Sukhbaatar et al. 2015, section 2.2); the context is what the hops have added."""
+    hops = 3
+    done = run(MultiHopAttention(AdditiveScore(6), hops))
+    p = done.p
+    for case in done.cases():
+        u, maps = case.hidden[0], []
+        for _ in range(hops):
+            scores = [
+                dot(
+                    p["score.energy.weight"][0],
+                    np.tanh(linear(p, "score.region", a) + linear(p, "score.query", u)),
+                )
+                for a in case.regions
+            ]
+            maps.append(softmax(scores, case.real))
+            u = u + linear(p, "read_into_query", weighted(maps[-1], case.regions))
+        close(case.maps[0]["hops"], maps)
+        close(case.weights[0], sum(maps) / hops)
+        close(case.context[0], u - case.hidden[0])
+
+
+def test_structured() -> None:
+    """A = softmax(W_2 tanh(W_1 aᵀ)), M = A a (Lin et al. 2017, eqs. 6 and 7); z = W_o vec(M) + b."""
+    done = run(StructuredAttention(queries=3, size=6))
+    p = done.p
+    for case in done.cases():
+        compared = [np.tanh(linear(p, "region", a)) for a in case.regions]
+        maps = [softmax([dot(row, x) for x in compared], case.real) for row in p["energy.weight"]]
+        close(case.maps[0]["queries"], maps)
+        close(case.weights[0], sum(maps) / 3)
+        read = np.concatenate([weighted(weights, case.regions) for weights in maps])
+        close(case.context[0], linear(p, "output", read))
+
+
+def test_the_diversity_penalty() -> None:
+    """‖A Aᵀ - I‖²_F (Lin et al. 2017, eq. 8), the mean over the steps."""
+    done = run(StructuredAttention(queries=3, size=6))
+    maps = done.outputs[0].maps.queries.flatten(0, 1).contiguous()
+    total = 0.0
+    for attention in maps.detach().numpy():
+        for s in range(3):
+            for r in range(3):
+                total += (dot(attention[s], attention[r]) - (s == r)) ** 2
+    close(done.attention.penalty({"queries": maps}), total / len(maps))
+
+
+def test_feature_wise() -> None:
+    """e_i = W tanh(U a_i + b + V h), α_·d = softmax over i of e_i,d, z_d = Σ_i α_i,d a_i,d."""
+    done = run(FeatureWiseAttention(6))
+    p = done.p
+    for case in done.cases():
+        scores = [
+            linear(p, "energy", np.tanh(linear(p, "region", a) + linear(p, "query", case.hidden[0])))
+            for a in case.regions
+        ]
+        features = len(case.regions[0])
+        maps = [softmax([score[d] for score in scores], case.real) for d in range(features)]
+        close(case.maps[0]["features"], maps)
+        close(case.weights[0], sum(maps) / features)
+        expected = [
+            sum(maps[d][i] * case.regions[i][d] for i in range(len(case.regions))) for d in range(features)
+        ]
+        close(case.context[0], expected)
+
+
+def test_sentinel() -> None:
+    """Lu et al. 2017, section 2.3: s = σ(W_x x + W_h h[t-1]) tanh(c[t]); α̂ = softmax([e; w · tanh(W_s s + W_g h[t])]);
+    the context is Σ_i α̂_i a_i + β s', with s' = W s + b of the regions' length and β the last of α̂."""
+    done = run(SentinelAttention(AdditiveScore(6), size=7))
+    p = done.p
+    for case in done.cases():
+        hidden = case.hidden[0]
+        gate = sigmoid(
+            linear(p, "gate_from_word", case.word[0]) + linear(p, "gate_from_hidden", case.previous[0])
+        )
+        sentinel = gate * np.tanh(case.cell[0])
+        scores = [
+            dot(
+                p["score.energy.weight"][0],
+                np.tanh(linear(p, "score.region", a) + linear(p, "score.query", hidden)),
+            )
+            for a in case.regions
+        ]
+        compared = np.tanh(linear(p, "from_sentinel", sentinel) + linear(p, "from_query", hidden))
+        weights = softmax([*scores, dot(p["energy.weight"][0], compared)], [*case.real, True])
+        close(case.weights[0], weights[:-1])
+        close(case.maps[0]["sentinel"], weights[-1:])
+        close(
+            case.context[0],
+            weighted(weights[:-1], case.regions) + weights[-1] * linear(p, "value", sentinel),
+        )
+
+
+def test_compositional_de_attention() -> None:
+    """tanh(q · k / √A) · 2σ(-‖q - k‖₁ / √A) (Tay et al. 2019, with σ scaled by 2)."""
+    size = 6
+    done = run(CompositionalDeAttention(size))
+    p = done.p
+    signs = set()
+    for case in done.cases():
+        q = linear(p, "query", case.hidden[0])
+        weights = []
+        for a, real in zip(case.regions, case.real, strict=True):
+            k = linear(p, "key", a)
+            distance = sum(abs(q[i] - k[i]) for i in range(size))
+            weight = np.tanh(dot(q, k) / np.sqrt(size)) * 2 * sigmoid(-distance / np.sqrt(size))
+            weights.append(weight if real else 0.0)
+        signs |= set(np.sign(weights))
+        close(case.weights[0], weights)
+        close(case.context[0], weighted(weights, case.regions))
+    assert {-1.0, 1.0} <= signs
+
+
+def test_a_key_that_equals_the_query_weighs_the_tanh_alone() -> None:
+    import torch
+
+    attention = CompositionalDeAttention(2)
+    done = run(attention)
+    with torch.no_grad():
+        for layer in (attention.key, attention.query):
+            layer.weight.zero_()
+            layer.bias.copy_(torch.tensor([1.0, -2.0]))
+    output = attention(done.queries[0], attention.project(done.views))
+    close(output.weights[1], np.full((2, 6), np.tanh(5 / np.sqrt(2))))

@@ -1,0 +1,120 @@
+"""Poolings worked out by hand, and stochastic pooling against its expectation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from loops import close, run
+from torch import Tensor
+
+from caption.attention import (
+    ChunkMaxPooling,
+    DeepSets,
+    KMaxPooling,
+    MaxPooling,
+    MeanPooling,
+    StochasticPooling,
+    SumPooling,
+)
+from caption.regions import Regions
+
+#: Five regions of two features; the fourth is masked.
+REGIONS = torch.tensor([[1.0, 8.0], [3.0, 0.0], [2.0, 2.0], [9.0, 9.0], [6.0, 4.0]], dtype=torch.float64)
+REAL = torch.tensor([True, True, True, False, True])
+
+
+def pooled(pooling: Any, regions: Tensor = REGIONS, real: Tensor | None = REAL) -> tuple[Any, Any]:
+    """Context and weights of the first query of one image."""
+    both = regions.expand(2, -1, -1)
+    mask = None if real is None else real.expand(2, -1)
+    output = run(pooling, views=(Regions(both, (1, len(regions)), mask),)).outputs[0]
+    assert torch.equal(
+        output.context, output.context[:1, :1].expand_as(output.context)
+    )  # the query is ignored
+    return output.context[0, 0], output.weights[0, 0]
+
+
+@pytest.mark.parametrize(
+    ("pooling", "context", "weights"),
+    [
+        (MeanPooling(), [3.0, 3.5], [0.25, 0.25, 0.25, 0, 0.25]),
+        (SumPooling(), [12.0, 14.0], [1, 1, 1, 0, 1]),
+        (MaxPooling(), [6.0, 8.0], [0.5, 0, 0, 0, 0.5]),
+        # The two largest of each feature: 6 and 3, 8 and 4.
+        (KMaxPooling(2), [4.5, 6.0], [0.25, 0.25, 0, 0, 0.5]),
+        (KMaxPooling(9), [3.0, 3.5], [0.25, 0.25, 0.25, 0, 0.25]),
+        # Chunks of 3 and 2 regions: maxima (3, 8) and (6, 4).
+        (ChunkMaxPooling(2), [3.0, 8.0, 6.0, 4.0], [0.25, 0.25, 0, 0, 0.5]),
+        # Chunks of 1, 1, 1, 1 and 1: the masked one gives zeros.
+        (ChunkMaxPooling(5), [1, 8, 3, 0, 2, 2, 0, 0, 6, 4], [0.25, 0.25, 0.25, 0, 0.25]),
+        # p = (1, 3, 2, 6) / 12 and (8, 0, 2, 4) / 14; Σ p a = 50 / 12 and 84 / 14.
+        (
+            StochasticPooling(),
+            [50 / 12, 6.0],
+            [(1 / 12 + 8 / 14) / 2, 3 / 24, (2 / 12 + 2 / 14) / 2, 0, (6 / 12 + 4 / 14) / 2],
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, torch.nn.Module) else "",
+)
+def test_by_hand(pooling: Any, context: list[float], weights: list[float]) -> None:
+    given, seen = pooled(pooling)
+    close(given, context)
+    close(seen, weights)
+
+
+def test_deep_sets() -> None:
+    """ρ(Σ φ(a)) with φ = ReLU(W a + b), ρ = W'' ReLU(W' x + b') + b'' (Zaheer et al. 2017, theorem 2)."""
+    attention = DeepSets(3)
+    given, weights = pooled(attention)
+    p = {name: parameter.detach().numpy() for name, parameter in attention.named_parameters()}
+    total = np.zeros(3)
+    for a, real in zip(REGIONS.numpy(), REAL, strict=True):
+        if real:
+            total = total + np.maximum(p["inner.0.weight"] @ a + p["inner.0.bias"], 0)
+    inner = np.maximum(p["outer.0.weight"] @ total + p["outer.0.bias"], 0)
+    close(given, p["outer.2.weight"] @ inner + p["outer.2.bias"])
+    close(weights, [1, 1, 1, 0, 1])
+
+
+def test_a_feature_that_is_zero_everywhere_stays_zero_and_has_no_share_of_the_map() -> None:
+    regions = REGIONS.clone()
+    regions[:, 1] = 0
+    for training in (False, True):
+        attention = StochasticPooling()
+        context, weights = pooled(attention, regions)
+        attention.train(training)
+        close(context[1], 0.0)
+        close(weights, [1 / 12, 3 / 12, 2 / 12, 0, 6 / 12])
+
+
+def test_an_image_of_zeros_has_an_even_map() -> None:
+    context, weights = pooled(StochasticPooling(), torch.zeros_like(REGIONS))
+    close(context, [0.0, 0.0])
+    close(weights, [0.25, 0.25, 0.25, 0, 0.25])
+
+
+def test_the_mean_of_stochastic_pooling_is_its_expectation() -> None:
+    """Each feature comes from a region drawn with p = a / Σ a; over many draws the mean is Σ p a, within 4 standard
+    errors, and each region is read as often as p says."""
+    many = 20000
+    attention = StochasticPooling()
+    attention.build((2,), None)  # type: ignore[arg-type]
+    view = Regions(REGIONS.expand(many, -1, -1), (1, 5), REAL.expand(many, -1))
+    memory = attention.project((view,))
+    torch.manual_seed(0)
+    attention.train()
+    drawn = attention.pool(memory.values[:, None], memory.weights[:, None]).squeeze(1)  # (many, 2)
+    for feature, (p, expectation) in enumerate(
+        [(np.array([1, 3, 2, 0, 6]) / 12, 50 / 12), (np.array([8, 0, 2, 0, 4]) / 14, 6.0)]
+    ):
+        values = drawn[:, feature].numpy()
+        error = values.std() / np.sqrt(many)
+        assert abs(values.mean() - expectation) < 4 * error
+        for i in range(5):
+            if p[i]:
+                share = (values == REGIONS[i, feature].item()).mean()
+                assert abs(share - p[i]) < 4 * np.sqrt(p[i] * (1 - p[i]) / many)
+        assert set(values) == {REGIONS[i, feature].item() for i in range(5) if p[i]}

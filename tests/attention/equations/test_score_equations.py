@@ -1,0 +1,152 @@
+"""Each score against its equation, region by region."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from loops import Vector, close, dot, linear, run, sigmoid, softmax, weighted
+
+from caption.attention import (
+    ActivatedGeneralScore,
+    AdditiveScore,
+    CosineScore,
+    DotScore,
+    FeedForwardScore,
+    GeneralScore,
+    LocationSensitiveScore,
+    MLPScore,
+    QuerySizes,
+    ScaledDotScore,
+    Score,
+    ScoredAttention,
+    Softmax,
+)
+
+Weights = dict[str, np.ndarray]
+Equation = Callable[[Weights, Vector, Vector], float]
+
+
+def additive(p: Weights, a: Vector, h: Vector) -> float:
+    """v · tanh(U a + b + W h) (Bahdanau et al. 2015, appendix A.1.2)."""
+    return dot(p["energy.weight"][0], np.tanh(linear(p, "region", a) + linear(p, "query", h)))
+
+
+def additive_relu(p: Weights, a: Vector, h: Vector) -> float:
+    return dot(p["energy.weight"][0], np.maximum(linear(p, "region", a) + linear(p, "query", h), 0))
+
+
+def additive_two_layers(p: Weights, a: Vector, h: Vector) -> float:
+    """U a becomes tanh(U_1 (U a + b) + b_1)."""
+    key = np.tanh(linear(p, "deeper.0", linear(p, "region", a)))
+    return dot(p["energy.weight"][0], np.tanh(key + linear(p, "query", h)))
+
+
+def dot_product(p: Weights, a: Vector, h: Vector) -> float:
+    return dot(linear(p, "key", a), h)
+
+
+def scaled_dot(p: Weights, a: Vector, h: Vector) -> float:
+    """q · k / √A (Vaswani et al. 2017, eq. 1), A = 6."""
+    return dot(linear(p, "key", a), linear(p, "query", h)) / np.sqrt(6)
+
+
+def general(p: Weights, a: Vector, h: Vector) -> float:
+    """aᵀ W h (Luong et al. 2015, section 3.1)."""
+    weight = p["query.weight"]  # (D, H)
+    return sum(a[i] * weight[i, j] * h[j] for i in range(len(a)) for j in range(len(h)))
+
+
+def biased_general(p: Weights, a: Vector, h: Vector) -> float:
+    """aᵀ (W h + b)."""
+    return general(p, a, h) + dot(a, p["query.bias"])
+
+
+def activated(bend: Callable[[float], float]) -> Equation:
+    """f(aᵀ W h + b)."""
+    return lambda p, a, h: bend(general(p, a, h) + float(p["offset"]))
+
+
+def cosine(p: Weights, a: Vector, h: Vector) -> float:
+    """s · cos(q, k) (Graves et al. 2014, section 3.3.1)."""
+    q, k = linear(p, "query", h), linear(p, "key", a)
+    return np.exp(p["log_strength"]) * dot(q, k) / np.sqrt(dot(q, q)) / np.sqrt(dot(k, k))
+
+
+def mlp(p: Weights, a: Vector, h: Vector) -> float:
+    """w · ReLU(W_2 ReLU(W_1 [h; a] + b_1) + b_2), with W_1 in two parts."""
+    first = np.maximum(linear(p, "region", a) + linear(p, "query", h), 0)
+    second = np.maximum(linear(p, "layers.1", first), 0)
+    return float(linear(p, "layers.3", second)[0])
+
+
+def feed_forward(p: Weights, a: Vector, h: Vector) -> float:
+    """v · tanh(W a + b): h is not in it."""
+    return dot(p["energy.weight"][0], np.tanh(linear(p, "region", a)))
+
+
+SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
+    "additive": (lambda: AdditiveScore(6), additive),
+    "additive, relu": (lambda: AdditiveScore(6, "relu"), additive_relu),
+    "additive, two layers": (lambda: AdditiveScore(6, layers=2), additive_two_layers),
+    "dot": (DotScore, dot_product),
+    "scaled dot": (lambda: ScaledDotScore(6), scaled_dot),
+    "general": (GeneralScore, general),
+    "biased general": (lambda: GeneralScore(bias=True), biased_general),
+    "activated general, tanh": (ActivatedGeneralScore, activated(np.tanh)),
+    "activated general, relu": (lambda: ActivatedGeneralScore("relu"), activated(lambda x: max(x, 0.0))),
+    "activated general, sigmoid": (lambda: ActivatedGeneralScore("sigmoid"), activated(sigmoid)),
+    "cosine": (lambda: CosineScore(6), cosine),
+    "mlp": (lambda: MLPScore((6, 7)), mlp),
+    "feed-forward": (lambda: FeedForwardScore(6), feed_forward),
+}
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_scores_weights_and_context_are_those_of_the_equations(name: str) -> None:
+    make, equation = SCORES[name]
+    done = run(ScoredAttention(make(), Softmax()))
+    p = {key.removeprefix("score."): value for key, value in done.p.items()}
+    scores = done.attention.score(done.queries[0], done.memory)
+    for (b, k), case in zip(np.ndindex(2, 2), done.cases(), strict=True):
+        expected = [equation(p, a, case.hidden[0]) for a in case.regions]
+        close(scores[b, k], expected)
+        weights = softmax(expected, case.real)
+        close(case.weights[0], weights)
+        close(case.context[0], weighted(weights, case.regions))
+
+
+def test_the_strength_of_the_cosine_starts_as_told() -> None:
+    score = CosineScore(6, strength=7.0)
+    score.build(4, QuerySizes(5))
+    assert float(score.log_strength.detach().exp()) == pytest.approx(7.0)
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_location_sensitive_scores_see_the_map_of_the_step_before(cumulative: bool) -> None:
+    """Chorowski et al. 2015, eqs. 8 and 9: f_i = Σ F α[t-1] around i; e_i = v · tanh(U a_i + b + W h + V f_i)."""
+    rows, cols = 2, 3
+    done = run(ScoredAttention(LocationSensitiveScore(6, 2, 3, cumulative), Softmax()), steps=4)
+    p = {key.removeprefix("score."): value for key, value in done.p.items()}
+    kernel = p["location.weight"]  # (filters, inputs, 3, 3)
+    for case in done.cases():
+        before, total = np.zeros(rows * cols), np.zeros(rows * cols)
+        for t in range(4):
+            scores = []
+            for i in range(rows * cols):
+                features = np.zeros(2)
+                for number, seen in enumerate([before, total][: 1 + cumulative]):
+                    for r in (-1, 0, 1):
+                        for c in (-1, 0, 1):
+                            row, col = i // cols + r, i % cols + c
+                            if 0 <= row < rows and 0 <= col < cols:
+                                features = features + kernel[:, number, r + 1, c + 1] * seen[row * cols + col]
+                joined = linear(p, "region", case.regions[i]) + linear(p, "query", case.hidden[t])
+                scores.append(
+                    dot(p["energy.weight"][0], np.tanh(joined + linear(p, "from_location", features)))
+                )
+            before = softmax(scores, case.real)
+            total = total + before
+            close(case.weights[t], before)
+            close(case.context[t], weighted(before, case.regions))

@@ -1,0 +1,322 @@
+"""The comparison of attention mechanisms, at a budget of seconds: what is trained, kept, resumed and written."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from caption import checkpoint
+from caption.encoders import Encoder, SmallCNN
+from caption.errors import UserError
+from tools.compare_attention import __main__ as tool
+from tools.compare_attention import bench as benches
+from tools.compare_attention import mechanisms, pictures, report
+
+BUDGET = ["--epochs", "1", "--scenes", "30", "--test-scenes", "6", "--seeds", "1"]
+OVERLAYS = {
+    "hard": """\
+# Hard: s ~ Multinoulli(α), z = a_s | sampled.
+# Source: Xu et al. 2015,
+# section 4.1.
+#
+#   caption fit ...
+trainer: {max_epochs: 4}
+model:
+  decoder:
+    init_args:
+      attention:
+        class_path: caption.attention.ScoredAttention
+        init_args:
+          score: {class_path: caption.attention.AdditiveScore, init_args: {size: 128}}
+          alignment: {class_path: caption.attention.Multinoulli, init_args: {expectation: 0.0}}
+  objective:
+    class_path: caption.objectives.Reinforce
+    init_args: {baseline: {class_path: caption.objectives.LeaveOneOut}, samples: 2, reward_weight: 1.0}
+  warm_start: runs/attention/additive/best.ckpt
+""",
+    "show_and_tell": """\
+# The image once.
+# Source: Vinyals et al. 2015.
+model:
+  decoder:
+    class_path: caption.decoders.ShowAndTellDecoder
+    init_args: {embedding_size: 16, hidden_size: 16}
+""",
+    "signed": """\
+# De-attention.
+# Source: Tay et al. 2019.
+model:
+  decoder:
+    init_args:
+      attention: {class_path: caption.attention.CompositionalDeAttention, init_args: {size: 16}}
+""",
+    "wrong": """\
+# Nothing.
+# Source: nowhere.
+model:
+  decoder:
+    init_args:
+      attention: {class_path: caption.attention.NoSuchAttention}
+""",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def threads() -> Iterator[None]:
+    """The tool sets the number of threads of the process."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("configs")
+    for name in ("additive", "dot", "multi_head"):
+        shutil.copy(mechanisms.CONFIGS / "attention" / f"{name}.yaml", folder)
+    for name, text in OVERLAYS.items():
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(configs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of additive attention and of the dot score, both trained; not to be changed by a test."""
+    folder = tmp_path_factory.mktemp("done")
+    names = ["--names", "additive", "dot"]
+    assert tool.main([*BUDGET, *names, "--configs", str(configs), "--out", str(folder)]) == 0
+    return folder
+
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def out(done: Path, tmp_path: Path) -> Path:
+    """A copy of `done`, modification times included."""
+    return Path(shutil.copytree(done, tmp_path / "out"))
+
+
+@pytest.fixture
+def run(configs: Path, out: Path) -> Run:
+    def run(*args: object) -> int:
+        return tool.main([*BUDGET, "--configs", str(configs), "--out", str(out), *map(str, args)])
+
+    return run
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    path = tmp_path / "attention.md"
+    path.write_text(
+        "# Mine\n\n<!-- section mechanisms begins -->\nold\n<!-- section mechanisms ends -->\n\nmore\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def modified(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.is_file()}
+
+
+def test_a_run_leaves_its_numbers_and_a_model(done: Path):
+    assert set(modified(done)) == {"additive-0.json", "additive-0.ckpt", "dot-0.json", "dot-0.ckpt"}
+    found = json.loads((done / "dot-0.json").read_text(encoding="utf-8"))
+    assert found["budget"] == {"epochs": 1, "scenes": 30, "test_scenes": 6, "shared_encoder": True}
+    assert found["regions"] == "shared"
+    assert {"NLL", "BLEU-4", "CIDEr", "pointing_accuracy", "attention_entropy"} <= set(found["numbers"])
+    assert "split:test" in found["signature"]
+    areas = found["faithfulness"]
+    assert len(areas["images"]) == len(areas["attention"]) == len(areas["random"]) > 0
+    model = checkpoint.load(done / "dot-0.ckpt")
+    trained = [*model.decoder.parameters()]
+    assert found["parameters"] == sum(each.numel() for each in trained)
+
+
+def test_mechanisms_share_the_frozen_encoder(done: Path):
+    from caption import load
+
+    shared = load(benches.SHARED).encoder.state_dict()
+    for name in ("additive", "dot"):
+        own = checkpoint.load(done / f"{name}-0.ckpt").encoder.state_dict()
+        assert all(torch.equal(own[key], shared[key]) for key in shared)
+
+
+def test_what_is_done_is_not_done_again(run: Run, out: Path):
+    before = modified(out)
+    assert run("--names", "additive", "dot") == 0
+    assert modified(out) == before
+
+
+def test_a_new_mechanism_is_added_to_the_documents(run: Run, out: Path, document: Path):
+    before = modified(out)
+    names = ["--names", "multi_head", "show_and_tell", "signed", "--processes", "2"]
+    assert run(*names, "--write", "--document", document) == 0
+    after = modified(out)
+    assert {name: after[name] for name in before} == before
+    assert {"multi_head-0.json", "show_and_tell-0.json", "signed-0.json"} <= set(after)
+    text = document.read_text(encoding="utf-8")
+    assert text.startswith("# Mine\n")
+    assert text.endswith("\n\nmore\n")
+    assert "old" not in text
+    for name in ("additive", "dot", "multi_head", "show_and_tell", "signed"):
+        assert text.count(f"| `{name}` |") == 2  # numbers, and equation
+    without = next(line for line in text.splitlines() if line.startswith("| `show_and_tell` | shared"))
+    assert without.endswith("| – | – | – | – | – | – |")
+    numbers = json.loads(document.with_suffix(".json").read_text(encoding="utf-8"))
+    assert set(numbers["mechanisms"]) == {"additive", "dot", "multi_head", "show_and_tell", "signed"}
+    assert numbers["mechanisms"]["dot"]["source"].startswith("Luong et al. 2015")
+    assert document.with_suffix(".png").stat().st_size > 20_000
+    page = document.with_suffix(".html").read_text(encoding="utf-8")
+    assert len(page.encode()) < pictures.PAGE_BYTES
+    assert page.count('<p class="mechanism">multi_head</p>') == pictures.PAGE_SCENES
+    assert not re.findall(r"""(?:src|href)=["'](?!data:)""", page)
+
+
+def test_ctrl_c_loses_the_present_run_only(run: Run, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
+    measure = benches.evaluate
+    calls = []
+
+    def stopped(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return measure(*args)
+
+    before = modified(out)
+    with monkeypatch.context() as patch:
+        patch.setattr(benches, "evaluate", stopped)
+        assert run("--names", "multi_head", "signed") == tool.STOPPED
+    assert "the same command goes on" in capsys.readouterr().err
+    kept = modified(out)
+    assert set(kept) == {*before, "multi_head-0.json", "multi_head-0.ckpt"}
+    assert run("--names", "multi_head", "signed") == 0
+    after = modified(out)
+    assert {name: after[name] for name in kept} == kept
+    assert "signed-0.json" in after
+
+
+def test_sampled_attention_starts_from_the_additive_model(run: Run, out: Path, capsys: Any):
+    (out / "additive-0.json").unlink()
+    assert run("--names", "hard") == 0
+    err = capsys.readouterr().err
+    assert err.index("additive, seed 0: NLL") < err.index("hard, seed 0: NLL")
+    found = json.loads((out / "hard-0.json").read_text(encoding="utf-8"))
+    assert found["warm_start"] == "additive"
+    hard, soft = (checkpoint.load(out / f"{name}-0.ckpt").decoder for name in ("hard", "additive"))
+    distance = (hard.embed.weight - soft.embed.weight).norm() / soft.embed.weight.norm()
+    assert distance < 0.05  # fresh weights would be as far away as they are long
+
+
+def test_a_mechanism_that_fails_does_not_end_the_others(run: Run, out: Path, capsys: Any):
+    assert run("--names", "wrong", "signed") == tool.SOME_FAILED
+    assert "NoSuchAttention" in capsys.readouterr().err
+    assert "signed-0.json" in modified(out)
+    assert "wrong-0.json" not in modified(out)
+
+
+def test_another_budget_is_refused(run: Run, out: Path, capsys: Any):
+    before = modified(out)
+    assert run("--names", "additive", "--epochs", "2") == tool.WRONG_USAGE
+    assert "another budget" in capsys.readouterr().err
+    assert modified(out) == before
+
+
+def test_an_unknown_name_is_refused(run: Run, capsys: Any):
+    assert run("--names", "aditive") == tool.WRONG_USAGE
+    assert "no mechanism is called aditive: choose from additive, dot" in capsys.readouterr().err
+
+
+def test_a_changed_configuration_is_trained_again(configs: Path, out: Path):
+    bench = benches.Bench(benches.Budget(1, 30, 6, True), out)
+    mechanism = mechanisms.read_mechanisms(configs)["dot"]
+    assert bench.result(mechanism, 0) is not None
+    assert bench.result(replace(mechanism, digest="other"), 0) is None
+
+
+def test_the_digest_is_of_settings_not_of_comments(configs: Path, tmp_path: Path):
+    text = (configs / "dot.yaml").read_text(encoding="utf-8")
+    (tmp_path / "dot.yaml").write_text("# A comment.\n" + text, encoding="utf-8")
+    (tmp_path / "general.yaml").write_text(text.replace("DotScore", "GeneralScore"), encoding="utf-8")
+    found, original = mechanisms.read_mechanisms(tmp_path), mechanisms.read_mechanisms(configs)["dot"]
+    assert found["dot"].digest == original.digest != found["general"].digest
+
+
+def test_the_header_gives_equation_and_source(configs: Path):
+    hard = mechanisms.read_mechanisms(configs)["hard"]
+    assert hard.equation == "Hard: s ~ Multinoulli(α), z = a_s | sampled."
+    assert hard.source == "Xu et al. 2015, section 4.1."
+    assert hard.warm
+    assert hard.epochs(6) == 3  # 4 of the 8 of shapes_soft.yaml
+    assert mechanisms.read_mechanisms(configs)["dot"].epochs(6) == 6
+
+
+def test_a_folder_without_configurations_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match="holds no configuration"):
+        mechanisms.read_mechanisms(tmp_path)
+
+
+def test_an_overlay_of_other_data_is_left_out(configs: Path, tmp_path: Path):
+    text = (configs / "dot.yaml").read_text(encoding="utf-8")
+    (tmp_path / "dot.yaml").write_text(text, encoding="utf-8")
+    photos = text.replace("configs/shapes_soft.yaml", "configs/flickr8k_soft.yaml")
+    (tmp_path / "photos.yaml").write_text(photos, encoding="utf-8")
+    assert list(mechanisms.read_mechanisms(tmp_path)) == ["dot"]
+
+
+class Two(Encoder):
+    """The shared architecture, and another beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = SmallCNN(), SmallCNN((4, 4, 8))
+        self.region_sizes = (128, 8)
+
+    def normalise(self, images: Tensor) -> Tensor:
+        return self.first.normalise(images)
+
+    def features(self, images: Tensor) -> tuple[Tensor, ...]:
+        return self.first.features(images), self.second.features(images)
+
+
+def test_of_several_encoders_the_shared_one_is_frozen():
+    shared, encoder = SmallCNN(), Two()
+    assert not benches._share(encoder, shared)
+    encoder.train()
+    assert not encoder.first.training
+    assert not any(parameter.requires_grad for parameter in encoder.first.parameters())
+    assert all(parameter.requires_grad for parameter in encoder.second.parameters())
+    assert torch.equal(encoder.first.layers[0].weight, shared.layers[0].weight)
+    assert benches._regions(encoder, False) == "shared and own"
+
+
+def test_the_difference_has_an_interval_over_the_scenes_of_all_seeds():
+    areas = {"images": [0, 0, 1, 2], "attention": [0.2, 0.3, 0.2, 0.4], "random": [0.6, 0.7, 0.5, 0.9]}
+    found = benches.faithfulness([{"faithfulness": areas}, {"faithfulness": areas}])
+    assert found is not None
+    assert found["random_less_attention"] == pytest.approx(0.4)
+    assert 0.29 < found["low"] < 0.4 < found["high"] < 0.51
+    assert benches.faithfulness([{"faithfulness": None}]) is None
+
+
+def test_captions_without_words_are_not_measured():
+    class Silent:
+        caption = type("Caption", (), {"words": []})
+
+    scenes = type("Scenes", (), {"images": [type("Image", (), {"path": "scene.png"})]})
+    assert benches.deletion(None, scenes, [Silent()]) is None  # type: ignore[arg-type]
+
+
+def test_a_cell_has_mean_and_deviation_over_seeds():
+    assert report._cell(report._spread([0.5, 0.7]), 2) == "0.60 ± 0.14"
+    assert report._cell(report._spread([0.5]), 2) == "0.50"
+    assert report._cell(report._spread([None]), 2) == "–"

@@ -1,0 +1,1 @@
+"""The comparison of attention mechanisms on Shapes: see `tools.compare_attention.__main__`."""

@@ -1,0 +1,188 @@
+"""The picture and the page in which all mechanisms look at the same scenes."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from caption import checkpoint
+from caption.analysis.grounding import Mention, find_mentions
+from caption.captioner import Captioner
+from caption.data.boxes import Boxes, BoxLike
+from caption.data.images import open_image
+from caption.data.readers.captions import CaptionedImage
+from caption.result import Caption
+from caption.text.vocabulary import START
+from caption.visualize import overlay, save_figure, save_html, show_photo, to_fragment
+from caption.visualize.colour_scale import scale_of
+from caption.visualize.figure import NotebookFigure, add_axes
+
+# Inches.
+PANEL, TITLE, GAP, HEADING, MARGIN = 1.05, 0.2, 0.06, 0.34, 0.1
+COLUMNS = 10
+SCENES = 3
+"""In the picture; the first of the test split."""
+PAGE_SCENES = 4
+PAGE_BYTES = 1_000_000
+
+STYLE = """
+body { margin: 0 auto; max-width: 90rem; font: 1rem/1.45 system-ui, sans-serif; }
+h1, .lead { margin: 1rem; }
+.satt-gallery h2 { grid-column: 1 / -1; margin: 1rem 0 0; }
+.mechanism { margin: 0 0 .25rem; font-weight: 600; }
+.satt .satt-gallery { grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); }
+"""
+
+
+class View(NamedTuple):
+    """One word of a caption, as one mechanism looks at it."""
+
+    weights: np.ndarray | None
+    """(rows, cols); None if the model has no attention."""
+    box: BoxLike
+    signed: bool
+
+
+class Word(NamedTuple):
+    """A scene, and the word for which all mechanisms look at it."""
+
+    scene: CaptionedImage
+    words: list[str]
+    """A caption that was given to all mechanisms."""
+    mention: Mention
+    """Of the object that the word names."""
+
+
+def load_models(checkpoints: Mapping[str, Path]) -> dict[str, Captioner]:
+    """The trained models by the name of their mechanism."""
+    return {name: checkpoint.load(path) for name, path in checkpoints.items()}
+
+
+def choose_words(scenes: Sequence[CaptionedImage], boxes: Mapping[int | str, Boxes]) -> list[Word]:
+    """A word of each scene: of its first caption, the shape of the last object, of the first one, and so on in turn."""
+    chosen = []
+    for number, scene in enumerate(scenes):
+        words = scene.captions[0].split()
+        mentions = find_mentions(words, boxes[scene.id])
+        chosen.append(Word(scene, words, mentions[-1 if number % 2 == 0 else 0]))
+    return chosen
+
+
+@torch.no_grad()
+def look(captioner: Captioner, word: Word) -> View:
+    """Where a model looks for a word of a caption that it is given."""
+    photo = open_image(word.scene.path)
+    box = captioner.transform.box(*photo.size)
+    decoder = captioner.decoder
+    if not decoder.attentions:
+        return View(None, box, False)
+    views = captioner.encoder(captioner.transform(photo)[None])
+    ids = [START, *(captioner.vocabulary[each] for each in word.words[:-1])]
+    unrolled = captioner(views, torch.tensor([[ids]]), torch.tensor([[len(ids)]]))
+    weights = unrolled.unpack(unrolled.trace.weights)[0, 0, word.mention.word]
+    return View(weights.view(captioner.grids(views)[0]).numpy(), box, decoder.properties.signed)
+
+
+def draw(models: Mapping[str, Captioner], words: Sequence[Word], file: Path) -> None:
+    """Write the picture: for each scene the photo, then one panel per mechanism, each with a scale of its own."""
+    panels = len(models) + 1
+    columns = min(COLUMNS, panels)
+    rows = math.ceil(panels / columns)
+    block = HEADING + rows * (PANEL + TITLE + GAP)
+    size = max(columns * (PANEL + GAP) - GAP + 2 * MARGIN, 5.0), len(words) * block + 2 * MARGIN
+    figure = NotebookFigure(figsize=size, facecolor="white")
+    for number, word in enumerate(words):
+        top = MARGIN + number * block
+        figure.text(
+            MARGIN / size[0], 1 - (top + 0.08) / size[1], _heading(word), va="top", fontsize=10, parse_math=False
+        )  # fmt: skip
+        for index, name in enumerate(["the scene", *models]):
+            row, column = divmod(index, columns)
+            left, down = MARGIN + column * (PANEL + GAP), top + HEADING + row * (PANEL + TITLE + GAP) + TITLE
+            ax = add_axes(figure, size, left, down, PANEL, PANEL)
+            ax.set_title(name, fontsize=min(8.0, 115 / len(name)), pad=2, parse_math=False)
+            _panel(ax, word, look(models[name], word) if index else None)
+    save_figure(figure, file, dpi=100)
+
+
+def _panel(ax: Axes, word: Word, view: View | None) -> None:
+    if view is None or view.weights is None:
+        show_photo(ax, word.scene.path)
+        if view is not None:
+            ax.text(
+                0.5, 0.5, "no map", transform=ax.transAxes, ha="center", va="center", color="white",
+                bbox={"facecolor": "black", "alpha": 0.6, "linewidth": 0}, fontsize=8,
+            )  # fmt: skip
+    else:
+        scale = scale_of(view.weights, signed=view.signed)
+        overlay(ax, view.weights, view.box, word.scene.path, scale.high, vmin=scale.low, signed=view.signed)
+    for left, top, right, bottom in word.mention.boxes:
+        ax.add_patch(
+            Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor="lime", linewidth=0.8)
+        )
+
+
+def _heading(word: Word) -> str:
+    place = word.mention.word
+    return " ".join(each.upper() if step == place else each for step, each in enumerate(word.words))
+
+
+def page(models: Mapping[str, Captioner], scenes: Sequence[CaptionedImage], file: Path) -> None:
+    """Write the page: for each scene, every mechanism's own caption with a heatmap per word.
+
+    The last scenes are left out if the page would be larger than `PAGE_BYTES`.
+    """
+    described = {name: model.describe([scene.path for scene in scenes]) for name, model in models.items()}
+    for number in range(len(scenes), 0, -1):
+        whole = _page({name: captions[:number] for name, captions in described.items()}, scenes[:number])
+        if len(whole.encode()) < PAGE_BYTES or number == 1:
+            save_html(whole, file)
+            return
+
+
+def _page(described: Mapping[str, Sequence[Caption]], scenes: Sequence[CaptionedImage]) -> str:
+    """The document, from the captions of the scenes by mechanism."""
+    # Single heads and channels would not fit; the summary is what the mechanisms have in common.
+    told = [
+        replace(captions[number], maps={}, alternatives=[])
+        for number in range(len(scenes))
+        for captions in described.values()
+    ]
+    head, *figures = to_fragment(told).split("<figure>")
+    places = product(scenes, described)
+    named = []
+    for (scene, name), figure in zip(places, figures, strict=True):
+        if name == next(iter(described)):
+            named.append(f"<h2>{html.escape(scene.captions[0])}</h2>\n")
+        named.append(f'<figure>\n<p class="mechanism">{html.escape(name)}</p>{figure}')
+    gallery = head + "".join(named)
+    title = "How mechanisms of attention look at the same scenes"
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; img-src data:; script-src 'unsafe-inline'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+</head>
+<body>
+<h1>{title}</h1>
+<p class="lead">Each heading is a reference caption of the scene; below it stands what every mechanism says. Point at a
+word to see where the mechanism looked for it. Every caption has a colour scale of its own.</p>
+{gallery}
+<style>{STYLE}</style>
+</body>
+</html>
+"""
