@@ -15,9 +15,9 @@ from caption.tensor_tree import TensorTree
 class CompositionalDeAttention(Attention):
     """α = tanh(q · k_i / √A) ∘ 2σ(−‖q − k_i‖₁ / √A), z = Σ_i α_i v_i (section 3.1).
 
-    The tanh decides between adding, ignoring and subtracting, the distance how much. Weights lie between -1 and 1 and
-    do not sum to one; a heatmap shows their sign. The factor 2 lets a weight of a key that equals the query reach the
-    tanh's, since σ of what is never positive stays below ½.
+    The tanh selects adding, ignoring or subtracting; the distance sets the amount. Weights lie between -1 and 1 and do
+    not sum to one; a heatmap shows their sign. The factor 2 makes the second term 1 for a key that equals the query: σ
+    of a number that is never positive is at most ½.
 
     Args:
         size: A, the length of keys and queries.

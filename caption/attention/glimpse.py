@@ -1,7 +1,7 @@
-"""Location-wise attention: the query places a window on the map, instead of weighing items.
+"""Location-wise attention: the query places a window on the feature map, instead of weighing regions.
 
 A window is n×n points around a centre, each read by bilinear interpolation, as `torch.nn.functional.grid_sample` does
-with `align_corners=False` and border padding. Interpolating is a weighted sum of cells, so the window has a map of
+with `align_corners=False` and border padding. Interpolation is a weighted sum of cells, so the window has a map of
 weights.
 """
 
@@ -18,18 +18,18 @@ from caption.tensor_tree import TensorTree
 
 
 class WindowAttention(Attention):
-    """Soft and location-wise: z is the mean of n×n points around a predicted centre, at a predicted distance.
+    """Soft location-wise attention: z is the mean of n×n points around a predicted centre, at a predicted distance.
 
     Centre (x, y) = σ(W h) across the grid; the points lie within ± s of it, s = s_max σ(w · h), as in the attention
     windows of Gregor et al. 2015 (DRAW, section 3.2) with the bilinear reading of Jaderberg et al. 2015 (section 3.3).
-    Everything is differentiable. Regions that are masked have to be 0: a window reads whatever lies under it.
+    Everything is differentiable. Masked regions must be 0: the window does not consult the mask.
 
     Args:
         points: n, in each direction.
         largest: s_max as a share of the grid.
 
     Raises:
-        UserError: there are no points.
+        UserError: `points` is below 1.
     """
 
     def __init__(self, points: int = 3, largest: float = 0.5) -> None:
@@ -60,7 +60,7 @@ class WindowAttention(Attention):
 
 
 class GlimpseAttention(Attention, Stochastic):
-    """Hard and location-wise: a point is drawn, (x, y) ~ N(μ, σ²), and a small window around it is read.
+    """Hard location-wise attention: samples a point (x, y) ~ N(μ, σ²) and reads a small window around it.
 
     μ = σ(W h) across the grid (Mnih et al. 2014, section 3.1). The point's density has a gradient, and an estimator
     such as `caption.objectives.Reinforce` trains it. In training, a caption reads at μ with probability `expectation`
@@ -69,12 +69,12 @@ class GlimpseAttention(Attention, Stochastic):
     Args:
         deviation: σ, as a share of the grid.
         points: n×n points are read.
-        size: how far from the centre they reach, as a share of the grid.
+        size: distance of the outer points from the centre, as a share of the grid.
         expectation: probability of reading at μ in training.
         at_test: "expectation" and "argmax" read at μ, "sample" at a drawn point.
 
     Raises:
-        UserError: a deviation that is not positive, no points.
+        UserError: `deviation` is not positive, or `points` is below 1.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class GlimpseAttention(Attention, Stochastic):
         return views[0]
 
     def start(self, memory: Regions, hypotheses: int) -> Tensor:
-        """(B, K) bool: the captions that draw their points."""
+        """(B, K) bool: True for captions that sample their points."""
         shape, device = (len(memory.vectors), hypotheses), memory.vectors.device
         if not self.training:
             return torch.full(shape, self.at_test == "sample", device=device)
@@ -138,11 +138,11 @@ class GlimpseAttention(Attention, Stochastic):
 
 
 def window(centre: Tensor, size: Tensor, points: int, grid: tuple[int, int]) -> Tensor:
-    """The weights with which a window reads the cells of a grid.
+    """The weights of a grid's cells in a window.
 
     Args:
         centre: (..., 2) x and y across the grid, 0 to 1.
-        size: (..., 1) how far the outer points lie from the centre, as a share of the grid.
+        size: (..., 1) distance of the outer points from the centre, as a share of the grid.
         points: n in each direction, evenly spaced.
         grid: (rows, cols).
 
@@ -159,7 +159,7 @@ def window(centre: Tensor, size: Tensor, points: int, grid: tuple[int, int]) -> 
 
 
 def _interpolated(places: Tensor, cells: int) -> Tensor:
-    """Places (..., n) from 0 to 1 along a side of some cells -> (..., cells), the mean of their interpolation
+    """Positions (..., n) from 0 to 1 along a side of the grid -> (..., cells), the mean of their interpolation
     weights."""
     index = (places * cells - 0.5).clamp(0, cells - 1)
     every = torch.arange(cells, dtype=places.dtype, device=places.device)

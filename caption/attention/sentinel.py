@@ -1,4 +1,4 @@
-"""The visual sentinel (Lu et al. 2017, section 2.3): the option not to look at the image."""
+"""The visual sentinel (Lu et al. 2017, section 2.3): an alternative to attending to the image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from caption.tensor_tree import TensorTree
 
 
 class SentinelMaps(NamedTuple):
-    """The share of each region, and of the sentinel."""
+    """The weight of each region and of the sentinel."""
 
     regions: Tensor
     """(B, K, L)."""
@@ -29,11 +29,13 @@ class SentinelAttention(Attention):
     """α̂ = softmax([e; w · tanh(W_s s + W_g h)]), ĉ = Σ_i α̂_i a_i + β s, with the sentinel s = σ(W_x x + W_h h[t-1])
     ∘ tanh(c[t]).
 
-    s is what the LSTM already knows. Words that need no look read it instead of a region (eqs. 9 to 13). For decoders
-    that attend after their update, such as `caption.decoders.AdaptiveDecoder`: it needs h[t], c[t] and h[t-1].
+    s represents what the LSTM already knows; words that need no visual information read it instead of a region (eqs. 9
+    to 13). The decoder must attend after its update, such as `caption.decoders.AdaptiveDecoder`: the sentinel needs
+    h[t], c[t] and h[t-1].
 
     Args:
-        score: f_att for the regions; its scale is that of the sentinel's score, so take `AdditiveScore`, as the paper.
+        score: f_att for the regions; its scale should match the sentinel's score, so use `AdditiveScore`, as the paper
+            does.
         size: width of the sentinel's comparison.
     """
 

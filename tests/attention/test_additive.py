@@ -93,7 +93,7 @@ def test_one_layer_keeps_the_names_that_checkpoints_have():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"activation": "gelu"}, "activation is one of 'tanh', 'relu', not 'gelu'"),
+        ({"activation": "gelu"}, "activation must be one of 'tanh', 'relu', not 'gelu'"),
         ({"layers": 0}, "one layer .* not 0"),
     ],
 )
