@@ -216,7 +216,7 @@ def test_the_zero_first_input_is_that_of_the_id_it_was_built_with(start: int):
 
 
 def test_another_first_input_is_refused():
-    with pytest.raises(ValueError, match="first_input is one of 'start', 'zero', not 'none'"):
+    with pytest.raises(ValueError, match="first_input must be one of 'start', 'zero', not 'none'"):
         LSTMDecoder(decoder().attention, first_input="none")
 
 
