@@ -285,10 +285,10 @@ def test_the_compiler_takes_what_the_interpreter_took(name: str, general: bool, 
     kernel = getattr(additive_triton, name)
     if isinstance(kernel, InterpretedFunction):
         pytest.skip("TRITON_INTERPRET is set")
-    pointers = {"query": dtype, "keys": dtype, "of_keys": dtype}
+    pointers = {"query": dtype, "keys": dtype, "grad_keys": dtype}
     constants = {
         "RELU": False,
-        "WANTS_KEYS": True,
+        "NEEDS_KEYS_GRAD": True,
         "ROWS": 16 if general else 1,
         "COLUMNS": 512 if general else 1,
     }

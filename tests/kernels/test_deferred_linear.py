@@ -40,7 +40,7 @@ def late(offsets: Tensor, weight: Tensor, x: Tensor) -> list[Tensor]:
     outputs = []
     for t, (b, k) in enumerate(CORNERS):
         outputs.append(steps[t].view(b, k, OUTPUTS) + functional.linear(x[:b, :k], linear.weight))
-        linear.saw(x[:b, :k])
+        linear.record(x[:b, :k])
         x = outputs[-1][..., :INPUTS].tanh()
     return outputs
 
@@ -115,7 +115,7 @@ def test_what_is_kept_does_not_keep_what_made_it():
     """Else the graph would hold itself, and none would ever be freed."""
     _, weight, x = given()
     linear = DeferredLinear(weight)
-    linear.saw(x.sin())
+    linear.record(x.sin())
     assert not any(kept.requires_grad for kept in linear.inputs)
 
 
