@@ -20,7 +20,7 @@ from caption.objectives import (
     SelfCritical,
     word_log_likelihoods,
 )
-from caption.objectives.exact import following
+from caption.objectives.exact import fixed_paths
 from caption.tensor_tree import select_images
 
 # One image, one caption of two words, three samples; credit for the future.
@@ -121,7 +121,7 @@ def test_what_the_critic_learns_does_not_reach_the_decoder():
             for parameter in baseline.parameters():
                 parameter.fill_(weight)
         objective = Reinforce(baseline.double(), reward_weight=0.0)
-        with following(made, torch.tensor([[4]])):
+        with fixed_paths(made, torch.tensor([[4]])):
             return gradient(objective(made, *problem(made, [[2]])).value, made)
 
     torch.testing.assert_close(decoders_gradient(0.0), decoders_gradient(2.0))
@@ -144,7 +144,7 @@ def test_the_critics_loss_is_added():
     objective = Reinforce(baseline := Critic(3), reward_weight=0.0, entropy_weight=0.0)
     objective.build(4)
     baseline.double()
-    with following(made, torch.tensor([[4]])):
+    with fixed_paths(made, torch.tensor([[4]])):
         loss = objective.train()(made, *problem(made, [[2]]))
         alone = objective.eval()(made, *problem(made, [[2]]))
     torch.testing.assert_close(loss.value, alone.value + loss.logged["baseline_loss"])
@@ -209,11 +209,11 @@ def test_more_samples_are_a_mean_over_samples():
     objective = Reinforce(NoBaseline(), samples=3, reward="sum", doubly_stochastic=0.5)
     one = Reinforce(NoBaseline(), reward="sum", doubly_stochastic=0.5)
     paths = torch.tensor([[0, 4, 7], [1, 2, 2]])
-    with following(made, paths):
+    with fixed_paths(made, paths):
         found = objective(made, memory, captions).value
     values = []
     for sample in range(3):
-        with following(made, paths[:, sample : sample + 1]):
+        with fixed_paths(made, paths[:, sample : sample + 1]):
             values.append(one(made, memory, captions).value)
     torch.testing.assert_close(found, sum(values) / 3)
     torch.testing.assert_close(gradient(found, made), gradient(sum(values) / 3, made))
@@ -224,7 +224,7 @@ def test_other_terms_may_be_summed_over_captions():
     made = toy()
     memory, captions = problem(made, [[2], [1]])
     options = {"samples": 2, "reward_weight": 0.7, "entropy_weight": 0.3, "doubly_stochastic": 0.5}
-    with following(made, torch.tensor([[0, 4], [1, 2]])):
+    with fixed_paths(made, torch.tensor([[0, 4], [1, 2]])):
         mean, total, bare = (
             Reinforce(NoBaseline(), **given)(made, memory, captions)
             for given in (
@@ -240,7 +240,7 @@ def test_other_terms_may_be_summed_over_captions():
 
 def test_the_doubly_stochastic_term_may_be_a_mean_over_regions():
     made = toy()
-    with following(made, torch.tensor([[4]])):
+    with fixed_paths(made, torch.tensor([[4]])):
         total, mean, without = (
             Reinforce(NoBaseline(), **given)(made, *problem(made, [[2]])).value
             for given in ({"doubly_stochastic": 1.0}, {"doubly_stochastic": 1.0, "regions": "mean"}, {})

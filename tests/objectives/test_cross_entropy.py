@@ -140,7 +140,7 @@ def test_other_reductions():
     assert found["captions"] == pytest.approx(nll / 2 + 2.0 * 1.5, rel=1e-5)
     summed = loss_of(CrossEntropy(0.0, entropy=0.5, captions="sum"), example(), TARGETS).value.item()
     assert summed == pytest.approx(nll / 2 + 0.5 * LN2, rel=1e-5)
-    with pytest.raises(ValueError, match="regions is one of 'sum', 'mean', not 'max'"):
+    with pytest.raises(ValueError, match="regions must be one of 'sum', 'mean', not 'max'"):
         CrossEntropy(regions="max")
 
 

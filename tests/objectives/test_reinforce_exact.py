@@ -24,7 +24,7 @@ from caption.objectives import (
     SelfCritical,
     word_log_likelihoods,
 )
-from caption.objectives.exact import every_path, following
+from caption.objectives.exact import every_path, fixed_paths
 from caption.tensor_tree import select_images
 
 
@@ -72,7 +72,7 @@ def expected(objective: Reinforce, lengths: list[list[int]]) -> Tensor:
     longest = int(captions.lengths.max())
     total, mean = 0.0, torch.zeros((), dtype=torch.float64)
     for numbers in itertools.product(range(REGIONS**longest), repeat=shape[0] * shape[1]):
-        with following(made, torch.tensor(numbers).view(shape)):
+        with fixed_paths(made, torch.tensor(numbers).view(shape)):
             loss = objective(made, memory, captions)
         assert loss.unrolled.trace.log_prob is not None
         probability = loss.unrolled.trace.log_prob.sum().exp().item()
@@ -161,7 +161,7 @@ def second_moment(objective: Reinforce) -> float:
     memory, captions = problem(made, [[2]])
     moment = 0.0
     for numbers in itertools.product(range(REGIONS**2), repeat=objective.samples):
-        with following(made, torch.tensor([numbers])):
+        with fixed_paths(made, torch.tensor([numbers])):
             loss = objective(made, memory, captions)
         probability = loss.unrolled.trace.log_prob.sum().exp().item()  # type: ignore[union-attr]
         moment += probability * gradient(loss.value, made).square().sum().item()
