@@ -295,7 +295,7 @@ def test_arguments_that_do_not_fit_are_refused(arguments: Any, said: str):
 
 
 def test_a_value_that_a_part_refuses_is_a_checkpoint_error():
-    with pytest.raises(CheckpointError, match="expectation is a probability, not 2"):
+    with pytest.raises(CheckpointError, match="expectation must be a probability, not 2"):
         make({"class_path": "caption.attention.Multinoulli", "init_args": {"expectation": 2}}, Part)
 
 

@@ -158,7 +158,7 @@ def test_what_is_wrong_is_a_sentence(
         ("encoders: {}", "should have 'encoder'"),
         ("[", "is not YAML"),
         ("encoder: {class_path: caption.search.Greedy}", "is not a subclass of Encoder"),
-        ("encoder: vgg19", "described by a class path"),
+        ("encoder: vgg19", "needs a class path"),
     ],
 )
 def test_another_encoder_must_be_one_that_fits(
