@@ -1,4 +1,4 @@
-"""Edits of maps: at the steps that are meant, over any grid, with the sum that was there."""
+"""Edits of maps: at the selected steps, on any grid, with the sum preserved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def approx(maps: list) -> object:
     return pytest.approx(np.array(maps), abs=1e-6)
 
 
-# -- which steps -----------------------------------------------------------------------------------------------
+# -- selected steps --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", [Force((0, 0), at="dog"), Move(right=1, at=1), Mask((0, 0), at=[1])])
@@ -40,7 +40,7 @@ def test_all_steps_are_the_default_however_many_there_are(change: Change):
     assert not any(edit(WEIGHTS, step, (ROWS, COLS)) is WEIGHTS for step in (0, 1, 2, 20))
 
 
-# -- what is done ----------------------------------------------------------------------------------------------
+# -- effects ---------------------------------------------------------------------------------------------------
 
 
 def test_forced_onto_a_region():
@@ -116,7 +116,7 @@ def test_heads_are_edited_alike_and_each_keeps_its_sum(change: Change):
         assert torch.allclose(after[:, :, head], alone)
 
 
-# -- on other grids ----------------------------------------------------------------------------------------------
+# -- on other grids --------------------------------------------------------------------------------------------
 
 FINE = torch.arange(1.0, 25).view(1, 1, 24) / 300  # 4 x 6: each cell of the caption's grid is four of these
 
@@ -164,7 +164,7 @@ def test_what_is_in_none_of_several_places_is_kept():
     assert kept([], CAPTION).all()
 
 
-# -- what cannot be done ---------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

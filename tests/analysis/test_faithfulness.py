@@ -1,4 +1,4 @@
-"""Deletion and insertion where it is known which region each word depends on."""
+"""Deletion and insertion on a model with known dependences of words on regions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DECOY = [
     0.0,
     0.0,
     0.0,
-]  # looks at region 0, and says word two by what little it sees of region 2
+]  # attends to region 0, and emits word two because of its small weight on region 2
 
 
 def test_a_word_read_from_where_it_looks_falls_at_once_and_rises_at_once():
@@ -45,7 +45,7 @@ def test_in_random_order_it_falls_half_way_on_average():
     random = {"random": AtRandom(draws=2000)}
     erasure = erase(planted.captioner(ON_TWO), photo(), [told("two")], random, Replaced(NOTHING), ALL)
     high, low = math.exp(log_p(2, ON_TWO)), 1 / VOCABULARY
-    # Region 2 is still there after n of 6 with probability 1 − n/6.
+    # Region 2 remains after n of 6 deletions with probability 1 − n/6.
     expected = [low + (high - low) * (1 - n / REGIONS) for n in range(REGIONS + 1)]
     assert erasure.curve("deletion", "random")[0] == pytest.approx(expected, abs=0.04)
     assert erasure.area("deletion", "random")[0] == pytest.approx((high + low) / 2, abs=0.03)
@@ -53,7 +53,7 @@ def test_in_random_order_it_falls_half_way_on_average():
 
 
 def test_attention_on_a_decoy_is_found_out():
-    """Hiding what it looks at most helps the word; hiding what it depends on ends it."""
+    """Hiding the most attended region helps the word; hiding the region that it depends on removes it."""
     erasure = erase(planted.captioner(DECOY), photo(), [told("two")], counts=ALL)
     before, alone = log_p(2, DECOY), log_p(2, ON_TWO)
     attention = erasure.curve("deletion", "attention", logarithm=True)[0]

@@ -1,4 +1,4 @@
-"""The pointing game against maps drawn by hand; grids and images are nowhere square."""
+"""The pointing game on maps drawn by hand; grids and images are not square."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -29,7 +29,7 @@ COVERED = (10.0, 20.0, 70.0, 40.0)
 
 @dataclass
 class Written:
-    """As much of a caption as grounding asks for."""
+    """The attributes of a caption that grounding uses."""
 
     words: list[str]
     weights: np.ndarray
@@ -43,7 +43,7 @@ def looking_at(cell: tuple[int, int], grid: tuple[int, int] = GRID) -> np.ndarra
 
 
 def written(sentence: str, cells: dict[int, tuple[int, int]]) -> Written:
-    """A caption that looks at the lower left cell, but for the words with the given indices."""
+    """A caption that attends to the lower left cell, except for the words with the given indices."""
     words = sentence.split()
     return Written(words, np.stack([looking_at(cells.get(k, (1, 0))) for k in range(len(words))]))
 
@@ -129,7 +129,7 @@ class TestGeometry:
         assert not coverage(*GRID, COVERED, []).any()
         assert not coverage(*GRID, COVERED, [(30, 25, 30, 39), (0, 0, 5, 5)]).any()
 
-    @settings(deadline=None, max_examples=60)  # a busy machine is no failure
+    @settings(deadline=None, max_examples=60)  # slow on a busy machine
     @given(
         st.integers(1, 4),
         st.integers(1, 4),
@@ -177,7 +177,7 @@ class TestGround:
         assert square.mass_chance == pytest.approx(1 / 6)
 
     def test_the_map_is_that_of_the_naming_word(self) -> None:
-        """Neither of its neighbours' maps, all of which lie in the lower left cell, points at the circle."""
+        """The maps of both neighbours, which lie in the lower left cell, do not point at the circle."""
         for word, expected in ((1, 0), (2, 1), (3, 0)):
             caption = written("a red circle above", {word: (0, 1)})
             assert ground([(caption, self.BOXES)]).accuracy == expected

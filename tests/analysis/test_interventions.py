@@ -1,4 +1,5 @@
-"""Captions under edited attention, with their log-probabilities: planted, and through searches of a real decoder."""
+"""Captions under edited attention, with their log-probabilities: with planted dependences, and in searches of a real
+decoder."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def tiny(alignment: Alignment | None = None, **parts: Any) -> Captioner:
 PHOTO = tiny_captioner.photo()
 
 
-# -- where the answer is known ---------------------------------------------------------------------------------
+# -- a model with known answers --------------------------------------------------------------------------------
 
 
 def test_a_word_that_is_made_to_look_elsewhere_is_another():
@@ -204,7 +205,7 @@ def test_every_hypothesis_is_changed():
 
 
 def ending(model: Captioner) -> Captioner:
-    """One that soon comes to an end."""
+    """A captioner whose captions end early."""
     with torch.no_grad():
         model.decoder.readout.to_words.bias[2] = -0.5
     model.search = BeamSearch(3, max_length=8, length_normalization=1.0)
@@ -230,7 +231,7 @@ def test_a_caption_may_end_before_a_changed_step_if_it_is_searched_anew():
     model = ending(tiny())
     beyond = intervene(model, PHOTO, Force((3, 4), at="<end>"), search=Greedy(8), anew=True)
     assert beyond.original.words == beyond.changed.words == []
-    # At its first step it says a word rather than nothing; the step that was its end is one of a word then.
+    # The first step now emits a word instead of the end token, so the end moves to a later step.
     longer = intervene(model, PHOTO, Mask((0, 0), at=[0, "<end>"]), anew=True)
     assert longer.original.finished
     assert len(longer.steps) == sum(step <= len(longer.changed.words) for step in (0, 2))
@@ -280,7 +281,7 @@ def test_erasing_is_masking_at_every_step_where_the_first_state_knows_nothing_of
     assert erased.changed.weights == pytest.approx(masked.changed.weights, abs=1e-5)
     assert erased.original_log_probs.under == pytest.approx(masked.original_log_probs.under, abs=1e-4)
     assert (erased.steps, masked.steps[:2]) == ((), (0, 1))
-    # With the mean region as first state, erasing takes the place out of that, too.
+    # With the mean region as first state, erasing also removes the place from that mean.
     erased, masked = (intervene(model(), PHOTO, change(place)) for change in (Erase, Mask))
     assert abs(erased.original_log_probs.under - masked.original_log_probs.under).max() > 1e-3
 
@@ -312,7 +313,7 @@ def test_what_is_erased_stays_so_whatever_else_is_changed():
         intervene(tiny(), PHOTO, Erase((0, 0)), Force((0, 0), at=1))
 
 
-# -- chance ----------------------------------------------------------------------------------------------------
+# -- random numbers --------------------------------------------------------------------------------------------
 
 
 def test_attention_that_samples_draws_alike_for_both():
@@ -345,7 +346,7 @@ def test_how_hard_attention_looks_can_be_chosen_for_it():
     assert result.changed.weights[1, row, col] == result.changed.weights[1].max()
 
 
-# -- the captioner stays as it was -----------------------------------------------------------------------------
+# -- the captioner is unchanged --------------------------------------------------------------------------------
 
 
 def snapshot(model: Captioner) -> Any:
@@ -377,7 +378,7 @@ def test_the_captioner_and_the_generator_are_as_before_also_after_an_error(
     assert torch.equal(torch.get_rng_state(), chance)
 
 
-# -- what cannot be asked --------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

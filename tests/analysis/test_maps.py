@@ -1,4 +1,4 @@
-"""Maps by themselves; evaluation's numbers from them are tested in tests/training/test_evaluation.py."""
+"""Statistics of maps; the scores of an evaluation are tested in tests/training/test_evaluation.py."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_means_are_over_words_and_never_between_captions():
     numbers = measure_maps(captions)
     assert numbers["attention_entropy"] == pytest.approx(3 * math.log(2) / 4)
     assert numbers["attention_change"] == pytest.approx(0.25)
-    # Coverage is a caption's: three of six regions of the first are never looked at, five of the second.
+    # Coverage is a caption's: three of six regions of the first get no attention, and five of the second.
     assert numbers["attention_unseen"] == pytest.approx((3 / 6 + 5 / 6) / 2)
 
 

@@ -1,4 +1,4 @@
-"""Measurements of words, and means over them with whole images drawn."""
+"""Means over measurements of words, with a bootstrap over images."""
 
 from __future__ import annotations
 

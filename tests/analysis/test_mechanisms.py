@@ -68,7 +68,7 @@ def stepped(replay: Replay, moment: Moment, maps: Maps | None = None, shared: An
 
 
 def turned(moment: Moment) -> Maps:
-    """Other maps than the model's: those of the next image."""
+    """Maps that differ from the model's: those of the next image."""
     return select_images(moment.maps, (torch.arange(len(moment.rows)) + 1) % len(moment.rows))
 
 
@@ -127,7 +127,7 @@ def block() -> Tensor:
 
 
 def masked_memory(replay: Replay, moment: Moment, visible: Tensor) -> Any:
-    """The memory of images of which some regions are not there."""
+    """The memory of images with some regions absent."""
     coarse = visible.view(4, 2, 4, 2)[:, 0, :, 0].flatten()
     masks = (visible, coarse)[: len(moment.views)]
     views = (
@@ -203,7 +203,7 @@ def test_curves_of_every_order_begin_with_the_word_as_it_was_said(mechanism, hid
         assert erasure.area("deletion", "occlusion").mean() < erasure.area("deletion", "random").mean()
 
 
-# -- permutation and interchange -----------------------------------------------------------------------------------
+# -- permutation and interchange ---------------------------------------------------------------------------------
 
 
 @every
@@ -221,7 +221,7 @@ def test_a_permutation_moves_whole_regions_and_keeps_what_is_not_over_regions(me
         assert not torch.equal(after[:, 0], after[:, 1])
         flat = after.flatten(2, -2) if after.dim() > 3 else after[:, :, None]
         own = before.flatten(2, -2) if before.dim() > 3 else before[:, :, None]
-        # (B', K, heads, L): where each region came from is the same for all heads of a draw.
+        # (B', K, heads, L): a draw uses the same permutation for all heads.
         came_from = (flat[..., None] == own[..., None, :]).all(2)
         assert came_from.any(-1).all()
         earlier = by_length.setdefault(after.shape[-1], came_from)
@@ -249,7 +249,7 @@ def test_words_are_said_again_under_other_maps(mechanism):
 
 @every
 def test_words_that_interchange_their_maps(mechanism):
-    """The lead of the other word is that of a step whose own maps are replaced by those of the other word's step."""
+    """The lead of the other word equals that of a step with the maps of the other word's step."""
     model = captioner(mechanism)
     found = interchange(model, PHOTOS, WORDS)
     assert len(found) > 10
@@ -272,7 +272,7 @@ def test_words_that_interchange_their_maps(mechanism):
         assert found.leads[name] == pytest.approx(np.array(leads), abs=1e-4)
 
 
-# -- interventions -------------------------------------------------------------------------------------------------
+# -- interventions -----------------------------------------------------------------------------------------------
 
 
 @every

@@ -1,4 +1,4 @@
-"""Orders in which regions are hidden."""
+"""Rankings, the orders in which regions are hidden."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_saying_again_under_the_same_weights_says_the_same_and_the_state_stays()
         assert not torch.allclose(
             replay.say(moment, {"attention": corner[:, None]})[:, 0], moment.log_probs, atol=1e-2
         )
-    # The moments that follow know nothing of the weights tried.
+    # Later moments do not depend on the tested weights.
     plain = [moment.log_probs for moment in Replay(model.decoder).moments(batch)]
     assert torch.allclose(plain[-1], moment.log_probs)
 
@@ -139,7 +139,7 @@ def test_the_gradient_is_that_of_finite_differences():
 
 @pytest.mark.parametrize("chosen", ["argmax", "sample"])
 def test_hard_attention_is_asked_in_expectation_however_it_wrote(chosen):
-    """Its own weights, given back, change nothing: else every curve would begin with a jump that nobody made."""
+    """Replaying its own weights changes nothing; otherwise every curve would begin with an artificial jump."""
     model = captioner(alignment=Multinoulli(at_test=chosen))
     replay = Replay(model.decoder)
     torch.manual_seed(0)
@@ -147,7 +147,7 @@ def test_hard_attention_is_asked_in_expectation_however_it_wrote(chosen):
         for moment in replay.moments(batch):
             again = replay.say(moment, moment.maps)[:, 0]
             assert torch.allclose(again, moment.log_probs, atol=1e-5)
-            assert (replay.gradient(moment).norm(dim=-1) > 0).all()  # nothing is out of sight
+            assert (replay.gradient(moment).norm(dim=-1) > 0).all()  # every region has an effect
     torch.manual_seed(0)
     (batch,) = sentences(model, PHOTOS)
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Places on the grid and steps by their words."""
+"""Selection of places on the grid, and of steps by their words."""
 
 from __future__ import annotations
 

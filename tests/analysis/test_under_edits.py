@@ -1,4 +1,4 @@
-"""A captioner under edits: the regions that it sees, hard attention with edited weights, and its random numbers."""
+"""A captioner under edits: its visible regions, hard attention with edited weights, and its random numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def at(step: int, weights: Tensor) -> Edit:
 def steps(
     made: Captioner, edits: Sequence[Edit] = (), left: Tensor | None = None, seed: int = 0, count: int = 3
 ) -> list[Any]:
-    """Traces of some steps, word 4 being said at each."""
+    """Traces of some steps that all emit word 4."""
     seen = {} if left is None else {GRID: left}
     views = masked(made.encode([photo(), photo(seed=1)]), seen)
     traces, fed = [], START
@@ -109,7 +109,7 @@ def test_edits_follow_one_another_and_cannot_see_what_is_not_there():
     visible[60] = False
     traces = steps(model(), [at(1, onto(1, 3)), second], visible)
     assert torch.equal(given[1], onto(1, 3))
-    assert torch.equal(traces[1].weights, onto(62).expand(2, 2, -1))  # 60 is lost, the other has all
+    assert torch.equal(traces[1].weights, onto(62).expand(2, 2, -1))  # 60 is removed, so 62 has all weight
     assert traces[0].weights[..., 60].eq(0).all()
     assert traces[0].weights.sum(-1) == pytest.approx(torch.ones(2, 2))
 
@@ -132,7 +132,7 @@ def test_the_most_probable_of_the_edited_weights_is_read(kind: Any):
     edited = 0.7 * onto(9) + 0.3 * onto(10)
     traces = steps(plain, [at(1, edited)])
     assert (traces[1].location == 9).all()
-    assert torch.allclose(traces[1].weights, edited)  # the distribution, not the choice
+    assert torch.allclose(traces[1].weights, edited)  # the distribution, not the sample
     assert all((trace.location >= 0).all() for trace in traces)
     (view,) = plain.encode([photo(), photo(seed=1)])
     assert torch.allclose(contexts[1], view.vectors[:, 9:10].expand(-1, 2, -1))
@@ -167,7 +167,7 @@ def test_what_is_not_edited_is_drawn_with_the_same_random_numbers():
 
 
 def test_what_is_read_at_the_edited_step_decides_nothing_of_later_draws():
-    """Forced to read what it would have read anyway, it goes on as it would have."""
+    """If it is forced to read the region that it would have sampled, the rest of the caption is unchanged."""
     plain = model(Multinoulli(at_test="sample"))
     free = steps(plain, seed=5, count=4)
     again = steps(plain, [lambda weights, step, grid: weights.clone()], seed=5, count=4)
