@@ -102,7 +102,7 @@ def test_a_masked_region_is_never_drawn():
     torch.testing.assert_close(found.weights[0, 0], torch.tensor([0, 2 / 3, 1 / 3, 0]))
 
 
-# -- the coin between samples and expectation --------------------------------------------------------------
+# -- the draw between samples and expectation --------------------------------------------------------------
 
 
 def test_expectation_reads_like_soft_attention_and_says_so():
@@ -120,7 +120,7 @@ def test_the_coin_falls_as_often_as_it_should(share: str, expectation: float):
     tosses = 2000
     if share == "batch":
         states = torch.stack([coins(attention, memory, 3).flatten() for _ in range(tosses)])
-        assert (states == states[:, :1]).all()  # one coin for all
+        assert (states == states[:, :1]).all()  # one draw for all
         sampling = states[:, 0]
     else:
         sampling = coins(attention, memory, tosses)
@@ -262,7 +262,7 @@ def test_other_precisions(dtype: torch.dtype):
     assert found.context.dtype == found.weights.dtype == found.log_prob.dtype == dtype
 
 
-# -- samples that are given ----------------------------------------------------------------------------------------
+# -- fixed samples -----------------------------------------------------------------------------------------
 
 
 def where(region: int) -> Callable[[Tensor], Tensor]:

@@ -1,4 +1,4 @@
-"""A score joined to an alignment, each with weights and state of its own."""
+"""Scores combined with alignments, each with its own weights and state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCORES = torch.tensor([[[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]]])
 
 
 class Temperature(Alignment):
-    """α = softmax(e · w·Ey): how sharp depends on the word."""
+    """α = softmax(e · w·Ey): the sharpness depends on the word."""
 
     properties = WeightProperties(sentinel=True)
 
@@ -68,7 +68,7 @@ def test_what_holds_of_the_weights_is_what_the_alignment_declares():
 
 
 class Coverage(GivenScores):
-    """e_i less ten times what was read of region i before."""
+    """e_i minus ten times the previous weights of region i."""
 
     def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
         images, regions = memory.values.shape[:2]
