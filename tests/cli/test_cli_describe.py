@@ -39,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Path]:
-    """Three photos of different sizes, two of them of one name."""
+    """Three photos of different sizes, two of them with the same name."""
     paths = [tmp_path / "a" / "x.png", tmp_path / "b" / "x.png", tmp_path / "y.jpg"]
     for seed, path in enumerate(paths):
         path.parent.mkdir(exist_ok=True)
@@ -349,7 +349,7 @@ def test_a_name_that_is_not_unicode(command, model, tmp_path):
     name = os.fsdecode(bytes(tmp_path) + b"/\xff.png")
     photo(80, 40, 0).save(name)
     photo(80, 40, 0).save(tmp_path / "y.png")
-    strict = {"PYTHONIOENCODING": "utf-8:strict"}  # as in any locale but the POSIX one
+    strict = {"PYTHONIOENCODING": "utf-8:strict"}  # as in any locale except POSIX
     ran = command(
         "describe", name, tmp_path / "y.png", "--model", model, errors="surrogateescape", env=strict
     )
@@ -357,7 +357,7 @@ def test_a_name_that_is_not_unicode(command, model, tmp_path):
     assert ran.out.startswith(f"{name}\t")
 
 
-# -- files that are not models --------------------------------------------------------------------------------------
+# -- files that are not models ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -470,7 +470,7 @@ sys.exit(code)
 
 
 def test_unused_packages_are_not_imported(model, photos):
-    """Not even on torchvision, where the encoder is not one of its models."""
+    """torchvision is not imported either, if the encoder is not one of its models."""
     command = [sys.executable, "-c", LOOK, "describe", photos[0], "--model", model]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
@@ -536,7 +536,7 @@ def test_output_written_before_ctrl_c_is_kept(
     assert "stopped after 1 of 3 photos" in ran.err
     alone = cli("describe", photos[0], "--model", model, "--format", form)
     one = ran.out.removeprefix(f"{photos[0]}\t" if form == "text" else "")
-    number = re.compile(r"-?\d+\.\d+")  # the last digits are those of another batch
+    number = re.compile(r"-?\d+\.\d+")  # the last digits depend on the batch
     assert number.sub("0.0", one) == number.sub("0.0", alone.out)
     assert all(word in page.read_text(encoding="utf-8") for word in expected[0].words)
 
@@ -544,7 +544,7 @@ def test_output_written_before_ctrl_c_is_kept(
 def test_captions_go_out_before_the_last_photo_is_read(
     cli: Cli, model, photos, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """The third photo is made only when the first has been written."""
+    """The third photo is created only after the first caption has been written."""
     written = []
 
     texts = [captioner().describe(str(path)) for path in photos]
@@ -563,7 +563,7 @@ def test_captions_go_out_before_the_last_photo_is_read(
 
 @pytest.mark.parametrize("form", ["text", "jsonl", "csv", "json", "coco"])
 def test_every_caption_is_pushed_out_at_once(expected, monkeypatch: pytest.MonkeyPatch, form: str):
-    """A reader of the output need not wait for a full buffer, and printed captions survive a crash."""
+    """Output is flushed, so that readers need not wait for a full buffer and captions survive a crash."""
 
     class Stream(io.StringIO):
         pushed = ""
