@@ -1,4 +1,4 @@
-"""Batches: what each tensor holds, what is padding, which captions are drawn, and batches of near-equal length."""
+"""Batches: their tensors, padding, drawn captions, and batches of similar length."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def batch(images: list[CaptionedImage]) -> Batch:
     return dataset.collate([dataset[i] for i in range(3)])
 
 
-# -- what a batch holds ----------------------------------------------------------------------------------------
+# -- contents of a batch ---------------------------------------------------------------------------------------
 
 
 def test_targets_are_the_caption_and_its_end(batch: Batch):
@@ -75,7 +75,7 @@ def test_images_references_ids_and_boxes_are_those_of_the_images(batch: Batch):
     assert (batch.images.shape, batch.images.dtype) == ((3, 3, 16, 16), torch.uint8)
     assert [int(image.float().mean()) for image in batch.images] == [0, 50, 100]
     assert batch.ids == ["image 0", "image 1", "image 2"]
-    assert batch.references == CAPTIONS  # as written, the unknown word included
+    assert batch.references == CAPTIONS  # as written, with the unknown word
     assert [tuple(box) for box in batch.boxes] == [(5, 0, 25, 20), (5.5, 0, 25.5, 20), (6, 0, 26, 20)]
     assert batch.views is None
 
@@ -87,7 +87,7 @@ def test_a_damaged_image_is_an_error_and_no_other_image_takes_its_place(images, 
         CaptionedImages([damaged], WORDS, TRANSFORM)[0]
 
 
-# -- which captions --------------------------------------------------------------------------------------------
+# -- drawn captions --------------------------------------------------------------------------------------------
 
 
 def test_all_captions_in_order_unless_told_otherwise(images):
@@ -128,8 +128,8 @@ def test_long_captions_are_cut_and_still_end(images):
     dataset = CaptionedImages(images, WORDS, TRANSFORM, max_words=2)
     a, red = WORDS["a"], WORDS["red"]
     assert dataset[0].captions[0] == [a, red, END]
-    assert dataset[1].captions[0] == [a, WORDS["square"], END]  # just as long as allowed
-    assert dataset.collate([dataset[0]]).references == [CAPTIONS[0]]  # references are not cut
+    assert dataset[1].captions[0] == [a, WORDS["square"], END]  # exactly the maximal length
+    assert dataset.collate([dataset[0]]).references == [CAPTIONS[0]]  # references are not truncated
 
 
 # -- padding never counts --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from caption.errors import DataError
 
 
 class Strict(CaptionReader):
-    """A reader that knows only how to refuse."""
+    """A reader that only raises an error."""
 
     def read(self) -> Splits:
         raise DataError("there is a fault")

@@ -1,4 +1,4 @@
-"""What every reader of files checks before anything is trained."""
+"""The checks of every file reader before training."""
 
 import os
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_no_split_is_no_news_where_the_file_could_not_be_read() -> None:
 
 
 def test_missing_images_are_named_and_counted(folder: Path) -> None:
-    """They are an error: features of nothing would train a model on noise."""
+    """Missing files are an error: features of empty images would train a model on noise."""
     splits = {"train": [image(folder / f"{name}.jpg") for name in "abvwxyz"]}
     message = refused(splits)
     assert "5 missing images in 'captions.json'" in message
@@ -99,7 +99,7 @@ def test_a_missing_folder(folder: Path) -> None:
 
 
 def test_one_listing_per_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look at each of 123,000 files takes minutes on a network disk."""
+    """Checking each of 123,000 files takes minutes on a network disk."""
     listed: list[str] = []
     scandir = os.scandir
 
@@ -178,7 +178,7 @@ def test_blank_captions_are_named(folder: Path) -> None:
 
 
 class Given(CheckedReader):
-    """A reader of what it is given, whose second entry is malformed."""
+    """A reader of given entries, of which the second is malformed."""
 
     source = "'given'"
 

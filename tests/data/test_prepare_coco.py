@@ -1,4 +1,4 @@
-"""`caption prepare coco`: every form in which people download it, and the message for every fault."""
+"""`caption prepare coco`: every published form of the download, and the message for every fault."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JSON = karpathy(SPLITS, folder=lambda name: name.split("_")[1])
 
 
 def captions(names: list[str]) -> bytes:
-    """COCO's own, two for each photo."""
+    """COCO's own captions, two for each photo."""
     images = [{"id": number, "file_name": name} for number, name in enumerate(names)]
     pairs = [(image["id"], k) for image in images for k in range(2)]
     annotations = [{"id": n, "image_id": i, "caption": f"Caption {k}."} for n, (i, k) in enumerate(pairs)]

@@ -1,4 +1,4 @@
-"""What is known of a data set, and what a download holds."""
+"""The facts about a data set, and the contents of a download."""
 
 from __future__ import annotations
 

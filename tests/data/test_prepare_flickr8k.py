@@ -1,4 +1,4 @@
-"""`caption prepare flickr8k`: every form in which people download it, and the message for every fault."""
+"""`caption prepare flickr8k`: every published form of the download, and the message for every fault."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_captions_of_a_photo_that_never_was(tmp_path: Path, capsys: pytest.C
     download = make_folder(tmp_path / "files", PHOTOS | LISTS | {"Flickr8k.token.txt": tokens})
     assert prepare(tmp_path / "out", download) == 0
     assert f"{STRAY} has captions and no photo: a known oddity" in capsys.readouterr().err
-    assert (tmp_path / "out" / "Flickr8k.token.txt").read_bytes() == tokens  # the authors' file as it is
+    assert (tmp_path / "out" / "Flickr8k.token.txt").read_bytes() == tokens  # the authors' file, unchanged
 
 
 def without(files: dict[str, bytes], *ends: str) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""Laying out: whole or not at all, nothing overwritten, nothing done twice."""
+"""Writing the layout: complete or not at all, without overwriting, and without repeated work."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_other_bytes_of_the_same_size_are_named_and_stay(archive: Path, tmp_path
 def test_stopped_anywhere_it_goes_on(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     write_bytes = Path.write_bytes
-    left = 3  # the list and two photos, and half of the third
+    left = 3  # the list, two photos, and half of the third
 
     def interrupted(path: Path, data: bytes) -> int:
         nonlocal left

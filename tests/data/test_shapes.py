@@ -33,7 +33,7 @@ Boxes = dict[str, tuple[float, float, float, float]]
 
 SMALL = {"train": 9, "val": 4, "test": 4}
 
-# Written without a look at the grammar: what an English reader takes a caption to claim.
+# Written independently of the grammar: the meaning of a caption for an English reader.
 RELATED = re.compile(
     r"(?:there is |an image of |we see |look at )?a (\w+ \w+) (above|below|to the left of|to the right of) a (\w+ \w+)"
 )
@@ -41,7 +41,7 @@ LISTED = re.compile(r"an image of a (\w+ \w+) with a (\w+ \w+) and a (\w+ \w+)")
 
 
 def is_true(caption: str, boxes: Boxes) -> bool:
-    """Whether the boxes bear out everything that the caption claims."""
+    """Whether the boxes support all claims of the caption."""
     if listed := LISTED.fullmatch(caption):
         return set(listed.groups()) == set(boxes)
     related = RELATED.fullmatch(caption)
@@ -188,7 +188,7 @@ class TestScenes:
                     assert max(gaps) >= 3
                     assert (
                         abs(left + right - left2 - right2) / 2 >= 64 / 12
-                    )  # which is farther left is plain to see
+                    )  # their horizontal order is clear
 
     def test_objects_often_share_a_colour_or_a_shape_but_never_both(self, scenes: list[Scene]) -> None:
         sharing = 0
@@ -344,12 +344,12 @@ class TestFiles:
         assert file_bytes(tmp_path) == file_bytes(folder)
 
     def test_the_data_is_that_of_this_version(self, folder: Path) -> None:
-        """Where this fails on purpose, raise `VERSION` with the digests."""
+        """If this fails because of an intended change, raise `VERSION` with the digests."""
         text = hashlib.sha256()
         for split in SMALL:
             for name in (f"{split}.json", f"{split}_objects.json"):
                 text.update((folder / name).read_bytes())
-        pixels = hashlib.sha256()  # not of the files: compressors differ
+        pixels = hashlib.sha256()  # of pixels instead of files, because compressors differ
         for path in sorted((folder / "images").iterdir()):
             with Image.open(path) as picture:
                 pixels.update(picture.tobytes())
@@ -448,7 +448,7 @@ class TestEnsure:
     def test_a_killed_run_is_not_taken_for_complete(
         self, folder: Path, survived: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Neither as what it was about to write, nor as what stood there before."""
+        """It counts as complete neither for its own arguments nor for those of the earlier run."""
         drawn = 0
 
         def killed(scene: Scene) -> Image.Image:

@@ -67,7 +67,7 @@ def test_what_spreadsheets_do_to_a_file_does_not_matter(folder: Path, change) ->
 
 
 def test_cells_are_as_written(folder: Path) -> None:
-    """Line ends within quotes too, and a quote behind a space still quotes."""
+    """Quotes may contain line ends, and a quote after a space still quotes."""
     text = 'image,caption\r\na.jpg, "A dog,\r\nrunning."\r\n'
     assert captions(reader(folder, text).read()) == {"train": {"a.jpg": ("A dog,\r\nrunning.",)}}
 
@@ -144,13 +144,13 @@ FAULTS = [
 
 @pytest.mark.parametrize(("row", "message"), FAULTS)
 def test_a_fault_is_named_by_file_and_line(folder: Path, row: str, message: str) -> None:
-    """The line of the file, blank ones and those within quotes counted."""
+    """The line number in the file counts blank lines and those within quotes."""
     text = f"{TABLE}\n{row}\na.jpg,A bird.,train\n"
     expected = message.format(file=f"'{folder / 'own.csv'}'")
     assert expected in refused(folder, text)
     findings = Findings()
     splits = reader(folder, text).survey(findings)
-    assert splits["train"][0].captions[-1] == "A bird."  # what stands behind the fault is read
+    assert splits["train"][0].captions[-1] == "A bird."  # entries after the fault are read
     assert any(finding.text.startswith(expected) for finding in findings.found)
 
 
