@@ -1,4 +1,4 @@
-"""The first state: MLPs on the mean region vector, or the same for all images."""
+"""The first state: MLPs on the mean region vector, or a constant."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_layers_are_counted(layers: int):
 
 
 def test_shared_layers_by_hand():
-    """mean (2, -4, 1) -> ReLU of it, plus 1 in the first place -> one row for h, another for c."""
+    """mean (2, -4, 1) -> ReLU of it, plus 1 in the first element -> one row for h, another for c."""
     initial = made(layers=2, shared=True, activation="linear", dropout=0.0)
     with torch.no_grad():
         initial.trunk[0].weight.copy_(torch.eye(3))

@@ -1,4 +1,4 @@
-"""The LSTM decoder computes eqs. 1 to 7 of the paper: against NumPy, and which state is read where."""
+"""The LSTM decoder against a NumPy implementation of eqs. 1 to 7, and the state that each part reads."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ def test_the_first_state_comes_from_the_mean_region():
     assert not torch.allclose(state.carried.cell, state.carried.hidden)
 
 
-# -- which state is read where -----------------------------------------------------------------------------
+# -- the state that each part reads ------------------------------------------------------------------------
 
 
 class Inputs:
-    """What a module was called with, call by call."""
+    """Records the arguments of each call of a module."""
 
     def __init__(self, module: nn.Module) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -162,7 +162,7 @@ def test_the_weights_move_with_the_state():
 
 
 def test_the_weights_stand_still_when_the_score_ignores_the_state():
-    """What the test above must tell apart."""
+    """A control for the test above: without the query, the weights are the same at every step."""
     made, regions = decoder(), images(1)
     with torch.no_grad():
         made.attention.score.query.weight.zero_()
@@ -173,7 +173,7 @@ def test_the_weights_stand_still_when_the_score_ignores_the_state():
 
 
 def test_the_weights_of_a_step_do_not_know_the_word_it_is_fed():
-    # The word enters the LSTM, whose new state is asked one step later.
+    # The word enters the LSTM, whose new state is the query one step later.
     made = decoder()
     state = made.start(made.project(one_row(images(1))), hypotheses=2)
     _, state = made.step(state, torch.tensor([[3, 5]]))
@@ -239,7 +239,7 @@ def test_only_the_forget_gate_gets_the_forget_bias(bias: float):
 def test_the_forget_bias_keeps_the_cell():
     made = fresh(forget_bias=50.0).double()
     state = made.start(made.project(one_row(images(1))))
-    with torch.no_grad():  # nothing new is written
+    with torch.no_grad():  # i · g is 0
         made.gates_from_word.weight.zero_()
         made.gates_from_state.weight.zero_()
     _, after = made.step(state, torch.tensor([[3]]))

@@ -1,4 +1,4 @@
-"""The teacher-forced unroll: the same as stepping, for any lengths, and padding never counts."""
+"""The teacher-forced unroll: it equals stepping for any lengths, and padding has no effect."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_unpacking_lets_gradients_through():
     assert packed.grad.tolist() == [3.0, 1.0]
 
 
-# -- work done once ----------------------------------------------------------------------------------------
+# -- work done only once -----------------------------------------------------------------------------------
 
 
 def count(module: nn.Module) -> list[Any]:
@@ -255,7 +255,7 @@ def test_what_depends_on_the_image_alone_is_computed_once(monkeypatch: pytest.Mo
     initials = count(made.initial)
     lengths = torch.tensor([[5, 4, 2], [3, 3, 1]])
     unroll(made, images(2), sentences(lengths), lengths)
-    assert projected == [(2, 6, REGION_SIZE)]  # not once a step, and not for each of the K captions
+    assert projected == [(2, 6, REGION_SIZE)]  # neither at each step nor for each of the K captions
     assert len(initials) == 1
     state = made.start(made.project(one_row(images(2))), hypotheses=3)
     for _ in range(4):
@@ -309,7 +309,7 @@ def test_soft_attention_records_no_location():
     assert trace.gate is None
 
 
-# -- what it is fed ----------------------------------------------------------------------------------------
+# -- inputs ------------------------------------------------------------------------------------------------
 
 
 def test_regions_stored_in_half_precision_are_taken():

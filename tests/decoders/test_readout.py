@@ -1,4 +1,4 @@
-"""From state, context and word to logits: eq. 7 by hand."""
+"""The read-out from state, context and word to logits: eq. 7, worked out by hand."""
 
 from __future__ import annotations
 
