@@ -1,4 +1,4 @@
-"""A CPU encodes in pieces where it may, and the regions are those of the whole."""
+"""Encoding in pieces on a CPU, with the same regions as for the whole batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from caption.encoders.base import PIECE
 
 
 class Counting(SmallCNN):
-    """Notes how many images it is given at once."""
+    """Records the number of images per call."""
 
     def features(self, images: Tensor) -> Tensor:
         self.seen = [*getattr(self, "seen", []), len(images)]

@@ -1,4 +1,4 @@
-"""The small CNN: where its regions lie, and that they say where they are."""
+"""The small CNN: the positions of its regions, and their encoding in the vectors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_width_but_one_halves_the_image(widths: tuple[int, ...], grid: tup
 
 
 def field(encoder: SmallCNN) -> int:
-    """How many pixels wide the part of the image is that a region sees."""
+    """The width of a region's receptive field in pixels."""
     size, stride = 1, 1
     for module in encoder.modules():
         if isinstance(module, nn.Conv2d):

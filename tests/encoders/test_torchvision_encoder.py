@@ -1,4 +1,4 @@
-"""Any torchvision CNN as an encoder: its grid, its weights, and what stays frozen."""
+"""Any torchvision CNN as an encoder: its grid, its weights, and its frozen modules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def noise(height: int = 64, width: int = 96, images: int = 1) -> Tensor:
 
 
 def lively(encoder: TorchvisionEncoder) -> TorchvisionEncoder:
-    """Random weights, but no layer that lets nearly nothing through."""
+    """Random weights whose layers all keep the scale of their inputs."""
     generator = torch.Generator().manual_seed(0)
     for module in encoder.modules():
         if isinstance(module, nn.Conv2d):
@@ -85,7 +85,7 @@ def test_a_layer_in_the_middle_gives_what_the_model_computes_there():
         expected = model.layer1(model.maxpool(model.relu(model.bn1(model.conv1(images)))))
         (regions,) = encoder(noise())
     torch.testing.assert_close(regions.vectors, expected.flatten(2).transpose(1, 2))
-    # Region i stands at row i // cols, column i % cols.
+    # Region i is at row i // cols, column i % cols.
     rows, cols = regions.grid
     torch.testing.assert_close(regions.vectors.view(1, rows, cols, -1)[0, 5, 2], expected[0, :, 5, 2])
 
@@ -150,7 +150,7 @@ def test_a_bright_spot_moves_the_region_it_lies_in(cell: tuple[int, int]):
 
 
 def test_a_grid_that_is_asked_for_is_averaged_from_the_layers(small: TorchvisionEncoder):
-    """As the tutorial's 14x14 from 8x8, in small: 5 rows from 4, of which the second touches old rows 0 and 1."""
+    """A small version of the tutorial's 14x14 from 8x8: 5 rows from 4, of which the second touches old rows 0 and 1."""
     resized = TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool", grid=(5, 2)).eval()
     resized.load_state_dict(small.state_dict())
     with torch.no_grad():
@@ -189,7 +189,7 @@ def test_mean_and_std_can_be_given():
     torch.testing.assert_close(encoder.normalise(pixels).flatten(), torch.tensor([1.0, -1.0, -2.0]))
 
 
-# -- frozen and thawed -------------------------------------------------------------------------------------
+# -- frozen and unfrozen -----------------------------------------------------------------------------------
 
 
 def statistics(encoder: nn.Module) -> dict[str, Tensor]:
@@ -203,7 +203,7 @@ def with_batch_norm(finetune_from: str | None = None) -> TorchvisionEncoder:
 
 @pytest.fixture
 def owner() -> nn.Sequential:
-    """What a training loop switches to training mode."""
+    """The owner of the encoder, which a training loop switches to training mode."""
     encoder = with_batch_norm()
     encoder.freeze()
     return nn.Sequential(encoder, nn.Linear(1, 1))
@@ -246,7 +246,8 @@ def test_a_thawed_encoder_learns_again(owner: nn.Sequential):
 
 
 def test_thawing_works_after_modes_were_restored_by_hand(owner: nn.Sequential):
-    # As Lightning does around validation: it notes the flags of all modules and sets them again, without train().
+    # Like Lightning around validation: it saves the flags of all modules and restores them without calling
+    # train().
     flags = {module: module.training for module in owner.train().modules()}
     owner.eval()
     for module, flag in flags.items():
@@ -331,7 +332,8 @@ def test_weights_come_from_a_file_of_the_whole_model_or_of_its_beginning(
     beginning = {
         name: tensor
         for name, tensor in state.items()
-        if name.startswith(("conv1", "stage2")) and "num_batches" not in name  # as converted files lack them
+        if name.startswith(("conv1", "stage2"))
+        and "num_batches" not in name  # converted files lack these tensors
     }
     for file, content in (("whole.pth", state), ("beginning.pth", beginning)):
         torch.save(content, tmp_path / file)
@@ -342,7 +344,7 @@ def test_weights_come_from_a_file_of_the_whole_model_or_of_its_beginning(
 
 
 def test_construction_does_not_need_the_file():
-    # A checkpoint brings its own weights.
+    # A checkpoint has its own weights.
     encoder = reading("nowhere/weights.pth")
     assert encoder.spec["init_args"]["weights"] == "nowhere/weights.pth"
     with pytest.raises(CheckpointError, match=r"there is no file nowhere/weights\.pth"):
@@ -390,7 +392,7 @@ def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
 
 
 class Stranger:
-    """Whoever unpickles it writes a file."""
+    """Unpickling this object writes a file."""
 
     def __init__(self, canary: Path) -> None:
         self.canary = canary
@@ -504,7 +506,7 @@ class FeaturesLast(nn.Module):
 
 
 class OneSize(FeaturesLast):
-    """Insists on its image size, as torchvision's Vision Transformers do."""
+    """Requires a fixed image size, like torchvision's Vision Transformers."""
 
     def forward(self, images: Tensor) -> Tensor:
         torch._assert(images.shape[2] == 224, "wrong image height")
