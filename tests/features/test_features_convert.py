@@ -1,4 +1,4 @@
-"""Stores of earlier formats, written by the release that had them, become stores of today's format."""
+"""Conversion of stores of earlier formats, written by earlier releases, to the current format."""
 
 from __future__ import annotations
 
