@@ -1,4 +1,4 @@
-"""`caption import`: files in, a checkpoint out that `caption describe` takes; otherwise one line and no traceback."""
+"""`caption import`: it writes a checkpoint for `caption describe`, or prints one line without a traceback."""
 
 from __future__ import annotations
 
