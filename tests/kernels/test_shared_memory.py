@@ -18,7 +18,7 @@ SHAPES = [(4, 3), (4, 2, 5)]
 
 
 class Pair(NamedTuple):
-    """A record with a place that is empty."""
+    """A record with an empty entry."""
 
     keys: Tensor
     values: Tensor
@@ -101,10 +101,12 @@ def test_going_backward_again_begins_anew():
     loss = total(shrinking(record))
     first = torch.autograd.grad(loss, record[:2], retain_graph=True)
     kept = [gradient.clone() for gradient in first]
-    one = torch.autograd.grad(loss, record.keys, retain_graph=True)  # the other's steps do not run then
+    one = torch.autograd.grad(
+        loss, record.keys, retain_graph=True
+    )  # the other memory's steps do not run then
     assert_same(one, kept[:1])
     assert_same(torch.autograd.grad(loss, record[:2]), kept)
-    assert_same(first, kept)  # which nobody wrote into
+    assert_same(first, kept)  # not written to
 
 
 def test_what_needs_no_gradient_gets_none():
@@ -116,7 +118,7 @@ def test_what_needs_no_gradient_gets_none():
 
 
 def test_a_gradient_that_others_use_too_is_not_written_into():
-    """A sum hands the same tensor to both of its terms."""
+    """An addition passes the same gradient tensor to both of its terms."""
     record, other = given(), torch.zeros(4, 3, dtype=torch.float64, requires_grad=True)
     made = SharedMemory(record)
     loss = (made.first(4).keys + other).sum() + (3 * made.first(4).keys).sum()
@@ -145,7 +147,7 @@ def test_no_step_makes_a_gradient_as_large_as_the_whole(form: Steps, wholes: int
 
 
 def test_a_pass_that_asks_for_another_gradient_leaves_nothing_behind():
-    """A step may add to the sum on its way to its query's gradient, and nobody takes the sum."""
+    """Computing the query's gradient may add to the sum, which is then never taken."""
     record, query = given(), torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
     energy = torch.randn(3, dtype=torch.float64, requires_grad=True)
     keys = torch.randn(4, 5, 3, dtype=torch.float64, requires_grad=True)
@@ -182,7 +184,7 @@ def test_the_additive_score_adds_to_the_sum_and_makes_no_tensor_of_its_own(queri
 
 
 def test_a_gradient_of_the_gradient_is_refused():
-    """And not taken for zero, since the sum is no part of autograd's graph."""
+    """It must not be treated as zero, although the sum is not part of autograd's graph."""
     record, energy = given(), torch.randn(5, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="cannot be differentiated again"):
         torch.autograd.grad(total(shrinking(record)), record.keys, create_graph=True)
