@@ -1,4 +1,4 @@
-"""The three CIDErs on captions small enough to count by hand."""
+"""The three versions of CIDEr on captions small enough to count by hand."""
 
 from __future__ import annotations
 

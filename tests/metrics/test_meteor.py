@@ -1,4 +1,4 @@
-"""Both METEORs, where what they need is there."""
+"""Both METEOR implementations, if their requirements are installed."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_the_same_system_twice_is_no_difference():
 
 
 def test_a_steady_gain_is_seen_through_a_wide_spread():
-    # Every image gains 0.01, while images differ by 0.3 among themselves: only pairing shows it.
+    # Every image gains 0.01, while images differ by 0.3: only a paired test detects it.
     values = np.random.default_rng(2).uniform(0, 1, size=200)
     gains = np.random.default_rng(3).normal(0.01, 0.005, size=200)
     comparison = compare(mean_score(values.tolist()), mean_score((values + gains).tolist()))
