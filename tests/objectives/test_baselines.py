@@ -1,4 +1,4 @@
-"""Baselines by hand: what each subtracts, what it learns, and that it sees no more than it may."""
+"""Baselines, worked out by hand: their values, their training, and their independence of the sample."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_leave_one_out_needs_two_samples():
 
 
 def test_the_samples_of_one_caption_are_compared_with_each_other_and_no_others():
-    """Two captions whose rewards lie far apart: each one's advantages sum to 0."""
+    """Two captions with very different rewards: the advantages of each sum to 0."""
     made = toy()
     memory, captions = problem(made, [[2, 1]])
     found: list[Tensor] = []
@@ -174,7 +174,7 @@ def test_self_critical_compares_with_the_most_probable_path(credit: str):
 
 
 def greedy_walk(memory: Memory, captions: Captions) -> Tensor:
-    """(B, 1, T) log-likelihoods when each step looks at its most probable region, word by word."""
+    """(B, 1, T) log-likelihoods when each step reads its most probable region, word by word."""
     made = toy().eval()
     made.attention.alignment = Softmax()
     images, _, steps = captions.words.shape
@@ -183,7 +183,7 @@ def greedy_walk(memory: Memory, captions: Captions) -> Tensor:
         one = select_images(memory, torch.tensor([b]))
         state = made.start(one)
         for t in range(int(captions.lengths[b, 0])):
-            # Look once to learn the best region, then again at an image that shows it everywhere.
+            # Find the best region first, then attend to an image that has it everywhere.
             best = made.step(state, captions.words[b : b + 1, :, t])[1].trace.weights[0, 0].argmax()
             (projected,) = one.projected
             everywhere = projected.values[:, best : best + 1].expand(-1, REGIONS, -1)
@@ -220,7 +220,8 @@ def test_more_samples_are_a_mean_over_samples():
 
 
 def test_other_terms_may_be_summed_over_captions():
-    """As in the authors' code: only the words' log-likelihood is averaged; samples still are."""
+    """As in the authors' code: only the words' log-likelihood is averaged over captions; the samples of a caption are
+    averaged, too."""
     made = toy()
     memory, captions = problem(made, [[2], [1]])
     options = {"samples": 2, "reward_weight": 0.7, "entropy_weight": 0.3, "doubly_stochastic": 0.5}

@@ -1,4 +1,4 @@
-"""The loss of soft attention, eq. 14 by hand."""
+"""The loss of soft attention, eq. 14, worked out by hand."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_label_smoothing_is_that_of_torch(smoothing: float):
 
 def test_the_cost_of_entropy():
     loss = loss_of(CrossEntropy(doubly_stochastic=0.0, entropy=0.5), example(), TARGETS)
-    # Of the three steps only the second is undecided, with ln 2 nats.
+    # Only the second of the three steps is uncertain, with ln 2 nats.
     assert loss.value.item() == pytest.approx(3 * LN2 + 0.5 * LN2 / 2, rel=1e-5)
 
 
@@ -94,7 +94,7 @@ def test_the_cost_of_entropy_may_begin_later():
     for _ in range(3):
         assert loss_of(made.eval(), example(), TARGETS).value.item() == pytest.approx(
             3 * LN2, rel=1e-5
-        )  # does not count
+        )  # padding, ignored
     costs = [loss_of(made.train(), example(), TARGETS).value.item() - 3 * LN2 for _ in range(4)]
     assert costs == pytest.approx([0, 0, 0.25 * LN2, 0.25 * LN2], abs=1e-5)
     resumed = CrossEntropy(doubly_stochastic=0.0, entropy=0.5, entropy_after=2)

@@ -1,4 +1,4 @@
-"""The enumeration of all paths against a walk along each of them, step by step."""
+"""The enumeration of all paths against following each of them step by step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from caption.objectives.exact import every_path, fixed_paths
 
 
 class ReadsOne(Softmax):
-    """Weighs the regions as always, and reads a fixed one."""
+    """Weighs the regions as usual, and reads a fixed one."""
 
     region = 0
 
@@ -58,7 +58,7 @@ def test_the_bound_and_the_marginal_by_hand():
     bound = sum(p * torch.tensor(y).log().item() for p, y in likely)
     assert paths.bound.item() == pytest.approx(bound, rel=1e-5)
     assert paths.marginal.exp().item() == pytest.approx(sum(p * y for p, y in likely), rel=1e-5)
-    assert paths.bound < paths.marginal - 0.01  # eq. 10, and not by equality
+    assert paths.bound < paths.marginal - 0.01  # eq. 10, as a strict inequality
 
 
 def test_the_gradient_of_the_bound_is_that_of_finite_differences():
@@ -96,7 +96,7 @@ def test_what_cannot_be_enumerated_is_refused():
 
 
 def test_each_hypothesis_follows_its_path_again_in_every_unroll():
-    """Path n looks at step t at region ⌊n / L^t⌋ mod L, also after shorter captions have left the unroll."""
+    """Path n reads region ⌊n / L^t⌋ mod L at step t, also after shorter captions have ended."""
     made = toy()
     memory, captions = problem(made, [[3, 1], [2, 2]])
     numbers = torch.tensor([[5, 2], [7, 19]])
