@@ -1,4 +1,4 @@
-"""Captions whose beginning is given."""
+"""Captions with a given beginning."""
 
 from __future__ import annotations
 
