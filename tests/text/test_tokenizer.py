@@ -54,7 +54,7 @@ def test_hard_captions_as_java_answered(kind):
         (
             "Acme Inc.a",
             ["acme", "inc.", "a"],
-        ),  # looks two characters ahead: further than the word "Inc.a" reaches
+        ),  # two characters of lookahead go beyond the word "Inc.a"
         ("Acme Inc.abc", ["acme", "inc.abc"]),
         ("", []),
         (" . ", []),
@@ -96,7 +96,7 @@ def test_tokenizers_travel_to_other_processes():
     assert pickle.loads(pickle.dumps(PTB))("A dog.") == ["a", "dog"]
 
 
-@settings(deadline=None)  # a busy machine is no fault of the code
+@settings(deadline=None)  # slow on a busy machine
 @given(st.text() | st.lists(st.sampled_from([case["text"] for case in HARD])).map(" ".join))
 def test_words_hold_no_white_space_and_pieces_do_not_matter(text):
     words = PTB(text)
@@ -121,7 +121,7 @@ def test_long_input_takes_no_time():
 
 @needs_java
 def test_java_still_answers_what_is_stored():
-    # A neutral line after each, because Java looks at the line below for what follows a full stop.
+    # A neutral line after each, because Java also reads the next line after a full stop.
     answers = java_tokens([text for case in HARD for text in (case["text"], "x y")])[::2]
     assert answers == [case["tokens"] for case in HARD]
 
