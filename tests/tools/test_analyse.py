@@ -1,4 +1,4 @@
-"""The tool that writes docs/analysis.md: a short run, and whether its sentences follow its numbers."""
+"""The tool that writes docs/analysis.md: a short run, and the agreement of its sentences with its numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def noisy(values: Any) -> np.ndarray:
 
 
 def erasure(heights: dict[str, float], left: dict[str, float] | None = None) -> Erasure:
-    """Curves of every word at every scene: from 1 to `left` of the word, over a height given for each order."""
+    """Curves of every word in every scene: from 1 to `left` of the word, over a height given for each order."""
     words = [(scene, word) for scene in range(SCENES) for word in WORDS]
     ends = [(left or {}).get(word, 0.1) for _, word in words]
     curves = {}
@@ -49,7 +49,7 @@ def erasure(heights: dict[str, float], left: dict[str, float] | None = None) -> 
 
 
 def exchanged(follows: float, permuted: float = 0.1) -> Interchange:
-    """One pair in every scene, in so many of which the other word comes."""
+    """One pair in every scene; the other word comes in the given number of scenes."""
 
     def share(of: float) -> np.ndarray:
         return (np.arange(SCENES) < of * SCENES).astype(float)
@@ -61,7 +61,7 @@ def exchanged(follows: float, permuted: float = 0.1) -> Interchange:
 
 
 def analysis(name: str = "mine", **given: Any) -> Any:
-    """An analysis in which attention is right about everything, unless told."""
+    """An analysis in which attention is right about everything, unless overridden."""
     words = tuple(WORDS) * SCENES
     images = np.repeat(np.arange(SCENES), len(WORDS))
     heights = {
@@ -228,7 +228,7 @@ def test_tables_have_a_row_for_everything_measured():
     assert "](curves.png)" in text
     assert "σ = 0.22" in text
     assert "took 2.3 s (one) and 2.3 s (two) on 2 threads." in text
-    # Maps alike everywhere: log 16 = 2.77 nats, none moves.
+    # Uniform maps: log 16 = 2.77 nats, without change.
     assert "log L = 2.77" in text
     assert "| one | 2.77 [2.77, 2.77] | 0.00 [0.00, 0.00] |" in text
 

@@ -1,4 +1,4 @@
-"""tools/benchmark_features.py: what it writes into a document, and what it calls a ratio."""
+"""tools/benchmark_features.py: its document and its ratios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of start-up: what it makes of the seconds, and that its processes run."""
+"""The start-up benchmark: its statistics of the seconds, and its processes."""
 
 from __future__ import annotations
 

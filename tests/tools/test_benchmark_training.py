@@ -1,4 +1,4 @@
-"""Every form between the textbook's training step and ours has the same loss and gradients."""
+"""All variants between the textbook's training step and this package's have the same loss and gradients."""
 
 from __future__ import annotations
 

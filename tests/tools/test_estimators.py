@@ -1,4 +1,4 @@
-"""The tool that measures estimators: its statistics on draws of known bias, its truth, and a short run of the whole."""
+"""The tool that measures estimators: its statistics on draws of known bias, its exact gradient, and a short run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.documents import write_sections
 
 
 def draws(offset: float, seed: int = 1, number: int = 2000, size: int = 20) -> tuple[np.ndarray, np.ndarray]:
-    """Noisy gradients whose mean is off the truth, of length 2, by `offset` times that length."""
+    """Noisy gradients whose mean differs from the true gradient, of length 2, by `offset` times that length."""
     generator = np.random.default_rng(seed)
     truth = np.zeros(size)
     truth[0] = 2.0
