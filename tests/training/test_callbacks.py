@@ -1,4 +1,4 @@
-"""Attention figures while training: of which images, when, for whom, and without a trace in what is learned."""
+"""Attention figures in training: their images, times and loggers, without an effect on training."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def reader(shapes: Path) -> Shapes:
 
 
 class Fitted:
-    """A short training, with what a callback did in it."""
+    """A short training run, with a record of a callback."""
 
     def __init__(
         self, folder: Path, reader: Shapes, callback: AttentionFigures | None, **options: Any
@@ -78,7 +78,7 @@ class Fitted:
         self.trainer.fit(self.training, self.data)
 
     def pictures(self, name: str) -> dict[int, Image.Image]:
-        """By step."""
+        """The images by step."""
         events = EventAccumulator(self.trainer.loggers[0].log_dir, size_guidance={"images": 0}).Reload()
         if name not in events.Tags()["images"]:
             return {}
@@ -101,7 +101,7 @@ def described(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-# -- what is drawn, and when -----------------------------------------------------------------------------------
+# -- the figures and their times -------------------------------------------------------------------------------
 
 
 def test_every_validation_leaves_two_pictures(tmp_path: Path, reader: Shapes):
@@ -177,11 +177,11 @@ def test_a_negative_number_of_images():
         AttentionFigures(-1)
 
 
-# -- training goes on as without them --------------------------------------------------------------------------
+# -- no effect on training -------------------------------------------------------------------------------------
 
 
 def test_training_is_the_same_to_the_last_bit(tmp_path: Path, reader: Shapes):
-    """With sampling everywhere and a validation in mid-epoch, so that a number drawn too many would show."""
+    """Training samples everywhere and validates in mid-epoch, so that one extra random number would change it."""
     options: dict[str, Any] = {"validation_search": Sampling(max_length=6), "val_check_interval": 1}
     fitted = [
         Fitted(tmp_path / str(i), reader, callback, limit_train_batches=2, **copy.deepcopy(options))
@@ -204,7 +204,7 @@ def test_precomputed_regions(tmp_path: Path, reader: Shapes):
     from caption.extraction import write_features
 
     plain = Fitted(tmp_path, reader, None, max_epochs=1)
-    encoder = plain.training.captioner.encoder  # frozen: it is as it was made, and will be made again
+    encoder = plain.training.captioner.encoder  # frozen, so its weights are those at construction
     images = [image for split in plain.data.splits.values() for image in split]
     store = str(tmp_path / "store")
     write_features(encoder, plain.data.transform, images, store)

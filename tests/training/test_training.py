@@ -1,4 +1,4 @@
-"""Training: the same seed, the same weights; frozen means frozen; what is reported is what the model says by itself."""
+"""Training: reproducibility by seed, frozen encoders, and evaluation on free-running captions."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
 
 
 class Watch(Callback):
-    """Remembers something of each step or epoch."""
+    """Records a value at each step or epoch."""
 
     def __init__(self, look: Any, each: str = "on_train_batch_start") -> None:
         self.seen: list[Any] = []
         setattr(self, each, lambda trainer, module, *args: self.seen.append(look(module, *args)))
 
 
-# -- the same seed, the same weights ---------------------------------------------------------------------------
+# -- reproducibility -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("alignment", [Softmax, Multinoulli])
@@ -144,7 +144,7 @@ def test_training_learns(tmp_path: Path, reader: Shapes):
     assert watch.seen[-1] < watch.seen[0] - 0.5
 
 
-# -- frozen, thawed, and thawed later --------------------------------------------------------------------------
+# -- frozen and unfrozen encoders ------------------------------------------------------------------------------
 
 
 LATE = {"encoder_learning_rate": 1e-3, "encoder_from_epoch": 1}
@@ -165,7 +165,7 @@ def test_a_frozen_encoder_does_not_change_in_any_way(tmp_path: Path, reader: Sha
     ("options", "learns"), [({}, False), (LATE, False), ({"encoder_learning_rate": 1e-3}, True)]
 )
 def test_what_learns_is_settled_before_processes_divide_the_work(reader: Shapes, options: dict, learns: bool):
-    """DistributedDataParallel would wait in vain for the gradients of what is frozen later."""
+    """DistributedDataParallel would wait forever for gradients of parameters that are frozen later."""
     encoder = make_training(make_data(reader), **options).captioner.encoder
     assert {parameter.requires_grad for parameter in encoder.parameters()} == {learns}
 
@@ -388,12 +388,12 @@ def test_the_weights_that_an_encoder_names_are_loaded_for_a_fresh_run_only(tmp_p
     assert len(loaded) == 1
 
 
-# -- what is reported ------------------------------------------------------------------------------------------
+# -- reported numbers ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory: pytest.TempPathFactory, reader: Shapes) -> CaptionTraining:
-    """A model after some training, which does not say the same of every image."""
+    """A trained model whose captions differ between images."""
     folder = tmp_path_factory.mktemp("evaluated")
     options = {"encoder_learning_rate": 0.02, "optimizer": lambda groups: Adam(groups, lr=0.02)}
     return fit(folder, reader, max_epochs=8, limit_val_batches=0, **options)
@@ -480,7 +480,8 @@ def test_the_signature_tells_split_search_and_how_hard_attention_chose(reader: S
 
 @pytest.mark.parametrize("how", ["expectation", "argmax", "sample"])
 def test_how_hard_attention_looks_at_test_can_be_chosen_anew(tmp_path: Path, reader: Shapes, how):
-    """The answers are those of a model made so; the signature says so; what is saved is as it was."""
+    """The answers equal those of a model made with this setting, the signature names it, and the saved model keeps its
+    own."""
     data = make_data(reader)
     seed_everything(0, verbose=False)
     chosen = make_training(data, alignment=Multinoulli(), at_test=how)
@@ -661,7 +662,7 @@ torch.save(found, f"{sys.argv[1]}/{rank}.pt")
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without distributed")
 def test_two_processes_train_one_model_and_count_each_image_once(tmp_path: Path, tiny: Path):
-    """Hard attention, an encoder that thaws late, and a number of validation images that two do not divide."""
+    """Hard attention, an encoder that is unfrozen late, and an odd number of validation images."""
     script = tmp_path / "two.py"
     script.write_text(TWO)
     config = tiny.read_text()
@@ -696,7 +697,7 @@ def test_two_processes_train_one_model_and_count_each_image_once(tmp_path: Path,
     assert one["steps"] == other["steps"] == 4  # 40 images, two processes, batches of 8, two epochs
     assert len(one["ids"]) == len(set(one["ids"])) == 7
     assert one["numbers"] == other["numbers"]
-    assert not torch.equal(one["drawn"], other["drawn"])  # what one drops or samples, the other need not
+    assert not torch.equal(one["drawn"], other["drawn"])  # dropout and samples differ between processes
     assert "sync_dist" not in done.stderr
     saved = caption.load(tmp_path / "run" / "last.ckpt").state_dict()
     assert (
@@ -736,4 +737,4 @@ def test_a_compiled_model_learns_the_same_under_the_same_names(
     assert list(compiled.state_dict()) == list(plain.state_dict())
     for ours, theirs in zip(compiled.state_dict().values(), plain.state_dict().values(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
-    assert compiled.hparams == plain.hparams  # a checkpoint does not ask for a compiler
+    assert compiled.hparams == plain.hparams  # a checkpoint does not need a compiler
