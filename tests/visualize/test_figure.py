@@ -38,7 +38,7 @@ def panels_of(fig):
 
 
 def pixels_of(fig):
-    """The figure drawn, (height, width, 4); axes know their final place only afterwards."""
+    """The drawn figure, (height, width, 4); the axes have their final position only after drawing."""
     canvas = FigureCanvasAgg(fig)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())
@@ -320,7 +320,7 @@ def test_a_figure_takes_less_than_a_second(tmp_path):
     caption, photo = caption_of(WORDS, gates=np.full(len(WORDS), 0.5)), photo_of()
     times = []
     for _ in range(2):
-        start = time.process_time()  # other work on the machine does not count
+        start = time.process_time()  # without the time of other processes
         save_figure(plot_caption(caption, photo), tmp_path / "dog.png")
         times.append(time.process_time() - start)
     assert min(times) < 1

@@ -1,4 +1,4 @@
-"""An intervention as a figure and as a table: two captions, every word's probability, the steps that were changed."""
+"""An intervention as a figure and as a table: two captions, every word's probability, and the changed steps."""
 
 from __future__ import annotations
 

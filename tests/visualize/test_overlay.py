@@ -56,7 +56,7 @@ def test_the_marker_lights_its_own_cell_and_nothing_else(place, background):
     changed = changed_by(draw(photo, one_hot(grid, cell), box, vmax=1), dark)
     left, top, right, bottom = cell_edges(grid, box, cell)
     x, y = np.arange(size[0]) + 0.5, np.arange(size[1])[:, None] + 0.5
-    # An edge may fall within a pixel, which is then of either colour.
+    # A pixel on an edge may have either colour.
     surely_in = (x > left + 0.75) & (x < right - 0.75) & (y > top + 0.75) & (y < bottom - 0.75)
     surely_out = (x < left - 0.75) | (x > right + 0.75) | (y < top - 0.75) | (y > bottom + 0.75)
     assert changed[surely_in].all()

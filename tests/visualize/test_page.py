@@ -1,4 +1,4 @@
-"""The interactive page in a real browser: what is pointed at lights up, and nothing else does."""
+"""The interactive page in a real browser: the word under the pointer highlights its cells and no others."""
 
 import json
 
@@ -27,7 +27,7 @@ PLACES = {
 
 
 def pointing(size, box, grid, cells, words=None, **fields):
-    """A caption whose words each look at one cell alone."""
+    """A caption whose words each attend to a single cell."""
     weights = np.zeros((len(cells), *grid))
     for step, cell in enumerate(cells):
         weights[(step, *cell)] = 1
@@ -294,7 +294,7 @@ def test_a_phone_shows_all_of_it_and_answers_taps(show, dog, dark):
     assert pressed(page) == ["runs"]
     assert page.run("document.documentElement.scrollWidth") <= 360
     chips = [page.box_of(".satt-word", index) for index in range(4)]
-    assert min(height for *_, height in chips) >= 36  # a finger's
+    assert min(height for *_, height in chips) >= 36  # large enough for a finger
     assert min(width for *_, width, _ in chips) >= 24
     seen = page.picture(".satt-photo")[..., 0]
     inside, outside = lit_cell(seen.shape, WIDE, dog.box, (4, 6), (3, 5))
@@ -342,7 +342,7 @@ def test_photos_of_a_gallery_are_lit_one_by_one(show, dog):
 
 
 def notebook(*outputs):
-    """A page into which outputs come as in JupyterLab: as text, whose scripts run once put in again."""
+    """A page that inserts outputs like JupyterLab: as HTML text, whose scripts run after they are inserted again."""
     cells = json.dumps(outputs).replace("<", "\\u003c")
     return f"""<!DOCTYPE html><meta charset="utf-8">
 <style>button {{ font-size: 50px }} canvas {{ width: 10px }} label {{ display: none }}</style>

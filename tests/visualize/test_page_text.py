@@ -1,4 +1,4 @@
-"""The text of the interactive page: whole, small, escaped, private, and true to the weights."""
+"""The HTML of the interactive page: complete, small, escaped, without private data, and with exact weights."""
 
 import base64
 import hashlib
