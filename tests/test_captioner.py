@@ -1,4 +1,4 @@
-"""From photos to captions: each with its words, its weights on the grid and its place in the photo."""
+"""The captioner: from photos to captions with words, weights on the grid and the grid's box in the photo."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from caption.text.vocabulary import PAD, START
 
 
 class LooksAt(Alignment):
-    """All weight on one region, a step further at each step."""
+    """All weight on one region, which moves by one region at each step."""
 
     def __init__(self, first: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def same(one: Caption, other: Caption) -> None:
     assert one.box == other.box
 
 
-# -- what a caption says -----------------------------------------------------------------------------------
+# -- the contents of a caption -----------------------------------------------------------------------------
 
 
 def test_a_photo_gets_a_caption():
@@ -109,7 +109,7 @@ def test_special_words_are_never_written(search: Search):
     assert not {"<pad>", "<start>", "<unk>"} & set(made.describe(photo(), search).words)
 
 
-# -- the grid and its place in the photo -------------------------------------------------------------------
+# -- the grid's box in the photo ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_the_box_is_in_upright_pixels(tmp_path: Path):
 
 
 def test_weights_stand_row_by_row_on_the_grid():
-    # 16x32 pixels give 4x8 regions. Region 19 is row 2, column 3; each step looks at the next.
+    # 16x32 pixels give 4x8 regions. Region 19 is row 2, column 3; each step attends to the next.
     made = captioner(ImageTransform((16, 32), "squash"), alignment=LooksAt(19))
     found = made.describe(photo())
     assert found.weights.shape[1:] == (4, 8)
@@ -244,7 +244,7 @@ def test_a_caption_says_what_holds_of_its_weights():
     assert found.properties == WeightProperties(sums_to_one=False, signed=True)
 
 
-# -- what it takes -----------------------------------------------------------------------------------------
+# -- inputs ------------------------------------------------------------------------------------------------
 
 
 def test_paths_and_images_give_the_same(tmp_path: Path):
@@ -297,7 +297,7 @@ def test_other_candidates_are_alternatives():
 
 
 def test_candidates_that_were_not_found_are_left_out():
-    # Of one word there are only 6 captions: the empty one and those of the five words.
+    # There are only 6 captions of at most one word: the empty one and five words.
     found = captioner().describe(photo(), BeamSearch(beam_size=9, max_length=1, candidates=9))
     assert len(found.alternatives) == 5
 

@@ -1,4 +1,4 @@
-"""The notebooks: what they show is what today's code shows, and they run on one's own photo and checkpoint."""
+"""The notebooks: their stored outputs match the current code, and they run on another photo and checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def code(notebook: Any) -> list[Any]:
 
 
 def texts(cell: Any) -> list[str]:
-    """What a cell prints, and the names of what it shows."""
+    """The text that a cell prints, and the types of its displayed outputs."""
     return [o.text if o.output_type == "stream" else o.data.get("text/plain", "") for o in cell.outputs]
 
 
@@ -101,7 +101,7 @@ def settings(cell: Any) -> set[str]:
 
 @pytest.mark.slow
 def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path):
-    """In one kernel, one after the other, with nothing changed but the first cell."""
+    """Run in one kernel, one after the other, with only the first cell changed."""
     soft, hard, photo = (str(tmp_path / name) for name in ("soft.ckpt", "hard.ckpt", "photo.png"))
     checkpoint.save(tiny_captioner.captioner(), soft)
     checkpoint.save(tiny_captioner.captioner(alignment=Multinoulli()), hard)

@@ -1,4 +1,4 @@
-"""Parts remember how they were made, are made again from a spec, and a spec can make nothing else."""
+"""Parts record their arguments and are rebuilt from a spec; a spec cannot construct other classes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Knob(Part, nn.Module):
 
 
 class LoudKnob(Knob):
-    """Adds an argument and passes on the others, unknown to it."""
+    """Adds an argument and passes the others on as **kwargs."""
 
     def __init__(self, loudness: int, **others: Any) -> None:
         super().__init__(**others)
@@ -46,7 +46,7 @@ class LoudKnob(Knob):
 
 
 class PlainKnob(Knob):
-    """Has no `__init__` of its own."""
+    """Does not define `__init__`."""
 
 
 PARTS = [
@@ -90,7 +90,7 @@ def test_a_torchvision_encoder_is_made_again_with_its_own_options():
 
 
 def test_defaults_are_recorded_with_what_was_given():
-    # Else a model would change when a later release changes a default.
+    # Otherwise a model would change when a later release changes a default.
     assert Multinoulli(0.25).spec == {
         "class_path": "caption.attention.Multinoulli",
         "init_args": {"expectation": 0.25, "share": "batch", "at_test": "expectation"},
@@ -146,7 +146,7 @@ def test_a_copy_describes_itself_like_the_original():
 def test_the_public_path_is_where_users_import_from():
     assert public_path(AdditiveScore) == "caption.attention.AdditiveScore"
     assert public_path(Attention) == "caption.attention.Attention"
-    assert public_path(Softmax) == "caption.attention.Softmax"  # defined two packages further in
+    assert public_path(Softmax) == "caption.attention.Softmax"  # defined two packages deeper
     assert public_path(Part) == "caption.parts.Part"
 
 
@@ -208,12 +208,12 @@ def test_parts_are_made_from_old_paths():
     assert attention.spec["init_args"]["alignment"]["class_path"] == "caption.attention.Softmax"
 
 
-# -- what must not be made ---------------------------------------------------------------------------------
+# -- forbidden classes -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that exists once anything was run."""
+    """A file that exists if any code was executed."""
     canary = tmp_path / "canary"
     monkeypatch.setattr(os, "system", lambda command: canary.write_text(str(command)))
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""A result carries its words, weights and place in the photo, checks them, and can be written down."""
+"""A result holds its words, weights and box in the photo, validates them, and can be saved."""
 
 import json
 import math

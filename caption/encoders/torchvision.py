@@ -225,7 +225,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError as error:
         raise CheckpointError(f"there is no file {path} with encoder weights") from error
     except Exception as error:  # the unpickler raises many types on damaged files
-        raise CheckpointError(f"{path} is no state dict that loads with weights_only=True") from error
+        raise CheckpointError(f"{path} is not a state dict that loads with weights_only=True") from error
     if not (isinstance(state, dict) and state and all(isinstance(value, Tensor) for value in state.values())):
         raise CheckpointError(f"{path} holds no state dict of tensors")
     return state
