@@ -81,7 +81,7 @@ def test_its_numbers_are_those_of_teacher_forcing():
     assert found.log_prob == pytest.approx(float(words.sum() + end), abs=1e-3)
 
 
-def test_a_caption_that_did_not_end_says_so():
+def test_an_unfinished_caption_is_marked():
     made = captioner(search=Greedy(max_length=2))
     with torch.no_grad():
         made.decoder.readout.to_words.bias[2] = -100.0
@@ -135,7 +135,7 @@ def test_the_box_is_in_upright_pixels(tmp_path: Path):
     assert captioner().describe(tmp_path / "turned.jpg").box == (0, 20, 40, 60)
 
 
-def test_weights_stand_row_by_row_on_the_grid():
+def test_weights_are_in_row_order():
     # 16x32 pixels give 4x8 regions. Region 19 is row 2, column 3; each step attends to the next.
     made = captioner(ImageTransform((16, 32), "squash"), alignment=LooksAt(19))
     found = made.describe(photo())
@@ -145,7 +145,7 @@ def test_weights_stand_row_by_row_on_the_grid():
     assert looked == [[[(19 + t) // 8, (19 + t) % 8]] for t in range(len(found.words))]
 
 
-def test_hard_attention_says_where_it_looked():
+def test_hard_attention_reports_its_locations():
     made = captioner(
         ImageTransform((16, 32), "squash"),
         alignment=Multinoulli(at_test="argmax"),
@@ -181,7 +181,7 @@ def two_words(**trace: Any) -> Hypotheses:
     )
 
 
-def test_maps_of_all_grids_come_with_the_caption(monkeypatch: pytest.MonkeyPatch):
+def test_captions_have_the_maps_of_all_grids(monkeypatch: pytest.MonkeyPatch):
     made = captioner()
     monkeypatch.setattr(
         type(made.decoder), "map_grids", lambda self, views: {"heads": views[0], "coarse": views[1]}
@@ -235,7 +235,7 @@ def test_a_region_that_was_chosen_is_a_row_and_a_column():
     assert found.alternatives[0].locations is None
 
 
-def test_a_caption_says_what_holds_of_its_weights():
+def test_a_caption_has_the_properties_of_its_weights():
     class Signed(LooksAt):
         properties = WeightProperties(sums_to_one=False, signed=True)
 
@@ -326,7 +326,7 @@ def test_the_regions_are_projected_once_for_all_hypotheses(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("frozen", [True, False])
-def test_describing_leaves_the_mode_as_it_was(training: bool, frozen: bool):
+def test_describing_restores_the_mode(training: bool, frozen: bool):
     made = captioner()
     made.encoder.freeze(frozen)
     made.train(training)
@@ -349,7 +349,7 @@ class Failing(Search):
         raise RuntimeError("out of memory")
 
 
-def test_a_search_that_fails_leaves_the_mode_as_it_was():
+def test_a_failed_search_restores_the_mode():
     made = captioner().train()
     with pytest.raises(RuntimeError, match="out of memory"):
         made.describe(photo(), Failing())
@@ -369,7 +369,7 @@ def test_describing_computes_no_gradients():
 # -- refined and stored regions ----------------------------------------------------------------------------
 
 
-def test_a_refiner_stands_between_encoder_and_decoder():
+def test_a_refiner_is_applied_between_encoder_and_decoder():
     made = captioner(refiner=LinearRefiner(size=5, dropout=0.0))
     assert made.decoder.attention.context_size == 5
     found = made.describe(photo())

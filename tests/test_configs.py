@@ -76,7 +76,7 @@ def parse():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_it_parses_and_says_what_it_says(parse, path: Path):
+def test_it_parses_to_its_values(parse, path: Path):
     config = parse(path)
     written = load(path)
     assert config["trainer"]["max_epochs"] == written["trainer"]["max_epochs"]
@@ -95,7 +95,7 @@ def test_its_parts_make_a_model(path: Path):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: path.stem)
-def test_an_overlay_changes_what_it_names_and_makes_a_model(parse, path: Path):
+def test_an_overlay_changes_its_entries_and_makes_a_model(parse, path: Path):
     before, after = parse(base(path)).as_dict(), parse(base(path), path).as_dict()
     written, one, other = flat(load(path)), flat(before), flat(after)
     different = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}

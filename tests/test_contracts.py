@@ -451,7 +451,7 @@ def batch(made: Captioner) -> tuple[Views, Captions]:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_steps_give_what_the_unroll_gives(name: str) -> None:
+def test_steps_equal_the_unroll(name: str) -> None:
     made = MECHANISMS[name]()
     views, captions = batch(made)
     unrolled: Unrolled = made(views, captions.words, captions.lengths)
@@ -492,7 +492,7 @@ def test_a_training_step_lowers_the_loss(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_captions_carry_the_maps_and_what_holds_of_the_weights(name: str) -> None:
+def test_captions_have_the_maps_and_the_properties(name: str) -> None:
     made = MECHANISMS[name]().float()
     caption = made.describe(photo())
     words = len(caption.words)
@@ -587,7 +587,7 @@ def test_a_decoder_lists_its_attentions_by_name():
     assert list(made.decoder.attentions) == ["before", "after"]
 
 
-def test_projected_values_do_not_change_what_the_first_state_is_made_from():
+def test_projected_values_do_not_change_the_first_state():
     made = captioner()
     views, _ = batch(made.double())
     memory = made.project(views)

@@ -56,7 +56,7 @@ def test_they_are_all_there():
 
 @pytest.mark.slow
 @each
-def test_what_is_stored_is_what_it_shows(path: Path):
+def test_stored_outputs_match_the_code(path: Path):
     stored, now = read(path), tool.execute(read(path))
     for before, after in zip(code(stored), code(now), strict=True):
         assert kinds(before) == kinds(after), before.source
@@ -67,7 +67,7 @@ def test_what_is_stored_is_what_it_shows(path: Path):
 
 
 @each
-def test_what_is_stored_is_small_whole_and_of_no_machine(path: Path):
+def test_stored_outputs_are_small_complete_and_portable(path: Path):
     text = path.read_text(encoding="utf-8")
     assert len(text) < 400_000
     assert not re.search(r"/tmp/|/home/|/root/|/Users/|site-packages|\.py:\d+|\d\d:\d\d:\d\d", text)
@@ -90,7 +90,7 @@ def test_links_lead_somewhere(path: Path):
         assert link.startswith("https://") or (path.parent / link).is_file()
 
 
-def test_the_first_cell_says_that_it_is_the_one_to_change():
+def test_the_first_cell_is_marked_as_the_one_to_change():
     for path in PATHS:
         assert code(read(path))[0].source.startswith("# Change this cell for your own photo")
 

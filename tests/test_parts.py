@@ -89,7 +89,7 @@ def test_a_torchvision_encoder_is_made_again_with_its_own_options():
     assert again.std.flatten().tolist() == [0.25, 0.5, 1.0]
 
 
-def test_defaults_are_recorded_with_what_was_given():
+def test_defaults_are_recorded_with_the_arguments():
     # Otherwise a model would change when a later release changes a default.
     assert Multinoulli(0.25).spec == {
         "class_path": "caption.attention.Multinoulli",
@@ -108,7 +108,7 @@ def test_parts_in_arguments_are_described_too():
     }
 
 
-def test_lists_and_tables_of_parts_come_back_as_parts():
+def test_lists_and_tables_of_parts_are_rebuilt():
     knob = Knob(parts=[Softmax(), AdditiveScore(3)], table={"loud": LoudKnob(3), "depth": 2})
     again = make(json.loads(json.dumps(knob.spec)), Knob)
     assert [type(part) for part in again.parts] == [Softmax, AdditiveScore]
@@ -117,7 +117,7 @@ def test_lists_and_tables_of_parts_come_back_as_parts():
     assert again.table["depth"] == 2
 
 
-def test_subclasses_record_what_their_own_call_was_given():
+def test_subclasses_record_their_own_arguments():
     loud = LoudKnob(11, number=2.5)
     assert loud.spec["init_args"] == {"loudness": 11, "number": 2.5}
     again = make(loud.spec, Knob)

@@ -42,7 +42,7 @@ def test_removed_regions_leave_their_share_to_the_others():
     assert left.isfinite().all()
 
 
-def test_what_is_read_is_as_much_as_before():
+def test_the_total_weight_is_unchanged():
     """A mechanism with a sentinel, for instance, gives the regions less than 1."""
     (term,) = terms(Removed(), scale=0.5)
     assert term.maps["attention"][0, 1].sum() == pytest.approx(0.5)

@@ -65,7 +65,7 @@ def test_a_model_agrees_with_itself():
     assert agreement.measures["same cell"].all()
 
 
-def test_both_say_the_words_of_the_first_and_are_compared_at_the_same_step():
+def test_both_emit_the_first_models_words_and_are_compared_per_step():
     first = planted.captioner([1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [0, 0, 0.5, 0.5, 0, 0])
     second = planted.captioner([1, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0.5, 0.5, 0, 0])
     agreement = agree(first, second, [photo(), photo(1)], [told("zero one two"), told("five")])

@@ -78,7 +78,7 @@ def test_areas_are_mean_heights_of_probability_or_its_logarithm():
     )
 
 
-def test_each_word_is_asked_at_its_own_step_and_of_its_own_photo():
+def test_each_word_is_measured_at_its_own_step_and_photo():
     maps = ([0.4, 0.6, 0, 0, 0, 0], [0, 0, 0.7, 0.3, 0, 0])
     captions = [told("one three"), told("two"), told("five four zero")]
     model = planted.captioner(*maps)
@@ -102,7 +102,7 @@ def test_each_word_is_asked_at_its_own_step_and_of_its_own_photo():
     )
 
 
-def test_both_curves_end_where_the_other_begins_whatever_the_order():
+def test_both_curves_end_where_the_other_starts_for_any_order():
     model = planted.captioner([0.3, 0.1, 0.2, 0.25, 0.05, 0.1])
     for hide in (Removed(), Replaced(), Replaced(NOTHING)):
         erasure = erase(model, photo(), [told("two five")], hide=hide)
@@ -123,7 +123,7 @@ def test_both_curves_end_where_the_other_begins_whatever_the_order():
         (64, [0, 1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 48, 56, 60, 62, 63, 64]),
     ],
 )
-def test_points_lie_closer_at_both_ends(regions, expected):
+def test_points_are_closer_at_both_ends(regions, expected):
     assert _points(None, regions).tolist() == expected
 
 

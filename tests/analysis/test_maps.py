@@ -25,7 +25,7 @@ def test_entropy_in_nats():
     assert entropies(with_maps(STILL)) == pytest.approx([math.log(2)] * 3)
 
 
-def test_entropy_follows_what_the_caption_declares_of_its_weights():
+def test_entropy_uses_the_captions_properties():
     with_sentinel = with_maps([[[0.25, 0.25, 0], [0, 0, 0]]])
     with_sentinel.properties = WeightProperties(sentinel=True)
     assert entropies(with_sentinel) == pytest.approx([1.5 * math.log(2)])  # the sentinel has the other half

@@ -76,7 +76,7 @@ def turned(moment: Moment) -> Maps:
 
 
 @every
-def test_captions_are_said_again_as_they_were(mechanism):
+def test_replays_give_the_captions_numbers(mechanism):
     model = captioner(mechanism)
     replay, batch, moments = opened(model)
     assert sum(len(moment.rows) for moment in moments) == sum(
@@ -104,7 +104,7 @@ def test_any_number_of_other_maps_is_read_as_the_mechanism_would(mechanism):
 
 
 @every
-def test_no_score_is_computed_when_words_are_said_again(mechanism):
+def test_replays_compute_no_scores(mechanism):
     model = captioner(mechanism)
     replay, _, moments = opened(model)
 
@@ -149,7 +149,7 @@ def test_removing_is_masking_for_every_softmax(mechanism):
 
 
 @every
-def test_what_is_removed_leaves_its_share_to_the_rest_of_its_map(mechanism):
+def test_removed_weight_is_shared_by_the_rest_of_its_map(mechanism):
     replay, batch, moments = opened(captioner(mechanism))
     moment = moments[0]
     (term,) = Removed().prepare(replay, batch)(moment, block().expand(len(moment.rows), 1, -1))
@@ -183,7 +183,7 @@ def test_replacing_is_reading_the_same_maps_from_changed_regions(mechanism, give
 
 @every
 @pytest.mark.parametrize("hide", [Removed(), Replaced()])
-def test_curves_of_every_order_begin_with_the_word_as_it_was_said(mechanism, hide):
+def test_curves_of_every_order_start_at_the_original_probability(mechanism, hide):
     model = captioner(mechanism)
     orders = {**ORDERS}
     erasure = erase(model, PHOTOS[:2], hide=hide, orders=orders, counts=[8])
@@ -207,7 +207,7 @@ def test_curves_of_every_order_begin_with_the_word_as_it_was_said(mechanism, hid
 
 
 @every
-def test_a_permutation_moves_whole_regions_and_keeps_what_is_not_over_regions(mechanism):
+def test_a_permutation_moves_whole_regions_and_keeps_other_maps(mechanism):
     replay, _, moments = opened(captioner(mechanism))
     moment = moments[0]
     maps = permuted(replay, moment, moment.maps, 3, torch.Generator().manual_seed(0))
@@ -229,7 +229,7 @@ def test_a_permutation_moves_whole_regions_and_keeps_what_is_not_over_regions(me
 
 
 @every
-def test_words_are_said_again_under_other_maps(mechanism):
+def test_words_are_replayed_under_other_maps(mechanism):
     model = captioner(mechanism)
     found = permute(model, PHOTOS)
     replay, _, moments = opened(model)

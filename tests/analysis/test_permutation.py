@@ -77,7 +77,7 @@ def test_another_image_lends_the_map_of_the_same_step():
     assert swapped.falls["other image"][2:] == pytest.approx([expected, -expected], abs=1e-5)
 
 
-def test_what_is_not_there_is_unknown():
+def test_measures_without_a_partner_are_nan():
     swapped = permute(planted.captioner(FIRST), photo(), [told("one")])
     for measured in (swapped.falls, swapped.distances, swapped.changed):
         assert np.isnan(measured["other word"]).all()

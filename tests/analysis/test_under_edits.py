@@ -79,7 +79,7 @@ def test_no_hook_stays_also_after_an_error():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_what_is_not_visible_is_masked_in_the_memory():
+def test_invisible_regions_are_masked_in_the_memory():
     plain = model()
     visible = torch.arange(REGIONS) % 3 > 0
     (view,) = plain.encode([photo(), photo(seed=1)])
@@ -98,7 +98,7 @@ def test_a_mask_that_is_there_already_stays():
     assert torch.equal(left.mask[0], visible & real)
 
 
-def test_edits_follow_one_another_and_cannot_see_what_is_not_there():
+def test_edits_apply_in_order_to_visible_regions():
     given = []
 
     def second(weights: Tensor, step: int, grid: object) -> Tensor:
@@ -153,7 +153,7 @@ def test_samples_are_drawn_of_the_edited_weights():
     assert found == {9, 10}
 
 
-def test_what_is_not_edited_is_drawn_with_the_same_random_numbers():
+def test_unedited_steps_use_the_same_random_numbers():
     plain = model(Multinoulli(at_test="sample"))
     traces = (
         steps(plain, edits, seed=seed, count=4) for edits, seed in (([], 5), ([at(1, onto(9))], 5), ([], 6))
@@ -166,7 +166,7 @@ def test_what_is_not_edited_is_drawn_with_the_same_random_numbers():
     assert len({tuple(location.flatten().tolist()) for location in one}) > 1  # each step has its own
 
 
-def test_what_is_read_at_the_edited_step_decides_nothing_of_later_draws():
+def test_the_edited_step_does_not_change_later_random_numbers():
     """If it is forced to read the region that it would have sampled, the rest of the caption is unchanged."""
     plain = model(Multinoulli(at_test="sample"))
     free = steps(plain, seed=5, count=4)

@@ -48,7 +48,7 @@ def test_by_hand():
     torch.testing.assert_close(scores(score, queries, REGIONS), expected)
 
 
-def test_the_bias_stands_inside_the_tanh():
+def test_the_bias_is_inside_the_tanh():
     score = by_hand()
     with torch.no_grad():
         score.region.bias.copy_(torch.tensor([LN2, LN3]))
@@ -97,7 +97,7 @@ def test_one_layer_keeps_the_names_that_checkpoints_have():
         ({"layers": 0}, "one layer .* not 0"),
     ],
 )
-def test_what_is_no_score_is_refused(options: dict[str, Any], said: str):
+def test_invalid_arguments_are_refused(options: dict[str, Any], said: str):
     with pytest.raises(ValueError, match=said):
         AdditiveScore(2, **options)
 
@@ -154,7 +154,7 @@ def test_regions_may_come_in_any_order():
     torch.testing.assert_close(turned.context, given.context)
 
 
-def test_calling_leaves_the_memory_as_it_was():
+def test_calling_does_not_change_the_memory():
     additive = attention()
     memory = additive.project(one_row(torch.randn(1, 6, 3)))
     before: list[Tensor] = [memory.keys.clone(), memory.values.clone()]

@@ -74,7 +74,7 @@ def attend(made: Captioner, queries: int, edit: Edit, steps: int = 1) -> list:
 
 @pytest.mark.parametrize("alignment", [Softmax, Multinoulli, lambda: Multinoulli(at_test="argmax")])
 @pytest.mark.parametrize("edit", [unchanged, lambda weights, step, grid: weights.clone()])
-def test_an_edit_that_returns_what_it_gets_changes_nothing(alignment, edit):
+def test_an_edit_that_returns_its_argument_changes_nothing(alignment, edit):
     made = model(alignment())
     expected = made.generate(encoded())
     with edited(made.decoder, edit, GRIDS):

@@ -69,7 +69,7 @@ def test_a_masked_region_is_never_drawn_and_leaves_no_nan():
     assert (scores.grad[..., [0, 3]] == 0).all()
 
 
-def test_outside_training_it_is_the_hard_attention_it_was_told_to_be():
+def test_outside_training_it_follows_at_test():
     torch.testing.assert_close(
         gumbel(many(2), training=False).context, (PROBABILITIES @ REGIONS).expand(1, 2, -1)
     )

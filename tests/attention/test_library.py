@@ -212,7 +212,7 @@ def once(attention: Attention, views: Views) -> Any:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_the_weights_are_what_it_declares(name: str) -> None:
+def test_weights_have_the_declared_properties(name: str) -> None:
     views = views_for(name)
     attention = built(MECHANISMS[name](), views)
     output = once(attention, views)
@@ -329,7 +329,7 @@ def batch(made: Captioner) -> tuple[Views, Captions]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_steps_give_what_the_unroll_gives(name: str) -> None:
+def test_steps_equal_the_unroll(name: str) -> None:
     made = MODELS[name]()
     views, captions = batch(made)
     unrolled = made(views, captions.words, captions.lengths)

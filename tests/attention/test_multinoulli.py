@@ -75,7 +75,7 @@ def test_captions_of_one_image_draw_independently():
     assert same == pytest.approx(PROBABILITIES.square().sum().item(), abs=0.02)
 
 
-def test_every_step_draws_anew():
+def test_every_step_draws_again():
     attention = hard(expectation=0)
     memory = memory_of(attention)
     state = attention.start(memory, 500)
@@ -105,7 +105,7 @@ def test_a_masked_region_is_never_drawn():
 # -- the draw between samples and expectation --------------------------------------------------------------
 
 
-def test_expectation_reads_like_soft_attention_and_says_so():
+def test_expectation_reads_like_soft_attention_and_reports_it():
     found = first(hard(expectation=1), many(3))
     torch.testing.assert_close(found.context, (PROBABILITIES @ REGIONS).expand(1, 3, -1))
     assert (found.location == -1).all()
@@ -114,7 +114,7 @@ def test_expectation_reads_like_soft_attention_and_says_so():
 
 @pytest.mark.parametrize("share", ["batch", "caption"])
 @pytest.mark.parametrize("expectation", [0.0, 0.2, 0.5, 1.0])
-def test_the_coin_falls_as_often_as_it_should(share: str, expectation: float):
+def test_the_expectation_has_its_probability(share: str, expectation: float):
     attention = hard(expectation=expectation, share=share)
     memory = memory_of(attention)
     tosses = 2000
@@ -181,7 +181,7 @@ def test_at_test_sample():
 
 
 @pytest.mark.parametrize("at_test", ["expectation", "argmax"])
-def test_what_is_certain_takes_no_random_numbers(at_test: str):
+def test_deterministic_choices_use_no_random_numbers(at_test: str):
     before = torch.get_rng_state()
     first(hard(training=False, at_test=at_test), many(5))
     assert torch.equal(torch.get_rng_state(), before)
@@ -271,7 +271,7 @@ def where(region: int) -> Callable[[Tensor], Tensor]:
 
 
 @pytest.mark.parametrize("expectation", [0.0, 0.5, 1.0])
-def test_a_given_draw_is_read_at_every_caption_in_training_whatever_the_coin(expectation: float):
+def test_override_draws_applies_to_every_caption_in_training(expectation: float):
     attention = hard(expectation=expectation, share="caption")
     with override_draws(attention, where(3)):
         found = first(attention, many(40))
@@ -289,7 +289,7 @@ def test_a_given_draw_gets_the_log_weights():
     assert (found.location == 3).all()
 
 
-def test_a_given_draw_does_not_change_what_is_read_outside_training():
+def test_override_draws_does_not_change_evaluation():
     attention = hard(training=False)
     with override_draws(attention, where(3)):
         assert (first(attention, many(3)).location == -1).all()

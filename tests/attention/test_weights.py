@@ -68,7 +68,7 @@ def test_entropy_of_weights_with_other_properties(
 
 
 @pytest.mark.parametrize("properties", [WeightProperties(), SENTINEL, UNNORMALISED, SIGNED])
-def test_entropy_has_finite_gradients_whatever_the_properties(properties: WeightProperties):
+def test_entropy_has_finite_gradients_for_all_properties(properties: WeightProperties):
     weights = torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]], requires_grad=True)
     entropy(weights, properties).sum().backward()
     assert weights.grad.isfinite().all()

@@ -58,7 +58,7 @@ def test_faults_do_not_hide_each_other(tmp_path: Path) -> None:
         assert invented == 0, format
 
 
-def test_the_table_in_the_documentation_is_what_is_found_today(tmp_path: Path) -> None:
+def test_the_documented_table_matches_the_findings(tmp_path: Path) -> None:
     text = (REPOSITORY / "docs" / "data.md").read_text(encoding="utf-8")
     assert table(tmp_path) in text
     assert all(f"| {kind.label} |" in text for kind in Kind)
@@ -112,7 +112,7 @@ def report_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_configuration_says_reader_and_limits(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_sets_reader_and_limits(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
     path = config(own.folder, min_count=2, max_words=3, tokenizer="none")
     report = report_of(capsys, path)
     assert report["limits"] == {"tokenizer": "none", "min_count": 2, "max_words": 3}
@@ -136,7 +136,9 @@ def test_a_reader_of_another_kind(shapes: Path, tmp_path: Path, capsys: pytest.C
     assert report["faults"] == 0
 
 
-def test_what_a_configuration_names_may_be_missing(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
+def test_classes_named_in_a_configuration_may_be_missing(
+    own: Data, capsys: pytest.CaptureFixture[str]
+) -> None:
     """DATA exists, so this is a fault of the data and not of the usage."""
     path = config(own.folder)
     (own.folder / "own.csv").unlink()
@@ -278,7 +280,7 @@ def test_json_names_every_finding_and_its_images(own: Data, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
-def test_ctrl_c_tells_what_is_known_so_far(
+def test_ctrl_c_reports_findings_so_far(
     format: str, own: Data, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own.images.joinpath(own.entries[0].name).write_bytes(b"no image")

@@ -141,7 +141,7 @@ def test_hard_goes_on_from_a_soft_demo(cli: Cli, runs, tmp_path: Path):
     assert (folder / "soft" / "page.html").exists()
 
 
-def test_a_demo_that_is_through_is_made_anew(cli: Cli, runs, tmp_path: Path):
+def test_a_finished_demo_starts_again(cli: Cli, runs, tmp_path: Path):
     folder = tmp_path / "demo"
     (folder / "notes").mkdir(parents=True)
     for _ in range(2):

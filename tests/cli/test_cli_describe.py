@@ -60,7 +60,7 @@ def test_one_photo_is_a_sentence_and_nothing_else(cli: Cli, model, photos, expec
     assert ran == (0, f"{expected[0]}\n", "")
 
 
-def test_several_photos_are_told_apart(cli: Cli, model, photos, expected):
+def test_captions_name_their_photos(cli: Cli, model, photos, expected):
     ran = cli("describe", *photos[:2], "--model", model)
     assert ran == (0, "".join(f"{path}\t{each}\n" for path, each in zip(photos, expected, strict=False)), "")
 
@@ -249,7 +249,7 @@ def test_an_unknown_kind_of_figure_is_an_error_of_the_user(cli: Cli, model, phot
     assert "png" in ran.err
 
 
-def test_hard_attention_says_where_it_looked(cli: Cli, photos, tmp_path):
+def test_hard_attention_reports_its_locations(cli: Cli, photos, tmp_path):
     checkpoint.save(captioner(alignment=Multinoulli(at_test="argmax")), tmp_path / "hard.ckpt")
     found = described(cli, photos[0], "--model", tmp_path / "hard.ckpt")
     assert np.array(found["locations"]).shape == (len(found["words"]), 2)
@@ -308,9 +308,7 @@ def test_every_bad_photo_is_named_with_its_reason_and_the_others_are_answered(
         assert len(json.loads(ran.out)) == 2
 
 
-def test_captions_stay_with_their_photos_when_bad_ones_stand_between(
-    cli: Cli, model, photos, bad, expected, tmp_path
-):
+def test_captions_match_their_photos_among_bad_ones(cli: Cli, model, photos, bad, expected, tmp_path):
     mixed = [bad["empty"], photos[0], bad["text"], photos[1], bad["folder"]]
     ran = cli("describe", *mixed, "--model", model, "--format", "json", "--attention", tmp_path / "numbers")
     entries = json.loads(ran.out)
@@ -393,7 +391,7 @@ def test_other_files_are_refused_as_checkpoints(cli: Cli, photos, impostors, kin
     assert len(ran.err.splitlines()) == 1
 
 
-def test_a_model_is_named_or_the_names_are_told(cli: Cli, photos):
+def test_an_unknown_model_lists_the_installed_ones(cli: Cli, photos):
     ran = cli("describe", photos[0], "--model", "nonesuch")
     assert (ran.code, ran.out) == (2, "")
     assert "nonesuch" in ran.err
@@ -481,7 +479,7 @@ def test_unused_packages_are_not_imported(model, photos):
 # -- hard attention --------------------------------------------------------------------------------------------
 
 
-def test_what_hard_attention_reads_can_be_chosen(cli: Cli, tmp_path: Path, photos):
+def test_hard_attention_can_be_set_for_describe(cli: Cli, tmp_path: Path, photos):
     checkpoint.save(captioner(alignment=Multinoulli()), tmp_path / "hard.ckpt")
     found = {}
     for how in ("expectation", "argmax"):

@@ -116,7 +116,7 @@ def test_all_splits_are_stored(config: str, tmp_path: Path, capsys: pytest.Captu
     assert "6 stored before" in capsys.readouterr().err
 
 
-def test_the_store_fits_what_the_configuration_describes(config: str, data: Path, tmp_path: Path) -> None:
+def test_the_store_matches_the_configuration(config: str, data: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "store")
     main(["--config", config, "--out", out, "--batch-size", "2", "--workers", "1", "--device", "cpu"])
     parts = read_parts([config])
@@ -206,7 +206,7 @@ def test_another_reader_does_not_keep_the_arguments_of_the_first(
     assert len(FeatureStore(tmp_path / "store")) == 3
 
 
-def test_only_what_is_needed_is_built(data: Path, tmp_path: Path) -> None:
+def test_only_needed_parts_are_built(data: Path, tmp_path: Path) -> None:
     """Other sections may name missing classes; with --model, the encoder's class may be missing, too."""
     small_model(tmp_path / "model.ckpt")
     described = configuration(data)
@@ -267,7 +267,7 @@ def test_damage_is_repaired_on_request(
     FeatureStore(out).verify()
 
 
-def test_photos_that_changed_are_refused_and_extracted_anew_on_request(
+def test_changed_photos_are_refused_and_extracted_again_on_request(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     described = configuration(data)

@@ -122,7 +122,7 @@ def test_a_users_error_is_one_line_without_traceback(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "caption: 'x.jpg' is empty\n")
 
 
-def test_an_error_of_ours_names_its_kind_and_how_to_see_more(monkeypatch, capsys):
+def test_an_internal_error_names_its_kind_and_how_to_see_more(monkeypatch, capsys):
     stand_in(monkeypatch, raising(ZeroDivisionError("by nought")))
     assert main(["describe"]) == 1
     out, err = capsys.readouterr()
@@ -158,7 +158,7 @@ def test_a_verb_may_leave_early(left_with: object, code: int, monkeypatch):
     assert main(["describe"]) == code
 
 
-def test_lightnings_verbs_are_told_which_one_was_meant(monkeypatch):
+def test_lightnings_verbs_suggest_the_right_one(monkeypatch):
     seen = []
     stand_in(monkeypatch, lambda args: seen.append(args) or 0)
     assert main(["fit", "-c", "x.yaml"]) == 0

@@ -86,7 +86,7 @@ def test_the_last_model_is_the_last_even_where_the_best_is_an_earlier_one(cli: C
     assert progress(tiny.parent / "run" / "last.ckpt") == (3, 15)
 
 
-def test_early_stopping_and_the_best_watch_what_the_model_says_by_itself(trained: Trained):
+def test_early_stopping_and_best_checkpoint_monitor_free_running_captions(trained: Trained):
     config = yaml.safe_load((trained.folder / "logs" / "version_0" / "config.yaml").read_text())
     assert config["checkpoint"]["monitor"] == config["early_stopping"]["monitor"] == "val/CIDEr"
     assert config["checkpoint"]["mode"] == config["early_stopping"]["mode"] == "max"
@@ -249,7 +249,7 @@ def test_test_writes_captions_and_scores_and_prints_them(
         assert noise not in ran.err
 
 
-def test_its_results_are_what_pycocotools_reads(cli: Cli, trained: Trained, tmp_path: Path, shapes: Path):
+def test_pycocotools_reads_its_results(cli: Cli, trained: Trained, tmp_path: Path, shapes: Path):
     from pycocotools.coco import COCO
 
     where = ("--ckpt_path", trained.folder / "best.ckpt", "--trainer.default_root_dir", tmp_path)

@@ -65,7 +65,7 @@ def test_inputs_are_the_targets_one_step_later(batch: Batch):
         assert (targets[length:] == PAD).all()
 
 
-def test_lengths_count_the_end_and_are_nought_where_there_is_no_caption(batch: Batch):
+def test_lengths_include_the_end_and_are_zero_without_a_caption(batch: Batch):
     assert batch.lengths.tolist() == [[4, 8, 0], [3, 0, 0], [3, 4, 4]]
     assert batch.inputs.shape == batch.targets.shape == (3, 3, 8)
 
@@ -90,7 +90,7 @@ def test_a_damaged_image_is_an_error_and_no_other_image_takes_its_place(images, 
 # -- drawn captions --------------------------------------------------------------------------------------------
 
 
-def test_all_captions_in_order_unless_told_otherwise(images):
+def test_all_captions_in_order_by_default(images):
     dataset = CaptionedImages(images, WORDS, TRANSFORM)
     for _ in range(3):
         assert [len(ids) for ids in dataset[2].captions] == [3, 4, 4]
@@ -109,7 +109,7 @@ def test_captions_are_drawn_without_repeating_one_and_all_get_their_turn(images)
     assert len(set(drawn)) == 6  # in every order
 
 
-def test_fewer_captions_than_asked_for_are_all_there_once(images):
+def test_fewer_captions_than_requested_are_all_used_once(images):
     dataset = CaptionedImages(images, WORDS, TRANSFORM, per_image=5)
     assert [len(dataset[i].captions) for i in range(3)] == [2, 1, 3]
 
@@ -135,7 +135,7 @@ def test_long_captions_are_cut_and_still_end(images):
 # -- padding never counts --------------------------------------------------------------------------------------
 
 
-def test_what_stands_in_the_padding_changes_nothing(batch: Batch):
+def test_values_in_the_padding_change_nothing(batch: Batch):
     from caption.attention import AdditiveScore, ScoredAttention, Softmax
     from caption.encoders import SmallCNN
     from caption.objectives import Captions, CrossEntropy

@@ -16,7 +16,7 @@ class Strict(CaptionReader):
         raise DataError("there is a fault")
 
 
-def test_a_reader_that_cannot_go_on_says_so_when_surveyed() -> None:
+def test_a_survey_reports_a_reader_that_fails() -> None:
     with pytest.raises(DataError, match="there is a fault"):
         Strict().survey(Findings())
     assert Strict().boxes("train") is None

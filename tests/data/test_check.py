@@ -60,7 +60,7 @@ def test_faults_and_notes(splits: Splits) -> None:
     assert (check.images, check.examined, check.complete) == (1, 1, True)
 
 
-def test_what_cannot_be_read_at_all() -> None:
+def test_an_unreadable_file_is_the_only_finding() -> None:
     """Only this is reported, not the missing training split."""
     check = check_data(Given(DataError("'x.json' is no JSON")))
     assert [finding.text for finding in check.findings] == ["'x.json' is no JSON"]

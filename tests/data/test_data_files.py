@@ -24,7 +24,7 @@ def test_text_that_cannot_be_read(tmp_path: Path) -> None:
         read_text(tmp_path / "latin.txt")
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_removed(tmp_path: Path) -> None:
     (tmp_path / "windows.txt").write_bytes(b"\xef\xbb\xbfcaf\xc3\xa9\r\n")
     assert read_text(tmp_path / "windows.txt") == "café\r\n"
 

@@ -320,7 +320,7 @@ def test_a_pillow_image_that_does_not_decode(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fit", FITS)
 @pytest.mark.parametrize("size", [17, (96, 160), (31, 8), 1])
 @pytest.mark.parametrize("original", [(640, 301), (301, 640), (5, 5), (1, 300), (300, 1), (1, 1)])
-def test_the_output_has_the_size_asked_for(
+def test_the_output_has_the_requested_size(
     fit: str, size: int | tuple[int, int], original: tuple[int, int]
 ) -> None:
     pixels = ImageTransform(size, fit)(Image.new("RGB", original, (200, 100, 50)))
@@ -373,7 +373,7 @@ def test_a_marker_survives_the_round_trip(
 
 
 @pytest.mark.parametrize("original", [(640, 301), (301, 640), (333, 251), (64, 48), (999, 10)])
-def test_the_padding_is_what_the_box_says(original: tuple[int, int]) -> None:
+def test_the_padding_matches_the_box(original: tuple[int, int]) -> None:
     """Grey begins exactly at the row where the box leaves the image, and is centred to whole pixels."""
     transform = ImageTransform((97, 120), "pad")
     grey = (transform(Image.new("RGB", original, "white")) == PAD_GREY[0]).all(0)
@@ -395,7 +395,7 @@ def test_the_padding_is_what_the_box_says(original: tuple[int, int]) -> None:
     columns=st.integers(1, 512),
 )
 @settings(deadline=None)
-def test_what_each_fit_covers(width: int, height: int, rows: int, columns: int) -> None:
+def test_area_that_each_fit_covers(width: int, height: int, rows: int, columns: int) -> None:
     """Squash: all of the image. Crop: a centred part, undistorted, touching two edges. Pad: all and more."""
     squash, crop, pad = (ImageTransform((rows, columns), fit).box(width, height) for fit in FITS)
     assert squash == (0, 0, width, height)

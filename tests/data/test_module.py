@@ -91,7 +91,7 @@ def test_training_batches_hold_some_captions_of_each_image(reader: Shapes):
     assert sorted(image_id for batch in batches for image_id in batch.ids) == list(range(1, 41))
 
 
-def test_training_batches_are_shuffled_and_captions_drawn_anew(reader: Shapes):
+def test_training_batches_are_shuffled_and_captions_drawn_again(reader: Shapes):
     loader = module(reader, captions_per_image=1).train_dataloader()
     torch.manual_seed(0)
     first, second = list(loader), list(loader)

@@ -118,9 +118,7 @@ def test_faults_are_named_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_real_numbers_are_what_counts_by_default(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_published_numbers_are_the_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare_as(None, "coco", tmp_path / "out", *as_archives(tmp_path)) == 2
     said = capsys.readouterr().err
     for number in ("82,783", "40,504", "414,113", "202,654", "30,504", "5,000"):

@@ -123,7 +123,7 @@ def test_text_and_json_that_are_none(tmp_path: Path) -> None:
         member.read()
 
 
-def test_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_downloads_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match="does not exist"):
         open_download(str(tmp_path / "missing.zip"))
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -87,12 +87,12 @@ def test_the_reader_reads_it(tmp_path: Path) -> None:
         (BOXES, "holds boxes, not captions"),
     ],
 )
-def test_what_is_none_of_the_formats(content: Any, message: str, tmp_path: Path) -> None:
+def test_other_files_are_not_recognised(content: Any, message: str, tmp_path: Path) -> None:
     written(tmp_path, own_dot_json=content)
     assert message in refused(tmp_path / "own.json")
 
 
-def test_what_is_none_of_the_formats_is_passed_over_in_a_folder(tmp_path: Path) -> None:
+def test_other_files_in_a_folder_are_ignored(tmp_path: Path) -> None:
     others = {"boxes_dot_json": BOXES, "list_dot_json": [1], "notes_dot_txt": "Mine.\n", "empty_dot_txt": ""}
     written(tmp_path, **others, a_dot_jpg=None)
     assert "has no caption file in a known format" in refused(tmp_path)
@@ -100,7 +100,7 @@ def test_what_is_none_of_the_formats_is_passed_over_in_a_folder(tmp_path: Path) 
     assert reader_for(str(tmp_path), {}, {})["init_args"] == {"file": str(tmp_path / "own.csv")}
 
 
-def test_what_is_damaged_is_not_passed_over(tmp_path: Path) -> None:
+def test_damaged_files_are_not_ignored(tmp_path: Path) -> None:
     """Otherwise a split would be missing from the report without a message."""
     written(tmp_path, train_dot_json=COCO, val_dot_json=json.dumps(COCO)[:-9], a_dot_jpg=None)
     assert "val.json' is not JSON" in refused(tmp_path)

@@ -62,7 +62,7 @@ def test_rows_become_images(folder: Path) -> None:
     ],
     ids=["byte order mark", "Windows", "blank rows", "spelling of the header"],
 )
-def test_what_spreadsheets_do_to_a_file_does_not_matter(folder: Path, change) -> None:
+def test_spreadsheet_variants_of_csv_are_read(folder: Path, change) -> None:
     assert captions(reader(folder, change(TABLE)).read()) == READ
 
 
@@ -161,7 +161,7 @@ def test_a_quote_that_is_never_closed(folder: Path) -> None:
     assert "not a row of CSV" in message
 
 
-def test_a_split_too_many_is_said_once_for_each(folder: Path) -> None:
+def test_unknown_splits_are_reported_once_each(folder: Path) -> None:
     text = "image,caption,split\na.jpg,A,train\na.jpg,B,val\na.jpg,C,val\na.jpg,D,test\na.jpg,E,train\n"
     findings = Findings()
     assert captions(reader(folder, text).survey(findings)) == {"train": {"a.jpg": ("A", "E")}}

@@ -78,7 +78,7 @@ def test_a_decoder_without_attention_lists_none():
         ([{}, {"sentinel": True}, {"signed": True}], WeightProperties(signed=True, sentinel=True)),
     ],
 )
-def test_what_holds_of_all_weights_is_declared(declared: list[dict[str, bool]], expected: WeightProperties):
+def test_properties_are_combined_over_attentions(declared: list[dict[str, bool]], expected: WeightProperties):
     made = Several(**{f"attention_{i}": Named(**properties) for i, properties in enumerate(declared)})
     assert made.properties == expected
 

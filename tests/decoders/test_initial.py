@@ -112,7 +112,7 @@ def test_no_layers_are_refused():
         InitialState(layers=0)
 
 
-def test_a_constant_state_knows_no_image_and_is_learned():
+def test_a_constant_state_ignores_the_image_and_is_learned():
     initial = ConstantState()
     initial.build(region_size=3, hidden_size=2)
     hidden, cell = first_state(initial, torch.randn(4, 5, 3), torch.ones(4, 5, dtype=torch.bool))

@@ -161,7 +161,7 @@ def test_the_weights_move_with_the_state():
     assert distances[~torch.eye(5, dtype=torch.bool)].min() > 1e-3
 
 
-def test_the_weights_stand_still_when_the_score_ignores_the_state():
+def test_the_weights_are_constant_when_the_score_ignores_the_state():
     """A control for the test above: without the query, the weights are the same at every step."""
     made, regions = decoder(), images(1)
     with torch.no_grad():
@@ -172,7 +172,7 @@ def test_the_weights_stand_still_when_the_score_ignores_the_state():
     torch.testing.assert_close(weights, weights[:1].expand(5, -1))
 
 
-def test_the_weights_of_a_step_do_not_know_the_word_it_is_fed():
+def test_the_weights_of_a_step_do_not_depend_on_its_input_word():
     # The word enters the LSTM, whose new state is the query one step later.
     made = decoder()
     state = made.start(made.project(one_row(images(1))), hypotheses=2)
@@ -185,7 +185,7 @@ def test_the_weights_of_a_step_do_not_know_the_word_it_is_fed():
 # -- the first input ---------------------------------------------------------------------------------------
 
 
-def test_a_zero_first_input_is_the_same_whatever_the_embedding_says_and_never_learns():
+def test_a_zero_first_input_ignores_the_embedding_and_is_not_trained():
     made = decoder(first_input="zero", gate=Gate())
     words, lengths = torch.tensor([[[reference.START, 3, 4]]]), torch.tensor([[3]])
     before = unroll(made, images(1), words, lengths).logits
@@ -199,7 +199,7 @@ def test_a_zero_first_input_is_the_same_whatever_the_embedding_says_and_never_le
         assert not torch.allclose(unroll(made, images(1), words, lengths).logits, before)
 
 
-def test_the_start_token_has_a_vector_that_learns_unless_told():
+def test_the_start_token_has_a_learned_vector_by_default():
     made = decoder()
     unroll(made, images(1), torch.tensor([[[reference.START]]]), torch.tensor([[1]])).logits.sum().backward()
     assert made.embed.weight.grad[reference.START].any()

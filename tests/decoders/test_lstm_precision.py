@@ -53,7 +53,7 @@ def test_it_is_not_single_precision_after_all():
 
 
 @pytest.mark.parametrize("alignment", [None, Multinoulli(at_test="argmax")])
-def test_what_adds_up_stays_in_single_precision(alignment: Multinoulli | None):
+def test_sums_stay_in_single_precision(alignment: Multinoulli | None):
     """The cell state, α, whose sums over the steps are penalised, and its statistics keep full precision."""
     made = small(decoder(alignment, gate=Gate())).eval()
     regions, words = images(3).float(), sentences(LENGTHS)

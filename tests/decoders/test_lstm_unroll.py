@@ -121,7 +121,7 @@ def test_captions_in_another_order_give_the_same_in_that_order():
         torch.testing.assert_close(after, before[:, order])
 
 
-def test_captions_of_one_image_do_not_see_each_other():
+def test_captions_of_one_image_are_independent():
     made = decoder(gate=Gate())
     lengths = torch.tensor([[2, 5, 3]])
     regions, words = images(1), sentences(lengths)
@@ -245,7 +245,7 @@ def count(module: nn.Module) -> list[Any]:
     return calls
 
 
-def test_what_depends_on_the_image_alone_is_computed_once(monkeypatch: pytest.MonkeyPatch):
+def test_the_memory_is_computed_once(monkeypatch: pytest.MonkeyPatch):
     made = decoder()
     projected = []
     keys = made.attention.score.keys

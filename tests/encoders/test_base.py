@@ -60,7 +60,7 @@ def test_statistics_are_those_of_the_whole_batch():
     assert encoder.seen == [3 * PIECE]
 
 
-def test_a_frozen_encoder_is_in_pieces_whatever_its_owner_trains(one_thread: None):
+def test_a_frozen_encoder_uses_pieces_in_training_too(one_thread: None):
     encoder = made()
     encoder.freeze()
     encoder.train()

@@ -73,7 +73,7 @@ def test_any_model_gives_its_grid(name: str, layer: str, size: int, grid: tuple[
     assert not any(part in name for name in encoder.state_dict() for part in ("classifier", "fc."))
 
 
-def test_a_layer_in_the_middle_gives_what_the_model_computes_there():
+def test_an_inner_layer_gives_the_models_own_output():
     torch.manual_seed(0)
     model = models.get_model("resnet18", weights=None).eval()
     encoder = TorchvisionEncoder("resnet18", "layer1").eval()
@@ -149,7 +149,7 @@ def test_a_bright_spot_moves_the_region_it_lies_in(cell: tuple[int, int]):
     assert tuple(int(coordinate / 2) for coordinate in middle) == cell
 
 
-def test_a_grid_that_is_asked_for_is_averaged_from_the_layers(small: TorchvisionEncoder):
+def test_a_requested_grid_is_averaged_from_the_layers(small: TorchvisionEncoder):
     """A small version of the tutorial's 14x14 from 8x8: 5 rows from 4, of which the second touches old rows 0 and 1."""
     resized = TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool", grid=(5, 2)).eval()
     resized.load_state_dict(small.state_dict())
@@ -209,7 +209,7 @@ def owner() -> nn.Sequential:
     return nn.Sequential(encoder, nn.Linear(1, 1))
 
 
-def test_a_frozen_encoder_stays_in_evaluation_mode_whatever_its_owner_does(owner: nn.Sequential):
+def test_a_frozen_encoder_stays_in_evaluation_mode(owner: nn.Sequential):
     encoder = owner[0]
     for mode in (True, False, True):
         owner.train(mode)
@@ -380,7 +380,7 @@ def test_a_name_that_is_neither_file_nor_weights_is_refused(name: str):
         reading(name).load_pretrained()
 
 
-def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_download_names_the_remedy(monkeypatch: pytest.MonkeyPatch):
     encoder = reading("DEFAULT")
 
     def get_model(name: str, weights: str | None) -> nn.Module:
@@ -436,12 +436,12 @@ def damaged(folder: Path, kind: str, state: dict[str, Tensor]) -> Path:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("folder", "no state dict"),
-        ("text", "no state dict"),
-        ("empty", "no state dict"),
-        ("truncated", "no state dict"),
-        ("pickle", "no state dict"),
-        ("module", "no state dict"),
+        ("folder", "not a state dict"),
+        ("text", "not a state dict"),
+        ("empty", "not a state dict"),
+        ("truncated", "not a state dict"),
+        ("pickle", "not a state dict"),
+        ("module", "not a state dict"),
         ("list", "no state dict of tensors"),
         ("nested", "no state dict of tensors"),
         ("no tensors", "no state dict of tensors"),

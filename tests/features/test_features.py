@@ -87,7 +87,7 @@ def flip(path: Path, place: int) -> None:
 # -- reading ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_read_is_what_the_encoder_computes(images: list[CaptionedImage], folder: Path) -> None:
+def test_the_store_returns_the_encoders_output(images: list[CaptionedImage], folder: Path) -> None:
     store = FeatureStore(folder)
     assert store.grids == [(8, 8)]
     assert len(store) == 23
@@ -110,7 +110,7 @@ def test_read_many_and_ids(images: list[CaptionedImage], folder: Path) -> None:
     assert read(store).shape == (0, 64, 6)
 
 
-def test_what_is_read_is_a_copy(folder: Path) -> None:
+def test_vectors_are_copies(folder: Path) -> None:
     store = FeatureStore(folder)
     first = read(store, 1)
     kept = first.clone()
@@ -208,7 +208,7 @@ def test_a_missing_image_is_an_error(folder: Path) -> None:
         store.read_many(["gone.jpg"])
 
 
-def test_check_names_what_is_missing(images: list[CaptionedImage], folder: Path) -> None:
+def test_check_names_missing_images(images: list[CaptionedImage], folder: Path) -> None:
     store = FeatureStore(folder)
     store.check([image.id for image in images])
     with pytest.raises(DataError, match=r"4 of 5 images are not .* 100, 101, 102 and 1 more"):
@@ -248,7 +248,7 @@ def test_spawned_workers_open_it_themselves(images: list[CaptionedImage], folder
 # -- the key ------------------------------------------------------------------------------------------------
 
 
-def test_the_key_says_what_made_it(folder: Path) -> None:
+def test_the_key_describes_the_encoder(folder: Path) -> None:
     key = FeatureStore(folder).key
     assert key["encoder"]["class_path"] == "caption.encoders.SmallCNN"
     assert key["encoder"]["init_args"] == {"widths": [4, 6]}
@@ -362,7 +362,7 @@ def test_an_id_means_one_image(images: list[CaptionedImage], tmp_path: Path) -> 
         extract([images[0], other], tmp_path / "store")
 
 
-def test_it_refuses_what_the_disk_cannot_hold(
+def test_it_refuses_a_store_larger_than_the_disk(
     images: list[CaptionedImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=5000)
@@ -499,7 +499,7 @@ def test_a_full_shard_has_no_empty_one_behind_it(images: list[CaptionedImage], t
         assert list(contents(tmp_path / "store")) == ["shard-00000.safetensors"]
 
 
-def test_ctrl_c_keeps_what_was_encoded(images: list[CaptionedImage], folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_encoded_images(images: list[CaptionedImage], folder: Path, tmp_path: Path) -> None:
     calls = 0
 
     def interrupt(batch: Tensor) -> None:

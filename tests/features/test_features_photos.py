@@ -70,7 +70,7 @@ def one_batch(
 # -- sizes --------------------------------------------------------------------------------------------------
 
 
-def test_the_store_knows_size_and_digest(images: list[CaptionedImage], folder: Path) -> None:
+def test_the_store_has_size_and_digest(images: list[CaptionedImage], folder: Path) -> None:
     store = FeatureStore(folder)
     for image in images:
         assert store.photo(image.id) == PhotoFile(24, 20, photo_digest(image.path))
@@ -181,7 +181,7 @@ def test_changed_photos_are_refused_and_named(images: list[CaptionedImage], fold
     assert contents(folder) == before
 
 
-def test_verifying_extracts_changed_photos_anew(images: list[CaptionedImage], folder: Path) -> None:
+def test_verifying_extracts_changed_photos_again(images: list[CaptionedImage], folder: Path) -> None:
     kept = read(FeatureStore(folder), *(images[i].id for i in (0, 1, 3)))
     for i in (2, 5):
         replace_photo(images[i], seed=i)

@@ -264,7 +264,7 @@ def test_a_missing_option_is_named(name: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "said"), [("{", "is neither JSON nor YAML"), ("[1]", "holds a list, not options")]
 )
-def test_what_are_no_options_is_said(text: str, said: str, tmp_path: Path):
+def test_invalid_options_are_named(text: str, said: str, tmp_path: Path):
     files = write(tmp_path, ALL_ON, reference.parameters(ALL_ON))
     Path(files[1]).write_text(text)
     with pytest.raises(UserError, match=said):
@@ -326,7 +326,7 @@ def test_arrays_of_other_options_are_named(option: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["missing", "pickle", "text", "array", "truncated", "folder"])
-def test_what_is_no_npz_is_said(kind: str, tmp_path: Path):
+def test_files_that_are_not_npz_are_named(kind: str, tmp_path: Path):
     files = write(tmp_path, ALL_ON, reference.parameters(ALL_ON))
     path = Path(files[0])
     content = path.read_bytes()

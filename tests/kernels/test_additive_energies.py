@@ -141,7 +141,7 @@ def test_no_tensor_of_all_queries_regions_and_widths_is_kept():
     assert kept(additive_energies, given()) == 0
 
 
-def test_a_tile_is_never_larger_than_told(monkeypatch: pytest.MonkeyPatch):
+def test_a_tile_respects_its_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "TILE", 2 * REGIONS * WIDTH)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     query, keys, _ = given()

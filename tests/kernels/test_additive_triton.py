@@ -163,7 +163,7 @@ def test_keys_are_read_where_they_lie(layout: str, device: str):
     check(Inputs(query, laid, energy), "tanh")
 
 
-def test_queries_and_errors_may_lie_anyhow(device: str):
+def test_queries_and_gradients_may_have_any_strides(device: str):
     query, keys, energy = inputs((2, 3, 9, 12), device)
     query = query.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
     energy = energy.detach().repeat_interleave(2)[::2].requires_grad_()
@@ -172,7 +172,7 @@ def test_queries_and_errors_may_lie_anyhow(device: str):
 
 
 @pytest.mark.parametrize("dimension", [0, 1, 2])
-def test_keys_may_lie_further_apart_than_32_bits_can_say(dimension: int, device: str, tmp_path: Path):
+def test_keys_may_have_strides_beyond_32_bits(dimension: int, device: str, tmp_path: Path):
     if device == "cuda":
         store = torch.zeros(2**31 + 1000, dtype=torch.bfloat16, device=device)
     else:  # a sparse file: unwritten parts take no space
@@ -199,7 +199,7 @@ def test_nothing_gives_nothing(sizes: tuple[int, int, int, int], device: str):
         assert torch.equal(gradient, torch.zeros_like(tensor))
 
 
-def test_only_the_gradients_that_are_wanted(device: str):
+def test_only_requested_gradients_are_computed(device: str):
     query, keys, energy = inputs((2, 3, 33, 12), device)
     check(Inputs(query, keys.detach(), energy), "tanh")
     check(Inputs(query.detach(), keys, energy.detach()), "relu")
@@ -220,7 +220,7 @@ def test_far_from_the_bend(device: str):
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_what_is_not_a_number_is_not_hidden(activation: Activation, device: str):
+def test_nan_is_not_hidden(activation: Activation, device: str):
     query, keys, energy = inputs((1, 2, 3, 4), device)
     with torch.no_grad():
         keys[0, 1, 2] = torch.nan
@@ -277,7 +277,7 @@ CAPABILITIES = [(80, "fp32"), (90, "bf16")]
 @pytest.mark.parametrize(("capability", "dtype"), CAPABILITIES)
 @pytest.mark.parametrize("general", [True, False], ids=["any sizes", "all sizes 1"])
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_compiler_takes_what_the_interpreter_took(name: str, general: bool, capability: int, dtype: str):
+def test_kernels_compile_for_gpus(name: str, general: bool, capability: int, dtype: str):
     """The target GPUs need not be present; Triton turns sizes and strides of 1 into constants."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

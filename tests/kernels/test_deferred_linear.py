@@ -64,7 +64,7 @@ def test_the_gradients_are_those_of_small_differences():
 
 
 @pytest.mark.parametrize("frozen", [0, 1, 2])
-def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(frozen: int):
+def test_frozen_tensors_get_no_gradient_and_others_the_same(frozen: int):
     tensors = given()
     tensors[frozen] = tensors[frozen].detach()
     learning = [tensor for tensor in tensors if tensor.requires_grad]
@@ -111,7 +111,7 @@ def test_a_weight_that_is_frozen_costs_no_product():
     assert not any(shape in ((OUTPUTS, INPUTS), (INPUTS, OUTPUTS)) for shape in made)
 
 
-def test_what_is_kept_does_not_keep_what_made_it():
+def test_recorded_inputs_do_not_keep_their_graph():
     """Otherwise the graph would refer to itself and never be freed."""
     _, weight, x = given()
     linear = DeferredLinear(weight)

@@ -64,7 +64,7 @@ def test_a_kernel_that_does_not_run_is_named_once_with_the_reason(monkeypatch: p
         assert fused.fused_for(keys_on_a_gpu()) is None
 
 
-def test_where_there_is_no_triton_nothing_is_said(monkeypatch: pytest.MonkeyPatch):
+def test_missing_triton_causes_no_warning(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "caption.kernels.additive_triton", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -81,7 +81,7 @@ def test_images_that_no_step_reads_have_no_gradient():
     assert record.values.grad is None
 
 
-def test_a_step_that_the_loss_does_not_see_has_no_part():
+def test_steps_outside_the_loss_do_not_contribute():
     record = given()
     found, expected = (
         torch.autograd.grad(total(form(record)[1:3]), record[:2]) for form in (shrinking, slices)
@@ -89,14 +89,14 @@ def test_a_step_that_the_loss_does_not_see_has_no_part():
     assert_same(found, expected)
 
 
-def test_what_reads_the_whole_beside_the_steps_adds_its_gradient():
+def test_other_readers_of_the_memory_add_their_gradient():
     record = given()
     made = SharedMemory(record)
     loss = made.first(2).keys.sum() + (2 * made.memory.keys).sum() + (5 * record.keys).sum()
     assert torch.autograd.grad(loss, record.keys)[0][:, 0].tolist() == [8.0, 8.0, 7.0, 7.0]
 
 
-def test_going_backward_again_begins_anew():
+def test_a_second_backward_pass_starts_from_zero():
     record = given()
     loss = total(shrinking(record))
     first = torch.autograd.grad(loss, record[:2], retain_graph=True)
@@ -109,7 +109,7 @@ def test_going_backward_again_begins_anew():
     assert_same(first, kept)  # not written to
 
 
-def test_what_needs_no_gradient_gets_none():
+def test_tensors_without_requires_grad_get_no_gradient():
     record = given()._replace(values=torch.randn(SHAPES[1]))
     steps = shrinking(record)
     assert all(step.keys.requires_grad and not step.values.requires_grad for step in steps)
@@ -146,7 +146,7 @@ def test_no_step_makes_a_gradient_as_large_as_the_whole(form: Steps, wholes: int
     assert sum(name == "slice_backward" for name, _, _ in ran.calls) == wholes
 
 
-def test_a_pass_that_asks_for_another_gradient_leaves_nothing_behind():
+def test_a_pass_for_another_gradient_leaves_no_sum():
     """Computing the query's gradient may add to the sum, which is then never taken."""
     record, query = given(), torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
     energy = torch.randn(3, dtype=torch.float64, requires_grad=True)

@@ -43,7 +43,7 @@ def test_bleu_is_drawn_from_counts_not_from_its_values_per_image():
         assert low < scores[name] < high
 
 
-def test_the_same_system_twice_is_no_difference():
+def test_the_same_system_twice_does_not_differ():
     scores = mean_score([0.1, 0.4, 0.3])
     comparison = compare(scores, scores)
     assert comparison.difference == 0

@@ -112,7 +112,7 @@ def test_the_critic_learns_the_credit():
     torch.testing.assert_close(made(given), CREDITED, atol=0.5, rtol=0)
 
 
-def test_what_the_critic_learns_does_not_reach_the_decoder():
+def test_the_critics_loss_has_no_gradient_in_the_decoder():
     def decoders_gradient(weight: float) -> Tensor:
         made = toy()
         baseline = Critic(3)
@@ -194,7 +194,7 @@ def greedy_walk(memory: Memory, captions: Captions) -> Tensor:
     return found
 
 
-def test_the_copies_of_a_caption_stand_side_by_side():
+def test_copies_of_a_caption_are_adjacent():
     captions = problem(toy(), [[2, 1]])[1]
     twice = captions.repeated(2)
     assert twice.lengths.tolist() == [[2, 2, 1, 1]]

@@ -112,7 +112,7 @@ def test_the_gradients_are_those_of_the_equation():
     torch.testing.assert_close(weights.grad, on_weights)
 
 
-def test_what_is_logged_has_no_graph():
+def test_logged_values_have_no_graph():
     logits, weights = LOGITS.clone().requires_grad_(), WEIGHTS.clone().requires_grad_()
     loss = loss_of(CrossEntropy(entropy=0.1), unrolled(logits, LENGTHS, weights), TARGETS)
     assert set(loss.logged) == {"NLL", "doubly_stochastic"}

@@ -84,7 +84,7 @@ def test_the_decoder_is_as_before_afterwards():
     assert not made._forward_pre_hooks
 
 
-def test_what_cannot_be_enumerated_is_refused():
+def test_too_many_paths_are_refused():
     made = toy()
     with pytest.raises(ValueError, match="one caption at a time, not for 2"):
         every_path(made, *problem(made, [[2, 1]]))

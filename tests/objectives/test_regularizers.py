@@ -61,7 +61,7 @@ def test_signed_weights_are_refused():
 
 
 @pytest.mark.parametrize("objective", [CrossEntropy, Reinforce])
-def test_objectives_ask_what_the_decoder_declares(objective: type[CrossEntropy | Reinforce]):
+def test_objectives_use_the_declared_properties(objective: type[CrossEntropy | Reinforce]):
     weights = torch.tensor([[[[1.5, -0.5]]]])
     locations = (torch.zeros(1, 1, 1, dtype=torch.long), torch.zeros(1, 1, 1))
     sampled = locations if objective is Reinforce else ()

@@ -184,7 +184,7 @@ def test_the_baseline_is_a_moving_average_of_the_captions_rewards(how: str, rewa
     assert made.baseline.value.item() == pytest.approx(0.6 * 0.4 * mean + 0.4 * mean, rel=1e-5)
 
 
-def test_the_baseline_stands_still_outside_training():
+def test_the_baseline_is_fixed_outside_training():
     made = objective(baseline=-2.0).eval()
     apply(made)
     assert made.baseline.value.item() == -2.0

@@ -174,7 +174,7 @@ def test_an_unknown_tokenizer() -> None:
         built(tokenizer="klingon")
 
 
-def test_the_same_words_whatever_the_hash_seed() -> None:
+def test_words_do_not_depend_on_the_hash_seed() -> None:
     """Ids must not depend on the order of a set."""
     code = (
         "from caption.text.vocabulary import Vocabulary;"

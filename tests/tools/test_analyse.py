@@ -97,7 +97,7 @@ def short(*analyses: Any, **agreements: Any) -> str:
     return page(*analyses, **agreements)["summary"]
 
 
-def test_what_attention_got_right_is_said_so():
+def test_correct_attention_is_reported():
     text = short(analysis())
     assert "It points at 0.900 [" in text
     assert "maps of another image 0.200 and uniform 0.100. **It looks at what it names.**" in text
@@ -111,7 +111,7 @@ def test_what_attention_got_right_is_said_so():
     assert "**The word follows the look.**" in text
 
 
-def test_a_lead_within_the_interval_is_no_lead():
+def test_a_lead_within_the_interval_is_not_reported():
     close = {"its own maps": grounding(0.5), "uniform": grounding(0.1), "centre prior": grounding(0.55)}
     text = short(analysis(groundings=close))
     assert (
@@ -133,7 +133,7 @@ def test_a_lead_within_the_interval_is_no_lead():
         ),
     ],
 )
-def test_attention_that_is_no_reason_is_not_called_one(heights, verdict, ahead):
+def test_attention_that_is_not_a_reason_is_not_called_one(heights, verdict, ahead):
     curves = {way: erasure(heights) for way in ("removed", "replaced")}
     text = short(analysis(erasures=curves))
     assert verdict in text
@@ -162,7 +162,7 @@ def test_one_test_that_disagrees_is_enough():
     )
 
 
-def test_a_word_that_needs_no_look_is_not_said_to_need_it():
+def test_a_word_independent_of_attention_is_not_reported_as_dependent():
     heights, left = {"attention": 0.2, "random": 0.6}, dict.fromkeys(WORDS, 0.9)
     text = short(analysis(erasures={way: erasure(heights, left) for way in ("removed", "replaced")}))
     assert "lost by most words of no class, but not of the colours" in text
@@ -187,13 +187,13 @@ def test_a_word_that_needs_no_look_is_not_said_to_need_it():
         (exchanged(0.9).only([]), exchanged(0.9).only([]), "No caption has two different colours or shapes"),
     ],
 )
-def test_a_word_that_does_not_follow_is_not_said_to(colours, shapes, verdict):
+def test_a_word_that_does_not_follow_its_map_is_not_reported(colours, shapes, verdict):
     text = short(analysis(exchanges={"colours": colours, "shapes": shapes}))
     assert verdict in text
     assert ("**The word follows the look.**" in text) == (verdict == "**The word follows the look.**")
 
 
-def test_what_a_model_knows_before_it_looks_is_said():
+def test_the_effect_of_the_first_state_is_reported():
     blind, told = analysis("one"), analysis("two", captioner=starting(InitialState()))
     both = page(blind, told)["setting"]
     assert "The LSTM of one starts from a learned constant" in both

@@ -35,7 +35,7 @@ def write(document: Path, only: str) -> dict[str, str]:
     return {name: text.split("\n\n")[1] for name, text in read_sections(document).items()}
 
 
-def test_only_what_was_measured_is_replaced(counts: dict[str, int], tmp_path: Path):
+def test_only_measured_sections_are_replaced(counts: dict[str, int], tmp_path: Path):
     document = tmp_path / "new" / "performance.md"
     assert write(document, "search") == {"search": "| 1 |"}
     document.write_text(f"# Mine\n\n{document.read_text()}\nmore\n")
@@ -52,7 +52,7 @@ def test_a_section_states_the_command_that_measures_it(counts: dict[str, int], c
     assert "; `python -m tools.benchmark --only search --device cpu --rounds 3 --quick`.*\n\n| 1 |" in told
 
 
-def test_a_gpu_stands_behind_the_cpu(counts: dict[str, int], tmp_path: Path):
+def test_a_gpu_is_listed_after_the_cpu(counts: dict[str, int], tmp_path: Path):
     document = tmp_path / "performance.md"
     write(document, "training,search")
     benchmark.write(document, "training", torch.device("cuda"), "| of a GPU |")
@@ -61,7 +61,7 @@ def test_a_gpu_stands_behind_the_cpu(counts: dict[str, int], tmp_path: Path):
     assert read_sections(document)["training on cuda"] == "| of another |"
 
 
-def test_nothing_measured_does_not_replace_what_was(tmp_path: Path):
+def test_no_measurement_keeps_the_earlier_one(tmp_path: Path):
     document = tmp_path / "performance.md"
     benchmark.write(document, "kernel", CPU, "not here")
     assert read_sections(document) == {"kernel": "not here"}

@@ -19,7 +19,7 @@ def test_the_table_takes_the_place_of_the_last_one_and_nothing_else(tmp_path: Pa
     assert document.read_text(encoding="utf-8") == f"above\n{TOOL['BEGIN']}\n\nnew\n\n{TOOL['END']}\nbelow\n"
 
 
-def test_a_document_without_marks_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_document_without_marks_is_unchanged(tmp_path: Path) -> None:
     document = tmp_path / "features.md"
     document.write_text("no marks")
     with pytest.raises(SystemExit, match="has not the two marks"):

@@ -25,7 +25,7 @@ def counts(number: int) -> np.ndarray:
     return np.random.default_rng(0).multinomial(number, np.full(number, 1 / number), size=400)
 
 
-def test_what_chance_adds_is_taken_off_the_bias():
+def test_the_bias_is_corrected_for_noise():
     values, naive, zeros = [], [], 0
     for seed in range(20):
         found, truth = draws(0.0, seed)
@@ -45,7 +45,7 @@ def test_a_bias_is_found_with_its_interval():
     assert 0.01 < high - low < 0.2
 
 
-def test_the_truth_is_a_mean_over_captions_and_knows_the_attentions_weights():
+def test_the_true_gradient_is_a_mean_over_captions_with_attention_weights():
     decoder, regions, captions = tool.toy(0)
     truth = tool.Truth.of(decoder, regions, captions)
     assert truth.bound < truth.marginal < 0

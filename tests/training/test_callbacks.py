@@ -113,7 +113,7 @@ def test_every_validation_leaves_two_pictures(tmp_path: Path, reader: Shapes):
         assert np.any(np.asarray(pictures[2].resize((90, 60))) != np.asarray(pictures[4].resize((90, 60))))
 
 
-def test_they_are_of_the_first_images_each_time_said_as_in_validation(
+def test_figures_show_the_first_images_with_the_validation_search(
     tmp_path: Path, reader: Shapes, described: list[Any]
 ):
     search = Greedy(4)
@@ -122,12 +122,12 @@ def test_they_are_of_the_first_images_each_time_said_as_in_validation(
     assert described == [(names, search, "argmax", False)] * 2
 
 
-def test_there_may_be_fewer_images_than_are_wanted(tmp_path: Path, reader: Shapes, described: list[Any]):
+def test_there_may_be_fewer_images_than_requested(tmp_path: Path, reader: Shapes, described: list[Any]):
     Fitted(tmp_path, reader, AttentionFigures(99), max_epochs=1)
     assert [len(names) for names, *_ in described] == [8]
 
 
-def test_what_is_sampled_is_sampled_with_the_same_chance_each_time(
+def test_samples_use_the_same_random_numbers_each_time(
     tmp_path: Path, reader: Shapes, monkeypatch: pytest.MonkeyPatch
 ):
     drawn = []
@@ -142,7 +142,9 @@ def test_what_is_sampled_is_sampled_with_the_same_chance_each_time(
 
 
 @pytest.mark.parametrize("options", [{"images": 0}, {"csv": True}, {"limit_val_batches": 0}, {"quick": True}])
-def test_nothing_is_done_for_nobody(tmp_path: Path, reader: Shapes, described: list[Any], options: dict):
+def test_nothing_is_done_without_images_or_logger(
+    tmp_path: Path, reader: Shapes, described: list[Any], options: dict
+):
     loggers = {"logger": CSVLogger(str(tmp_path))} if options.pop("csv", False) else {}
     loggers |= {"fast_dev_run": True} if options.pop("quick", False) else {}
     Fitted(tmp_path, reader, AttentionFigures(options.pop("images", 4)), max_epochs=1, **loggers, **options)
@@ -164,7 +166,7 @@ def test_only_the_first_process_draws(tmp_path: Path, described: list[Any]):
     assert described == []
 
 
-def test_figures_are_left_to_nobody(tmp_path: Path, reader: Shapes):
+def test_no_figure_stays_open(tmp_path: Path, reader: Shapes):
     from matplotlib import pyplot
 
     before = pyplot.get_fignums()

@@ -148,7 +148,7 @@ def test_a_cpu_keeps_its_tiles_and_a_gpu_gets_a_compiled_step(monkeypatch: pytes
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_the_compiled_encoder_sees_the_same():
+def test_the_compiled_encoder_gives_the_same_regions():
     made = captioner()
     images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
     (expected,) = made.encoder(images)
@@ -161,7 +161,7 @@ def test_the_compiled_encoder_sees_the_same():
     forget()
 
 
-def test_without_a_compiler_one_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch):
     def missing() -> str:
         raise RuntimeError("No working C++ compiler found")
 
@@ -170,7 +170,7 @@ def test_without_a_compiler_one_is_asked_for(monkeypatch: pytest.MonkeyPatch):
         compile_captioner(captioner(), CPU)
 
 
-def test_without_triton_it_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+def test_missing_triton_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(UserError, match=r"takes Triton.* without --model\.compile"):
         check_compiler(torch.device("cuda"))

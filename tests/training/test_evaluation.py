@@ -147,7 +147,7 @@ def test_the_signature_tells_the_protocol():
         assert entry in evaluation.signature
 
 
-def test_files_are_what_other_tools_read(tmp_path: Path):
+def test_files_are_readable_by_other_tools(tmp_path: Path):
     answers = [answer(7, "a cat"), answer(8, "a dog")]
     evaluation = summarise(answers, PROTOCOL)
     write_results(answers, tmp_path / "new" / "results.json")

@@ -164,7 +164,7 @@ def test_a_frozen_encoder_does_not_change_in_any_way(tmp_path: Path, reader: Sha
 @pytest.mark.parametrize(
     ("options", "learns"), [({}, False), (LATE, False), ({"encoder_learning_rate": 1e-3}, True)]
 )
-def test_what_learns_is_settled_before_processes_divide_the_work(reader: Shapes, options: dict, learns: bool):
+def test_trainable_weights_are_set_before_processes_start(reader: Shapes, options: dict, learns: bool):
     """DistributedDataParallel would wait forever for gradients of parameters that are frozen later."""
     encoder = make_training(make_data(reader), **options).captioner.encoder
     assert {parameter.requires_grad for parameter in encoder.parameters()} == {learns}
@@ -267,7 +267,7 @@ def test_training_logs_how_the_attention_is_doing(tmp_path: Path, reader: Shapes
     assert 0 < float(trainer.logged_metrics["train/attention_entropy"]) <= math.log(144) + 1e-4
 
 
-def test_maps_that_stand_still_are_warned_of(tmp_path: Path, reader: Shapes):
+def test_constant_maps_cause_a_warning(tmp_path: Path, reader: Shapes):
     data = make_data(reader)
     training = make_training(data)
     training.still_maps = StillMaps(threshold=1.1, window=2, patience=2)  # maps cannot move by more than 1
@@ -275,7 +275,7 @@ def test_maps_that_stand_still_are_warned_of(tmp_path: Path, reader: Shapes):
         make_trainer(tmp_path, max_steps=5).fit(training, data)
 
 
-def test_what_an_objective_learns_is_in_the_optimizer_and_resumes(tmp_path: Path, reader: Shapes):
+def test_weights_of_the_objective_are_in_the_optimizer_and_resume(tmp_path: Path, reader: Shapes):
     data = make_data(reader)
     options: dict[str, Any] = {"alignment": Multinoulli(expectation=0)}
     training = make_training(data, objective=Reinforce(Critic(4)), **options)
@@ -347,12 +347,12 @@ def test_hard_attention_starts_from_soft(tmp_path: Path, reader: Shapes, soft: P
     assert training.captioner.decoder.attention.alignment.expectation == 0.5
 
 
-def test_another_vocabulary_is_no_start(tmp_path: Path, reader: Shapes, soft: Path):
+def test_warm_start_refuses_another_vocabulary(tmp_path: Path, reader: Shapes, soft: Path):
     with pytest.raises(CheckpointError, match="another vocabulary"):
         fit(tmp_path, reader, warm_start=str(soft), data={"min_count": 60})
 
 
-def test_other_shapes_are_no_start(tmp_path: Path, reader: Shapes, soft: Path):
+def test_warm_start_refuses_other_shapes(tmp_path: Path, reader: Shapes, soft: Path):
     with pytest.raises(CheckpointError, match="other shapes"):
         fit(tmp_path, reader, warm_start=str(soft), encoder=SmallCNN((4, 4, 6)))
 
@@ -479,7 +479,7 @@ def test_the_signature_tells_split_search_and_how_hard_attention_chose(reader: S
 
 
 @pytest.mark.parametrize("how", ["expectation", "argmax", "sample"])
-def test_how_hard_attention_looks_at_test_can_be_chosen_anew(tmp_path: Path, reader: Shapes, how):
+def test_at_test_of_hard_attention_can_be_overridden(tmp_path: Path, reader: Shapes, how):
     """The answers equal those of a model made with this setting, the signature names it, and the saved model keeps its
     own."""
     data = make_data(reader)
@@ -604,7 +604,7 @@ def test_bfloat16(tmp_path: Path, reader: Shapes, alignment):
 # -- checkpoints -----------------------------------------------------------------------------------------------
 
 
-def test_what_training_saves_is_a_model(evaluated, tmp_path: Path, reader: Shapes):
+def test_training_saves_a_model(evaluated, tmp_path: Path, reader: Shapes):
     evaluated.trainer.save_checkpoint(tmp_path / "model.ckpt")
     torch.load(tmp_path / "model.ckpt", weights_only=True)
     loaded = caption.load(tmp_path / "model.ckpt")

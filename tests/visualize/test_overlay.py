@@ -118,7 +118,7 @@ def test_a_map_of_zeros_has_a_scale():
     assert scale_of(np.zeros((0, 3, 3))) == Scale(0, 1)
 
 
-def test_what_the_model_never_saw_is_darker_than_what_it_ignored():
+def test_parts_outside_the_box_are_darker_than_ignored_ones():
     photo = Image.new("RGB", WIDE, (200, 200, 200))
     seen = draw(photo, np.zeros((4, 4)), (50, 0, 250, 200), vmax=1)
     assert seen[:, :45].std() > 5  # hatched

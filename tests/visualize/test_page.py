@@ -84,7 +84,7 @@ def test_light_is_that_of_the_figures(show):
     np.testing.assert_allclose(middles, expected, atol=3)
 
 
-def test_what_the_model_never_saw_is_hatched(show):
+def test_parts_outside_the_box_are_hatched(show):
     page = show(pointing(WIDE, (50, 0, 250, 200), (4, 4), [(0, 0)]).to_html())
     page.hover(".satt-word", 1)
     seen = page.picture(".satt-photo")[..., 0]
@@ -140,7 +140,7 @@ def test_a_screen_reader_finds_the_parts(show, dog):
     assert float(meter["value"]["value"]) == pytest.approx(0.9, abs=1e-6)
 
 
-def test_the_gate_is_a_bar_as_long_as_it_is_open(show, dog):
+def test_the_length_of_the_bar_is_the_gate(show, dog):
     page = show(dog.to_html())
     for step, gate in enumerate([0.1, 0.9, 0.5]):
         page.hover(".satt-word", step + 1)
@@ -230,7 +230,7 @@ def test_signed_weights_are_orange_and_blue_around_the_dark(show):
     assert "evenly" not in said
 
 
-def test_the_sentinels_share_is_told(show, dog):
+def test_the_sentinels_share_is_shown(show, dog):
     dog.properties = WeightProperties(sentinel=True)
     dog.weights[1] *= 0.75
     page = show(dog.to_html())

@@ -166,7 +166,7 @@ def test_interpolation_leaves_masked_regions_out():
             check(found.vectors[image, i], combined(arrays(refiner), [a[i], other]))
 
 
-def test_a_finer_view_is_averaged_over_what_the_cell_covers():
+def test_a_finer_view_is_averaged_over_the_cell():
     refiner = built(MetaEmbeddingRefiner(5), (6, 3))
     first, second = random_views((6, 3), ((1, 1), (1, 4)))
     near, far = (
@@ -181,7 +181,7 @@ def test_a_finer_view_is_averaged_over_what_the_cell_covers():
         check(found.vectors[image, 0], combined(arrays(refiner), [first.vectors[image, 0].numpy(), mean]))
 
 
-def test_a_hook_sees_the_weights_of_the_views_and_may_replace_them():
+def test_a_hook_gets_the_weights_of_the_views_and_may_replace_them():
     refiner = built(MetaEmbeddingRefiner(5), (6, 3))
     given = random_views((6, 3), ((2, 2), (1, 1)))
     seen = []
