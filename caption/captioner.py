@@ -1,4 +1,4 @@
-"""The captioner: an encoder, a decoder, a vocabulary and an image transform, wired together. It owns no maths.
+"""The captioner: an encoder, a refiner, a decoder, a vocabulary and an image transform, connected.
 
 Training is in `caption.training`. A captioner loads from one file and captions photos:
 
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
 Grid = tuple[int, int]
 
 FORBIDDEN = (PAD, START, UNKNOWN)
-"""Words that search never emits."""
+"""Words that search must not emit."""
 
 
 class Captioner(nn.Module):
-    """From photos to captions.
+    """Turns photos into captions.
 
     Args:
         encoder: image -> grid of region vectors.
-        decoder: regions -> words; its weights are created here, for the encoder's regions and the vocabulary.
-        vocabulary: the words by number.
-        transform: how a photo becomes the encoder's input.
-        search: how captions are searched for unless a call says otherwise.
-        refiner: what becomes of the regions before the decoder sees them; None = nothing.
+        decoder: regions -> words; its weights are created here, for the encoder's region sizes and the vocabulary.
+        vocabulary: the words and their ids.
+        transform: turns a photo into the encoder's input.
+        search: default search; None = `BeamSearch()`.
+        refiner: maps the regions before the decoder reads them; None = no refiner.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Captioner(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.parameters()).device
 
     def encode(self, photos: Sequence[Photo]) -> Views:
-        """The regions of photos as the encoder gives them, without gradients.
+        """Encode photos to regions, without gradients.
 
         Raises:
             caption.errors.ImageError: a photo cannot be read.
@@ -91,11 +91,11 @@ class Captioner(nn.Module):
         return encode(self.encoder, [decode(photo, self.transform) for photo in photos], self.device)
 
     def refine(self, views: Views) -> Views:
-        """The regions as the decoder gets them."""
+        """Apply the refiner to encoded regions."""
         return views if self.refiner is None else self.refiner(views)
 
     def project(self, views: Views) -> Memory:
-        """The decoder's memory of encoded images: all that depends on the image alone."""
+        """Compute the decoder's memory of encoded images: everything that depends on the image alone."""
         return self.decoder.project(self.refine(views))
 
     def forward(self, views: Views, words: Tensor, lengths: Tensor) -> Unrolled:
@@ -104,12 +104,12 @@ class Captioner(nn.Module):
 
     @torch.no_grad()
     def generate(self, views: Views, search: Search | None = None, begin: Sequence[int] = ()) -> Hypotheses:
-        """Captions of encoded images, as word ids; `trace` holds α, β and what else the decoder recorded.
+        """Generate captions of encoded images, as word ids; `trace` holds α, β and the decoder's other records.
 
         Args:
             views: of B images.
-            search: None = the search the model was saved with.
-            begin: ids of the words that every caption begins with.
+            search: None = the model's default search.
+            begin: ids of the first words of every caption.
         """
         state = self.decoder.start(self.project(views))
         search = search or self.search
@@ -131,8 +131,8 @@ class Captioner(nn.Module):
 
         Args:
             photos: path or PIL image, or a list of these.
-            search: None = the search the model was saved with.
-            batch_size: photos encoded and searched at once.
+            search: None = the model's default search.
+            batch_size: number of photos per batch.
 
         Returns:
             a Caption for a photo, a list of them for a list. If the search returns several candidates, the others are
@@ -157,23 +157,23 @@ class Captioner(nn.Module):
         batch_size: int = BATCH,
         workers: int | None = None,
     ) -> Generator[Caption | ImageError, None, None]:
-        """Caption photos as a stream: the next files are decoded while captions of the present batch are searched for.
+        """Caption photos as a stream: the next files are decoded while the current batch is captioned.
 
         The captioner is in evaluation mode until the iterator ends or is closed. Closing it stops the work.
 
         Args:
             photos: paths or PIL images, taken a few batches ahead.
-            search: None = the search the model was saved with.
-            batch_size: photos encoded and searched at once.
+            search: None = the model's default search.
+            batch_size: number of photos per batch.
             workers: number of threads that decode; None = one per processor, at most 16.
 
         Yields:
-            for each photo, in order, its caption, or the reason why it cannot be read.
+            for each photo, in order, its caption, or the error if it cannot be read.
         """
         with closing(decode_ahead(photos, self.transform, batch_size, workers)) as batches, eval_mode(self):
             for batch in batches:
-                good = [(photo, decoded) for photo, decoded in batch if isinstance(decoded, Decoded)]
-                captions = self._describe(good, search)
+                readable = [(photo, decoded) for photo, decoded in batch if isinstance(decoded, Decoded)]
+                captions = self._describe(readable, search)
                 yield from [each if isinstance(each, ImageError) else next(captions) for _, each in batch]
 
     def _describe(self, photos: Sequence[tuple[Photo, Decoded]], search: Search | None) -> Iterator[Caption]:
@@ -190,20 +190,20 @@ class Captioner(nn.Module):
         boxes: Sequence[Box],
         photos: Sequence[Photo] | None = None,
     ) -> Iterator[Caption]:
-        """Hypotheses of B images as B captions, the other candidates among their alternatives.
+        """Convert the hypotheses of B images to B captions, with the other candidates as their alternatives.
 
         Args:
-            found: by `generate`.
-            grids: of the views that the decoder attended to, see `grids`.
-            boxes: what the grid covers of each photo, in the photo's pixels.
-            photos: for the captions to carry.
+            found: the hypotheses from `generate`.
+            grids: of the views that the decoder attends to, see the method `grids`.
+            boxes: the part of each photo that the grid covers, in the photo's pixels.
+            photos: stored in the captions.
         """
         found = Hypotheses(*(_to_cpu(entry) for entry in found))
         for image, box in enumerate(boxes):
             photo = photos[image] if photos is not None else None
             ranks = range(found.words.shape[1])
             best, *others = [self._caption(found, image, rank, grids, box, photo) for rank in ranks]
-            # Ranks that the search could not fill are empty and unfinished with log-probability -inf.
+            # Ranks without a hypothesis are empty and unfinished, with log-probability -inf.
             best.alternatives = [other for other in others if other.log_prob > -torch.inf]
             yield best
 
@@ -215,7 +215,7 @@ class Captioner(nn.Module):
         gate, location = trace.gate, trace.location
         words = self.vocabulary.decode(found.words[image, rank, :length].tolist())
         rows, cols = grids[0]
-        of_maps = self.decoder.map_grids(grids)
+        map_grids = self.decoder.map_grids(grids)
         return Caption(
             text=" ".join(words),
             words=words,
@@ -229,9 +229,9 @@ class Captioner(nn.Module):
             locations=_locations(location, cols),
             points=_points(location, box),
             maps={
-                name: values.float().unflatten(-1, of_maps[name]).numpy()
+                name: values.float().unflatten(-1, map_grids[name]).numpy()
                 for name, values in trace.maps.items()
-                if name in of_maps
+                if name in map_grids
             },
             properties=self.decoder.properties,
         )
@@ -242,7 +242,7 @@ class Captioner(nn.Module):
         return grids if self.refiner is None else self.refiner.grids(grids)
 
     def description(self) -> dict[str, Any]:
-        """What, beside the weights, a checkpoint must say to make this captioner again; plain types only."""
+        """Everything but the weights that a checkpoint needs to rebuild this captioner, in plain types."""
         return {
             "encoder": self.encoder.spec,
             "decoder": self.decoder.spec,
@@ -259,14 +259,14 @@ def search_spec(search: Search) -> dict[str, Any]:
 
 
 def _locations(location: Tensor | None, cols: int) -> np.ndarray | None:
-    """Region numbers (T,) -> rows and columns (T, 2); None where no region was chosen."""
+    """Region numbers (T,) -> rows and columns (T, 2); None if no region was chosen."""
     if location is None or location.is_floating_point() or not chosen(location).all():
         return None
     return torch.stack((location // cols, location % cols), -1).numpy()
 
 
 def _points(location: Tensor | None, box: Box) -> np.ndarray | None:
-    """Points (T, 2) across the grid -> x and y in the photo's pixels; None where no point was chosen."""
+    """Points (T, 2) across the grid -> x and y in the photo's pixels; None if no point was chosen."""
     if location is None or not location.is_floating_point() or not chosen(location).all():
         return None
     left, top, right, bottom = box

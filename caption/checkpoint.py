@@ -1,16 +1,16 @@
-"""Checkpoints: one file that holds a whole captioner, read with `weights_only=True`.
+"""Checkpoints, files that hold a whole captioner and are read with `weights_only=True`.
 
-The layout is Lightning's, so that every file written by training is a model:
+The layout is Lightning's, so every file written by training is a model:
 
     state_dict        tensors; the captioner's under "captioner."
     captioner         format (int), package version, and `Captioner.description()`: encoder, refiner and decoder
                       as class paths with arguments, vocabulary, image transform, search
-    ...               in training checkpoints, the entries that Lightning needs to resume
+    ...               in training checkpoints, the entries with which Lightning resumes
 
-Formats, each read by this release:
+Formats, all read by this release:
 
     1   first release
-    2   the baseline of the objective Reinforce is a part of its own, not `baseline_decay` and a buffer
+    2   the baseline of the objective Reinforce is a separate part instead of `baseline_decay` and a buffer
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def section(captioner: Captioner) -> dict[str, Any]:
 
 
 def save(captioner: Captioner, path: str | Path) -> None:
-    """Write a captioner without training state. An error leaves an earlier file of that name unchanged."""
+    """Write a captioner without training state. If writing fails, an existing file of that name is unchanged."""
     state = {PREFIX + name: tensor for name, tensor in captioner.state_dict().items()}
     partial = Path(f"{path}.partial")
     torch.save({"state_dict": state, "captioner": section(captioner)}, partial)
@@ -73,7 +73,7 @@ def read(path: str | Path) -> dict[str, Any]:
             f"{path} holds pickled objects, which could run any code when loaded, or is damaged, and was refused: "
             "checkpoints of this package hold only tensors and plain values"
         ) from error
-    except Exception as error:  # on damaged files torch raises exceptions of many types
+    except Exception as error:  # torch raises many exception types on damaged files
         raise CheckpointError(f"{path} is damaged or not a checkpoint: {error}") from error
     found = contents.get("captioner") if isinstance(contents, dict) else None
     if not isinstance(found, dict) or "format" not in found or "state_dict" not in contents:
@@ -112,7 +112,7 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> Captioner:
         device: where to put the captioner.
 
     Raises:
-        CheckpointError: the file is missing, damaged, a pickle, of a newer format, or its parts cannot be made.
+        CheckpointError: the file is missing, damaged, a pickle, of a newer format, or its parts cannot be constructed.
     """
     contents = read(path)
     try:

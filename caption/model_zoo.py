@@ -1,4 +1,4 @@
-"""Loading models: by the path of a checkpoint, or by the name of a model that is installed with the package."""
+"""Loads models by the path of a checkpoint, or by the name of a model that is installed with the package."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load(model: str | os.PathLike[str], device: str | torch.device = "cpu") -> C
         device: where to put the captioner.
 
     Raises:
-        UserError: neither exists, or there is no such device.
+        UserError: neither exists, or the device is not available.
         CheckpointError: the file is not a checkpoint, is not safe to load, or cannot be rebuilt.
     """
     import torch
@@ -44,7 +44,7 @@ def load(model: str | os.PathLike[str], device: str | torch.device = "cpu") -> C
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(f"device {device} cannot be used: {reason}") from error
-    # A folder of that name, such as the demo's shapes/, does not hide an installed model.
+    # A folder of that name, such as the demo's shapes/, does not take precedence over an installed model.
     if not Path(name).expanduser().is_file() and name in installed_models():
         with as_file(files("caption") / "models" / f"{name}.ckpt") as path:
             return checkpoint.load(path, where)

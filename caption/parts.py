@@ -1,10 +1,10 @@
-"""Parts: the replaceable modules of a captioner, and how they are made again from a checkpoint.
+"""Parts, the replaceable modules of a captioner, and their reconstruction from a checkpoint.
 
-Every encoder, attention, decoder and objective is a part: it remembers its class path and the arguments it was made
-with. A checkpoint stores these as plain strings and numbers; a YAML file has the same form.
+Every encoder, attention, decoder and objective is a part, which records its class path and constructor arguments. A
+checkpoint stores them as plain strings and numbers; a YAML file has the same form.
 
-Sizes that follow from other parts (the length of a region vector, the number of words) are not arguments. A part that
-needs them creates its weights in `build`, which its owner calls once. So a YAML file names each choice once, and two
+Sizes that depend on other parts (the length of a region vector, the number of words) are not arguments. A part that
+needs them creates its weights in `build`, which its owner calls once. A YAML file therefore states each size once, and
 sizes cannot disagree.
 """
 
@@ -42,18 +42,18 @@ MOVED_MODULES = {
     "caption.training": "caption.training.module",
     "caption.watching": "caption.training.callbacks",
 }
-"""Where the classes of modules that were moved are now. Older YAML files and checkpoints have the old paths."""
+"""New paths of moved modules. Older YAML files and checkpoints have the old paths."""
 
 
 class Part:
-    """Mixin that remembers how the object was made: `make(part.spec, Part)` makes an equal one."""
+    """Mixin that records the constructor arguments: `make(part.spec, Part)` makes an equal object."""
 
     _arguments: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__init__" in cls.__dict__:
-            cls.__init__ = _recording(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = _record_arguments(cls.__init__)  # type: ignore[method-assign]
 
     @property
     def spec(self) -> Spec:
@@ -66,7 +66,7 @@ class Part:
 
 
 def public_path(cls: type) -> str:
-    """The shortest path by which users can import a class: that of the outermost package which re-exports it."""
+    """The shortest import path of a class: that of the outermost package that re-exports it."""
     packages = accumulate(cls.__module__.split("."), "{}.{}".format)
     home = next(
         (name for name in packages if getattr(sys.modules.get(name), cls.__name__, None) is cls), None
@@ -74,7 +74,7 @@ def public_path(cls: type) -> str:
     return f"{home}.{cls.__name__}" if home else f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _recording(initialise: Any) -> Any:
+def _record_arguments(initialise: Any) -> Any:
     @functools.wraps(initialise)
     def record_and_initialise(self: Any, *args: Any, **kwargs: Any) -> None:
         if not hasattr(self, "_arguments"):  # the outermost __init__ runs first
@@ -106,9 +106,10 @@ def _plain(value: Any) -> Any:
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raise ValueError unless `value` is one of `choices`. YAML is checked when it is read, Python is not."""
+    """Raise ValueError unless `value` is one of `choices`. YAML is checked when it is read; calls from Python are
+    checked here."""
     if value not in choices:
-        raise ValueError(f"{name} is one of {', '.join(map(repr, choices))}, not {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
 
 
 def current_paths(value: Any) -> Any:
@@ -135,30 +136,30 @@ def make(spec: Mapping[str, Any], kind: type[Kind]) -> Kind:
         CheckpointError: the class does not exist, is not a `kind`, or does not take the arguments.
     """
     path = spec.get("class_path") if isinstance(spec, Mapping) else spec
-    given = spec.get("init_args", {}) if isinstance(spec, Mapping) else None
+    init_args = spec.get("init_args", {}) if isinstance(spec, Mapping) else None
     if not isinstance(path, str) or "." not in path or not all(map(str.isidentifier, path.split("."))):
-        raise CheckpointError(f"a part is described by a class path, not by {path!r}")
-    if not isinstance(given, Mapping):
-        raise CheckpointError(f"the arguments of {path} must be a mapping, not {given!r}")
+        raise CheckpointError(f"a part needs a class path such as caption.attention.Softmax, not {path!r}")
+    if not isinstance(init_args, Mapping):
+        raise CheckpointError(f"the arguments of {path} must be a mapping, not {init_args!r}")
     path = current_paths(path)
     module, _, name = path.rpartition(".")
     try:
         cls = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise CheckpointError(f"there is no class {path}: install the package that defines it") from error
-    # A checkpoint may come from anybody, and must not be able to call arbitrary code.
+    # A checkpoint may come from an untrusted source, so it must not be able to call arbitrary code.
     if not (isinstance(cls, type) and issubclass(cls, kind)):
         raise CheckpointError(f"{path} is not a subclass of {kind.__name__}")
-    arguments = {key: _made(value) for key, value in given.items()}
+    arguments = {key: _make_value(value) for key, value in init_args.items()}
     try:
         return cls(**arguments)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not take these arguments: {error}") from error
 
 
-def _made(value: Any) -> Any:
+def _make_value(value: Any) -> Any:
     if isinstance(value, Mapping) and "class_path" in value:
         return make(value, Part)
     if isinstance(value, Mapping):
-        return {key: _made(entry) for key, entry in value.items()}
-    return [_made(entry) for entry in value] if isinstance(value, list) else value
+        return {key: _make_value(entry) for key, entry in value.items()}
+    return [_make_value(entry) for entry in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Regions: the grid of vectors that an encoder makes of an image, and that travels whole to the attention."""
+"""Regions: the grid of vectors, with its mask, that an encoder gives for an image."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from caption.errors import UserError
 
 
 class Regions(NamedTuple):
-    """One grid of region vectors for each of B images."""
+    """A grid of region vectors for each of B images."""
 
     vectors: Tensor
-    """(B, L, D) region vectors a, row by row: region i stands at row i // cols, column i % cols."""
+    """(B, L, D) region vectors a in row order: region i is at row i // cols, column i % cols."""
     grid: tuple[int, int]
     """(rows, cols), rows · cols = L. The grid covers the transform's whole output in equal cells."""
     mask: Tensor | None = None

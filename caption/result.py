@@ -1,6 +1,6 @@
 """The result of captioning one image: the sentence, the attention weights behind each word, figures and files.
 
-A result needs no model: it can be pickled, sent, stored and drawn without a checkpoint. Importing this module loads
+A result does not need a model: it can be pickled, stored and drawn without a checkpoint. Importing this module loads
 neither PyTorch nor Matplotlib; drawing does.
 """
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class OutputError(UserError):
-    """A result cannot be written where the user asked."""
+    """A result cannot be written to the given path."""
 
 
 class WeightProperties(NamedTuple):
-    """What holds of attention weights. Entropy, figures and diagnostics ask this, not the mechanism's class."""
+    """Properties of attention weights. Entropy, figures and diagnostics use them instead of the mechanism's class."""
 
     sums_to_one: bool = True
     """The weights of a word, with the sentinel's share if there is a sentinel, sum to one."""
     signed: bool = False
     """Weights may be negative."""
     sentinel: bool = False
-    """Something beside the regions takes a share of the sum."""
+    """A sentinel takes part of the sum."""
 
     @property
     def is_distribution(self) -> bool:
@@ -46,32 +46,32 @@ class WeightProperties(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Caption:
-    """What the model says about one image, and where it looked for every word.
+    """A caption of one image, with the attention for every word.
 
-    T words (the end token is not one of them), a grid of rows x cols regions. Arrays are converted and copied. Lengths
-    and shapes that do not agree raise ValueError.
+    It has T words, without the end token, and a grid of rows x cols regions. Arrays are converted and copied. Lengths
+    and shapes that disagree raise ValueError.
 
     Attributes:
-        text: the sentence, as a person would read it.
+        text: the sentence.
         words: its T tokens.
-        weights: (T, rows, cols) float32, α of each word: `weights[t]` is where the model looked to emit `words[t]`.
-            For a mechanism with several maps this is their summary.
+        weights: (T, rows, cols) float32, α of each word: the model attended with `weights[t]` to emit `words[t]`. For a
+            mechanism with several maps, this is their summary.
         log_prob: natural logarithm of the probability of the whole sentence, end token included.
         word_log_probs: (T,) natural log-probability of each word given those before it. Their sum is
             `log_prob` less the end token's share.
-        box: (left, top, right, bottom), the part of the original image that the grid covers, in that image's
-            pixels counted from its upper left corner; whole numbers are edges of pixels. The box reaches beyond
-            the image where the transform padded.
+        box: (left, top, right, bottom), the part of the original image that the grid covers, in that image's pixels
+            counted from its upper left corner; whole numbers are edges of pixels. The box extends beyond the image if
+            the transform padded it.
         gates: (T,) β of each word (section 4.2.1 of Xu et al. 2015), or None for a model without a gate.
-        finished: False where the search stopped before the end token.
+        finished: False if the search stopped before the end token.
         image: the photo itself or its path; EXIF orientation is applied when it is opened.
-        locations: (T, 2) int64 row and column where hard attention looked, or None.
+        locations: (T, 2) int64 row and column of the region chosen by hard attention, or None.
         alternatives: the other captions of the search, best first, without this one.
         maps: all maps of the mechanism by name, (T, *structure, rows, cols) float32, such as "heads" (T, M, rows,
-            cols). Each has a grid of its own over the same `box`.
-        points: (T, 2) float32 x and y of the point that was looked at, in pixels of the original image, for a
-            mechanism that chooses a point; else None.
-        properties: what holds of `weights`.
+            cols). Each has its own grid over the same `box`.
+        points: (T, 2) float32 x and y of the attended point, in pixels of the original image, for a mechanism that
+            chooses a point; else None.
+        properties: of `weights`.
     """
 
     text: str
@@ -121,7 +121,8 @@ class Caption:
         return f"Caption({self.text!r}, {facts})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the image and the weights, in types that `json.dumps` takes. Of `maps` it holds the shapes.
+        """Everything but the image and the weights, in types that `json.dumps` accepts. `maps` are given by their
+        shapes.
 
         Numbers that JSON cannot write (NaN, infinities) become None.
         """
@@ -143,20 +144,20 @@ class Caption:
 
     @property
     def sentinel_shares(self) -> np.ndarray | None:
-        """(T,) the share of each word's attention that no region got, 1 − Σ α; None without a sentinel."""
+        """(T,) the sentinel's share of each word's attention, 1 − Σ α; None without a sentinel."""
         return 1 - self.weights.sum(axis=(1, 2)) if self.properties.sentinel else None
 
     def with_map(self, name: str, index: int | tuple[int, ...] | None = None) -> Caption:
-        """The same caption with one of its maps as `weights`, so that everything that draws weights draws this map.
+        """The same caption with one of its maps as `weights`, so that figures show this map.
 
         Args:
-            name: among `maps`.
-            index: which head, hop, ..., counted from 0: an index into the map's structure, None if it has none.
+            name: a key of `maps`.
+            index: index of the head, hop, ... in the map's structure, from 0; None if it has no structure.
 
         Returns:
             a caption without `maps` and `alternatives`. It keeps `locations` if the map has the grid of `weights`.
-            Whether its weights sum to one is measured. It has no sentinel, because nothing says what share of a single
-            map a sentinel took.
+            `sums_to_one` is measured from the weights. `sentinel` is False, because the sentinel's share of a single
+            map is unknown.
 
         Raises:
             ValueError: there is no such map.
@@ -165,12 +166,14 @@ class Caption:
             raise ValueError(f"this caption has no map {name!r}: it has {', '.join(self.maps) or 'none'}")
         weights = self.maps[name]
         structure = weights.shape[1:-2]
-        place = () if index is None else tuple(np.atleast_1d(index).tolist())
-        if len(place) != len(structure) or not all(0 <= i < n for i, n in zip(place, structure, strict=True)):
-            wanted = f"below {structure}" if structure else "None"
-            raise ValueError(f"map {name!r} has no index {index}: give an index {wanted}")
-        cut = (slice(None), *place)
-        weights = weights[cut]
+        position = () if index is None else tuple(np.atleast_1d(index).tolist())
+        if len(position) != len(structure) or not all(
+            0 <= i < n for i, n in zip(position, structure, strict=True)
+        ):
+            expected = f"below {structure}" if structure else "None"
+            raise ValueError(f"map {name!r} has no index {index}: give an index {expected}")
+        selection = (slice(None), *position)
+        weights = weights[selection]
         sums_to_one = np.allclose(weights.sum(axis=(1, 2)), 1, atol=1e-3)
         return replace(
             self,
@@ -182,7 +185,7 @@ class Caption:
         )
 
     def single_maps(self, name: str | None = None) -> dict[str, Caption]:
-        """Every single map, or every one under `name`, as `with_map` gives it, by labels such as "heads[2]".
+        """All single maps, or those of `name`, as captions from `with_map`, by labels such as "heads[2]".
 
         Raises:
             ValueError: there is no such map.
@@ -190,17 +193,17 @@ class Caption:
         found = {}
         for each in self.maps if name is None else [name]:
             if each not in self.maps:
-                self.with_map(each)  # says which there are
+                self.with_map(each)  # raises with a list of the maps
             structure = self.maps[each].shape[1:-2]
-            for place in np.ndindex(structure):
-                found[map_label(each, place)] = self.with_map(each, place)
+            for position in np.ndindex(structure):
+                found[map_label(each, position)] = self.with_map(each, position)
         return found
 
     def plot(self, image: Photo | None = None, **options: Any) -> Figure:
         """The paper's figure: the photo, then one panel per word (`caption.visualize.plot_caption`).
 
         Args:
-            image: the photo to draw over; by default the one the caption carries.
+            image: the photo to draw over; by default the caption's own.
             options: passed on to `plot_caption`, such as `map="heads", index=2` to draw a single map.
 
         Raises:
@@ -212,11 +215,11 @@ class Caption:
         return plot_caption(self, self._photo(image), **options)
 
     def to_html(self, image: Photo | None = None, title: str | None = None) -> str:
-        """A complete interactive page: pointing at a word shows its weights (`caption.visualize.to_html`).
+        """A complete interactive page, which shows a word's weights under the pointer (`caption.visualize.to_html`).
 
         Args:
-            image: the photo; by default the one the caption carries.
-            title: plain text over the photo; by default the sentence.
+            image: the photo; by default the caption's own.
+            title: plain text above the photo; by default the sentence.
 
         Raises:
             ValueError: neither the call nor the caption has a photo.
@@ -227,7 +230,7 @@ class Caption:
         return to_html([self], str(self) if title is None else title, images=[self._photo(image)])
 
     def _repr_html_(self) -> str | None:
-        """The page's content for a notebook; None without a photo, and the notebook then prints `repr`."""
+        """The page's content for a notebook; None without a photo, so that the notebook prints `repr`."""
         from caption.visualize.page import to_fragment
 
         return None if self.image is None else to_fragment([self])
@@ -250,26 +253,26 @@ class Caption:
             **{f"map_{name}": maps for name, maps in self.maps.items()},
             **({} if self.points is None else {"points": self.points}),
         }
-        # An open file, because NumPy would add ".npz" to a name without it.
+        # An open file, because NumPy adds ".npz" to a path without it.
         with open_output(path) as file:
             np.savez(file, **arrays)
 
     def _photo(self, image: Photo | None) -> Photo:
         photo = self.image if image is None else image
         if photo is None:
-            raise ValueError("this caption carries no photo: pass it as image=")
+            raise ValueError("this caption has no photo: pass it as image=")
         return photo
 
 
 def map_label(name: str, index: int | tuple[int, ...] | None) -> str:
-    """How figures name a single map: "heads[2]", "channels[2, 0]", "level 1"."""
-    place = () if index is None else tuple(np.atleast_1d(index).tolist())
-    return f"{name}[{', '.join(map(str, place))}]" if place else name
+    """The label of a single map in figures: "heads[2]", "channels[2, 0]", "level 1"."""
+    position = () if index is None else tuple(np.atleast_1d(index).tolist())
+    return f"{name}[{', '.join(map(str, position))}]" if position else name
 
 
 @contextmanager
 def open_output(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file opened for writing bytes; what the operating system refuses becomes an OutputError."""
+    """Open a file for writing bytes; errors of the operating system become an OutputError."""
     try:
         with open(path, "wb") as file:
             yield file
@@ -299,7 +302,7 @@ def _box(values: Sequence[float]) -> tuple[float, float, float, float]:
     if len(values) != 4:
         raise ValueError(f"box must be (left, top, right, bottom), not {tuple(values)}")
     left, top, right, bottom = (float(value) for value in values)
-    # Written so that NaN fails as well.
+    # NaN must fail, too.
     if not (left < right and top < bottom and all(map(math.isfinite, (left, top, right, bottom)))):
         raise ValueError(f"box must have left < right and top < bottom, not {(left, top, right, bottom)}")
     return left, top, right, bottom

@@ -1,7 +1,7 @@
-"""Trees of tensors: what decoders carry from word to word and what search reorders.
+"""Trees of tensors: the state that decoders pass from word to word and that search reorders.
 
-A tree is a tensor, None, a number, or a named tuple, tuple, list or dictionary of trees. Search knows nothing else
-about a decoder's state, so the two can change independently.
+A tree is a tensor, None, a number, or a named tuple, tuple, list or dictionary of trees. Search depends on nothing else
+of a decoder's state, so the two can change independently.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ TensorTree = Any  # Tensor | None | int | float | NamedTuple | tuple | list | di
 
 
 class State(NamedTuple):
-    """What a decoder carries between two words, sorted by how search may move it."""
+    """A decoder's state between two words, divided by how search may reorder it."""
 
     shared: TensorTree
     """One entry per image, tensors (B, ...): the decoder's memory. Never copied per hypothesis."""
     carried: TensorTree
     """One entry per hypothesis, tensors (B, K, ...): LSTM state, attention state."""
     trace: TensorTree
-    """One entry per hypothesis, tensors (B, K, ...): what is known about the word just scored (α, β).
-    Search keeps it for every word and returns it with the caption."""
+    """One entry per hypothesis, tensors (B, K, ...): records of the word just scored (α, β). Search keeps them for
+    every word and returns them with the caption."""
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], tree: TensorTree) -> TensorTree:
     """The same tree with `function` applied to each of its tensors.
 
-    A tensor that occurs several times is mapped once, so that what was shared stays shared. Numbers stay as they are.
+    A tensor that occurs several times is mapped once, so that it stays shared. Numbers are kept.
 
     Raises:
-        TypeError: the tree holds something else.
+        TypeError: the tree contains another type.
     """
     mapped: dict[int, Tensor] = {}
 
-    def once(tensor: Tensor) -> Tensor:
+    def map_once(tensor: Tensor) -> Tensor:
         if id(tensor) not in mapped:
             mapped[id(tensor)] = function(tensor)
         return mapped[id(tensor)]
 
-    return _map(once, tree)
+    return _map(map_once, tree)
 
 
 def _map(function: Callable[[Tensor], Tensor], tree: TensorTree) -> TensorTree:
@@ -62,25 +62,26 @@ def _map(function: Callable[[Tensor], Tensor], tree: TensorTree) -> TensorTree:
 
 
 def leaves(tree: TensorTree) -> list[Tensor]:
-    """The tensors of a tree, place by place; one that occurs several times is listed as often."""
+    """The tensors of a tree in order; a tensor that occurs several times is listed several times."""
     found: list[Tensor] = []
 
-    def note(tensor: Tensor) -> Tensor:
+    def collect(tensor: Tensor) -> Tensor:
         found.append(tensor)
         return tensor
 
-    _map(note, tree)
+    _map(collect, tree)
     return found
 
 
 def combine(function: Callable[[list[Tensor]], Tensor], trees: Sequence[TensorTree]) -> TensorTree:
-    """One tree from several of the same structure: `function` makes one tensor of the tensors at each place."""
+    """Combine trees of the same structure into one: `function` maps the list of tensors at each position to one
+    tensor."""
     columns = iter([function(list(column)) for column in zip(*map(leaves, trees), strict=True)])
     return _map(lambda _: next(columns), trees[0])
 
 
 def select_images(tree: TensorTree, images: Tensor) -> TensorTree:
-    """The images with the given indices.
+    """Select images by their indices.
 
     Args:
         tree: tensors (B, ...).
@@ -90,7 +91,7 @@ def select_images(tree: TensorTree, images: Tensor) -> TensorTree:
 
 
 def select_hypotheses(tree: TensorTree, parents: Tensor) -> TensorTree:
-    """The hypotheses reordered within each image.
+    """Reorder hypotheses within each image.
 
     Args:
         tree: tensors (B, K, ...).

@@ -1,4 +1,4 @@
-"""What tests of several modules share: small scenes, a model that trains in seconds, and the command line."""
+"""Shared fixtures: small scenes, a model that trains in seconds, and the command line."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ data:
 
 
 class Ran(NamedTuple):
-    """How a command went."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -73,13 +73,13 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def lightning() -> None:
-    """Lightning's log handler keeps the stderr it finds when imported: that must not be one test's."""
+    """Lightning's log handler keeps the stderr at its import, which must not be that of a single test."""
     import caption.cli.train  # noqa: F401
 
 
 @pytest.fixture
 def tiny(shapes: Path, tmp_path: Path) -> Path:
-    """A configuration that trains in seconds, into `run` beside it."""
+    """A configuration that trains in seconds, into `run` next to it."""
     path = tmp_path / "tiny.yaml"
     path.write_text(TINY.format(folder=tmp_path, shapes=shapes), encoding="utf-8")
     return path
@@ -105,7 +105,7 @@ def cli(lightning: None, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ra
 
 
 def run_command(*args: object, env: dict[str, str] | None = None, **options: object) -> Ran:
-    """Runs the command as a process of its own, on one thread: tiny tensors are slower on more."""
+    """Runs the command in a separate process with one thread, because tiny tensors are slower with more."""
     command = [sys.executable, "-m", "caption", *map(str, args)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(env or {})}
     done = subprocess.run(
@@ -123,7 +123,7 @@ def run_command(*args: object, env: dict[str, str] | None = None, **options: obj
 
 @pytest.fixture(scope="session")
 def command() -> Callable[..., Ran]:
-    """Runs the command as a process of its own."""
+    """Runs the command in a separate process."""
     return run_command
 
 
@@ -137,7 +137,7 @@ class Trained(NamedTuple):
 
 @pytest.fixture(scope="session")
 def trained(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Two epochs of `caption fit`; not to be changed by a test."""
+    """Two epochs of `caption fit`; tests must not change the folder."""
     folder = tmp_path_factory.mktemp("trained")
     config = folder / "tiny.yaml"
     config.write_text(TINY.format(folder=folder, shapes=shapes), encoding="utf-8")

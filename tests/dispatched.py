@@ -1,4 +1,4 @@
-"""What operators ran: for tests of work that must not be done."""
+"""Records which operators run, for tests that some work is not done."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Dispatched(TorchDispatchMode):
-    """In its context, `calls` collects each operator's name, the shapes of its tensor arguments, and its result's."""
+    """Context in which `calls` collects each operator's name and the shapes of its tensor arguments and of its
+    result."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Small mechanisms that a weighted average under one map per step cannot express, and captioners with them."""
+"""Small mechanisms that are more than a weighted average under one map per step, and captioners with them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DotMemory(NamedTuple):
 
 
 class DotAttention(Attention):
-    """Scores e_i = q · k_i, which subclasses turn into maps."""
+    """Base class with scores e_i = q · k_i, which subclasses turn into maps."""
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         one_view(self, region_sizes)
@@ -59,7 +59,7 @@ class HeadMaps(NamedTuple):
 
 
 class FourHeads(Attention):
-    """Four heads, each with a softmax and values of its own; their contexts are joined and projected."""
+    """Four heads, each with its own softmax and values; their contexts are concatenated and projected."""
 
     heads = 4
 
@@ -99,7 +99,7 @@ class FourHeads(Attention):
 
 
 class Sentinel(DotAttention):
-    """A sentinel made of h takes the share of the softmax that the regions leave: z = Σ α_i a_i + (1 − Σ α_i) s."""
+    """A sentinel computed from h takes the remaining share of the softmax: z = Σ α_i a_i + (1 − Σ α_i) s."""
 
     properties = WeightProperties(sentinel=True)
 
@@ -131,7 +131,7 @@ class Signed(DotAttention):
 
 
 class MaxPooling(DotAttention):
-    """z_d = L · max_i α_i a_id: nothing is summed, so the context is not affine in the weights."""
+    """z_d = L · max_i α_i a_id, without a sum, so the context is not affine in the weights."""
 
     def weigh(self, query: Query, memory: DotMemory, state: TensorTree) -> Weighed:
         return Weighed(self.scores(query, memory).softmax(-1))
@@ -243,7 +243,7 @@ class TwoAttentions(LSTMDecoder):
 
 
 def captioner(attention: Attention, decoder: Decoder | None = None) -> Captioner:
-    """A tiny captioner with the mechanism: random but fixed weights, captions of several words."""
+    """A tiny captioner with the mechanism, with fixed random weights and captions of several words."""
     torch.manual_seed(0)
     made = Captioner(
         Pyramid() if attention.several_views else SmallCNN((4, 4, 6)),
@@ -255,5 +255,5 @@ def captioner(attention: Attention, decoder: Decoder | None = None) -> Captioner
     with torch.no_grad():
         for name, parameter in made.decoder.named_parameters():
             parameter.mul_(1.0 if "bias" in name else 3.0)
-        made.decoder.readout.to_words.bias[2] = -6.0  # no end
+        made.decoder.readout.to_words.bias[2] = -6.0  # no end token
     return made.eval()

@@ -38,7 +38,7 @@ class Entry:
 
 @dataclass
 class Data:
-    """Captions and images; every image has other pixels than the others."""
+    """Captions and images; all images have different pixels."""
 
     folder: Path
     entries: list[Entry] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Data:
         return self.folder / "images"
 
     def add(self, split: str, captions: list[str] | None = None, suffix: str = ".png") -> Entry:
-        """A new sound image with its captions."""
+        """A new valid image with its captions."""
         number = 1000 + len(self.entries)
         entry = Entry(f"photo{number}{suffix}", split, captions or list(CAPTIONS), number)
         self.entries.append(entry)
@@ -74,7 +74,7 @@ def clean(folder: Path) -> Data:
     return data
 
 
-# -- formats: each writes the captions and returns what `caption check` is told ----------------------------------
+# -- formats: each writes the captions and returns the arguments of `caption check` ----------------------------
 
 
 def write(data: Data, format: str) -> list[str]:
@@ -121,7 +121,7 @@ def _karpathy(data: Data) -> None:
 
 def _flickr(data: Data) -> None:
     by_name: dict[str, list[str]] = {}
-    for entry in data.entries:  # the token file names an image once, whatever the lists do
+    for entry in data.entries:  # the token file names an image once, even if it is in several lists
         by_name.setdefault(entry.name, entry.captions)
     lines = [
         f"{name}#{k}\t{caption}" for name, captions in by_name.items() for k, caption in enumerate(captions)
@@ -151,7 +151,7 @@ def _json_lines(data: Data) -> None:
     (data.folder / "own.jsonl").write_text("\n".join(lines))
 
 
-# -- faults: each is planted in a data set, and returns what names it ---------------------------------------------
+# -- faults: each is planted in a data set, and returns the name in its finding --------------------------------
 
 Plant = Callable[[Data], "Entry | None"]
 
@@ -233,7 +233,7 @@ class Fault:
     """A fault that can be planted."""
 
     kind: str
-    """What `caption check` calls it."""
+    """The name of the fault in `caption check`."""
     what: str
     plant: Plant
     impossible: tuple[str, ...] = ()
@@ -258,7 +258,7 @@ FAULTS = (
 )
 
 
-# -- what is found ---------------------------------------------------------------------------------------------
+# -- findings --------------------------------------------------------------------------------------------------
 
 
 def checked(arguments: list[str]) -> tuple[int, dict[str, Any]]:
@@ -270,7 +270,7 @@ def checked(arguments: list[str]) -> tuple[int, dict[str, Any]]:
 
 
 def names(finding: dict[str, Any], entry: Entry | None) -> bool:
-    """Whether a finding names the image that was spoiled."""
+    """Whether a finding names the faulty image."""
     if entry is None:
         return "line" in finding["text"] or "entry" in finding["text"]
     spelled = finding["text"] + "".join(finding["images"])
@@ -278,8 +278,8 @@ def names(finding: dict[str, Any], entry: Entry | None) -> bool:
 
 
 def found_by_format(folder: Path, copies: int = 2) -> Iterator[tuple[str, dict[str, tuple[int, int]], int]]:
-    """For each format, with `copies` of every fault in one data set: (planted, found) by fault, and how many findings
-    nothing was planted for."""
+    """For each format, with `copies` of every fault in one data set: (planted, found) by fault, and the number of false
+    findings."""
     for format in FORMATS:
         data = clean(folder / format)
         planted = {

@@ -1,4 +1,4 @@
-"""Where the tests of the metrics find what is not in the repository."""
+"""Locations of test data of the metrics outside the repository."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def wordnet_is_there() -> bool:
 
 
 def golden(name: str) -> Any:
-    """A JSON file of the goldens."""
+    """Load a JSON file of the goldens."""
     return json.loads((GOLDENS / name).read_text(encoding="utf-8"))
 
 
 def java_tokens(texts: list[str]) -> list[list[str]]:
-    """The words that coco-caption's own tokenizer finds, by way of Java."""
+    """The words from coco-caption's tokenizer in Java."""
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
     tokenized = PTBTokenizer().tokenize({0: [{"caption": text} for text in texts]})

@@ -25,7 +25,7 @@ def sizes(count: int) -> list[Image.Image]:
 
 
 def one_by_one(model: Captioner, photos: list[Image.Image]) -> list[Caption]:
-    """The plain form that the stream must equal: each photo decoded, encoded and searched alone, in this thread."""
+    """The reference for the stream: each photo decoded, encoded and searched alone, in this thread."""
     captions = []
     for each in photos:
         image = open_image(each)
@@ -46,7 +46,7 @@ def test_captions_are_those_of_the_list_in_its_order(count: int, batch_size: int
     model, photos = captioner(), sizes(count)
     found = list(model.describe_each(photos, batch_size=batch_size))
     expected = one_by_one(model, photos)
-    assert len({each.log_prob for each in expected}) == count  # so that none can pass for another
+    assert len({each.log_prob for each in expected}) == count  # so that captions cannot be confused
     assert texts(found) == texts(expected)
     for caption, other in zip(found, expected, strict=True):
         assert isinstance(caption, Caption)
@@ -93,7 +93,7 @@ def test_photos_are_taken_only_a_few_batches_ahead():
     stream = captioner().describe_each(endless(), batch_size=4)
     for given in range(1, 30):
         next(stream)
-        # One batch is being handed out, one is searched, and AHEAD + 1 are being decoded.
+        # One batch is being returned, one is searched, and AHEAD + 1 are being decoded.
         assert taken - given <= (AHEAD + 3) * 4
     stream.close()
 

@@ -1,4 +1,4 @@
-"""From photos to captions: each with its words, its weights on the grid and its place in the photo."""
+"""The captioner: from photos to captions with words, weights on the grid and the grid's box in the photo."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from caption.text.vocabulary import PAD, START
 
 
 class LooksAt(Alignment):
-    """All weight on one region, a step further at each step."""
+    """All weight on one region, which moves by one region at each step."""
 
     def __init__(self, first: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def same(one: Caption, other: Caption) -> None:
     assert one.box == other.box
 
 
-# -- what a caption says -----------------------------------------------------------------------------------
+# -- the contents of a caption -----------------------------------------------------------------------------
 
 
 def test_a_photo_gets_a_caption():
@@ -81,7 +81,7 @@ def test_its_numbers_are_those_of_teacher_forcing():
     assert found.log_prob == pytest.approx(float(words.sum() + end), abs=1e-3)
 
 
-def test_a_caption_that_did_not_end_says_so():
+def test_an_unfinished_caption_is_marked():
     made = captioner(search=Greedy(max_length=2))
     with torch.no_grad():
         made.decoder.readout.to_words.bias[2] = -100.0
@@ -109,7 +109,7 @@ def test_special_words_are_never_written(search: Search):
     assert not {"<pad>", "<start>", "<unk>"} & set(made.describe(photo(), search).words)
 
 
-# -- the grid and its place in the photo -------------------------------------------------------------------
+# -- the grid's box in the photo ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_the_box_is_in_upright_pixels(tmp_path: Path):
     assert captioner().describe(tmp_path / "turned.jpg").box == (0, 20, 40, 60)
 
 
-def test_weights_stand_row_by_row_on_the_grid():
-    # 16x32 pixels give 4x8 regions. Region 19 is row 2, column 3; each step looks at the next.
+def test_weights_are_in_row_order():
+    # 16x32 pixels give 4x8 regions. Region 19 is row 2, column 3; each step attends to the next.
     made = captioner(ImageTransform((16, 32), "squash"), alignment=LooksAt(19))
     found = made.describe(photo())
     assert found.weights.shape[1:] == (4, 8)
@@ -145,7 +145,7 @@ def test_weights_stand_row_by_row_on_the_grid():
     assert looked == [[[(19 + t) // 8, (19 + t) % 8]] for t in range(len(found.words))]
 
 
-def test_hard_attention_says_where_it_looked():
+def test_hard_attention_reports_its_locations():
     made = captioner(
         ImageTransform((16, 32), "squash"),
         alignment=Multinoulli(at_test="argmax"),
@@ -181,7 +181,7 @@ def two_words(**trace: Any) -> Hypotheses:
     )
 
 
-def test_maps_of_all_grids_come_with_the_caption(monkeypatch: pytest.MonkeyPatch):
+def test_captions_have_the_maps_of_all_grids(monkeypatch: pytest.MonkeyPatch):
     made = captioner()
     monkeypatch.setattr(
         type(made.decoder), "map_grids", lambda self, views: {"heads": views[0], "coarse": views[1]}
@@ -235,7 +235,7 @@ def test_a_region_that_was_chosen_is_a_row_and_a_column():
     assert found.alternatives[0].locations is None
 
 
-def test_a_caption_says_what_holds_of_its_weights():
+def test_a_caption_has_the_properties_of_its_weights():
     class Signed(LooksAt):
         properties = WeightProperties(sums_to_one=False, signed=True)
 
@@ -244,7 +244,7 @@ def test_a_caption_says_what_holds_of_its_weights():
     assert found.properties == WeightProperties(sums_to_one=False, signed=True)
 
 
-# -- what it takes -----------------------------------------------------------------------------------------
+# -- inputs ------------------------------------------------------------------------------------------------
 
 
 def test_paths_and_images_give_the_same(tmp_path: Path):
@@ -297,7 +297,7 @@ def test_other_candidates_are_alternatives():
 
 
 def test_candidates_that_were_not_found_are_left_out():
-    # Of one word there are only 6 captions: the empty one and those of the five words.
+    # There are only 6 captions of at most one word: the empty one and five words.
     found = captioner().describe(photo(), BeamSearch(beam_size=9, max_length=1, candidates=9))
     assert len(found.alternatives) == 5
 
@@ -326,7 +326,7 @@ def test_the_regions_are_projected_once_for_all_hypotheses(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("frozen", [True, False])
-def test_describing_leaves_the_mode_as_it_was(training: bool, frozen: bool):
+def test_describing_restores_the_mode(training: bool, frozen: bool):
     made = captioner()
     made.encoder.freeze(frozen)
     made.train(training)
@@ -349,7 +349,7 @@ class Failing(Search):
         raise RuntimeError("out of memory")
 
 
-def test_a_search_that_fails_leaves_the_mode_as_it_was():
+def test_a_failed_search_restores_the_mode():
     made = captioner().train()
     with pytest.raises(RuntimeError, match="out of memory"):
         made.describe(photo(), Failing())
@@ -369,7 +369,7 @@ def test_describing_computes_no_gradients():
 # -- refined and stored regions ----------------------------------------------------------------------------
 
 
-def test_a_refiner_stands_between_encoder_and_decoder():
+def test_a_refiner_is_applied_between_encoder_and_decoder():
     made = captioner(refiner=LinearRefiner(size=5, dropout=0.0))
     assert made.decoder.attention.context_size == 5
     found = made.describe(photo())

@@ -1,4 +1,4 @@
-"""Checkpoints: a captioner comes back from its file, other files are refused, and earlier formats load."""
+"""Checkpoints: captioners are restored, other files are refused, and earlier formats load."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def changed(path: Path, **changes: Any) -> Path:
     return path
 
 
-# -- there and back ----------------------------------------------------------------------------------------
+# -- saving and loading ------------------------------------------------------------------------------------
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -143,11 +143,11 @@ def test_a_save_that_fails_leaves_the_old_checkpoint(
     assert path.read_bytes() == before
 
 
-# -- what is refused ---------------------------------------------------------------------------------------
+# -- refused files -----------------------------------------------------------------------------------------
 
 
 class Trap:
-    """Unpickling it writes the canary file."""
+    """Unpickling this object writes the canary file."""
 
     def __init__(self, canary: Path) -> None:
         self.canary = canary
@@ -250,10 +250,8 @@ def test_damage_anywhere_ends_in_a_checkpoint_error_or_in_a_captioner(seed: int,
 
 
 @pytest.mark.parametrize("raised", [AttributeError, IndexError, TypeError])
-def test_whatever_torch_stumbles_over_is_damage(
-    raised: type[Exception], path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    # All three come out of torch.load for single bytes changed in the pickle.
+def test_any_torch_error_means_damage(raised: type[Exception], path: Path, monkeypatch: pytest.MonkeyPatch):
+    # torch.load raises all three for single changed bytes in the pickle.
     def load(*arguments: Any, **options: Any) -> None:
         raise raised("list index out of range")
 
@@ -350,7 +348,7 @@ def test_weights_that_do_not_fit_are_refused(how: str, path: Path):
         checkpoint.load(path)
 
 
-# -- earlier formats -----------------------------------------------------------------------------------------
+# -- earlier formats ---------------------------------------------------------------------------------------
 
 
 def first_format() -> dict[str, Any]:

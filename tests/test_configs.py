@@ -1,4 +1,4 @@
-"""The configurations in configs/: they parse, they agree with each other, and their headers tell how to run them."""
+"""The configurations in configs/: they parse, agree with each other, and have headers with commands to run them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 REPOSITORY = Path(__file__).parents[1]
 FILES = sorted((REPOSITORY / "configs").glob("*.yaml"))
 OVERLAYS = sorted((REPOSITORY / "configs" / "attention").glob("*.yaml"))
-"""Configurations that change parts of another, given after it; their headers name that one."""
+"""Overlays, which change parts of another configuration; their headers name it."""
 PAIRS = ["shapes", "flickr8k", "coco"]
 
 
@@ -48,7 +48,7 @@ def test_soft_and_hard_are_there_for_each_dataset():
 
 @pytest.fixture(scope="module")
 def parse():
-    """Parses a configuration with its own class paths and arguments checked, and reads no data."""
+    """Parse a configuration, with a check of class paths and arguments, without reading data."""
     from caption.cli.train import CaptionCLI, Parser
     from caption.data.module import CaptionData
     from caption.training.module import CaptionTraining
@@ -76,7 +76,7 @@ def parse():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_it_parses_and_says_what_it_says(parse, path: Path):
+def test_it_parses_to_its_values(parse, path: Path):
     config = parse(path)
     written = load(path)
     assert config["trainer"]["max_epochs"] == written["trainer"]["max_epochs"]
@@ -89,13 +89,13 @@ def test_it_parses_and_says_what_it_says(parse, path: Path):
     "path", [path for path in FILES if "coco" not in path.stem], ids=lambda path: path.stem
 )
 def test_its_parts_make_a_model(path: Path):
-    """Values, too, are what the parts take. (VGG19 is left out: it takes seconds and half a gigabyte.)"""
+    """The parts also accept the values. (VGG19 is left out: it takes seconds and half a gigabyte.)"""
     _describe_with(load(path)["model"], load(path)["data"]["transform"])
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: path.stem)
-def test_an_overlay_changes_what_it_names_and_makes_a_model(parse, path: Path):
+def test_an_overlay_changes_its_entries_and_makes_a_model(parse, path: Path):
     before, after = parse(base(path)).as_dict(), parse(base(path), path).as_dict()
     written, one, other = flat(load(path)), flat(before), flat(after)
     different = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
@@ -108,7 +108,7 @@ def test_an_overlay_changes_what_it_names_and_makes_a_model(parse, path: Path):
 
 
 def base(overlay: Path) -> Path:
-    """What an overlay is laid over."""
+    """The base configuration of an overlay."""
     found = re.search(r"caption fit -c (configs/\w+\.yaml) -c configs/attention/", header(overlay))
     assert found
     return REPOSITORY / found[1]
@@ -218,7 +218,7 @@ def test_hard_starts_from_soft_and_differs_only_in_attention_and_how_it_is_train
 
 
 def test_the_data_of_shapes_is_that_of_the_demo():
-    """Which generates it with the reader's defaults."""
+    """The reader generates the data with its defaults."""
     for attention in ("soft", "hard"):
         assert load(REPOSITORY / "configs" / f"shapes_{attention}.yaml")["data"]["reader"] == {
             "class_path": "caption.data.shapes.Shapes"

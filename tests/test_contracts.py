@@ -1,4 +1,4 @@
-"""Small mechanisms, each of which needs one of the contracts between encoder, attention, decoder and search."""
+"""Small mechanisms that each test one contract between encoder, attention, decoder and search."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class SentinelMaps(NamedTuple):
 
 
 class Sentinel(Attention):
-    """Additive attention that may read the LSTM's own memory instead of the image (Lu et al. 2017)."""
+    """Additive attention that may read the LSTM's memory instead of the image (Lu et al. 2017)."""
 
     properties = WeightProperties(sentinel=True)
 
@@ -204,7 +204,7 @@ class PredictedWindow(Alignment):
 
 
 class Coverage(Score):
-    """Additive scores less what was read of each region before: a score with state."""
+    """Additive scores minus the previous weights of each region: a score with state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ class Coverage(Score):
 
 
 class WordsSoFar(Score):
-    """Dot product of the regions with the mean of all words fed so far: the state grows with the caption."""
+    """Dot product of the regions with the mean of all words so far: the state grows with the caption."""
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         self.words = nn.Linear(query_sizes.word, region_size)
@@ -280,7 +280,7 @@ class Glimpse(Attention, Stochastic):
 
 
 class Foreign(Alignment, Stochastic):
-    """A sampling alignment that shares nothing with Multinoulli but the contract."""
+    """A sampling alignment that has only the contract in common with Multinoulli."""
 
     def __init__(self) -> None:
         Stochastic.__init__(self)
@@ -395,7 +395,7 @@ class BeforeAndAfter(RecurrentDecoder):
         return carried.hidden
 
 
-# -- what all of them must do ---------------------------------------------------------------------------------------
+# -- properties of all mechanisms ---------------------------------------------------------------------------------
 
 
 def scored(alignment: Alignment | None = None, score: Score | None = None) -> ScoredAttention:
@@ -420,7 +420,9 @@ def with_decoder(decoder, encoder: Encoder | None = None, refiner: Refiner | Non
     with torch.no_grad():
         for parameter in made.decoder.parameters():
             parameter.mul_(2)
-        getattr(decoder, "readout", decoder).to_words.bias[2] = -3.0  # the end: not at once
+        getattr(decoder, "readout", decoder).to_words.bias[
+            2
+        ] = -3.0  # so that the end token is not the first word
     return made.double().eval()
 
 
@@ -449,7 +451,7 @@ def batch(made: Captioner) -> tuple[Views, Captions]:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_steps_give_what_the_unroll_gives(name: str) -> None:
+def test_steps_equal_the_unroll(name: str) -> None:
     made = MECHANISMS[name]()
     views, captions = batch(made)
     unrolled: Unrolled = made(views, captions.words, captions.lengths)
@@ -490,7 +492,7 @@ def test_a_training_step_lowers_the_loss(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_captions_carry_the_maps_and_what_holds_of_the_weights(name: str) -> None:
+def test_captions_have_the_maps_and_the_properties(name: str) -> None:
     made = MECHANISMS[name]().float()
     caption = made.describe(photo())
     words = len(caption.words)
@@ -585,7 +587,7 @@ def test_a_decoder_lists_its_attentions_by_name():
     assert list(made.decoder.attentions) == ["before", "after"]
 
 
-def test_projected_values_do_not_change_what_the_first_state_is_made_from():
+def test_projected_values_do_not_change_the_first_state():
     made = captioner()
     views, _ = batch(made.double())
     memory = made.project(views)

@@ -1,4 +1,4 @@
-"""Models by name: those that come with the package."""
+"""Loading of models that are installed with the package, by name."""
 
 from pathlib import Path
 

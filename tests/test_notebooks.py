@@ -1,4 +1,4 @@
-"""The notebooks: what they show is what today's code shows, and they run on one's own photo and checkpoint."""
+"""The notebooks: their stored outputs match the current code, and they run on another photo and checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def code(notebook: Any) -> list[Any]:
 
 
 def texts(cell: Any) -> list[str]:
-    """What a cell prints, and the names of what it shows."""
+    """The text that a cell prints, and the types of its displayed outputs."""
     return [o.text if o.output_type == "stream" else o.data.get("text/plain", "") for o in cell.outputs]
 
 
@@ -56,7 +56,7 @@ def test_they_are_all_there():
 
 @pytest.mark.slow
 @each
-def test_what_is_stored_is_what_it_shows(path: Path):
+def test_stored_outputs_match_the_code(path: Path):
     stored, now = read(path), tool.execute(read(path))
     for before, after in zip(code(stored), code(now), strict=True):
         assert kinds(before) == kinds(after), before.source
@@ -67,7 +67,7 @@ def test_what_is_stored_is_what_it_shows(path: Path):
 
 
 @each
-def test_what_is_stored_is_small_whole_and_of_no_machine(path: Path):
+def test_stored_outputs_are_small_complete_and_portable(path: Path):
     text = path.read_text(encoding="utf-8")
     assert len(text) < 400_000
     assert not re.search(r"/tmp/|/home/|/root/|/Users/|site-packages|\.py:\d+|\d\d:\d\d:\d\d", text)
@@ -90,7 +90,7 @@ def test_links_lead_somewhere(path: Path):
         assert link.startswith("https://") or (path.parent / link).is_file()
 
 
-def test_the_first_cell_says_that_it_is_the_one_to_change():
+def test_the_first_cell_is_marked_as_the_one_to_change():
     for path in PATHS:
         assert code(read(path))[0].source.startswith("# Change this cell for your own photo")
 
@@ -101,7 +101,7 @@ def settings(cell: Any) -> set[str]:
 
 @pytest.mark.slow
 def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path):
-    """In one kernel, one after the other, with nothing changed but the first cell."""
+    """Run in one kernel, one after the other, with only the first cell changed."""
     soft, hard, photo = (str(tmp_path / name) for name in ("soft.ckpt", "hard.ckpt", "photo.png"))
     checkpoint.save(tiny_captioner.captioner(), soft)
     checkpoint.save(tiny_captioner.captioner(alignment=Multinoulli()), hard)

@@ -1,4 +1,4 @@
-"""Parts remember how they were made, are made again from a spec, and a spec can make nothing else."""
+"""Parts record their arguments and are rebuilt from a spec; a spec cannot construct other classes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Knob(Part, nn.Module):
 
 
 class LoudKnob(Knob):
-    """Adds an argument and passes on the others, unknown to it."""
+    """Adds an argument and passes the others on as **kwargs."""
 
     def __init__(self, loudness: int, **others: Any) -> None:
         super().__init__(**others)
@@ -46,7 +46,7 @@ class LoudKnob(Knob):
 
 
 class PlainKnob(Knob):
-    """Has no `__init__` of its own."""
+    """Does not define `__init__`."""
 
 
 PARTS = [
@@ -89,8 +89,8 @@ def test_a_torchvision_encoder_is_made_again_with_its_own_options():
     assert again.std.flatten().tolist() == [0.25, 0.5, 1.0]
 
 
-def test_defaults_are_recorded_with_what_was_given():
-    # Else a model would change when a later release changes a default.
+def test_defaults_are_recorded_with_the_arguments():
+    # Otherwise a model would change when a later release changes a default.
     assert Multinoulli(0.25).spec == {
         "class_path": "caption.attention.Multinoulli",
         "init_args": {"expectation": 0.25, "share": "batch", "at_test": "expectation"},
@@ -108,7 +108,7 @@ def test_parts_in_arguments_are_described_too():
     }
 
 
-def test_lists_and_tables_of_parts_come_back_as_parts():
+def test_lists_and_tables_of_parts_are_rebuilt():
     knob = Knob(parts=[Softmax(), AdditiveScore(3)], table={"loud": LoudKnob(3), "depth": 2})
     again = make(json.loads(json.dumps(knob.spec)), Knob)
     assert [type(part) for part in again.parts] == [Softmax, AdditiveScore]
@@ -117,7 +117,7 @@ def test_lists_and_tables_of_parts_come_back_as_parts():
     assert again.table["depth"] == 2
 
 
-def test_subclasses_record_what_their_own_call_was_given():
+def test_subclasses_record_their_own_arguments():
     loud = LoudKnob(11, number=2.5)
     assert loud.spec["init_args"] == {"loudness": 11, "number": 2.5}
     again = make(loud.spec, Knob)
@@ -146,7 +146,7 @@ def test_a_copy_describes_itself_like_the_original():
 def test_the_public_path_is_where_users_import_from():
     assert public_path(AdditiveScore) == "caption.attention.AdditiveScore"
     assert public_path(Attention) == "caption.attention.Attention"
-    assert public_path(Softmax) == "caption.attention.Softmax"  # defined two packages further in
+    assert public_path(Softmax) == "caption.attention.Softmax"  # defined two packages deeper
     assert public_path(Part) == "caption.parts.Part"
 
 
@@ -208,12 +208,12 @@ def test_parts_are_made_from_old_paths():
     assert attention.spec["init_args"]["alignment"]["class_path"] == "caption.attention.Softmax"
 
 
-# -- what must not be made ---------------------------------------------------------------------------------
+# -- forbidden classes -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that exists once anything was run."""
+    """A file that exists if any code was executed."""
     canary = tmp_path / "canary"
     monkeypatch.setattr(os, "system", lambda command: canary.write_text(str(command)))
     monkeypatch.setattr(
@@ -295,7 +295,7 @@ def test_arguments_that_do_not_fit_are_refused(arguments: Any, said: str):
 
 
 def test_a_value_that_a_part_refuses_is_a_checkpoint_error():
-    with pytest.raises(CheckpointError, match="expectation is a probability, not 2"):
+    with pytest.raises(CheckpointError, match="expectation must be a probability, not 2"):
         make({"class_path": "caption.attention.Multinoulli", "init_args": {"expectation": 2}}, Part)
 
 

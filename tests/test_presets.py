@@ -1,4 +1,4 @@
-"""The presets of published models: laid over a configuration they say all, the table in docs/presets.md is theirs."""
+"""The presets of published models: they set every option of a configuration, and match the table in docs/presets.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load(name: str) -> dict[str, Any]:
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Leaves by dotted name without `init_args`; a part's own name leads to its class."""
+    """Leaves by dotted name without `init_args`; the name of a part maps to its class."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         if key == "class_path":
@@ -37,7 +37,7 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-# -- laid over a configuration -------------------------------------------------------------------------------------
+# -- combined with a configuration ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def parse() -> Any:
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_over_a_configuration_all_switches_are_the_presets(parse: Any, path: Path, base: str):
-    """Both ways: nothing of the configuration below shines through, no default is left unsaid."""
+    """The preset sets every option, so neither the underlying configuration nor a default remains."""
     written = load(path.stem)
     merged = parse(REPOSITORY / "configs" / f"{base}.yaml", path)
     for part in ("decoder", "objective"):
@@ -86,7 +86,7 @@ def test_over_a_configuration_all_switches_are_the_presets(parse: Any, path: Pat
 
 
 def small(model: dict[str, Any]) -> dict[str, Any]:
-    """The same switches in sizes that are made in no time."""
+    """The same options with small sizes."""
     model = copy.deepcopy(model)
     arguments = model["decoder"]["init_args"]
     arguments["embedding_size"], arguments["hidden_size"] = 6, 8

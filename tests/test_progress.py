@@ -33,7 +33,7 @@ def test_in_a_file_there_is_a_line_now_and_then(clock, capsys):
     )
 
 
-def test_what_was_done_before_counts_but_not_into_the_rate(clock, capsys):
+def test_earlier_items_count_but_not_in_the_rate(clock, capsys):
     run(clock, 30, 1.0, total=90, present=1000)
     assert capsys.readouterr().err == "captioning: 1,030 of 1,090 photos, 1.0/s, 0:01:00 left\n"
 

@@ -1,4 +1,4 @@
-"""A result carries its words, weights and place in the photo, checks them, and can be written down."""
+"""A result holds its words, weights and box in the photo, validates them, and can be saved."""
 
 import json
 import math
@@ -63,7 +63,7 @@ def test_values_are_converted_and_copied():
         ({"points": [[0, 0], [1, 1], [2, np.nan]]}, "points must be finite"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(changes, said):
+def test_inconsistent_values_are_refused(changes, said):
     with pytest.raises(ValueError, match=said):
         dog(**changes)
 
@@ -191,12 +191,12 @@ def test_a_map_that_is_not_there_is_named(name, index, said):
         heads().with_map(name, index)
 
 
-def test_maps_are_asked_for_by_name():
+def test_maps_are_selected_by_name():
     with pytest.raises(ValueError, match="no map 'hops': it has none"):
         dog().single_maps("hops")
 
 
-def test_the_sentinel_takes_what_no_region_got():
+def test_the_sentinel_has_the_remaining_weight():
     weights = np.zeros((3, 2, 5))
     weights[1, 0, 0], weights[2, 1] = 0.25, 0.2
     shares = dog(weights=weights, properties=(True, False, True)).sentinel_shares
@@ -227,7 +227,7 @@ def test_an_empty_caption_is_a_caption(tmp_path):
         assert saved["weights"].shape == (0, 7, 7)
 
 
-def test_where_nothing_can_be_written_the_user_is_told(tmp_path):
+def test_an_unwritable_path_raises_an_error(tmp_path):
     with pytest.raises(OutputError, match=r"cannot write .*nowhere.*No such file"):
         dog().save_attention(tmp_path / "nowhere" / "dog.npz")
     assert issubclass(OutputError, UserError)

@@ -1,4 +1,4 @@
-"""A captioner small enough to be made in every test."""
+"""A captioner small enough to be created in every test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def captioner(
     alignment: Alignment | None = None,
     **parts: Any,
 ) -> Captioner:
-    """Random but fixed weights, large enough for captions of several words; 8x8 regions of 32 pixels."""
+    """A captioner with fixed random weights, large enough for captions of several words; 8x8 regions of 32 pixels."""
     torch.manual_seed(0)
     attention = ScoredAttention(AdditiveScore(8), alignment or Softmax())
     made = Captioner(
@@ -39,7 +39,7 @@ def captioner(
     with torch.no_grad():
         for name, parameter in made.decoder.named_parameters():
             parameter.mul_(1.0 if "bias" in name else 3.0)
-        made.decoder.readout.to_words.bias[2] = -2.0  # the end: not at once
+        made.decoder.readout.to_words.bias[2] = -2.0  # so that the end token is not the first word
     return made.eval()
 
 

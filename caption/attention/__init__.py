@@ -1,7 +1,7 @@
-"""Attention mechanisms: one idea per file, its equation on top.
+"""The library of attention mechanisms: one idea per file, with its equation.
 
-Most mechanisms are a score (`scores/`) joined to an alignment (`alignments/`) by `ScoredAttention`. The files beside
-these hold the mechanisms that are more than that.
+Most mechanisms combine a score (`scores/`) with an alignment (`alignments/`) in `ScoredAttention`. The other files hold
+mechanisms that do not fit this scheme.
 """
 
 from caption.attention.alignments import (

@@ -1,4 +1,4 @@
-"""What every attention mechanism offers: weigh the regions, then read them."""
+"""The interface of attention mechanisms: weigh the regions, then read them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from caption.tensor_tree import TensorTree
 
 
 class Query(NamedTuple):
-    """What a decoder asks the attention with at one step: K queries share each of B images."""
+    """The decoder's input to the attention at one step: K queries for each of B images."""
 
     hidden: Tensor
     """(B, K, H) the LSTM state h that the attention reads: h[t-1] in the paper's decoder, h[t] where a decoder
@@ -24,7 +24,7 @@ class Query(NamedTuple):
     cell: Tensor | None = None
     """(B, K, H) the cell c of the same time as `hidden`; None for decoders without one."""
     word: Tensor | None = None
-    """(B, K, E) the vector Ey[t-1] of the word just fed."""
+    """(B, K, E) the vector Ey[t-1] of the previous word."""
     previous: Tensor | None = None
     """(B, K, H) h[t-1], where `hidden` is h[t]; else None."""
 
@@ -39,25 +39,26 @@ class QuerySizes(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """How much each region weighs at one step: similarity and alignment, before anything is read."""
+    """The attention weights of one step, computed by similarity and alignment before the regions are read."""
 
     maps: TensorTree
     """(B, K, L) weights; or a named tuple of them for mechanisms with several maps: heads (B, K, M, L), hops, levels.
-    The regions stand in the last dimension."""
+    The last dimension counts the regions."""
     state: TensorTree = None
-    """What the mechanism has to keep of this step, beside the maps."""
+    """Other values of this step that `read` or `carry` needs."""
 
 
 class Reading(NamedTuple):
-    """What was read with the maps."""
+    """The result of reading the regions with the maps."""
 
     context: Tensor
     """(B, K, D) the vector z."""
     location: Tensor | None = None
-    """Where a mechanism that chooses has looked: (B, K) int64 a region, -1 where the expectation over all regions was
-    read; or (B, K, 2) float x and y of a point, 0 to 1 across the grid, NaN where no point was chosen."""
+    """The chosen location, None for soft attention: (B, K) int64 region numbers, -1 where the expectation over all
+    regions was read; or (B, K, 2) float x and y of a point, 0 to 1 across the grid, NaN where no point was chosen."""
     log_prob: Tensor | None = None
-    """(B, K) the log-density of the sampled location, 0 where nothing was sampled; None if nothing ever is."""
+    """(B, K) the log-density of the sampled location, 0 where nothing was sampled; None if the mechanism never
+    samples."""
 
 
 class AttentionOutput(NamedTuple):
@@ -66,12 +67,12 @@ class AttentionOutput(NamedTuple):
     context: Tensor
     """(B, K, D) the vector z."""
     weights: Tensor
-    """(B, K, L) the summary of the maps that a heatmap shows, over the regions of the first view; 0 where masked.
-    `Attention.properties` declares what holds of it."""
+    """(B, K, L) the summary of the maps for heatmaps, over the regions of the first view; 0 where masked.
+    `Attention.properties` describes it."""
     maps: TensorTree
     """All maps, see `Weighed.maps`."""
     state: TensorTree = None
-    """What the mechanism carries to the next step; tensors (B, K, ...)."""
+    """The mechanism's state for the next step; tensors (B, K, ...)."""
     location: Tensor | None = None
     """See `Reading`."""
     log_prob: Tensor | None = None
@@ -79,22 +80,22 @@ class AttentionOutput(NamedTuple):
 
 
 class Attention(Part, nn.Module):
-    """A mechanism that decides, for each query, what to read from an image's regions.
+    """Base class of attention mechanisms: maps each query and an image's regions to a context vector.
 
     The steps are *weigh* (similarity, then alignment: maps) and *read* (usually a weighted sum: the context). Between
-    them the maps pass `self.maps`, a module that changes nothing. A forward hook there sees every map, and may
-    return another one, which is then read instead: this is how maps are forced, masked, permuted and recorded.
+    them the maps pass through `self.maps`, an identity module. A forward hook on it receives every map and may return
+    another one to be read instead. Interventions force, mask, permute and record maps in this way.
 
-    No state is kept on the module between calls. What a mechanism carries from step to step travels in
-    `AttentionOutput.state`, which search reorders with its hypotheses.
+    The module stores no state between calls. State from step to step is passed in `AttentionOutput.state`, which search
+    reorders with its hypotheses.
     """
 
     context_size: int
     """Length D of the context vector; known after `build`."""
     properties: WeightProperties = WeightProperties()
-    """What holds of the summary weights."""
+    """Properties of the summary weights."""
     several_views: bool = False
-    """Whether it takes images with several grids."""
+    """Whether the mechanism takes images with several grids."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,51 +114,51 @@ class Attention(Part, nn.Module):
         raise NotImplementedError
 
     def project(self, views: Views) -> TensorTree:
-        """Compute what depends on the image alone, once per image: keys, values. The result is the memory."""
+        """Compute the memory once per image: everything that depends on the image alone, such as keys and values."""
         raise NotImplementedError
 
     def start(self, memory: TensorTree, hypotheses: int) -> TensorTree:
-        """What the mechanism carries into the first step, tensors (B, K, ...) with K = `hypotheses`, or None."""
+        """The state before the first step, tensors (B, K, ...) with K = `hypotheses`, or None."""
         return None
 
     def weigh(self, query: Query, memory: TensorTree, state: TensorTree) -> Weighed:
-        """The maps of a step. No region is read yet."""
+        """Compute the maps of a step, without reading the regions."""
         raise NotImplementedError
 
     def read(
         self, maps: TensorTree, query: Query, memory: TensorTree, weighed: Weighed | None = None
     ) -> Reading:
-        """The context under some maps: those that were weighed, or others of the same structure.
+        """Compute the context with given maps: those from `weigh`, or others of the same structure.
 
-        A mechanism that samples draws here.
+        Mechanisms that sample do so here.
 
         Args:
             maps: see `Weighed.maps`.
             query: as for `weigh`.
             memory: as for `weigh`.
-            weighed: of this step; its maps differ from `maps` where a hook has changed them. None = read the maps as
-                they are, and sample nothing.
+            weighed: the result of `weigh` at this step; its maps differ from `maps` where a hook has changed them. None
+                = read the maps without sampling.
         """
         raise NotImplementedError
 
     def carry(self, maps: TensorTree, weighed: Weighed) -> TensorTree:
-        """What goes to the next step, tensors (B, K, ...), given the maps that were read."""
+        """The state for the next step, tensors (B, K, ...), given the maps that were read."""
         return weighed.state
 
     def summary(self, maps: TensorTree) -> Tensor:
-        """(B, K, L) the weights that a heatmap shows; the maps themselves, if they are one tensor (B, K, L)."""
+        """(B, K, L) the weights for heatmaps; the maps themselves, if they are one tensor (B, K, L)."""
         return maps
 
     def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
-        """The grid (rows, cols) that each map lies on, by the map's name, for images with these grids.
+        """The grid (rows, cols) of each map, by the map's name, for images with these grids.
 
-        Maps that are one tensor are called "weights". A map that is not over regions is not named here, and
-        is left alone by edits and figures.
+        Maps that are one tensor are called "weights". A map that is not over regions is left out here; edits and
+        figures ignore it.
         """
         return {"weights": views[0]}
 
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
-        """A quantity that training may add to the loss, such as heads that look alike; None for most mechanisms.
+        """A penalty that training may add to the loss, such as the similarity of heads; None for most mechanisms.
 
         Args:
             maps: (N, ..., L) by name, of all real steps of a batch; see `named_maps`.
@@ -165,7 +166,7 @@ class Attention(Part, nn.Module):
         return None
 
     def forward(self, query: Query, memory: TensorTree, state: TensorTree = None) -> AttentionOutput:
-        """Attend: weigh, let hooks see the maps, read.
+        """Weigh the regions, pass the maps through hooks, and read.
 
         Args:
             query: K queries for each image.
@@ -221,7 +222,7 @@ def named_maps(maps: TensorTree) -> dict[str, Tensor]:
 
 
 def with_maps(maps: TensorTree, named: Mapping[str, Tensor]) -> TensorTree:
-    """The same structure with other tensors, by the names of `named_maps`; those not named stay."""
+    """The same structure with other tensors, by the names of `named_maps`; tensors not named are kept."""
     return named.get("weights", maps) if isinstance(maps, Tensor) else maps._replace(**named)
 
 

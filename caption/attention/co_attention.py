@@ -1,8 +1,8 @@
 """Co-attention between the regions and the words so far (Lu et al. 2016; interactive: Ma et al. 2017).
 
-Each side attends to the other: the words decide which regions matter, the regions which words. The words so far
-travel in the mechanism's state, which grows by one vector per step. The context is [v̂; q̂], the attended regions and
-the attended words. Only the map of the regions is over the image; q̂ stands beside it among the maps.
+Each side attends to the other: the words weigh the regions, and the regions weigh the words. The words so far are kept
+in the mechanism's state, which grows by one vector per step. The context is [v̂; q̂], the attended regions and the
+attended words. Only the map of the regions is over the image; the maps also contain q̂.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Affinity = Literal["bilinear", "concat"]
 
 
 class CoMaps(NamedTuple):
-    """The two sides' results."""
+    """The weights of the regions and the attended words."""
 
     regions: Tensor
     """(B, K, L) weights of the regions."""
@@ -31,10 +31,11 @@ class CoMaps(NamedTuple):
 
 
 class CoAttention(Attention):
-    """What the co-attentions share: words so far, projections to one size, and the reading.
+    """Base class of the co-attentions: keeps the words so far, projects regions and words to one size, and reads the
+    regions.
 
     Args:
-        size: A, to which regions and words are projected.
+        size: A, the size to which regions and words are projected.
     """
 
     def __init__(self, size: int = 256) -> None:
@@ -49,7 +50,7 @@ class CoAttention(Attention):
         self.build_comparison()
 
     def build_comparison(self) -> None:
-        """Create the weights of the comparison itself."""
+        """Create the weights of the comparison."""
         raise NotImplementedError
 
     def project(self, views: Views) -> ScoredMemory:
@@ -90,7 +91,7 @@ class ParallelCoAttention(CoAttention):
     concatenation, tanh(w · tanh(U V_i + W Q_t)).
 
     Args:
-        size: A, to which regions and words are projected.
+        size: A, the size to which regions and words are projected.
         affinity: how C compares a region with a word.
     """
 
@@ -115,12 +116,12 @@ class ParallelCoAttention(CoAttention):
 
 
 class MaxCoAttention(CoAttention):
-    """The maximum form: a region scores as high as its best word, max_t C_i,t, and a word as its best region.
+    """The maximum form: a region's score is that of its best word, max_t C_i,t, and a word's that of its best region.
 
     Named by Lu et al. 2016 (section 3.3) as the alternative to the parallel form.
 
     Args:
-        size: A, to which regions and words are projected.
+        size: A, the size to which regions and words are projected.
         affinity: how C compares a region with a word.
     """
 
@@ -143,10 +144,10 @@ class AlternatingCoAttention(CoAttention):
     """One side after the other (Lu et al. 2016, section 3.3, "alternating co-attention"): summarise the words, attend
     to the regions, attend to the words.
 
-    Each attention is softmax(w · tanh(W x + U g)) with the guidance g of the one before; the first has none.
+    Each attention is softmax(w · tanh(W x + U g)), where g is the result of the previous one; the first has no g.
 
     Args:
-        size: A, to which regions and words are projected.
+        size: A, the size to which regions and words are projected.
     """
 
     def build_comparison(self) -> None:
@@ -165,7 +166,7 @@ class InteractiveCoAttention(CoAttention):
     """Each side attends with the mean of the other (Ma et al. 2017, section 2): γ(x_i, m) = tanh(x_iᵀ W m + b).
 
     Args:
-        size: A, to which regions and words are projected.
+        size: A, the size to which regions and words are projected.
     """
 
     def build_comparison(self) -> None:
@@ -185,7 +186,7 @@ class InteractiveCoAttention(CoAttention):
 
 
 class Affinities(nn.Module):
-    """C (..., L, T): how well each region and each word go together, between -1 and 1."""
+    """The affinity C (..., L, T) of each region and each word, between -1 and 1."""
 
     def __init__(self, size: int, affinity: Affinity) -> None:
         super().__init__()

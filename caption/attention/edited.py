@@ -1,12 +1,12 @@
-"""Attention with its maps in the analyst's hands: hooks between weighing and reading.
+"""Editing attention maps with hooks between weighing and reading.
 
     def look_left(weights, step, grid):
         return left if step == 2 else weights
 
-    with edited(captioner.decoder, look_left, grids=[(7, 7)]):
-        captioner.describe("photo.jpg")     # looks left for its third word
+    with edited(captioner.decoder, look_left, grids=[(7, 7)]): captioner.describe("photo.jpg") # attends to the left for
+    its third word
 
-Works for every mechanism, since all maps pass one place (`Attention.maps`).
+This works for every mechanism, because all maps pass through `Attention.maps`.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ Edit = Callable[[Tensor, int, Grid], Tensor]
 """`edit(map, step, grid) -> map`: a map (B, K, ..., L) over a grid (rows, cols), and the step, counted from 0 for the
 first word. Dimensions between K and L are heads, hops or channels.
 
-The very tensor that was given leaves the step as it is. What is returned broadcasts to the map's shape. It need not sum
-to 1: what is taken away and not given elsewhere is not read. B and K are those of the call: a search drops images that
-are done and reorders hypotheses, an unroll sorts its captions.
+Returning the argument itself leaves the step unchanged. The result must broadcast to the map's shape. It need not sum
+to 1: weight that is removed and not given to other regions is lost. B and K are those of the call: a search drops
+finished images and reorders hypotheses, and an unroll sorts its captions.
 """
 
 
 class HasAttentions(Protocol):
-    """A decoder."""
+    """A decoder with attention mechanisms."""
 
     compiled: bool
-    """Whether its step is compiled."""
+    """Whether the decoder's step is compiled."""
 
     @property
     def attentions(self) -> Mapping[str, Attention]:
-        """Its mechanisms by name."""
+        """The decoder's mechanisms by name."""
 
 
 def attentions(decoder: HasAttentions, names: Collection[str] | None = None) -> dict[str, Attention]:
-    """The mechanisms of a decoder by name: all, or some.
+    """The mechanisms of a decoder by name: all, or those in `names`.
 
     Raises:
-        UserError: the decoder has none, or none of that name.
+        UserError: the decoder has no mechanism, or none of a given name.
     """
     found = dict(decoder.attentions)
     if not found:
@@ -64,15 +64,15 @@ def attentions(decoder: HasAttentions, names: Collection[str] | None = None) -> 
 def edited(
     decoder: HasAttentions, edit: Edit, grids: Sequence[Grid], names: Collection[str] | None = None
 ) -> Iterator[None]:
-    """Within it, the maps of a decoder's attention are edited before they are read.
+    """Context in which the maps of a decoder's attention are edited before they are read.
 
-    Steps are counted from when the context is entered, so that each search or unroll takes a context of its own. A
-    mechanism that samples goes on sampling, from the edited weights.
+    Steps are counted from the start of the context, so each search or unroll needs its own context. A mechanism that
+    samples does so from the edited weights.
 
     Args:
-        decoder: as it is again afterwards, even after an exception.
+        decoder: restored afterwards, even after an exception.
         edit: see `Edit`; called for each map that lies on a grid.
-        grids: (rows, cols) of each of the images' views.
+        grids: (rows, cols) of each view of the images.
         names: of the mechanisms whose maps are edited; None = all.
 
     Raises:

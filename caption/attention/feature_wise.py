@@ -24,8 +24,8 @@ class FeatureMaps(NamedTuple):
 class FeatureWiseAttention(Attention):
     """z_d = Σ_i α_d,i a_i,d with α_d = softmax_i(e_d), e_i = W tanh(U a_i + V h + b).
 
-    Each feature of the context may come from other regions. A step keeps D maps, which takes D times the memory of a
-    usual map: put a refiner with a small size in front of it.
+    Each feature of the context has its own distribution over the regions. A step keeps D maps, which takes D times the
+    memory of one map: use a refiner with a small size.
 
     Args:
         size: width of the comparison.

@@ -1,4 +1,4 @@
-"""Location-wise attention: the query places a window on the map, instead of weighing items.
+"""Location-wise attention: the query places a window on the feature map, instead of weighing regions.
 
 A window is n×n points around a centre, each read by bilinear interpolation, as `torch.nn.functional.grid_sample` does
 with `align_corners=False` and border padding. Interpolating is a weighted sum of cells, so the window has a map of
@@ -19,7 +19,7 @@ from caption.tensor_tree import TensorTree
 
 
 class WindowAttention(Attention):
-    """Soft and location-wise: z is the mean of n×n points around a predicted centre, at a predicted distance.
+    """Soft location-wise attention: z is the mean of n×n points around a predicted centre, at a predicted distance.
 
     Centre (x, y) = σ(W h) across the grid; the points lie within ± s of it, s = s_max σ(w · h), as in the attention
     windows of Gregor et al. 2015 (DRAW, section 3.2) with the bilinear reading of Jaderberg et al. 2015 (section 3.3).
@@ -30,7 +30,7 @@ class WindowAttention(Attention):
         largest: s_max as a share of the grid.
 
     Raises:
-        UserError: there are no points.
+        UserError: `points` is below 1.
     """
 
     def __init__(self, points: int = 3, largest: float = 0.5) -> None:
@@ -61,7 +61,7 @@ class WindowAttention(Attention):
 
 
 class GlimpseAttention(Attention, Stochastic):
-    """Hard and location-wise: a point is drawn, (x, y) ~ N(μ, σ²), and a small window around it is read.
+    """Hard location-wise attention: samples a point (x, y) ~ N(μ, σ²) and reads a small window around it.
 
     μ = σ(W h) across the grid (Mnih et al. 2014, section 3.1). The point's density has a gradient, and an estimator
     such as `caption.objectives.Reinforce` trains it. In training, a caption reads at μ with probability `expectation`
@@ -71,12 +71,12 @@ class GlimpseAttention(Attention, Stochastic):
     Args:
         deviation: σ, as a share of the grid.
         points: n×n points are read.
-        size: how far from the centre they reach, as a share of the grid.
+        size: distance of the outer points from the centre, as a share of the grid.
         expectation: probability of reading at μ in training.
         at_test: "expectation" and "argmax" read at μ, "sample" at a drawn point.
 
     Raises:
-        UserError: a deviation that is not positive, no points.
+        UserError: `deviation` is not positive, or `points` is below 1.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class GlimpseAttention(Attention, Stochastic):
         return views[0]
 
     def start(self, memory: Regions, hypotheses: int) -> Tensor:
-        """(B, K) bool: the captions that draw their points."""
+        """(B, K) bool: True for captions that sample their points."""
         shape, device = (len(memory.vectors), hypotheses), memory.vectors.device
         if not self.training:
             return torch.full(shape, self.at_test == "sample", device=device)
@@ -173,7 +173,7 @@ def window(
 
 
 def _interpolated(places: Tensor, cells: int) -> Tensor:
-    """Places (..., n) from 0 to 1 along a side of some cells -> (..., cells), the mean of their interpolation
+    """Positions (..., n) from 0 to 1 along a side of the grid -> (..., cells), the mean of their interpolation
     weights."""
     index = (places * cells - 0.5).clamp(0, cells - 1)
     every = torch.arange(cells, dtype=places.dtype, device=places.device)

@@ -1,4 +1,4 @@
-"""Attention on several levels: cells, then blocks; and coarse weights that guide fine ones."""
+"""Hierarchical attention: cells within blocks, or a coarse grid that guides a fine one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from caption.tensor_tree import TensorTree, map_tensors
 
 
 class BlockMaps(NamedTuple):
-    """Two levels of one grid."""
+    """The weights of a grid's cells and of its blocks."""
 
     cells: Tensor
-    """(B, K, L) what each cell weighs in the context; within a block they sum to the block's weight."""
+    """(B, K, L) the weight of each cell in the context; within a block they sum to the block's weight."""
     blocks: Tensor
     """(B, K, N) the weights of the blocks."""
 
@@ -37,8 +37,8 @@ class BlockMemory(NamedTuple):
 class HierarchicalAttention(Attention):
     """Attends to the cells of each block, then to the blocks (Yang et al. 2016, section 2.2).
 
-    b_j = Σ_{i in j} α_{i|j} a_i with α_{·|j} = softmax of f_cell(a_i, h) within block j; z = Σ_j β_j b_j with
-    β = softmax(f_block(b_j, h)). The map of the cells is β_j α_{i|j}, which is what each cell weighs in z.
+    b_j = Σ_{i in j} α_{i|j} a_i with α_{·|j} = softmax of f_cell(a_i, h) within block j; z = Σ_j β_j b_j with β =
+    softmax(f_block(b_j, h)). The map of the cells is β_j α_{i|j}, the weight of each cell in z.
 
     Args:
         cell_score: compares cells with the query.
@@ -126,7 +126,7 @@ class LevelMemory(NamedTuple):
     fine: ScoredMemory
     coarse: ScoredMemory
     parent: Tensor
-    """(B, L) int64: the coarse cell in which the middle of each fine cell lies."""
+    """(B, L) int64: the coarse cell that contains the centre of each fine cell."""
 
 
 class AttentionViaAttention(Attention):
@@ -134,11 +134,11 @@ class AttentionViaAttention(Attention):
     Σ β_j b_j].
 
     For images with two grids, the fine one first: layers of an encoder, or levels of a pyramid. β is the attention to
-    the coarse grid, and a fine cell inherits the weight of the coarse cell above it. Takes several views.
+    the coarse grid. A fine cell's weight is scaled by that of the coarse cell that contains it. Takes two views.
 
     Args:
         fine_score: compares the cells of the first view with the query.
-        coarse_score: compares those of the second.
+        coarse_score: compares the cells of the second view with the query.
 
     Raises:
         UserError: when built for another number of views than two, or with a score that keeps a state.

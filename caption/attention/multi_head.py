@@ -1,4 +1,5 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2.2): several looks side by side, each in a space of its own."""
+"""Multi-head attention (Vaswani et al. 2017, section 3.2.2): several attentions in parallel, each in its own
+subspace."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class HeadMaps(NamedTuple):
 
 
 class HeadMemory(NamedTuple):
-    """An image as M heads see it."""
+    """The keys and values of M heads."""
 
     keys: Tensor
     """(B, M, L, A / M)."""
@@ -45,7 +46,7 @@ class HeadGates(Part, nn.Module):
 
     Args:
         temperature: of the concrete distribution.
-        stretch: how far it reaches below 0 and above 1.
+        stretch: how far the variable extends below 0 and above 1.
         start: log odds of an open gate before training.
     """
 
@@ -77,7 +78,7 @@ class HeadGates(Part, nn.Module):
 class MultiHeadAttention(Attention):
     """z = W_o [α^1 V^1; …; α^M V^M], with α^m = softmax(Q^m K^mᵀ / √(A/M)).
 
-    Its context is a mixture of projected regions. The summary that a heatmap shows is the mean of the heads.
+    The context is a mixture of projected regions. The summary for heatmaps is the mean over the heads.
 
     Args:
         heads: M.

@@ -1,4 +1,4 @@
-"""Several looks one after the other (Sukhbaatar et al. 2015, section 2.2): what a hop reads refines the next query."""
+"""Multi-hop attention (Sukhbaatar et al. 2015, section 2.2): the context of each hop refines the next query."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class HopMaps(NamedTuple):
 class MultiHopAttention(Attention):
     """u_{n+1} = u_n + W z_n, z_n = Σ_i α_n,i a_i, α_n = softmax(f_att(a, u_n)), from u_0 = h. The context is Σ_n W z_n.
 
-    All hops share their weights (the paper's layer-wise tying). The context is what the hops have added to the query.
-    Maps that are edited are read as they are: a hop's map does not follow an edit of the hop before.
+    All hops share their weights (the paper's layer-wise tying). The context is the sum of what the hops add to the
+    query. Editing the map of one hop does not change the maps of later hops.
 
     Args:
-        score: f_att, of the query u_n; it must read the query's state alone.
+        score: f_att of the query u_n; it must use only `Query.hidden`.
         hops: N.
 
     Raises:
@@ -69,7 +69,7 @@ class MultiHopAttention(Attention):
     def read(
         self, maps: HopMaps, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
     ) -> Reading:
-        total = maps.hops.sum(2)  # W is linear: the sum of the hops is read at once
+        total = maps.hops.sum(2)  # W is linear, so one product reads the sum of the hops
         return Reading(self.read_into_query(total.to(memory.values.dtype) @ memory.values))
 
     def summary(self, maps: HopMaps) -> Tensor:

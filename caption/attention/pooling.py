@@ -1,7 +1,7 @@
-"""No attention: the regions pooled to one vector, the same at every word. Baselines for what attention adds.
+"""Pooling baselines without attention: the regions are pooled to one vector, the same at every word.
 
 The query is ignored. The map shows how much each region contributes: evenly for the mean and the sum; for maxima, the
-share of the features whose maximum lies there.
+share of the features whose maximum is in the region.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from caption.tensor_tree import TensorTree
 
 
 class PooledMemory(NamedTuple):
-    """Regions and how much each contributes."""
+    """The regions and the contribution of each."""
 
     values: Tensor
     """(B, L, D)."""
@@ -29,9 +29,9 @@ class PooledMemory(NamedTuple):
 
 
 class Pooling(Attention):
-    """A pooling of all regions. Subclasses say what each region contributes, and how regions are read.
+    """Base class of poolings over all regions. Subclasses define the contribution of each region and the pooled vector.
 
-    A map that an analysis has edited is read like the pooling's own: regions of weight 0 are not there.
+    An edited map is read in the same way: regions of weight 0 are treated as absent.
     """
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
@@ -39,7 +39,7 @@ class Pooling(Attention):
         self.context_size = region_sizes[0]
 
     def contribution(self, values: Tensor, real: Tensor) -> Tensor:
-        """Regions (B, L, D), real (B, L) bool -> weights (B, L); masked regions get 0 anyway."""
+        """Regions (B, L, D), real (B, L) bool -> weights (B, L); masked regions are set to 0 afterwards."""
         raise NotImplementedError
 
     def pool(self, values: Tensor, weights: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class Pooling(Attention):
     def read(
         self, maps: Tensor, query: Query, memory: PooledMemory, weighed: Weighed | None = None
     ) -> Reading:
-        if weighed is not None and maps is weighed.maps:  # the same for all queries: pooled once
+        if weighed is not None and maps is weighed.maps:  # the same for all queries, so pooled once
             pooled = self.pool(memory.values[:, None], memory.weights[:, None])
             return Reading(pooled.expand(-1, maps.shape[1], -1))
         return Reading(self.pool(memory.values[:, None], maps.to(memory.values.dtype)))
@@ -75,7 +75,7 @@ class MeanPooling(Pooling):
 
 
 class SumPooling(MeanPooling):
-    """z = Σ_i a_i: larger for images with more in them."""
+    """z = Σ_i a_i, which grows with the number of regions."""
 
     properties = WeightProperties(sums_to_one=False)
 
@@ -111,7 +111,7 @@ class KMaxPooling(Pooling):
     The order of the k regions is not kept.
 
     Args:
-        k: how many, or all where there are fewer regions.
+        k: the number of values; all, if there are fewer regions.
 
     Raises:
         UserError: k is below 1.
@@ -134,8 +134,8 @@ class KMaxPooling(Pooling):
     def pool(self, values: Tensor, weights: Tensor) -> Tensor:
         hidden = values.masked_fill(weights[..., None] <= 0, -torch.inf)
         largest = hidden.topk(min(self.k, values.shape[2]), 2).values
-        there = largest > -torch.inf
-        return largest.where(there, 0.0).sum(2) / there.sum(2).clamp_min(1)
+        finite = largest > -torch.inf
+        return largest.where(finite, 0.0).sum(2) / finite.sum(2).clamp_min(1)
 
 
 class MaxPooling(KMaxPooling):
@@ -146,16 +146,16 @@ class MaxPooling(KMaxPooling):
 
 
 class ChunkMaxPooling(Pooling):
-    """The maximum in each of several chunks of the regions, side by side: roughly where something is stays known.
+    """The maxima of several chunks of the regions, concatenated, which keep rough positions.
 
-    Chunks are runs of regions in row order, so bands of rows (Chen et al. 2015, dynamic multi-pooling, with fixed
+    Chunks are runs of regions in row order, that is, bands of rows (Chen et al. 2015, dynamic multi-pooling, with fixed
     chunks).
 
     Args:
         chunks: C; the context has C · D numbers.
 
     Raises:
-        UserError: there is no chunk.
+        UserError: `chunks` is below 1.
     """
 
     def __init__(self, chunks: int = 4) -> None:
@@ -194,7 +194,8 @@ class ChunkMaxPooling(Pooling):
 
 
 class StochasticPooling(Pooling):
-    """In training each feature comes from one region, drawn with p_i,d = a_i,d / Σ_j a_j,d (Zeiler and Fergus 2013).
+    """Stochastic pooling: in training, each feature comes from one region, sampled with p_i,d = a_i,d / Σ_j a_j,d
+    (Zeiler and Fergus 2013).
 
     In evaluation it is the expectation Σ_i p_i,d a_i,d. For regions of at least 0, such as those behind a ReLU;
     negative values count as 0. A feature that is 0 everywhere stays 0. The map is the mean of p over the other

@@ -1,4 +1,4 @@
-"""Where the cells of a grid are."""
+"""Positions of a grid's cells."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from caption.regions import Views
 
 
 class RotatoryMaps(NamedTuple):
-    """The maps of two grids, and what the words became under each."""
+    """The maps of two grids and the attended words."""
 
     left: Tensor
     """(B, K, L) over the first view."""
@@ -25,13 +25,14 @@ class RotatoryMaps(NamedTuple):
 
 
 class RotatoryAttention(Attention):
-    """Three inputs: the words so far are the target, two grids of the image its left and right context.
+    """Attention among three inputs: the words so far are the target, and two grids of the image its left and right
+    context.
 
     r_t = mean of the words; r_l and r_r = the grids, attended with r_t; then the words, attended with r_l and with r_r.
-    All scores are tanh(xᵀ W r + b). z = [r_l; r_r; words under r_l; words under r_r]. Takes several views: two.
+    All scores are tanh(xᵀ W r + b). z = [r_l; r_r; words under r_l; words under r_r]. Takes two views.
 
     Args:
-        size: A, to which everything is projected.
+        size: A, the size to which all inputs are projected.
 
     Raises:
         UserError: when built for another number of views than two.

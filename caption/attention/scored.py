@@ -1,4 +1,4 @@
-"""Attention as a score joined to an alignment, which vary independently (eqs. 4 to 6 of Xu et al. 2015)."""
+"""Attention composed of a score and an alignment, which can be chosen independently (eqs. 4 to 6 of Xu et al. 2015)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from caption.tensor_tree import TensorTree
 
 
 class ScoredMemory(NamedTuple):
-    """One grid of regions as a score and an alignment see it."""
+    """The memory of one grid: keys, values, mask and size."""
 
     keys: TensorTree
-    """What the score compares the query with, tensors (B, L, ...)."""
+    """The keys that the score compares with the query, tensors (B, L, ...)."""
     values: Tensor
-    """(B, L, D) what is averaged into the context."""
+    """(B, L, D) the vectors that are averaged into the context."""
     mask: Tensor | None
     """(B, L) bool, True where there is a region; None when all are real."""
     grid: tuple[int, int]
@@ -29,7 +29,7 @@ class ScoredMemory(NamedTuple):
 
 
 class Score(Part, nn.Module):
-    """How well a query and a region go together: the f_att of eq. 4."""
+    """The similarity of a query and a region: the f_att of eq. 4."""
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         """Create the weights. Called once."""
@@ -63,18 +63,18 @@ def without_state(attention: Attention, *scores: Score) -> None:
 
 
 class Aligned(NamedTuple):
-    """What an alignment makes of the scores."""
+    """The result of an alignment."""
 
     weights: Tensor
     """(B, K, L) α."""
     log_weights: Tensor | None = None
-    """(B, K, L) log α, where the alignment needs it more exactly than the logarithm of `weights`."""
+    """(B, K, L) log α, if the alignment needs it more exactly than the logarithm of `weights`."""
     state: TensorTree = None
-    """Of the next step, tensors (B, K, ...)."""
+    """The alignment's state, tensors (B, K, ...)."""
 
 
 class Choice(NamedTuple):
-    """With which weights the regions are summed into the context."""
+    """The weights with which the regions are summed into the context."""
 
     weights: Tensor
     """(B, K, L): α itself, or a one-hot s."""
@@ -85,13 +85,13 @@ class Choice(NamedTuple):
 
 
 class Alignment(Part, nn.Module):
-    """How scores become weights, and weights a choice of regions: the φ of eq. 6."""
+    """The map from scores to weights, and from weights to the regions that are read: the φ of eq. 6."""
 
     properties: WeightProperties = WeightProperties()
-    """What holds of the weights."""
+    """Properties of the weights."""
 
     def build(self, query_sizes: QuerySizes) -> None:
-        """Create the weights of the alignment itself, if it has any. Called once."""
+        """Create the alignment's parameters, if it has any. Called once."""
 
     def start(self, memory: ScoredMemory, hypotheses: int) -> TensorTree:
         """State before the first step, tensors (B, K, ...) with K = `hypotheses`; None for most alignments."""
@@ -104,11 +104,11 @@ class Alignment(Part, nn.Module):
         raise NotImplementedError
 
     def choose(self, weights: Tensor, aligned: Aligned | None = None) -> Choice:
-        """What is read under weights (B, K, L): all regions, unless the alignment chooses one.
+        """The regions to read, given weights (B, K, L): all, unless the alignment chooses one.
 
         Args:
-            weights: of `aligned`, or others that replace them.
-            aligned: of this step; None = choose nothing.
+            weights: those of `aligned`, or others that replace them.
+            aligned: the alignment's result at this step; None = read all regions.
         """
         return Choice(weights)
 
@@ -118,14 +118,14 @@ class Alignment(Part, nn.Module):
 
 
 class ScoredState(NamedTuple):
-    """What `ScoredAttention` carries from step to step."""
+    """The state of `ScoredAttention` from step to step."""
 
     score: TensorTree
     alignment: TensorTree
 
 
-class _Kept(NamedTuple):
-    """What `ScoredAttention` keeps of a step."""
+class _StepResult(NamedTuple):
+    """What `ScoredAttention` passes from `weigh` to `read` and `carry`."""
 
     aligned: Aligned
     score_state: TensorTree
@@ -146,7 +146,7 @@ class ScoredAttention(Attention):
 
     @property
     def properties(self) -> WeightProperties:  # type: ignore[override]
-        """Those of the alignment."""
+        """The properties of the alignment."""
         return self.alignment.properties
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
@@ -168,17 +168,19 @@ class ScoredAttention(Attention):
         if memory.mask is not None:
             scores = scores.masked_fill(~memory.mask[:, None], -torch.inf)
         aligned = self.alignment(scores, query, memory, state.alignment)
-        return Weighed(aligned.weights, _Kept(aligned, state.score))
+        return Weighed(aligned.weights, _StepResult(aligned, state.score))
 
     def read(
         self, maps: Tensor, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
     ) -> Reading:
         weights, location, log_prob = self.alignment.choose(maps, weighed and weighed.state.aligned)
-        # In the precision of the values: autocast would convert them, the largest tensor there is, at every step.
+        # Without autocast, which would convert the values, the largest tensor, at every step.
         with torch.autocast(memory.values.device.type, enabled=False):
             context = weights.to(memory.values.dtype) @ memory.values
         return Reading(context, location, log_prob)
 
     def carry(self, maps: Tensor, weighed: Weighed) -> ScoredState:
-        kept: _Kept = weighed.state
-        return ScoredState(self.score.carry(maps, kept.score_state), self.alignment.carry(maps, kept.aligned))
+        result: _StepResult = weighed.state
+        return ScoredState(
+            self.score.carry(maps, result.score_state), self.alignment.carry(maps, result.aligned)
+        )

@@ -1,4 +1,4 @@
-"""The visual sentinel (Lu et al. 2017, section 2.3): the option not to look at the image."""
+"""The visual sentinel (Lu et al. 2017, section 2.3): an alternative to attending to the image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from caption.tensor_tree import TensorTree
 
 
 class SentinelMaps(NamedTuple):
-    """The share of each region, and of the sentinel."""
+    """The weight of each region and of the sentinel."""
 
     regions: Tensor
     """(B, K, L)."""
@@ -35,7 +35,8 @@ class SentinelAttention(Attention):
     h[t], c[t] and h[t-1].
 
     Args:
-        score: f_att for the regions; its scale is that of the sentinel's score, so take `AdditiveScore`, as the paper.
+        score: f_att for the regions; its scale should match the sentinel's score, so use `AdditiveScore`, as the paper
+            does.
         size: width of the sentinel's comparison.
     """
 

@@ -1,4 +1,4 @@
-"""What every mechanism that samples offers, whatever it samples."""
+"""The common part of mechanisms that sample, and contexts that control their sampling."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from caption.errors import UserError
 from caption.parts import check_choice
 
 AtTest = Literal["expectation", "argmax", "sample"]
-"""What is read outside training: the expected context (the authors' default), the most probable place, or a sample."""
+"""What is read outside training: the expected context (the authors' default), the most probable location, or a
+sample."""
 
 Draw = Callable[[Tensor], Tensor]
 """log α (B, K, L) -> locations (B, K) int64."""
 
 
 class Stochastic(nn.Module):
-    """A part of an attention mechanism that samples where to look. Mechanisms outside this package derive from it too.
+    """Base class of attention parts that sample a location. Custom mechanisms that sample must derive from it, too.
 
     Args:
         at_test: what is read outside training.
 
     Raises:
-        ValueError: another choice.
+        ValueError: `at_test` is another string.
     """
 
     def __init__(self, at_test: AtTest = "expectation") -> None:
@@ -35,14 +36,14 @@ class Stochastic(nn.Module):
         self._draw: Draw | None = None
 
     @property
-    def told(self) -> bool:
-        """Whether `drawing` decides where it looks; it then samples for every caption in training."""
+    def draws_overridden(self) -> bool:
+        """Whether `override_draws` replaces sampling; in training, every caption then samples."""
         return self._draw is not None
 
     def draw(self, log_weights: Tensor) -> Tensor:
-        """Regions (B, K) int64, sampled from log α (B, K, L), or from what `drawing` puts in the place of chance.
+        """Regions (B, K) int64, sampled from log α (B, K, L) or given by `override_draws`.
 
-        No gradient goes through it.
+        No gradient flows through it.
         """
         if self._draw is not None:
             return self._draw(log_weights)
@@ -51,16 +52,16 @@ class Stochastic(nn.Module):
 
 
 def stochastic_parts(model: nn.Module) -> list[Stochastic]:
-    """The parts of a model that sample where to look."""
+    """The parts of a model that sample locations."""
     return [part for part in model.modules() if isinstance(part, Stochastic)]
 
 
 @contextmanager
 def at_test(model: nn.Module, how: AtTest) -> Iterator[None]:
-    """Within it, the mechanisms in `model` that sample read `how` outside training, whatever they were made to do.
+    """Context in which the sampling mechanisms in `model` read `how` outside training, instead of their own setting.
 
     Args:
-        model: captioner or decoder; a model that does not sample stays as it is.
+        model: captioner or decoder; a model that does not sample is unchanged.
         how: "expectation", "argmax" or "sample".
     """
     check_choice("how", how, get_args(AtTest))
@@ -76,11 +77,11 @@ def at_test(model: nn.Module, how: AtTest) -> Iterator[None]:
 
 
 @contextmanager
-def drawing(model: nn.Module, draw: Draw) -> Iterator[None]:
-    """Within it, the mechanisms in `model` that sample regions take them from `draw` instead of from chance.
+def override_draws(model: nn.Module, draw: Draw) -> Iterator[None]:
+    """Context in which the sampling mechanisms in `model` take regions from `draw` instead of sampling them.
 
     Raises:
-        UserError: nothing in `model` samples.
+        UserError: no mechanism in `model` samples.
     """
     parts = stochastic_parts(model)
     if not parts:

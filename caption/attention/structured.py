@@ -1,4 +1,4 @@
-"""Structured self-attention (Lin et al. 2017): S learned queries, and a penalty for queries that look alike."""
+"""Structured self-attention (Lin et al. 2017): S learned queries, and a penalty for similar queries."""
 
 from __future__ import annotations
 

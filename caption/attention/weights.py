@@ -1,6 +1,7 @@
-"""Measures of attention weights: how concentrated they are, how much they move, what they leave out.
+"""Measures of attention weights: their entropy and their change between maps.
 
-They take tensors (..., L), and what holds of the weights (`Attention.properties`, `Caption.properties`).
+They take tensors (..., L); `entropy` also takes the properties of the weights (`Attention.properties`,
+`Caption.properties`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ USUAL = WeightProperties()
 
 
 def entropy(weights: Tensor, properties: WeightProperties = USUAL) -> Tensor:
-    """H[α] = −Σ_i α_i log α_i in nats over the last dimension: 0 for one region, log L where all weigh the same.
+    """H[α] = −Σ_i α_i log α_i in nats over the last dimension: 0 for a single region, log L for uniform weights.
 
-    Weights that do not sum to one, or that may be negative, are taken as shares |α_i| / Σ_j |α_j| first. With a
-    sentinel, the share 1 − Σ_i α_i that it takes is one more outcome. Weights of 0 add 0, and no gradient.
+    Weights that do not sum to one, or that may be negative, are first normalised to |α_i| / Σ_j |α_j|. With a sentinel,
+    its share 1 − Σ_i α_i is one more outcome. Weights of 0 contribute 0 and no gradient.
 
     Args:
-        weights: (..., L); half precision is taken to single.
-        properties: what holds of them.
+        weights: (..., L); half precision is converted to single.
+        properties: of the weights.
     """
     weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
     if properties.sentinel:

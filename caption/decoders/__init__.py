@@ -1,4 +1,4 @@
-"""Decoders: from projected regions to words."""
+"""Decoders, which turn projected regions into words."""
 
 from caption.decoders.adaptive import AdaptiveDecoder
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled

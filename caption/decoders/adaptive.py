@@ -1,4 +1,5 @@
-"""The adaptive decoder (Lu et al. 2017, section 2): attends after its update, and may read a sentinel instead."""
+"""The adaptive decoder (Lu et al. 2017, section 2): it attends after the LSTM's update, and may read a sentinel instead
+of the image."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ from caption.tensor_tree import State, TensorTree
 
 
 class Carried(NamedTuple):
-    """What goes from word to word, one entry per hypothesis."""
+    """The state from word to word, one entry per hypothesis."""
 
     hidden: Tensor
     """(B, K, H) h."""
     cell: Tensor
     """(B, K, H) c."""
     attention: TensorTree
-    """What the attention mechanism carries."""
+    """The state of the attention mechanism."""
 
 
 class AdaptiveDecoder(RecurrentDecoder):
@@ -36,10 +37,10 @@ class AdaptiveDecoder(RecurrentDecoder):
     can be read after the update, too.
 
     Args:
-        attention: the mechanism that decides where to look.
+        attention: the attention mechanism.
         embedding_size: length of the word vectors, and of v_g.
         hidden_size: length of h and c.
-        initial: how the first state comes from the image; None = `InitialState()`.
+        initial: computes the first state from the image; None = `InitialState()`.
         dropout: on x[t] and before the output layer.
     """
 

@@ -1,4 +1,4 @@
-"""What every decoder offers training, search and analysis."""
+"""The interface of decoders for training, search and analysis."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from caption.tensor_tree import State, TensorTree
 
 
 class Memory(NamedTuple):
-    """What a decoder knows of an image, computed once per image."""
+    """The decoder's representation of an image, computed once per image."""
 
     views: Views
-    """The regions themselves: what h[0] is made from."""
+    """The regions, from which h[0] is computed."""
     projected: tuple[TensorTree, ...]
     """The memory of each of the decoder's attentions, in the order of `Decoder.attentions`."""
 
 
 class Trace(NamedTuple):
-    """What is known about the step that emitted a word; (B, K, ...) in search, (N, ...) in an unroll."""
+    """The attention at the step that emitted a word; (B, K, ...) in search, (N, ...) in an unroll."""
 
     weights: Tensor
-    """(..., L) the summary α[t] that a heatmap shows; `Decoder.properties` declares what holds of it."""
+    """(..., L) the summary α[t] for heatmaps; `Decoder.properties` describes it."""
     maps: dict[str, Tensor]
-    """(..., S, L) all maps by name, where they are more than the summary: heads, hops, levels."""
+    """(..., S, L) all maps by name, if there are more than the summary: heads, hops, levels."""
     gate: Tensor | None = None
     """(...) β[t]; the mean over the features for a vector gate; None without a gate."""
     location: Tensor | None = None
-    """(...) int64 or (..., 2) float, what was chosen, see `caption.attention.Reading`; None for soft attention."""
+    """(...) int64 or (..., 2) float, the chosen location, see `caption.attention.Reading`; None for soft attention."""
     log_prob: Tensor | None = None
     """(...) log-density of the sampled location, 0 where none was sampled; None for mechanisms that do not sample."""
 
@@ -46,21 +46,21 @@ class Trace(NamedTuple):
 
 
 class Unrolled(NamedTuple):
-    """A batch of captions under teacher forcing. Only real steps are kept: N of them, in no promised order."""
+    """The result of teacher forcing on a batch of captions. It has only the N real steps, in unspecified order."""
 
     logits: Tensor
-    """(N, V) unnormalised log-probabilities of the word at each real step."""
+    """(N, V) logits of the word at each real step."""
     trace: Trace
-    """What the decoder looked at at each real step, tensors (N, ...)."""
+    """The attention at each real step, tensors (N, ...)."""
     queries: Tensor
-    """(N, H) without gradient: the state before each step, h[t-1], which does not know where step t looks."""
+    """(N, H) without gradient: the state before each step, h[t-1], which does not depend on the attention at step t."""
     positions: Tensor
-    """(N,) int64: where each real step stands in the flattened (B, K, T)."""
+    """(N,) int64: index of each real step in the flattened (B, K, T)."""
     shape: tuple[int, int, int]
     """(B, K, T)."""
 
     def has_steps(self) -> Tensor:
-        """(B, K) bool: which captions have a step at all. Their number is the N of the paper's 1/N Σ_n."""
+        """(B, K) bool: True for captions with at least one step. Their number is the N of the paper's 1/N Σ_n."""
         return self.unpack(torch.ones_like(self.positions)).any(-1)
 
     def pack(self, padded: Tensor) -> Tensor:
@@ -68,25 +68,26 @@ class Unrolled(NamedTuple):
         return padded.flatten(0, 2)[self.positions]
 
     def unpack(self, packed: Tensor) -> Tensor:
-        """(N, ...) -> (B, K, T, ...), zero where there is no step, so that sums over T see real steps only."""
+        """(N, ...) -> (B, K, T, ...), zero where there is no step, so that sums over T include only real steps."""
         images, hypotheses, steps = self.shape
         flat = packed.new_zeros(images * hypotheses * steps, *packed.shape[1:])
         return flat.index_copy(0, self.positions, packed).unflatten(0, self.shape)
 
 
 class Decoder(Part, nn.Module):
-    """Writes captions one word at a time. `forward` and repeated `step` give the same log-probabilities."""
+    """Base class of decoders, which generate captions word by word. `forward` and repeated `step` give the same
+    log-probabilities."""
 
     query_size: int
-    """Length H of the state with which it attends; known from the start."""
+    """Length H of the state that queries the attention; known from the start."""
     compiled: bool = False
-    """Whether what is done at every word is compiled when it first runs."""
+    """Whether the step is compiled when it first runs."""
 
     @property
     def attentions(self) -> Mapping[str, Attention]:
-        """The attention mechanisms by their dotted name, in the order in which a step uses them.
+        """The attention mechanisms by their dotted name, in the order of their use in a step.
 
-        A mechanism inside another belongs to that one.
+        A mechanism nested in another is not listed.
         """
         found: dict[str, Attention] = {}
         for name, module in self.named_modules():
@@ -97,7 +98,7 @@ class Decoder(Part, nn.Module):
 
     @property
     def properties(self) -> WeightProperties:
-        """What holds of `Trace.weights`: what the attention declares, or all of several."""
+        """Properties of `Trace.weights`: those of the attention, combined if there are several."""
         declared = [attention.properties for attention in self.attentions.values()]
         return WeightProperties(
             all(each.sums_to_one for each in declared),
@@ -128,12 +129,12 @@ class Decoder(Part, nn.Module):
             region_sizes: length D of the region vectors of each view.
             vocabulary_size: number of words V.
             padding: id of the padding word.
-            start: id of the word that is fed first.
+            start: id of the start token.
         """
         raise NotImplementedError
 
     def project(self, views: Views) -> Memory:
-        """What depends on the image alone, computed once per image."""
+        """Compute the memory: everything that depends on the image alone, once per image."""
         raise NotImplementedError
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
@@ -141,10 +142,10 @@ class Decoder(Part, nn.Module):
         raise NotImplementedError
 
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
-        """One word on.
+        """Advance by one word.
 
         Args:
-            state: after the words before.
+            state: after the previous words.
             words: (B, K) int64, the previous word of each caption.
 
         Returns:
@@ -157,17 +158,17 @@ class Decoder(Part, nn.Module):
 
         Args:
             memory: of the B images.
-            words: (B, K, T) int64, the words fed in: the start token, then the caption without its end.
-            lengths: (B, K) int64, how many steps of each caption are real; 0 for a caption that is not there.
+            words: (B, K, T) int64, the input words: the start token, then the caption without its end token.
+            lengths: (B, K) int64, number of real steps of each caption; 0 for an absent caption.
         """
         raise NotImplementedError
 
 
 def in_working_precision(views: Views, weight: Tensor) -> Views:
-    """Regions in the precision in which a decoder reads them at every step.
+    """Convert regions to the precision in which a decoder reads them at every step.
 
-    Stored regions are in half precision. Under autocast a GPU reads them in the lower precision. A CPU is slow at
-    all but large matrix products in it, and reads them in the precision of the decoder's weights.
+    Stored regions are in half precision. Under autocast, a GPU reads them in the lower precision. A CPU is slow in it
+    for all but large matrix products, so there they get the precision of the decoder's weights.
 
     Args:
         views: of the images.

@@ -1,4 +1,4 @@
-"""The LSTM's update (eqs. 1 to 3 of Xu et al. 2015), which several decoders share."""
+"""The LSTM's update (eqs. 1 to 3 of Xu et al. 2015), shared by several decoders."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ def lstm_update(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def init_recurrent(weight: Tensor, hidden_size: int) -> None:
-    """Make the share of h[t-1] in a weight (4H, H + ...) orthogonal, gate by gate, as in the authors' code."""
+    """Initialise the columns of h[t-1] in a weight (4H, H + ...) orthogonally, gate by gate, as in the authors'
+    code."""
     for rows in weight.data[:, :hidden_size].chunk(4):
         nn.init.orthogonal_(rows)

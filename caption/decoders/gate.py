@@ -1,4 +1,4 @@
-"""The gate β: how much of the context enters at this step, z[t] = β[t] Σ_i α[t,i] a[i] (section 4.2.1)."""
+"""The gate β, which scales the context at each step: z[t] = β[t] Σ_i α[t,i] a[i] (section 4.2.1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Gate(Part, nn.Module):
     """β[t] = σ(f_β(h[t-1])).
 
     Args:
-        size: "scalar", one number for a step, as in the paper; or "vector", one for each context feature.
+        size: "scalar", one number per step, as in the paper; or "vector", one per context feature.
     """
 
     def __init__(self, size: Literal["scalar", "vector"] = "scalar") -> None:

@@ -1,4 +1,4 @@
-"""The LSTM's first state: from the image, c[0] = f_init,c(mean a), h[0] = f_init,h(mean a) (section 3.1.2), or not."""
+"""The LSTM's first state: c[0] = f_init,c(mean a), h[0] = f_init,h(mean a) (section 3.1.2), or a learned constant."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ class Initial(Part, nn.Module):
 class ConstantState(Initial):
     """The same learned h[0] and c[0] for all images.
 
-    With `InitialState`, the mean region vector tells the decoder what is in the image before it has looked anywhere.
-    With a constant state, everything it learns about the image passes through attention. For studies of where a model
-    has to look.
+    With `InitialState`, the decoder gets the mean region vector before it attends to any region. With a constant state,
+    all information about the image passes through attention, which suits studies of attention.
     """
 
     def build(self, region_size: int, hidden_size: int) -> None:
@@ -53,13 +52,13 @@ class InitialState(Initial):
     """Two MLPs on the mean region vector.
 
     Args:
-        layers: affine layers of each MLP; ReLU and dropout stand between them.
+        layers: affine layers of each MLP, with ReLU and dropout between them.
         activation: of the last layer; "tanh" as in the authors' code, or "linear".
         dropout: between the layers.
-        shared: whether h[0] and c[0] have all layers but the last in common, as in the authors' code.
+        shared: whether h[0] and c[0] share all layers but the last, as in the authors' code.
 
     Raises:
-        ValueError: another activation, no layer.
+        ValueError: the activation is unknown, or `layers` is below 1.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The LSTM decoder with attention (Xu et al. 2015, section 3.1.2): eqs. 1 to 7, one word at a time."""
+"""The LSTM decoder with attention (Xu et al. 2015, section 3.1.2): eqs. 1 to 7."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from caption.tensor_tree import State, TensorTree
 
 
 class Carried(NamedTuple):
-    """What goes from word to word, one entry per hypothesis."""
+    """The state from word to word, one entry per hypothesis."""
 
     hidden: Tensor
     """(B, K, H) h."""
     cell: Tensor
     """(B, K, H) c."""
     attention: TensorTree
-    """What the attention mechanism carries."""
+    """The state of the attention mechanism."""
 
 
 class Outputs(NamedTuple):
-    """What the read-out takes of a step."""
+    """The inputs of the read-out from a step."""
 
     hidden: Tensor
     """(B, K, H) h[t]."""
@@ -41,22 +41,23 @@ class Outputs(NamedTuple):
 
 
 class LSTMDecoder(RecurrentDecoder):
-    """Attends with h[t-1], then updates the LSTM with the word and the context, then reads out with h[t].
+    """The paper's decoder: attends with h[t-1], updates the LSTM with the word and the context, and reads out from
+    h[t].
 
     Args:
-        attention: the mechanism that decides where to look.
+        attention: the attention mechanism.
         embedding_size: length of the word vectors Ey.
         hidden_size: length of h and c.
-        initial: how the first state comes from the image; None = the paper's `InitialState()`.
+        initial: computes the first state from the image; None = the paper's `InitialState()`.
         gate: the gate β on the context; None = no gate.
-        readout: from state to words; None = the paper's `DeepOutput()`.
+        readout: computes logits from the state; None = the paper's `DeepOutput()`.
         dropout: on the word vectors entering the LSTM.
-        forget_bias: what is added to the forget gate's bias at initialisation.
-        first_input: Ey[0]; "start", the learned vector of the start token, or "zero", a vector of zeros that never
-            learns, as in the authors' code.
+        forget_bias: added to the forget gate's bias at initialisation.
+        first_input: Ey[0]; "start", the learned vector of the start token, or "zero", a fixed vector of zeros, as in
+            the authors' code.
 
     Raises:
-        ValueError: another first input.
+        ValueError: `first_input` is another string.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class LSTMDecoder(RecurrentDecoder):
         self.start_id = start
         self.embed = nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=padding)
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
-        # T of eq. 1 in two parts: the word's, which training computes for all steps at once, and the rest.
+        # T of eq. 1 in two parts: that of the word, computed for all steps at once in training, and the rest.
         self.gates_from_word = nn.Linear(self.embedding_size, 4 * hidden_size)
         self.gates_from_state = nn.Linear(hidden_size + context_size, 4 * hidden_size, bias=False)
         init_recurrent(self.gates_from_state.weight, hidden_size)
@@ -109,21 +110,23 @@ class LSTMDecoder(RecurrentDecoder):
         hidden, cell = self.initial(memory.views[0])
         shape = (len(hidden), hypotheses, self.hidden_size)
         attending = self.attention.start(memory.projected[0], hypotheses)
-        cell = cell.to(self.embed.weight.dtype)  # c adds up over all steps: not in autocast's lower precision
+        cell = cell.to(
+            self.embed.weight.dtype
+        )  # c sums over all steps, so it keeps full precision under autocast
         return State(memory, Carried(hidden.expand(shape), cell.expand(shape), attending), trace=None)
 
     def word_vectors(self, words: Tensor) -> Tensor:
         embedded = self.embed(words)
-        if self.first_input == "zero":  # the start token is never fed again
+        if self.first_input == "zero":  # the start token is only fed first
             embedded = embedded.masked_fill((words == self.start_id)[..., None], 0.0)
         return embedded
 
     def offsets(self, embedded: Tensor) -> tuple[Tensor]:
-        """The previous word's share of the gates' pre-activations, (..., 4H)."""
+        """The previous word's part of the gates' pre-activations, (..., 4H)."""
         return (self.gates_from_word(self.dropout(embedded)),)
 
     def recurrent_weights(self) -> tuple[Tensor]:
-        """The other share of them, (4H, H + D)."""
+        """The weight of the other part, (4H, H + D)."""
         return (self.gates_from_state.weight,)
 
     def advance(

@@ -1,4 +1,4 @@
-"""From state, context and previous word to the next word's logits."""
+"""Read-outs, which compute the next word's logits from state, context and previous word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from caption.parts import Part, check_choice
 
 
 class Readout(Part, nn.Module):
-    """Logits of the next word. Works on any leading shape, so training calls it once for all steps."""
+    """Base class of read-outs. It takes any leading shape, so training calls it once for all steps."""
 
     def build(self, embedding_size: int, hidden_size: int, context_size: int, vocabulary_size: int) -> None:
         """Create the weights. Called once."""
@@ -63,7 +63,7 @@ class DeepOutput(Readout):
 
 
 class LinearOutput(Readout):
-    """logits = W dropout(h[t]) + b: one affine layer on the state.
+    """logits = W dropout(h[t]) + b, one affine layer on the state.
 
     Args:
         dropout: on h[t].

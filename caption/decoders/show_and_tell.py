@@ -1,4 +1,4 @@
-"""Show and Tell (Vinyals et al. 2015): the image is seen once, at the start. The baseline without attention."""
+"""Show and Tell (Vinyals et al. 2015), the baseline without attention: the image is the LSTM's first input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from caption.tensor_tree import State
 
 
 class Carried(NamedTuple):
-    """What goes from word to word, one entry per hypothesis."""
+    """The state from word to word, one entry per hypothesis."""
 
     hidden: Tensor
     """(B, K, H) h."""
@@ -28,10 +28,10 @@ class Carried(NamedTuple):
 class ShowAndTellDecoder(RecurrentDecoder):
     """x[-1] = W_I mean(a), x[t] = E y[t-1], (h[t], c[t]) = LSTM(x[t]), p ∝ exp(W h[t]) (eqs. 10 to 12).
 
-    Its trace holds even weights for every word: there is nothing to draw, and drawings say so.
+    Its trace has uniform weights for every word, because there is no attention to draw.
 
     Args:
-        embedding_size: length of the word vectors and of the image's.
+        embedding_size: length of the word vectors and of the projected image.
         hidden_size: length of h and c.
         dropout: on the inputs and before the output layer.
     """

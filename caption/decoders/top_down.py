@@ -1,4 +1,4 @@
-"""Top-down attention with two LSTMs (Anderson et al. 2018, section 3.2): the look has seen the previous word."""
+"""Top-down attention with two LSTMs (Anderson et al. 2018, section 3.2): the query depends on the previous word."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from caption.tensor_tree import State, TensorTree
 
 
 class Carried(NamedTuple):
-    """What goes from word to word, one entry per hypothesis."""
+    """The state from word to word, one entry per hypothesis."""
 
     attention_hidden: Tensor
     """(B, K, H) h¹, of the attention LSTM."""
@@ -29,7 +29,7 @@ class Carried(NamedTuple):
     cell: Tensor
     """(B, K, H) c²."""
     attention: TensorTree
-    """What the attention mechanism carries."""
+    """The state of the attention mechanism."""
 
 
 class TopDownDecoder(RecurrentDecoder):
@@ -38,7 +38,7 @@ class TopDownDecoder(RecurrentDecoder):
     v̄ is the mean region (eqs. 2 to 7). Both states start at 0.
 
     Args:
-        attention: the mechanism that decides where to look.
+        attention: the attention mechanism.
         embedding_size: length of the word vectors.
         hidden_size: length of the states of both LSTMs.
         dropout: on the word vectors and before the output layer.

@@ -1,8 +1,8 @@
 """The Transformer decoder (Vaswani et al. 2017): parallel in training, with a cache in decoding.
 
-Attention to the image is one of this package's mechanisms in every layer, so that its maps are traced, drawn and
-edited as those of the LSTM decoders. In training, the T steps of a caption ask it side by side, as K · T queries of
-one image.
+Every layer attends to the image with one of this package's mechanisms, so its maps are traced, drawn and edited like
+those of the LSTM decoders. In training, the T steps of a caption are computed in parallel, as K · T queries of one
+image.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Cache(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """What goes from word to word, one entry per hypothesis."""
+    """The state from word to word, one entry per hypothesis."""
 
     layers: tuple[Cache, ...]
     """One cache for each layer."""
@@ -42,8 +42,8 @@ class TransformerDecoder(Decoder):
     """Word vectors √H E y + positions; in every layer masked self-attention, attention to the image, a feed-forward
     network.
 
-    Layer normalisation stands before each part (pre-norm, Xiong et al. 2020), which trains without warm-up. The
-    weights that a heatmap shows are the mean over the layers; each layer's own map is among the maps.
+    Layer normalisation precedes each part (pre-norm, Xiong et al. 2020), so training needs no warm-up. The weights for
+    heatmaps are the mean over the layers; the maps include each layer's own.
 
     Args:
         attention: the mechanism with which a layer attends to the image; each layer gets one of its own, made alike. It
@@ -53,8 +53,8 @@ class TransformerDecoder(Decoder):
         hidden_size: H, width of the layers.
         heads: M, of the self-attention; H is divisible by it.
         inner_size: width of the feed-forward networks.
-        dropout: on the embeddings and behind each part.
-        longest: captions have at most so many words; more are refused.
+        dropout: on the embeddings and after each part.
+        longest: maximal number of words of a caption.
 
     Raises:
         UserError: no layer, no head; the width is not divisible by the number of heads; in use, the attention carries
@@ -125,8 +125,8 @@ class TransformerDecoder(Decoder):
             caches.append(cache)
             outputs.append(output)
         logits = self.to_words(self.norm(hidden)).squeeze(2)
-        following = State(state.shared, Carried(tuple(caches)), trace_of(outputs))
-        return logits.float().log_softmax(-1), following
+        new_state = State(state.shared, Carried(tuple(caches)), trace_of(outputs))
+        return logits.float().log_softmax(-1), new_state
 
     def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
         images, hypotheses, longest = words.shape
@@ -193,15 +193,15 @@ class Layer(nn.Module):
     def forward(
         self, hidden: Tensor, memory: TensorTree, cache: Cache | None
     ) -> tuple[Tensor, Cache, AttentionOutput]:
-        """T new words (B, K, T, H) of each hypothesis.
+        """Process T new words (B, K, T, H) of each hypothesis.
 
         Args:
-            hidden: from the layer below.
-            memory: the attention's, of the B images.
-            cache: of the words before; None = there are none, and no word sees a later one.
+            hidden: output of the layer below.
+            memory: the attention's memory of the B images.
+            cache: keys and values of the previous words; None = there are none, and the self-attention is causal.
 
         Returns:
-            (B, K, T, H), the cache with the new words, and what the attention gave for K · T queries.
+            (B, K, T, H), the cache with the new words, and the attention's output for K · T queries.
         """
         hypotheses, steps = hidden.shape[1:3]
         parts = self.projections(self.norms[0](hidden)).unflatten(-1, (3, self.heads, -1))
@@ -212,9 +212,9 @@ class Layer(nn.Module):
             queries, keys, values, is_causal=cache is None and steps > 1
         )
         hidden = hidden + self.dropout(self.output(own.transpose(2, 3).flatten(3)))
-        asked = self.norms[1](hidden).flatten(1, 2)
+        image_queries = self.norms[1](hidden).flatten(1, 2)
         attended = self.attention(
-            Query(asked, word=asked), memory, self.attention.start(memory, hypotheses * steps)
+            Query(image_queries, word=image_queries), memory, self.attention.start(memory, hypotheses * steps)
         )
         if any(tensor.is_floating_point() for tensor in leaves(attended.state)):
             raise UserError(

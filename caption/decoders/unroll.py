@@ -1,9 +1,9 @@
-"""Decoders that go word by word, and the unroll that all of them share in training.
+"""Recurrent decoders, and their common unroll for training.
 
-In search, a step is embed, advance, read out. In training, what does not depend on the step before is done once for all
-steps: the words' vectors and their share of the gates in front of the loop, the read-out behind it. Captions are sorted
-so that those still running at step t fill a rectangle in the corner, which shrinks: nothing is computed for
-padding but what that corner holds.
+In search, a step is embed, advance, read out. In training, everything that does not depend on the previous step is
+computed once for all steps: the words' vectors and their part of the gates before the loop, the read-out after it.
+Captions are sorted so that those still running at step t fill a rectangle in the corner of (B, K), which shrinks. Only
+padding inside this rectangle is computed.
 """
 
 from __future__ import annotations
@@ -23,47 +23,48 @@ from caption.tensor_tree import State, TensorTree, combine, map_tensors, select_
 
 
 class Advanced(NamedTuple):
-    """A step's result before it is read out."""
+    """The result of a step before the read-out."""
 
     state: State
-    """After the step; its `trace` is a `Trace`."""
+    """The state after the step; its `trace` is a `Trace`."""
     outputs: TensorTree
-    """Tensors (B, K, ...) that the read-out takes beside the word's vector: h[t], z[t]."""
+    """Tensors (B, K, ...), the read-out's inputs other than the word's vector: h[t], z[t]."""
     inputs: tuple[Tensor, ...]
-    """(B, K, ...) what each of the recurrent weights was multiplied with."""
+    """(B, K, ...) the input of each recurrent weight."""
 
 
 class RecurrentDecoder(Decoder):
-    """A decoder whose step needs the state of the step before.
+    """Base class of decoders whose step needs the state of the previous step.
 
-    Subclasses say what a step is, in four methods, and inherit `step` and `forward`.
+    Subclasses define a step in `word_vectors`, `offsets`, `recurrent_weights`, `advance` and `read_out`, and inherit
+    `step` and `forward`.
     """
 
     def word_vectors(self, words: Tensor) -> Tensor:
-        """(..., ) words fed in -> their vectors Ey (..., E)."""
+        """(...) input words -> their vectors Ey (..., E)."""
         raise NotImplementedError
 
     def offsets(self, embedded: Tensor) -> tuple[Tensor, ...]:
         """Ey (..., E) -> for each of the recurrent weights W, the offset o (..., outputs) in y = o + W x.
 
-        Everything that a step can say from the words alone belongs here; training computes it for all steps at once.
+        The offsets contain everything that depends on the words alone; training computes them for all steps at once.
         """
         raise NotImplementedError
 
     def recurrent_weights(self) -> tuple[Tensor, ...]:
-        """Weights W (outputs, inputs) that every step multiplies; their gradients are computed once per unroll."""
+        """Weights W (outputs, inputs) used at every step; their gradients are computed once per unroll."""
         raise NotImplementedError
 
     def advance(
         self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
     ) -> Advanced:
-        """One step without its read-out.
+        """Compute one step without its read-out.
 
         Args:
-            state: after t-1.
+            state: after step t-1.
             embedded: (B, K, E) the word's vector Ey[t-1].
-            offsets: (B, K, outputs) of the word, see `offsets`.
-            weights: see `recurrent_weights`.
+            offsets: (B, K, outputs) for the word, see the method `offsets`.
+            weights: see the method `recurrent_weights`.
         """
         raise NotImplementedError
 
@@ -82,7 +83,7 @@ class RecurrentDecoder(Decoder):
         return compiled_advance(type(self)) if self.compiled else type(self).advance  # type: ignore[arg-type]
 
     def query_of(self, carried: TensorTree) -> Tensor:
-        """(B, K, H) the state h[t-1] in what the decoder carries, for `Unrolled.queries`."""
+        """(B, K, H) the state h[t-1], taken from `carried`, for `Unrolled.queries`."""
         raise NotImplementedError
 
     def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
@@ -102,10 +103,10 @@ class RecurrentDecoder(Decoder):
         for t, (b, k) in enumerate(corners.shapes):
             carried = map_tensors(itemgetter((slice(b), slice(k))), state.carried)
             before = State(shared.first(b), carried, None)
-            of_step = tuple(offset[t].unflatten(0, (b, k)) for offset in offsets)
-            advanced = advance(self, before, vectors[t].unflatten(0, (b, k)), of_step, weights)
+            step_offsets = tuple(offset[t].unflatten(0, (b, k)) for offset in offsets)
+            advanced = advance(self, before, vectors[t].unflatten(0, (b, k)), step_offsets, weights)
             for linear, inputs in zip(linears, advanced.inputs, strict=True):
-                linear.saw(inputs)
+                linear.record(inputs)
             state = advanced.state
             queries.append(self.query_of(carried).detach())
             outputs.append(advanced.outputs)
@@ -127,13 +128,14 @@ class Corners(NamedTuple):
     words: Tensor
     """(B, K, T) int64, sorted: the longest captions of each image first, the images with the longest in front."""
     order: Tensor
-    """(B,) int64: which image stands where."""
+    """(B,) int64: index of the image at each place."""
     shapes: list[tuple[int, int]]
     """(b, k) of each step."""
     steps: Tensor | None
-    """(N,) int64: which of the packed steps are real; None = all, as with one caption per image."""
+    """(N,) int64: indices of the real steps among the packed ones; None = all are real, as with one caption per
+    image."""
     positions: Tensor
-    """(N,) int64: where each real step stands in the flattened (B, K, T) of the unsorted captions."""
+    """(N,) int64: index of each real step in the flattened (B, K, T) of the unsorted captions."""
 
     @classmethod
     def of(cls, words: Tensor, lengths: Tensor) -> Corners:
@@ -147,12 +149,12 @@ class Corners(NamedTuple):
         running = lengths[order].gather(1, ranks)[..., None] > times  # (B, K, T)
         rows = running.any(1).sum(0).tolist()
         columns = running.any(0).sum(0).tolist()
-        # An empty step gives the shapes where no caption is there.
+        # Without any caption, one empty step gives the shapes.
         shapes = list(zip(rows, columns, strict=True))[: max(1, sum(b > 0 for b in rows))]
         origins = ((order[:, None] * hypotheses + ranks) * longest)[..., None] + times
         corners = cls(words, order, shapes, None, origins)
-        there = corners.pack(running)
-        real = None if there.all() else there.nonzero().squeeze(-1)
+        is_real = corners.pack(running)
+        real = None if is_real.all() else is_real.nonzero().squeeze(-1)
         corners = corners._replace(steps=real)
         return corners._replace(positions=corners.real(corners.pack(origins)))
 
@@ -162,19 +164,19 @@ class Corners(NamedTuple):
         return [b * k for b, k in self.shapes]
 
     def pack(self, sorted_steps: Tensor) -> Tensor:
-        """(B, K, T) sorted -> the packed steps of all corners, one time after the other."""
+        """(B, K, T) sorted -> the packed steps of all corners, ordered by time."""
         return torch.cat([sorted_steps[:b, :k, t].flatten() for t, (b, k) in enumerate(self.shapes)])
 
     def real(self, packed: Tensor) -> Tensor:
-        """The real ones of packed steps."""
+        """The real steps among packed ones."""
         return packed if self.steps is None else packed[self.steps]
 
-    def join(self, of_steps: list[TensorTree]) -> TensorTree:
-        """Trees (b, k, ...) of all times -> one tree (N, ...) of the real steps."""
-        return combine(lambda parts: self.real(torch.cat([part.flatten(0, 1) for part in parts])), of_steps)
+    def join(self, trees: list[TensorTree]) -> TensorTree:
+        """One tree (b, k, ...) per time -> one tree (N, ...) of the real steps."""
+        return combine(lambda parts: self.real(torch.cat([part.flatten(0, 1) for part in parts])), trees)
 
     def sort(self, memory: TensorTree) -> TensorTree:
-        """Tensors (B, ...) in the captions' order; batches of equal length spare the copy."""
+        """Tensors (B, ...) in the order of the sorted captions, without a copy if they are in order already."""
         if self.order.tolist() == list(range(len(self.order))):
             return map_tensors(Tensor.contiguous, memory)
         return select_images(memory, self.order)
@@ -184,7 +186,8 @@ class Corners(NamedTuple):
 def compiled_advance(decoder: type[RecurrentDecoder]) -> Callable[..., Advanced]:
     """`advance` of a class of decoders, compiled for any number of images and captions.
 
-    For all decoders of the class: one that a decoder kept would work with that one's weights in its copies, too.
+    It is shared by all decoders of the class. Stored on one decoder, it would use that decoder's weights in copies,
+    too.
     """
     compiled = torch.compile(decoder.advance, dynamic=True)
     fresh = partial(torch.clone, memory_format=torch.contiguous_format)
@@ -196,7 +199,7 @@ def compiled_advance(decoder: type[RecurrentDecoder]) -> Callable[..., Advanced]
         offsets: tuple[Tensor, ...],
         weights: tuple[Tensor, ...],
     ) -> Advanced:
-        # A part of a larger tensor would be compiled anew for every shape of the whole.
+        # Copies, because a slice is recompiled for every shape of its base tensor.
         state = state._replace(carried=map_tensors(fresh, state.carried))
         return compiled(decoder, state, fresh(embedded), tuple(map(fresh, offsets)), weights)
 

@@ -1,4 +1,4 @@
-"""Encoders: from pixels to grids of region vectors; refiners: from regions to regions."""
+"""Encoders, which turn images into grids of region vectors, and refiners, which map regions to regions."""
 
 from caption.encoders.base import Encoder
 from caption.encoders.refiners import (

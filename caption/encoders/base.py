@@ -1,4 +1,4 @@
-"""What every encoder offers: an image becomes one or more grids of region vectors."""
+"""The interface of encoders, which turn an image into one or more grids of region vectors."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from caption.parts import Part
 from caption.regions import Regions, Views
 
 PIECE = 4
-"""Images that a CPU encodes at once without gradients; as many as there are threads, if those are more. The outputs of
-larger pieces are so large that the C library returns their memory to the system after every layer, which can take as
-long as the arithmetic."""
+"""Images that a CPU encodes at once without gradients, or the number of threads, if that is larger. The C library would
+return the memory of larger pieces to the system after every layer, which can take as long as the arithmetic."""
 
 
 class Encoder(Part, nn.Module):
-    """A CNN that keeps its spatial grid.
+    """Base class of encoders: CNNs that keep their spatial grid.
 
-    A frozen encoder computes no gradients and stays in evaluation mode whatever its owner does, so that the
-    running statistics of its BatchNorm layers do not drift.
+    A frozen encoder computes no gradients and stays in evaluation mode even if its owner is in training mode, so that
+    its BatchNorm statistics do not change.
     """
 
     region_sizes: tuple[int, ...]
@@ -35,17 +34,17 @@ class Encoder(Part, nn.Module):
         raise NotImplementedError
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Images (B, 3, H, W) uint8 -> float, in the scale the encoder was trained with."""
+        """Images (B, 3, H, W) uint8 -> float, in the scale of the encoder's training."""
         raise NotImplementedError
 
     def load_pretrained(self) -> None:
-        """Load the weights that the configuration names, if it names any.
+        """Load the weights named in the configuration, if any.
 
-        Apart from construction, because a checkpoint brings its own: restoring one must not need the file.
+        Not done at construction, because restoring a checkpoint, which holds the weights, must not need the file.
         """
 
     def forward(self, images: Tensor) -> Views:
-        """Images (B, 3, H, W) uint8, as the image transform makes them -> their regions, view by view."""
+        """Images (B, 3, H, W) uint8, the output of the image transform -> their regions, view by view."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             in_pieces = images.device.type == "cpu" and not torch.is_grad_enabled() and not self.training
             pieces = images.split(max(PIECE, torch.get_num_threads())) if in_pieces else [images]
@@ -61,7 +60,7 @@ class Encoder(Part, nn.Module):
         """Freeze or unfreeze parameters, BatchNorm statistics and dropout.
 
         Unfreezing also switches to training mode. The encoder does not know its owner's mode, and Lightning restores
-        modes after validation without a call.
+        modes after validation without calling `train`.
         """
         unfreezing = self.frozen and not frozen
         self.frozen = frozen
@@ -75,5 +74,5 @@ class Encoder(Part, nn.Module):
 
 @cache
 def compiled_features(features: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`features` of a class, compiled. A compiled method of one encoder would keep that one's weights in its copies."""
+    """`features` of a class, compiled. Stored on one encoder, it would use that encoder's weights in copies, too."""
     return torch.compile(features)

@@ -1,4 +1,4 @@
-"""Several encoders of the same image, whose grids travel together."""
+"""Several encoders of the same image, which gives one view or more for each."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from caption.errors import UserError
 
 
 class SeveralEncoders(Encoder):
-    """The views of several encoders, one after another. Each sees the image in the scale it was trained with.
+    """Concatenates the views of several encoders. Each gets the image in the scale of its training.
 
     Args:
         encoders: at least one; all are frozen or trained together.
 
     Raises:
-        UserError: there is none.
+        UserError: the list is empty.
     """
 
     def __init__(self, encoders: list[Encoder]) -> None:
@@ -28,7 +28,7 @@ class SeveralEncoders(Encoder):
         self.region_sizes = tuple(size for encoder in encoders for size in encoder.region_sizes)
 
     def normalise(self, images: Tensor) -> Tensor:
-        return images  # each encoder has a scale of its own
+        return images  # each encoder has its own scale
 
     def features(self, images: Tensor) -> tuple[Tensor, ...]:
         found: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""A small CNN that trains from scratch in minutes, for Shapes."""
+"""A small CNN for the Shapes dataset, which trains from scratch in minutes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from caption.errors import UserError
 
 
 class SmallCNN(Encoder):
-    """Convolutions with BatchNorm and ReLU: 4x4 with stride 2, and 3x3 at the end.
+    """A CNN of 4x4 convolutions with stride 2 and a final 3x3 one, each with BatchNorm and ReLU.
 
-    With four widths, 64 pixels become 8x8 regions whose receptive field is 38 pixels wide and centred on the cell:
-    enough to see a whole object wherever it lies across the cells. Two input channels hold the pixel's coordinates
-    (Liu et al. 2018, "CoordConv"): a region vector says where it is, which words for relations need.
+    With four widths, 64 pixels become 8x8 regions whose receptive field is 38 pixels wide and centred on the cell, so
+    it covers a whole object at any position. Two input channels hold the pixel's coordinates (Liu et al. 2018,
+    "CoordConv"): region vectors encode their position, which words for spatial relations need.
 
     Args:
         widths: output channels of the convolutions, at least two; the last is the length of a region vector.

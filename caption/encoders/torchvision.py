@@ -1,4 +1,4 @@
-"""Any torchvision CNN as an encoder, cut off at any layer or layers."""
+"""An encoder from any torchvision CNN, cut off at one or more layers."""
 
 from __future__ import annotations
 
@@ -20,27 +20,25 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 class TorchvisionEncoder(Encoder):
     """A model of `torchvision.models`, up to and including one of its layers.
 
-    VGG19 with `features.35` is the paper's: 14x14 regions of 512 numbers from 224 pixels. Others:
+    VGG19 with `features.35` is the paper's encoder: 14x14 regions of 512 numbers from 224 pixels. Others:
     `mobilenet_v2` with `features` (7x7x1280), `resnet101` with `layer4` (7x7x2048).
 
     Args:
-        name: of the model, as torchvision has it.
+        name: torchvision's name of the model.
         layer: dotted name of the module whose output is the grid; a container means its last module. A list of names
-            gives a view for each.
+            gives one view per name.
         weights: a name that torchvision knows ("DEFAULT", "IMAGENET1K_V1", ...: downloaded once), the path of a
             state dict saved with torch.save, or None for random weights.
-        mean: of the training images' channels, in 0...1; ImageNet's unless the weights say otherwise.
+        mean: of the training images' channels, in 0...1; that of ImageNet unless the weights need another.
         std: likewise.
-        finetune_from: where fine-tuning starts: modules before this one (dotted name, in the order in which they
-            run) stay as they are, their BatchNorm statistics too; None = all learn. Matters only once the encoder is
-            unfrozen.
+        finetune_from: dotted name of the first module to fine-tune. Modules that run before it stay frozen, with their
+            BatchNorm statistics; None = all are fine-tuned. It has an effect only once the encoder is unfrozen.
         grid: (rows, cols) that the layer's map is averaged to, each new cell over the old cells it touches (adaptive
-            average pooling); None = as the layer gives it. More cells than the layer has do not add resolution:
-            they share old ones.
+            average pooling); None = the layer's own grid. More cells than the layer has do not add resolution, because
+            they share old cells.
 
     Raises:
-        UserError: torchvision has no such model, the model has no such layer or module, the layer gives no grid, or
-            `grid` is not a grid.
+        UserError: the model, layer or module does not exist, the layer's output is not a grid, or `grid` is not a grid.
     """
 
     def __init__(
@@ -75,18 +73,18 @@ class TorchvisionEncoder(Encoder):
             )
 
     def _measure(self) -> tuple[int, ...]:
-        """The region sizes, after a check that all layers give grids."""
+        """The region sizes, after checking that all layers give grids."""
         self.eval()
         try:
             with torch.no_grad():
                 square, wide = (self.trunk(torch.zeros(1, 3, 64, width)) for width in (64, 128))
-        except (AssertionError, RuntimeError) as error:  # Transformers insist on one image size
+        except (AssertionError, RuntimeError) as error:  # Transformers accept only one image size
             raise UserError(
                 f"{self.model_name} does not take images of any size ({error}): choose a convolutional network"
             ) from error
         self.train()
         for layer in self.layers:
-            # A wider image must change the last number alone; some models put the features there.
+            # A wider image must change the last size only; some models have the features there.
             if square[layer].dim() != 4 or square[layer].shape[:3] != wide[layer].shape[:3]:
                 raise UserError(
                     f"the layer {layer} of {self.model_name} gives {tuple(wide[layer].shape[1:])} for an image, which "
@@ -98,7 +96,8 @@ class TorchvisionEncoder(Encoder):
         return (images / 255 - self.mean) / self.std
 
     def __getstate__(self) -> dict[str, Any]:
-        # A graph module, copied or pickled, comes back in training mode, where BatchNorm computes something else.
+        # Copying or pickling puts a graph module into training mode, in which BatchNorm computes other
+        # values.
         return {**self.__dict__, "modes": {name: module.training for name, module in self.named_modules()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -132,7 +131,7 @@ class TorchvisionEncoder(Encoder):
         return [p for module in self._modules_split()[1] for p in module.parameters(recurse=False)]
 
     def _modules_split(self) -> tuple[list[nn.Module], list[nn.Module]]:
-        """The trunk's modules before `finetune_from`, and those from it on."""
+        """The trunk's modules before `finetune_from`, and the rest."""
         modules = list(self.trunk.named_modules())
         inside = (i for i, (name, _) in enumerate(modules) if f"{name}.".startswith(f"{self.finetune_from}."))
         first = next(inside, len(modules))
@@ -148,14 +147,14 @@ class TorchvisionEncoder(Encoder):
         self.load_weights(state, self.weights)
 
     def load_weights(self, state: dict[str, Tensor], source: str) -> None:
-        """Load a state dict of the whole model, or of its beginning.
+        """Load a state dict of the whole model, or of its first layers.
 
         Args:
             state: tensors by torchvision's names.
-            source: where they come from, for messages.
+            source: their origin, for messages.
 
         Raises:
-            CheckpointError: they are another model's; nothing has been loaded then.
+            CheckpointError: they belong to another model; nothing is loaded then.
         """
         unknown = state.keys() - self.names_of_whole
         if unknown:
@@ -178,7 +177,7 @@ class TorchvisionEncoder(Encoder):
 
 
 def _model(name: str, weights: str | None) -> nn.Module:
-    # Here, because torchvision takes as long to import as torch, and models with another encoder do without.
+    # Imported here, because torchvision takes as long to import as torch, and other encoders do not need it.
     from caption.encoders.torchvision_compat import import_torchvision
 
     models = import_torchvision().models
@@ -219,14 +218,14 @@ def read_state(path: Path) -> dict[str, Tensor]:
     """The tensors of a state dict saved with torch.save.
 
     Raises:
-        CheckpointError: missing, damaged, or something else.
+        CheckpointError: the file is missing, damaged, or not a state dict.
     """
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise CheckpointError(f"there is no file {path} with encoder weights") from error
-    except Exception as error:  # at damage the unpickler raises almost anything
-        raise CheckpointError(f"{path} is no state dict that loads with weights_only=True") from error
+    except Exception as error:  # the unpickler raises many types on damaged files
+        raise CheckpointError(f"{path} is not a state dict that loads with weights_only=True") from error
     if not (isinstance(state, dict) and state and all(isinstance(value, Tensor) for value in state.values())):
         raise CheckpointError(f"{path} holds no state dict of tensors")
     return state

@@ -1,1 +1,1 @@
-"""Gradients made by hand and GPU kernels, each beside the plain form that it must equal."""
+"""Hand-written gradients and GPU kernels, each with the plain form that it must equal."""

@@ -1,11 +1,11 @@
-"""e = v · f(k + q) of all queries and regions, without keeping a tensor of all queries, regions and widths.
+"""Memory-efficient additive energies e = v · f(k + q): the tensor (B, K, L, A) of all sums is never stored.
 
-`plain` is the equation, and the reference. Its sum k + q, (B, K, L, A), is by far the largest tensor of a decoding
-step, and autograd keeps it for every step of a caption. `Energies` keeps only its inputs. It computes the sums again in
-the backward pass, in tiles that fit the processor's cache.
+`plain` is the reference. Its sum k + q, (B, K, L, A), is by far the largest tensor of a decoding step, and autograd
+keeps it for every step of a caption. `Energies` keeps only its inputs and recomputes the sums in the backward pass, in
+tiles that fit the processor's cache.
 
-Gain: memory above all. With the plain form a training step took 1.4 to 2.5 times the memory (D 2048 and 512, 14x14
-regions); time depends on the processor, 0.9 to 1.5 times (`docs/log.md`).
+Gain: mainly memory. With the plain form, a training step took 1.4 to 2.5 times the memory (D 2048 and 512, 14x14
+regions) and, depending on the processor, 0.9 to 1.5 times as long (`docs/log.md`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from caption.kernels.shared_memory import GradientSum, gradient_sum
 Activation = Literal["tanh", "relu"]
 
 TILE = 1 << 17
-"""Numbers of k + q computed at once by each thread: half a megabyte, which fits a core's second cache."""
+"""Numbers of k + q computed at once by each thread: half a megabyte, which fits a core's second-level cache."""
 
 
 def additive_energies(query: Tensor, keys: Tensor, energy: Tensor, activation: Activation) -> Tensor:
     """e[b,k,i] = v · f(keys[b,i] + query[b,k]).
 
-    On a GPU by a kernel of Triton's, in single precision, where there is one for the keys (`caption.kernels.fused`);
-    else in the precision of the keys. What it returns has that precision too. Gradients are exact, but cannot be
-    differentiated again.
+    On a GPU, a Triton kernel computes it in single precision if it can take the keys (`caption.kernels.fused`);
+    otherwise it is computed in the precision of the keys. The result has the same precision. Gradients are exact, but
+    cannot be differentiated again.
 
     Args:
         query: (B, K, A) projected queries.
@@ -47,13 +47,13 @@ def additive_energies(query: Tensor, keys: Tensor, energy: Tensor, activation: A
         return fused(query, keys, energy, activation)
     query, energy = query.to(keys.dtype), energy.to(keys.dtype)
     with torch.autocast(keys.device.type, enabled=False):
-        if torch.compiler.is_compiling():  # a compiler fuses the plain form itself
+        if torch.compiler.is_compiling():  # the compiler fuses the plain form
             return plain(query, keys, energy, activation)
         return Energies.apply(query, keys, energy, activation, gradient_sum(keys))
 
 
 def plain(query: Tensor, keys: Tensor, energy: Tensor, activation: Activation) -> Tensor:
-    """The same as it stands."""
+    """The reference form of `additive_energies`."""
     joined = keys[:, None] + query[:, :, None]  # (B, K, L, A)
     return (joined.tanh() if activation == "tanh" else joined.relu()) @ energy
 
@@ -81,24 +81,24 @@ class Energies(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         require_first_order("the additive energies")
         query, keys, energy = ctx.saved_tensors
-        of_query, of_energy, of_keys = torch.empty_like(query), torch.zeros_like(energy), None
+        grad_query, grad_energy, grad_keys = torch.empty_like(query), torch.zeros_like(energy), None
         if ctx.needs_input_grad[1]:
-            of_keys = torch.zeros_like(keys) if ctx.total is None else ctx.total.first(len(keys))
+            grad_keys = torch.zeros_like(keys) if ctx.total is None else ctx.total.first(len(keys))
         for images, k, activated in tiles(query, keys, ctx.activation):
             error = grad[images, k]  # (n, L)
-            of_energy.addmv_(activated.flatten(0, 1).T, error.flatten())
-            sloped = through_activation_(error[..., None], activated, ctx.activation)
-            torch.sum(sloped, 1, out=of_query[images, k])
-            if of_keys is not None:
-                of_keys[images].addcmul_(sloped, energy)
-        return of_query.mul_(energy), of_keys if ctx.total is None else None, of_energy, None, None
+            grad_energy.addmv_(activated.flatten(0, 1).T, error.flatten())
+            grad_sums = through_activation_(error[..., None], activated, ctx.activation)
+            torch.sum(grad_sums, 1, out=grad_query[images, k])
+            if grad_keys is not None:
+                grad_keys[images].addcmul_(grad_sums, energy)
+        return grad_query.mul_(energy), grad_keys if ctx.total is None else None, grad_energy, None, None
 
 
 def tiles(query: Tensor, keys: Tensor, activation: Activation) -> Iterator[tuple[slice, int, Tensor]]:
     """f(keys + query) a tile at a time: some images, one query of each, all regions.
 
     Yields:
-        images, k, and (n, L, A) in memory that the next tile takes over.
+        images, k, and (n, L, A) in memory that the next tile overwrites.
     """
     images, queries = query.shape[:2]
     size = max(1, TILE * torch.get_num_threads() // max(1, keys[:1].numel()))
@@ -106,14 +106,14 @@ def tiles(query: Tensor, keys: Tensor, activation: Activation) -> Iterator[tuple
         size = images
     tile = keys.new_empty(min(size, images), *keys.shape[1:])
     for first in range(0, images, size):
-        some = slice(first, min(first + size, images))
+        chunk = slice(first, min(first + size, images))
         for k in range(queries):
-            sums = torch.add(keys[some], query[some, k, None], out=tile[: some.stop - first])
-            yield some, k, sums.tanh_() if activation == "tanh" else sums.relu_()
+            sums = torch.add(keys[chunk], query[chunk, k, None], out=tile[: chunk.stop - first])
+            yield chunk, k, sums.tanh_() if activation == "tanh" else sums.relu_()
 
 
 def through_activation_(error: Tensor, activated: Tensor, activation: Activation) -> Tensor:
-    """error · f'(x), of f(x) alone, in its place."""
+    """error · f'(x), computed in place from f(x)."""
     if activation == "tanh":
         return torch.ops.aten.tanh_backward.grad_input(error, activated, grad_input=activated)
     return torch.mul(activated > 0, error, out=activated)

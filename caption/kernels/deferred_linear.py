@@ -1,7 +1,8 @@
-"""A weight that is used at every step: its gradient as one product over all steps.
+"""A linear map used at every step, whose weight gradient is one product over all steps.
 
-The gain grows with the weight. With the authors' LSTM of 1800 units (D 512, 32 captions) a training step without it
-takes 1.40 times as long and 1.2 times the memory; with 512 units, 1.0 to 1.05 times (one CPU thread, `docs/log.md`).
+Gain: it grows with the weight. With the authors' LSTM of 1800 units (D 512, 32 captions) a training step without it
+takes 1.40 times as long and 1.2 times the memory; with 512 units, 1.0 to 1.05 times as long (one CPU thread,
+`docs/log.md`).
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ class DeferredLinear:
 
     Autograd alone computes a gradient as large as W at every step and adds them all up, which for the LSTM's weights
     takes longer than the steps themselves. Here the steps use a detached W. dy[t] is also the gradient of the offset
-    o[t], and all offsets come from one tensor, so dW is computed once, where that tensor's gradient arrives.
+    o[t], and all offsets come from one tensor, so dW is computed once from that tensor's gradient.
 
-        late = DeferredLinear(weight)
-        offsets = late.join(offsets).split(sizes)
+        deferred = DeferredLinear(weight)
+        offsets = deferred.join(offsets).split(sizes)
         for t in range(steps):
-            y = offsets[t] + functional.linear(x, late.weight)
-            late.saw(x)
+            y = offsets[t] + functional.linear(x, deferred.weight)
+            deferred.record(x)
 
     The gradients are exact, but cannot be differentiated again.
 
@@ -37,15 +38,16 @@ class DeferredLinear:
         self.parameter = weight
         device = weight.device.type
         low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-        self.weight = weight.detach().to(low)  # autocast would convert it anew at each step
+        self.weight = weight.detach().to(low)  # converted once; autocast would do it at each step
         self.inputs: list[Tensor] = []
 
     def join(self, offsets: Tensor) -> Tensor:
-        """All steps' offsets o (N, outputs) -> the same, but their gradient is W's too. To be called once, first."""
+        """Offsets o (N, outputs) of all steps -> the same, but their gradient also gives that of W. Call it once,
+        before the steps."""
         return Join.apply(offsets, self.parameter, self.inputs)
 
-    def saw(self, inputs: Tensor) -> None:
-        """x[t] (..., inputs); the calls come in the order of the offsets, and bring as many rows."""
+    def record(self, inputs: Tensor) -> None:
+        """Record x[t] (..., inputs). Calls must be in the order of the offsets, with as many rows in total."""
         self.inputs.append(inputs.detach().flatten(0, -2).to(self.weight.dtype))
 
 

@@ -1,4 +1,4 @@
-"""Gradients that are computed by hand and cannot be differentiated again."""
+"""A check for hand-written gradients, which cannot be differentiated again."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import torch
 
 
 def require_first_order(of: str) -> None:
-    """To be called in the backward pass of a `torch.autograd.Function` that keeps no graph of it.
+    """Reject `create_graph=True`; for the backward pass of a `torch.autograd.Function` that builds no graph.
 
-    `once_differentiable` does not do: where the gradient that comes in has no graph, it lets `create_graph=True` pass,
-    and the second derivative is silently without what the function has to do with it.
+    `once_differentiable` is not enough: it accepts `create_graph=True` if the incoming gradient has no graph, and the
+    second derivative then silently lacks the function's part.
 
     Args:
-        of: what has the gradient, for the message.
+        of: name of the function, for the message.
 
     Raises:
-        RuntimeError: autograd is to keep a graph of this pass.
+        RuntimeError: autograd records a graph of this backward pass.
     """
     if torch.is_grad_enabled():
         raise RuntimeError(f"gradients of {of} cannot be differentiated again: leave out create_graph=True")

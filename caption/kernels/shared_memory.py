@@ -1,13 +1,13 @@
-"""A memory that every step reads, of ever fewer images: its gradient is added up in one tensor.
+"""The memory that every step reads, with one tensor that sums its gradient over the steps.
 
-Autograd makes a tensor for every step's gradient. For a slice it is as large as the whole and mostly zeros, and it is
-added to those of the other steps. Where the memory is large and a step does little with it, as attention does with
-projected regions, this takes about as long as the step. Here each step adds its gradient to its part of one tensor.
+Later steps read the memory of fewer images. Autograd makes a gradient tensor for every step. For a slice it is as large
+as the whole and mostly zeros, and it is added to those of the other steps. If the memory is large and a step computes
+little with it, as attention does with projected regions, this takes about as long as the step. Here each step adds its
+gradient to its slice of one tensor.
 
 Gain: without it, a training step at D 2048, 14x14 regions, 64 images takes 1.12 to 1.15 times as long and 1.18 times
 the memory; at D 512, 1.0 times (one CPU thread, `docs/log.md`). It needs `torch._C._current_graph_task_id`, the only
-way to tell one backward pass from the next, and an attribute on the tensors, the only way in which a reader further
-down (`additive_energies`) finds the sum.
+way to distinguish backward passes, and an attribute on the tensors, through which `additive_energies` finds the sum.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MARK = "caption_gradient_sum"
 
 
 class SharedMemory:
-    """The memory of the images that still run at step t of an unroll.
+    """The memory of the images with captions still running at step t of an unroll.
 
         shared = SharedMemory(memory)
         for t in range(steps):
@@ -45,10 +45,11 @@ class SharedMemory:
 
 
 class GradientSum:
-    """The gradient of a tensor (B, ...) whose first images are read by each step. Half precision is added in single.
+    """The sum of the gradients of a tensor (B, ...) of which each step reads the first images. Half precision is summed
+    in single precision.
 
-    It belongs to one backward pass and starts anew with the next. A sum that its backward pass did not consume, because
-    only other gradients were asked for, is discarded.
+    It belongs to one backward pass; the next one starts again from zero. A sum that its backward pass did not consume,
+    because only other gradients were requested, is discarded.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -58,11 +59,11 @@ class GradientSum:
         self.backward: int | None = None
 
     def first(self, images: int) -> Tensor:
-        """The sum's first `images` rows, to add to; for the backward pass of a step.
+        """The sum's first `images` rows, to which the backward pass of a step adds.
 
         Raises:
-            RuntimeError: the gradients are to be differentiated again. The sum is outside autograd's graph, and a
-                second derivative would lack its share.
+            RuntimeError: the gradients are to be differentiated again. The sum is not in autograd's graph, so a second
+                derivative would lack its part.
         """
         require_first_order("an unroll")
         backward = torch._C._current_graph_task_id()
@@ -72,20 +73,20 @@ class GradientSum:
         return self.total[:images]
 
     def take(self) -> Tensor | None:
-        """The sum, if there was anything to add in this pass."""
+        """The sum of this backward pass, None if nothing was added."""
         total, self.total = self.total, None
         return total if self.backward == torch._C._current_graph_task_id() else None
 
 
 def gradient_sum(tensor: Tensor) -> GradientSum | None:
-    """Where the gradient of this very tensor may be added up; None for most tensors, which leave it to autograd.
+    """The gradient sum attached to this tensor; None for ordinary tensors.
 
-    A function that adds its gradient there returns none to autograd.
+    A function that adds its gradient to the sum must return None to autograd.
     """
     return getattr(tensor, MARK, None)
 
 
-def _marked(tensor: Tensor, total: GradientSum) -> Tensor:
+def _attach(tensor: Tensor, total: GradientSum) -> Tensor:
     setattr(tensor, MARK, total)
     return tensor
 
@@ -94,24 +95,23 @@ def _join(tensor: Tensor) -> Tensor:
     if not (torch.is_grad_enabled() and tensor.requires_grad):
         return tensor
     total = GradientSum(tensor)
-    return _marked(Join.apply(tensor, total), total)
+    return _attach(Join.apply(tensor, total), total)
 
 
 def _first(tensor: Tensor, images: int) -> Tensor:
     total = gradient_sum(tensor)
-    return tensor[:images] if total is None else _marked(First.apply(tensor, total, images), total)
+    return tensor[:images] if total is None else _attach(First.apply(tensor, total, images), total)
 
 
 class Join(torch.autograd.Function):
-    """x -> x, whose gradient is the sum's. Its backward runs after those of all steps, since each of them reads x."""
+    """x -> x, whose gradient is the sum. Its backward runs after those of all steps, because each of them reads x."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, total: GradientSum) -> Tensor:
         ctx.set_materialize_grads(False)
         ctx.total = total
-        return (
-            tensor.detach()
-        )  # not a view: a compiler would treat views of different tensors as different cases
+        # Not a view: the compiler would specialise on each base tensor.
+        return tensor.detach()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, None]:
@@ -122,7 +122,7 @@ class Join(torch.autograd.Function):
 
 
 class First(torch.autograd.Function):
-    """x -> x[:images], whose gradient goes to the sum, unless its reader has already put it there."""
+    """x -> x[:images], whose gradient is added to the sum, unless its reader has already added it."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, total: GradientSum, images: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Objectives: what training minimises."""
+"""Training objectives."""
 
 from caption.objectives.base import Captions, Loss, Objective, word_log_likelihoods
 from caption.objectives.baselines import (

@@ -1,4 +1,4 @@
-"""What every training objective offers the training loop."""
+"""The interface of training objectives."""
 
 from __future__ import annotations
 
@@ -14,39 +14,40 @@ from caption.tensor_tree import TensorTree
 
 
 class Captions(NamedTuple):
-    """The captions of B images, K each, as teacher forcing takes them."""
+    """The captions of B images, K each, for teacher forcing."""
 
     words: Tensor
-    """(B, K, T) int64, the words fed in: the start token, then the caption without its end."""
+    """(B, K, T) int64, the input words: the start token, then the caption without its end token."""
     targets: Tensor
-    """(B, K, T) int64, the word each step should emit; anything where there is no step."""
+    """(B, K, T) int64, the target word of each step; arbitrary where there is no step."""
     lengths: Tensor
-    """(B, K) int64, the real steps of each caption; 0 for a caption that is not there."""
+    """(B, K) int64, the number of real steps of each caption; 0 for an absent caption."""
 
     def repeated(self, times: int) -> Captions:
-        """Each caption so many times, (B, K · times, ...), the copies of a caption side by side."""
+        """Repeat each caption: (B, K · times, ...), with the copies of a caption next to each other."""
         return Captions(*(tensor.repeat_interleave(times, 1) for tensor in self))
 
 
 class Loss(NamedTuple):
-    """What is minimised, and numbers worth logging."""
+    """The loss of a batch, and numbers to log."""
 
     value: Tensor
-    """Scalar with gradient."""
+    """The loss, a scalar with gradient."""
     logged: dict[str, Tensor]
-    """Scalars without gradient, by name."""
+    """Scalars without gradient to log, by name."""
     unrolled: Unrolled
-    """What the decoder made of the captions, for diagnostics."""
+    """The decoder's output for the captions, for diagnostics."""
 
 
 class Objective(Part, nn.Module):
-    """A quantity to minimise. All are means over the captions of a batch, the 1/N Σ_n of the paper, unless told.
+    """Base class of objectives. They are means over the captions of a batch, the 1/N Σ_n of the paper, unless
+    documented otherwise.
 
-    An objective unrolls the decoder itself, because some want several samples of each caption.
+    An objective unrolls the decoder itself, because some need several samples of each caption.
     """
 
     def build(self, query_size: int) -> None:
-        """Create the weights, for objectives that learn something themselves. Called once.
+        """Create the weights of objectives that have some. Called once.
 
         Args:
             query_size: length H of the decoder's queries.
@@ -61,7 +62,7 @@ class Objective(Part, nn.Module):
             captions: of the B images.
 
         Raises:
-            UserError: the decoder's attention is of a kind that this objective does not train.
+            UserError: this objective cannot train the decoder's attention.
         """
         raise NotImplementedError
 

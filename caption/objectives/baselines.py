@@ -1,7 +1,7 @@
-"""Baselines b of the score-function estimator: what a reward is compared with before it is credited to a location.
+"""Baselines b of the score-function estimator, subtracted from the reward that is credited to a location.
 
-A baseline that does not depend on the location it judges leaves the estimator's expectation as it is, since
-E[∂log p(s)] = 0, and the closer it is to the expected reward, the lower the variance (Williams 1992).
+A baseline that does not depend on the sampled location leaves the estimator unbiased, because E[∂log p(s)] = 0. The
+closer it is to the expected reward, the lower the variance (Williams 1992).
 """
 
 from __future__ import annotations
@@ -18,44 +18,46 @@ from caption.parts import Part
 
 
 class Returns(NamedTuple):
-    """The rewards of a batch. K captions of each image, S samples of each caption. No gradient anywhere."""
+    """The rewards of a batch, without gradient: K captions of each image, S samples of each caption."""
 
     credited: Tensor
-    """(B, K, S, T) what the location of each step is credited with, 0 where there is no step."""
+    """(B, K, S, T) the credit of each step's location, 0 where there is no step."""
     totals: Tensor
     """(B, K, S) the reward of each sample's whole caption."""
     share: Tensor
-    """(B, K, S, T) how much of the caption's words the credit covers: 1, or with credit "future" the part to come."""
+    """(B, K, S, T) the fraction of the caption's words that the credit covers: 1, or with credit "future" that of the
+    remaining words."""
     unrolled: Unrolled
     """The samples, as (B, K · S, T)."""
     greedy: Callable[[], Tensor]
-    """Makes (B, K, T): the credit of each step had every step looked at its most probable region."""
+    """Computes (B, K, T): the credit of each step when every step reads its most probable region."""
 
 
 class Baseline(Part, nn.Module):
-    """What is subtracted from the credit. Used without gradient."""
+    """Base class of baselines. They are used without gradient."""
 
     least_samples = 1
-    """Samples of each caption that it needs."""
+    """Minimal number of samples of each caption."""
 
     def build(self, query_size: int) -> None:
-        """Create the weights, for baselines that have some. Called once."""
+        """Create the weights of baselines that have some. Called once."""
 
     def forward(self, returns: Returns) -> Tensor:
         """b, of a shape that broadcasts to (B, K, S, T)."""
         raise NotImplementedError
 
     def learn(self, returns: Returns) -> Tensor | None:
-        """Called in training once the batch has used b, so that no reward is compared with itself.
+        """Update the baseline; called in training after the batch has used b, so that no reward is compared with
+        itself.
 
         Returns:
-            a loss of the baseline's own weights, a scalar, to be added to the objective's; or None.
+            a scalar loss of the baseline's weights, to be added to the objective's; or None.
         """
         return None
 
 
 class NoBaseline(Baseline):
-    """b = 0: unbiased, and of high variance, since every location is blamed for the words' being hard."""
+    """b = 0, with high variance, because the credit includes the difficulty of the words."""
 
     def forward(self, returns: Returns) -> Tensor:
         return torch.zeros((), device=returns.credited.device)
@@ -64,7 +66,7 @@ class NoBaseline(Baseline):
 class MovingAverage(Baseline):
     """b ← decay · b + (1 − decay) · mean reward of the batch: one number for all captions (section 4.1).
 
-    Credit for the future is compared with the same share of b.
+    With credit "future", the fraction `Returns.share` of b is used.
 
     Args:
         decay: the paper's is 0.9.
@@ -75,7 +77,7 @@ class MovingAverage(Baseline):
     def __init__(self, decay: float = 0.9) -> None:
         super().__init__()
         if not 0 <= decay <= 1:
-            raise ValueError(f"decay is between 0 and 1, not {decay}")
+            raise ValueError(f"decay must be between 0 and 1, not {decay}")
         self.decay = decay
         self.register_buffer("value", torch.zeros(()))
 
@@ -83,9 +85,9 @@ class MovingAverage(Baseline):
         return returns.share * self.value
 
     def learn(self, returns: Returns) -> None:
-        there = returns.unrolled.has_steps().view(returns.totals.shape)
-        reward = returns.totals[there].mean()
-        if distributed.is_available() and distributed.is_initialized():  # the same on all processes
+        has_steps = returns.unrolled.has_steps().view(returns.totals.shape)
+        reward = returns.totals[has_steps].mean()
+        if distributed.is_available() and distributed.is_initialized():  # the same mean on all processes
             distributed.all_reduce(reward)
             reward = reward / distributed.get_world_size()
         self.value.mul_(self.decay).add_((1 - self.decay) * reward)
@@ -94,8 +96,8 @@ class MovingAverage(Baseline):
 class LeaveOneOut(Baseline):
     """b of a sample = the mean credit of the caption's other samples at the same step.
 
-    It needs no memory and nothing to learn, and knows how hard each word of this very image is (Mnih & Rezende 2016;
-    Kool et al. 2019). Independent of the sample it judges, so unbiased.
+    It has no state and no weights, and adapts to the difficulty of each word (Mnih & Rezende 2016; Kool et al. 2019).
+    It does not depend on the sample itself, so the estimator is unbiased.
     """
 
     least_samples = 2
@@ -109,8 +111,8 @@ class LeaveOneOut(Baseline):
 class Critic(Baseline):
     """b[t] = v · tanh(W h[t-1] + c) + d: a small network that predicts the credit from the decoder's state.
 
-    h[t-1] knows the image and the words so far, and not yet where step t looks (Mnih & Gregor 2014). The network is
-    trained on the squared error; no gradient of it reaches the decoder.
+    h[t-1] depends on the image and the words so far, but not on the location of step t (Mnih & Gregor 2014). The
+    network is trained on the squared error, without a gradient to the decoder.
 
     Args:
         size: width of the hidden layer.
@@ -137,10 +139,10 @@ class Critic(Baseline):
 
 
 class SelfCritical(Baseline):
-    """b = the credit of the same caption when every step looks at its most probable region (Rennie et al. 2017).
+    """b = the credit of the same caption when every step reads its most probable region (Rennie et al. 2017).
 
-    A sample is credited with what it is better than the model's own best guess. Costs a second unroll, without gradient
-    and without dropout.
+    A sample's advantage is its improvement over greedy attention. It needs a second unroll, without gradient and
+    without dropout.
     """
 
     def forward(self, returns: Returns) -> Tensor:

@@ -17,21 +17,22 @@ from caption.tensor_tree import TensorTree
 class CrossEntropy(Objective):
     """L_d = −log p(y|a) + λ Σ_i (1 − Σ_t α[t,i])², summed over a caption's words and averaged over captions (eq. 14).
 
-    Also for `GumbelSoftmax` attention, whose samples let a gradient through.
+    It also trains `GumbelSoftmax` attention, whose samples have a gradient.
 
     Args:
-        doubly_stochastic: λ; 0 leaves the term out.
-        entropy: cost of a nat of H[α[t]] at each word, which makes the maps sharper; the paper has none.
-        entropy_after: training batches before that cost begins. At the start, when looking anywhere is as good as
-            anywhere else, it would fix all maps on one region for good.
-        label_smoothing: share of each target spread evenly over all words (Szegedy et al. 2016); the paper has none.
+        doubly_stochastic: λ; 0 = without the term.
+        entropy: weight of H[α[t]] at each word, in nats, which makes the maps sharper; the paper has none.
+        entropy_after: training batches before the entropy term starts. Early in training, when all regions are equally
+            useful, it would fix all maps on one region permanently.
+        label_smoothing: share of each target that is spread uniformly over all words (Szegedy et al. 2016); the paper
+            has none.
         words: −log p is the "sum" over a caption's words, averaged over captions, as in eq. 14; or the "mean" over all
             words of the batch.
         regions: the doubly stochastic term is the "sum" over regions as in eq. 14, or their "mean".
-        captions: the terms beside −log p are the "mean" over captions, or their "sum" as in the authors' code, where
-            their weight grows with the batch.
-        attention_penalty: weight of the penalty that the attention itself declares (`Attention.penalty`), such as
-            queries that attend to the same regions, or heads in use.
+        captions: the terms other than −log p are the "mean" over captions, or their "sum" as in the authors' code,
+            which makes their weight grow with the batch.
+        attention_penalty: weight of the attention's own penalty (`Attention.penalty`), such as the overlap of queries
+            or the number of open heads.
     """
 
     batches: Tensor
@@ -61,31 +62,32 @@ class CrossEntropy(Objective):
         if entropy_after:
             self.register_buffer(
                 "batches", torch.zeros((), dtype=torch.int64)
-            )  # counted in training; resumes with it
+            )  # training batches so far; restored when training resumes
 
     def forward(self, decoder: Decoder, memory: TensorTree, captions: Captions) -> Loss:
         unrolled = decoder(memory, captions.words, captions.lengths)
         if unrolled.trace.log_prob is not None:
             raise UserError(
-                "cross-entropy has no gradient for where sampled attention looks: train Multinoulli attention with the "
+                "cross-entropy has no gradient for sampled attention: train Multinoulli attention with the "
                 "objective caption.objectives.Reinforce, or sample with caption.attention.GumbelSoftmax"
             )
-        there = unrolled.has_steps()
-        of_captions = there.sum() if self.captions == "mean" else 1
+        has_steps = unrolled.has_steps()
+        caption_divisor = has_steps.sum() if self.captions == "mean" else 1
         log_likelihoods = word_log_likelihoods(unrolled, captions.targets)
-        of_words = there.sum() if self.words == "sum" else len(log_likelihoods)
-        value = -log_likelihoods.sum() / of_words
+        word_divisor = has_steps.sum() if self.words == "sum" else len(log_likelihoods)
+        value = -log_likelihoods.sum() / word_divisor
         if self.label_smoothing:
-            uniform = unrolled.logits.float().log_softmax(-1).mean(-1).sum() / of_words
+            uniform = unrolled.logits.float().log_softmax(-1).mean(-1).sum() / word_divisor
             value = (1 - self.label_smoothing) * value - self.label_smoothing * uniform
         logged = {"NLL": -log_likelihoods.mean().detach()}
         if self.doubly_stochastic:
-            penalty = (doubly_stochastic(unrolled, decoder.properties, self.regions) * there).sum()
-            logged["doubly_stochastic"] = (penalty / there.sum()).detach()
-            value = value + self.doubly_stochastic * penalty / of_captions
+            penalty = (doubly_stochastic(unrolled, decoder.properties, self.regions) * has_steps).sum()
+            logged["doubly_stochastic"] = (penalty / has_steps.sum()).detach()
+            value = value + self.doubly_stochastic * penalty / caption_divisor
         if self.entropy and (not self.entropy_after or self.batches >= self.entropy_after):
             value = (
-                value + self.entropy * entropy(unrolled.trace.weights, decoder.properties).sum() / of_captions
+                value
+                + self.entropy * entropy(unrolled.trace.weights, decoder.properties).sum() / caption_divisor
             )
         declared = decoder.penalty(unrolled.trace.maps) if self.attention_penalty else None
         if declared is not None:

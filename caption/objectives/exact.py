@@ -1,7 +1,7 @@
-"""The bound L_s and log p(y|a) by enumerating all paths: what estimators of hard attention are compared with.
+"""The exact bound L_s and log p(y|a) by enumeration of all paths, as a reference for estimators of hard attention.
 
-A path is a region for each of a caption's T steps; there are L^T of them, so grid and caption must be small. Paths are
-numbered: path n looks at step t at region ⌊n / L^t⌋ mod L.
+A path is a sequence of regions, one for each of a caption's T steps. There are L^T paths, so grid and caption must be
+small. Path n reads region ⌊n / L^t⌋ mod L at step t.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.attention.stochastic import drawing
+from caption.attention.stochastic import override_draws
 from caption.decoders.base import Decoder, Memory
 from caption.objectives.base import Captions, word_log_likelihoods
 
 
 @contextmanager
-def following(decoder: Decoder, paths: Tensor) -> Iterator[None]:
-    """Within it, the decoder's attention follows the paths with the given numbers (B, K) in training.
+def fixed_paths(decoder: Decoder, paths: Tensor) -> Iterator[None]:
+    """Context in which the decoder's attention follows the paths with the given numbers (B, K) in training.
 
     Args:
-        decoder: attends once per step, and samples a region there.
-        paths: (B, K) int64, the number of each hypothesis' path, in the order of the unroll: of images and captions of
-            different lengths, the longest first.
+        decoder: its attention samples one region per step.
+        paths: (B, K) int64, the number of each hypothesis' path, in the order of the unroll: images and captions are
+            sorted by length, the longest first.
 
     Raises:
         UserError: the decoder has no attention that samples.
@@ -43,12 +43,12 @@ def following(decoder: Decoder, paths: Tensor) -> Iterator[None]:
         step += 1
         return digits
 
-    with drawing(decoder, draw), decoder.register_forward_pre_hook(restart):
+    with override_draws(decoder, draw), decoder.register_forward_pre_hook(restart):
         yield
 
 
 class Paths(NamedTuple):
-    """All P = L^T paths of a caption, in no promised order; with gradient."""
+    """All P = L^T paths of a caption, in unspecified order, with gradient."""
 
     log_prob: Tensor
     """(P,) log p(s|a)."""
@@ -69,7 +69,7 @@ class Paths(NamedTuple):
 
 
 def every_path(decoder: Decoder, memory: Memory, captions: Captions) -> Paths:
-    """Follow all paths of one caption of one image, side by side.
+    """Follow all paths of one caption of one image in parallel.
 
     Args:
         decoder: in training mode, with hard attention, and without dropout.
@@ -89,7 +89,7 @@ def every_path(decoder: Decoder, memory: Memory, captions: Captions) -> Paths:
     if number > 10**6:
         raise ValueError(f"{regions} regions in {steps} steps make {number} paths: too many")
     copies = captions.repeated(number)
-    with following(decoder, torch.arange(number)[None]):
+    with fixed_paths(decoder, torch.arange(number)[None]):
         unrolled = decoder(memory, copies.words, copies.lengths)
     trace = unrolled.trace
     assert trace.log_prob is not None

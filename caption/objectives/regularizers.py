@@ -1,4 +1,4 @@
-"""Terms on the attention weights that objectives may add."""
+"""Regularization terms on the attention weights."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Reduction = Literal["sum", "mean"]
 
 
 def doubly_stochastic(unrolled: Unrolled, properties: WeightProperties, regions: Reduction = "sum") -> Tensor:
-    """Σ_i (1 − Σ_t α[t,i])² for each caption, (B, K): whether every region gets its share of attention (eq. 14).
+    """Σ_i (1 − Σ_t α[t,i])² for each caption, (B, K), which encourages equal attention to every region (eq. 14).
 
-    Σ_t runs over real steps only. A caption of fewer steps than regions cannot reach 0: T steps spread
-    over L regions leave L (1 − T/L)².
+    Σ_t runs over real steps only. With fewer steps than regions it cannot reach 0: T steps over L regions give at least
+    L (1 − T/L)².
 
     Args:
         unrolled: from the decoder.
-        properties: what holds of its weights.
+        properties: of its weights.
         regions: "sum" over the regions as in eq. 14, or their "mean" as in the authors' code.
 
     Raises:
-        UserError: weights may be negative, so that their sum says nothing about how much a region was attended to.
+        UserError: weights may be negative, so that their sum does not measure attention to a region.
     """
     if properties.signed:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Training hard attention: the score-function estimator of Xu et al. 2015, section 4.1.
+"""The score-function estimator that trains hard attention (Xu et al. 2015, section 4.1).
 
 ∂L_s/∂W ≈ 1/N Σ_n [ ∂log p(y|s̃,a)/∂W + λ_r (log p(y|s̃,a) − b) ∂log p(s̃|a)/∂W + λ_e ∂H[s̃]/∂W ]
 """
@@ -24,28 +24,29 @@ from caption.tensor_tree import TensorTree
 
 
 class Reinforce(Objective):
-    """Minimises minus the bound L_s (eq. 10), by sampling, with a baseline and an entropy bonus.
+    """Maximises the bound L_s (eq. 10) by sampling, with a baseline and an entropy bonus.
 
-    The gradient of `value` is the estimator above; its number is not a loss to watch: watch the NLL. All terms are
-    summed over a caption's words and averaged over captions and their samples. Steps that used the expectation sampled
-    nothing and give no score-function term.
+    The gradient of `value` is the estimator above, but `value` itself is not a useful measure of progress; use the NLL.
+    All terms are summed over a caption's words and averaged over captions and their samples. Steps that read the
+    expectation have no score-function term.
 
-    The reward is log p(y|s̃,a). With credit "caption", every sampled location of a caption is credited with all of
-    it, as in the paper; with "future" only with the words it could influence, from its own on, which lowers the
-    variance and leaves the expectation as it is. Credit and baseline carry no gradient.
+    The reward is log p(y|s̃,a). With credit "caption", every sampled location of a caption is credited with the whole
+    reward, as in the paper. With "future", it is credited only with the words from its own step on, which lowers the
+    variance without bias. Credit and baseline carry no gradient.
 
     Args:
         baseline: b; None = the paper's `MovingAverage()`.
-        samples: how often each caption is sampled.
+        samples: number of samples of each caption.
         reward_weight: λ_r; 1 makes the estimator unbiased, the authors' code has 0.1.
         entropy_weight: λ_e; the authors' code has 0.002.
-        reward: log p(y|s̃,a) divided by the caption's number of words, as in the authors' code ("mean"), or not
-            ("sum"), as in the paper's equation.
+        reward: "sum" for log p(y|s̃,a) as in the paper's equation, or "mean" to divide it by the caption's number of
+            words, as in the authors' code.
         credit: "caption" or "future".
-        doubly_stochastic: λ of eq. 14's second term; the authors' code prints it for hard attention and ignores it.
-        regions: that term is the "sum" over regions as in eq. 14, or their "mean".
-        captions: the terms beside log p(y|s̃,a) are the "mean" over captions as above, or their "sum" as in the authors'
-            code, where their weight grows with the batch.
+        doubly_stochastic: λ of eq. 14's second term; the authors' code prints it for hard attention but does not use
+            it.
+        regions: the doubly stochastic term is the "sum" over regions as in eq. 14, or their "mean".
+        captions: the terms other than log p(y|s̃,a) are the "mean" over captions as above, or their "sum" as in the
+            authors' code, which makes their weight grow with the batch.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Reinforce(Objective):
                 "the score-function estimator trains attention that samples, such as caption.attention.Multinoulli: "
                 "soft attention and GumbelSoftmax take the objective caption.objectives.CrossEntropy"
             )
-        there = unrolled.has_steps()
+        has_steps = unrolled.has_steps()
         log_likelihoods = word_log_likelihoods(unrolled, samples.targets)
         returns = self._returns(unrolled, log_likelihoods.detach(), decoder, memory, captions)
         baseline = self.baseline(returns)
@@ -110,12 +111,12 @@ class Reinforce(Objective):
         if trace.location is not None:
             logged["sampled"] = chosen(trace.location).float().mean()
         if self.doubly_stochastic:
-            penalty = (doubly_stochastic(unrolled, decoder.properties, self.regions) * there).sum()
-            logged["doubly_stochastic"] = (penalty / there.sum()).detach()
+            penalty = (doubly_stochastic(unrolled, decoder.properties, self.regions) * has_steps).sum()
+            logged["doubly_stochastic"] = (penalty / has_steps.sum()).detach()
             terms = terms - self.doubly_stochastic * penalty
-        # `there` counts samples, so a sum over captions is still a mean over the samples of each.
-        of_terms = there.sum() if self.captions == "mean" else self.samples
-        value = -log_likelihoods.sum() / there.sum() - terms / of_terms
+        # `has_steps` counts samples, so a sum over captions is still a mean over the samples of each.
+        divisor = has_steps.sum() if self.captions == "mean" else self.samples
+        value = -log_likelihoods.sum() / has_steps.sum() - terms / divisor
         own_loss = self.baseline.learn(returns) if self.training else None
         if own_loss is not None:
             logged["baseline_loss"] = own_loss.detach()
@@ -137,7 +138,7 @@ class Reinforce(Objective):
 
         words = unrolled.unpack(log_likelihoods)  # (B, K·S, T)
         lengths = unrolled.unpack(torch.ones_like(log_likelihoods)).sum(-1)
-        apart = (captions.words.shape[1], self.samples)
+        shape = (captions.words.shape[1], self.samples)
         credited = self._credited(words, lengths)
         whole = Returns(
             credited,
@@ -147,9 +148,9 @@ class Reinforce(Objective):
             greedy,
         )
         return whole._replace(
-            credited=credited.unflatten(1, apart),
-            totals=whole.totals.unflatten(1, apart),
-            share=whole.share.unflatten(1, apart),
+            credited=credited.unflatten(1, shape),
+            totals=whole.totals.unflatten(1, shape),
+            share=whole.share.unflatten(1, shape),
         )
 
     def _rewards(self, words: Tensor, lengths: Tensor) -> Tensor:
@@ -157,14 +158,14 @@ class Reinforce(Objective):
         return words if self.reward == "sum" else words / lengths.clamp_min(1)[..., None]
 
     def _credited(self, words: Tensor, lengths: Tensor) -> Tensor:
-        """(B, K, T): what the location of each step is credited with."""
+        """(B, K, T): the credit of each step's location."""
         rewards = self._rewards(words, lengths)
         if self.credit == "caption":
             return rewards.sum(-1, keepdim=True).expand_as(rewards)
         return rewards.flip(-1).cumsum(-1).flip(-1)
 
     def _share(self, words: Tensor, lengths: Tensor) -> Tensor:
-        """(B, K, T): the part of a caption's words that the credit of each step covers."""
+        """(B, K, T): the fraction of a caption's words that the credit of each step covers."""
         if self.credit == "caption":
             return torch.ones_like(words)
         steps = torch.arange(words.shape[-1], device=words.device)

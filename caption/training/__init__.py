@@ -1,1 +1,1 @@
-"""Training and evaluation: the LightningModule, its callbacks, diagnostics and the numbers of a split."""
+"""Training and evaluation: the LightningModule, its callbacks, diagnostics and the evaluation of a split."""

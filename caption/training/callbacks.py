@@ -1,4 +1,4 @@
-"""Watching attention while it is learned: figures of the same validation images in TensorBoard, epoch after epoch."""
+"""A callback that shows the attention on the same validation images in TensorBoard after every epoch."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ DPI = 80
 
 
 class AttentionFigures(Callback):
-    """Captions the first validation images after each validation, and draws where the model looked.
+    """Captions the first validation images after each validation, and draws the attention.
 
-    TensorBoard gets two pictures, whose sliders go through the epochs: "val/attention", all images with the largest α
-    over the words of their captions; "val/attention_by_word", the first image with a panel for every word. Captions are
-    those of the validation's search. Nothing is drawn without a logger for TensorBoard, and training goes the same
-    way as without this callback: no number is drawn from its generators.
+    TensorBoard shows two pictures with a slider over the epochs: "val/attention", all images with the largest α over
+    the words of their captions; "val/attention_by_word", the first image with a panel for every word. Captions come
+    from the validation's search. Without a TensorBoard logger, nothing is drawn. The callback does not change training,
+    because it restores the state of the random number generators.
 
     Args:
-        images: how many are drawn; 0 for none.
+        images: number of images to draw; 0 for none.
 
     Raises:
-        UserError: a negative number of images.
+        UserError: `images` is negative.
     """
 
     def __init__(self, images: int = 4) -> None:
@@ -51,12 +51,12 @@ class AttentionFigures(Callback):
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loggers = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
-        wanted = self.images and loggers and trainer.is_global_zero
-        if not wanted or trainer.state.fn != "fit" or trainer.sanity_checking:
+        enabled = self.images and loggers and trainer.is_global_zero
+        if not enabled or trainer.state.fn != "fit" or trainer.sanity_checking:
             return
         try:
             captions = self._captions(trainer, pl_module)
-        except ImageError as error:  # where regions are precomputed, nobody has opened the photos before
+        except ImageError as error:  # training on precomputed regions does not open photos
             rank_zero_warn(f"no attention figures are drawn: {error}")
             return
         for name, figure in _figures(captions):
@@ -65,14 +65,19 @@ class AttentionFigures(Callback):
 
     def _captions(self, trainer: Trainer, module: Any) -> list[Caption]:
         images = trainer.datamodule.splits["val"][: self.images]  # type: ignore[attr-defined]
-        as_validated = nullcontext() if module.at_test is None else at_test(module.captioner, module.at_test)
-        with isolate_rng(), trainer.precision_plugin.forward_context(), as_validated:
-            torch.manual_seed(0)  # what is sampled differs from epoch to epoch by what was learned alone
+        validation_setting = (
+            nullcontext() if module.at_test is None else at_test(module.captioner, module.at_test)
+        )
+        with isolate_rng(), trainer.precision_plugin.forward_context(), validation_setting:
+            torch.manual_seed(0)  # samples differ between epochs only through training
             return module.captioner.describe([image.path for image in images], module.validation_search)
 
 
 def _figures(captions: list[Caption]) -> Iterator[tuple[str, Figure]]:
-    from caption.visualize import contact_sheet, plot_caption  # here, since not all who train draw
+    from caption.visualize import (
+        contact_sheet,
+        plot_caption,
+    )  # imported here, because Matplotlib is slow to load
 
     yield "val/attention", contact_sheet(captions, columns=2)
     first = captions[0]
@@ -81,7 +86,7 @@ def _figures(captions: list[Caption]) -> Iterator[tuple[str, Figure]]:
 
 
 def _pixels(figure: Figure) -> np.ndarray:
-    """(height, width, 3) uint8. Without pyplot, which would hold on to the figure."""
+    """(height, width, 3) uint8. Does not use pyplot, which would keep the figure."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     figure.set_dpi(DPI)

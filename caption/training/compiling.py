@@ -1,8 +1,8 @@
 """Compiling a captioner with torch.compile: the encoder's layers and, on a GPU, the decoder's step.
 
-In place and part by part, so that parameters and checkpoints keep their names. The decoder's loop over the words is
-left as it is: unrolled, it would be compiled anew for every length of the longest caption. On a CPU the step, too, is
-left as it is, since the tiles of `caption.kernels.additive_energies` are faster than what the compiler makes of it.
+Parts are compiled separately and in place, so that parameters and checkpoints keep their names. The decoder's loop over
+the words is not compiled, because it would be recompiled for every length of the longest caption. On a CPU the step is
+not compiled either, because the tiles of `caption.kernels.additive_energies` are faster than the compiled code.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from caption.errors import UserError
 
 
 def compile_captioner(captioner: Captioner, device: torch.device) -> None:
-    """Have a captioner compiled when it first runs, which takes from seconds to minutes; on the device it will run on.
+    """Compile a captioner when it first runs on `device`, which takes from seconds to minutes.
 
     Raises:
-        UserError: there is no compiler.
+        UserError: a compiler is missing.
     """
     check_compiler(device)
     captioner.encoder.compiled = True
@@ -26,7 +26,7 @@ def compile_captioner(captioner: Captioner, device: torch.device) -> None:
 
 
 def check_compiler(device: torch.device) -> None:
-    """Raise a `UserError` where torch.compile has not what it needs: Triton on a GPU, a C++ compiler on a CPU."""
+    """Raise a `UserError` if torch.compile lacks Triton on a GPU, or a C++ compiler on a CPU."""
     if device.type == "cuda":
         try:
             import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401
@@ -40,7 +40,7 @@ def check_compiler(device: torch.device) -> None:
 
     try:
         get_cpp_compiler()
-    except Exception as error:  # of a class that differs between releases
+    except Exception as error:  # its class differs between releases
         raise UserError(
             "compiling for a CPU takes a C++ compiler, and none is found: install one (g++, for instance), name yours "
             "in the environment variable CXX, or train without --model.compile"

@@ -1,4 +1,4 @@
-"""Is the attention alive? Numbers of a training batch's maps, and a warning when they stop moving."""
+"""Diagnostics of attention in training: statistics of a batch's maps, and a warning when they stop moving."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from caption.result import WeightProperties
 
 @torch.no_grad()
 def diagnose(unrolled: Unrolled, properties: WeightProperties) -> dict[str, Tensor]:
-    """Scalars that tell how a batch's attention is doing, padding left out.
+    """Compute statistics of a batch's attention maps, without padding.
 
     Returns:
-        "attention_entropy": mean H[α[t]] over all words, in nats; log L is looking everywhere.
-        "attention_change": mean over neighbouring words of ½ Σ_i |α[t,i] − α[t-1,i]|, the share of the attention that
-            moved, 0 to 1.
-        "coverage_min", "coverage_max": Σ_t α[t,i] of the region that a caption looked at least, and most; mean over
-            captions.
+        "attention_entropy": mean H[α[t]] over all words, in nats; log L for uniform maps. "attention_change": mean over
+        neighbouring words of ½ Σ_i |α[t,i] − α[t-1,i]|, the share of the attention that moved, 0 to 1. "coverage_min",
+        "coverage_max": minimum and maximum over the regions of Σ_t α[t,i]; mean over captions.
     """
     weights = unrolled.trace.weights.detach().float()
     maps = unrolled.unpack(weights)  # (B, K, T, L)
     real = unrolled.unpack(torch.ones_like(unrolled.positions, dtype=torch.bool))
-    pairs = real[..., 1:]  # a step is followed by none or by the next
+    pairs = real[..., 1:]  # True where a step has a previous step
     moved = change(maps[..., 1:, :], maps[..., :-1, :])
     coverage = maps.sum(2)[unrolled.has_steps()]  # (captions, L)
     return {
@@ -36,15 +34,15 @@ def diagnose(unrolled: Unrolled, properties: WeightProperties) -> dict[str, Tens
 
 
 class StillMaps:
-    """Notices attention that looks at the same places for every word, and then explains nothing.
+    """Detects attention maps that are the same for every word, so that they explain nothing.
 
-    It happens to hard attention above all: once all samples fall on one region, no estimator can learn that another
-    would be better. One batch says little, so windows of batches are judged by their mean.
+    This happens mainly to hard attention: when all samples fall on one region, no estimator can learn that another
+    would be better. The statistic of one batch is noisy, so it is averaged over a window of batches.
 
     Args:
-        threshold: least share of the attention that should move from word to word.
-        window: batches whose mean is judged.
-        patience: windows below the threshold, one after the other, before the warning.
+        threshold: minimal share of the attention that should move from word to word.
+        window: number of batches to average over.
+        patience: consecutive windows below the threshold before the warning.
     """
 
     def __init__(self, threshold: float = 0.01, window: int = 100, patience: int = 3) -> None:
@@ -55,11 +53,11 @@ class StillMaps:
         self.still = 0
 
     def watch(self, change: Tensor) -> str | None:
-        """Takes a batch's "attention_change"; the warning, once, when it is due."""
+        """Add a batch's "attention_change"; return the warning once, when it is due."""
         self.changes.append(change)
         if len(self.changes) < self.window:
             return None
-        mean = torch.stack(self.changes).mean().item()  # one wait for the GPU in a window
+        mean = torch.stack(self.changes).mean().item()  # waits for the GPU once per window
         self.changes.clear()
         self.still = self.still + 1 if mean < self.threshold else 0
         if self.still != self.patience:

@@ -1,4 +1,4 @@
-"""From captions and references to the numbers of an epoch."""
+"""Evaluation of a split: from captions and references to scores."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from caption.result import Caption
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model made of one image."""
+    """A model's results for one image."""
 
     id: int | str
     caption: Caption
-    """Free-running, from search."""
+    """The caption found by search."""
     references: tuple[str, ...]
     nll: float
     """−log p of all references under teacher forcing, summed, in nats."""
@@ -34,7 +34,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The numbers of a split, with the protocol that made them."""
+    """The scores of a split and the protocol behind them."""
 
     numbers: dict[str, float]
     scores: Scores
@@ -46,7 +46,8 @@ class Evaluation:
 
 
 def gather(answers: Sequence[Answer]) -> list[Answer]:
-    """All processes' answers, each image once: a distributed sampler repeats images to even out its shares."""
+    """Collect the answers of all processes, each image once: a distributed sampler repeats images to make equal
+    shares."""
     everyone = [list(answers)]
     if distributed.is_available() and distributed.is_initialized():
         everyone = [[] for _ in range(distributed.get_world_size())]
@@ -59,19 +60,19 @@ def summarise(
     protocol: Mapping[str, object],
     boxes: Mapping[int | str, Boxes] | None = None,
 ) -> Evaluation:
-    """BLEU, CIDEr and ROUGE-L of the free-running captions, NLL per word, perplexity of α, and where it pointed.
+    """Compute BLEU, CIDEr and ROUGE-L of the captions, NLL per word, and statistics of the attention.
 
     Args:
         answers: of all images of a split, each once.
-        protocol: what made the captions, for the signature: split, search, how hard attention chose.
-        boxes: of the images' objects, by name; None where the data has none.
+        protocol: how the captions were made, for the signature: split, search, setting of hard attention.
+        boxes: of the images' objects, by name; None if the data has none.
 
     Returns:
         numbers by name. "NLL" is in nats per word; "attention_entropy" the mean H[α] over all words, in nats, to be
         compared with "attention_entropy_max", log L; "attention_change" the share of α that moves from word to word;
-        "attention_unseen" the share of regions that a whole caption hardly looks at. "pointing_accuracy" is compared
-        with "pointing_chance", that of uniform maps, and with "pointing_other_word": each word's map exchanged for
-        another's of its caption, which is as sharp and knows the image, but not the word.
+        "attention_unseen" the share of regions with almost no attention over a whole caption. "pointing_accuracy" has
+        two controls: "pointing_chance", that of uniform maps, and "pointing_other_word", with each word's map replaced
+        by that of another word of its caption, which is as sharp and depends on the image, but not on the word.
     """
     scores = evaluate(
         {answer.id: answer.caption.text for answer in answers},
@@ -91,13 +92,13 @@ def summarise(
 
 
 def write_results(answers: Sequence[Answer], path: Path) -> None:
-    """The captions in COCO results format, the way other tools score them."""
+    """Write the captions in COCO results format, which other tools score."""
     results = [{"image_id": answer.id, "caption": answer.caption.text} for answer in answers]
     _write_json(path, results)
 
 
 def write_evaluation(evaluation: Evaluation, path: Path) -> None:
-    """Numbers and signature as JSON."""
+    """Write scores and signature as JSON."""
     _write_json(path, {"scores": evaluation.numbers, "signature": evaluation.signature})
 
 

@@ -1,4 +1,4 @@
-"""Training: the LightningModule that fits a captioner, and evaluates it."""
+"""The LightningModule that trains and evaluates a captioner."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ from caption.training.evaluation import Answer, Evaluation, gather, summarise, w
 
 
 class CaptionTraining(LightningModule):
-    """Fits a captioner to images and captions.
+    """Trains a captioner on images and captions.
 
-    Validation reports the teacher-forced NLL per word and, from free-running captions, BLEU and CIDEr. Stop early and
-    choose the checkpoint by one of the latter: NLL starts to rise while captions still get better.
+    Validation reports the teacher-forced NLL per word and, from free-running captions, BLEU and CIDEr. Use BLEU or
+    CIDEr for early stopping and for the choice of the checkpoint: NLL starts to rise while captions still improve.
 
     Args:
         encoder: image -> regions.
         decoder: regions -> words, with its attention.
         vocabulary: linked from the data.
         transform: linked from the data.
-        refiner: what becomes of the regions before the decoder sees them; None = nothing.
-        objective: what is minimised; None = `CrossEntropy()`, for soft attention.
-        optimizer: of all but the encoder; its learning rate stands here, too.
-        scheduler: of the learning rates, stepped once an epoch; None = constant.
-        encoder_learning_rate: None = the encoder stays frozen; else it is fine-tuned with this rate.
-        encoder_from_epoch: fine-tuning starts with this epoch (counted from 0).
-        warm_start: checkpoint whose encoder and decoder weights training starts from, for instance a soft-attention
-            model for hard attention; None = fresh weights.
+        refiner: maps the regions before the decoder reads them; None = no refiner.
+        objective: the training objective; None = `CrossEntropy()`, for soft attention.
+        optimizer: optimizer, with the learning rate of all weights but the encoder's.
+        scheduler: learning rate scheduler, stepped once per epoch; None = constant.
+        encoder_learning_rate: learning rate for fine-tuning the encoder; None = the encoder stays frozen.
+        encoder_from_epoch: first epoch of fine-tuning, counted from 0.
+        warm_start: checkpoint with initial weights of encoder, refiner and decoder, for instance a soft-attention model
+            for hard attention; None = new weights.
         search: for testing and predicting, and the default of the saved model; None = beam search with 5 hypotheses.
         validation_search: None = greedy.
-        at_test: what hard attention reads when validating, testing and predicting; None = what its part says. The model
-            that is saved keeps what its part says.
-        compile: whether torch.compile makes faster code of the encoder and, on a GPU, of the decoder's step, when they
-            first run. It takes a minute or so, and a C++ compiler or Triton.
+        at_test: what hard attention reads in validation, test and prediction; None = the mechanism's own setting, which
+            is also the one that is saved.
+        compile: whether to compile the encoder and, on a GPU, the decoder's step with torch.compile when they first
+            run. It takes about a minute, and needs a C++ compiler or Triton.
     """
 
     def __init__(
@@ -97,9 +97,10 @@ class CaptionTraining(LightningModule):
         self.answers: list[Answer] = []
         self.restored = False
         self.evaluation: Evaluation | None = None
-        """Of the last split that was evaluated."""
+        """The evaluation of the last evaluated split."""
         self.seed = torch.initial_seed()
-        # What `--ckpt_path` restores over the configuration: the architecture, and nothing a command may set anew.
+        # `--ckpt_path` restores these over the configuration: only the architecture, no options that a
+        # command may change.
         parts = {"encoder": encoder, "refiner": refiner, "decoder": decoder, "objective": self.objective}
         specs = {name: None if part is None else part.spec for name, part in parts.items()}
         self.save_hyperparameters(specs, logger=False)
@@ -112,7 +113,7 @@ class CaptionTraining(LightningModule):
     # -- weights to start from ------------------------------------------------------------------------------------
 
     def _start_weights(self) -> None:
-        """Known only once a checkpoint, if there is one to resume from, has been restored: then it has them all."""
+        """Load the initial weights, unless training resumes from a checkpoint, which has all of them."""
         if self.restored:
             return
         if self.warm_start is not None:
@@ -135,7 +136,7 @@ class CaptionTraining(LightningModule):
             ) from error
 
     def _check_store(self) -> None:
-        """Precomputed regions must be this encoder's; known only now, with its weights loaded or restored."""
+        """Check that precomputed regions are this encoder's. Called once its weights are loaded or restored."""
         store = self.trainer.datamodule.store  # type: ignore[attr-defined]
         if store is not None:
             store.matches(self.captioner.encoder, self.captioner.transform)
@@ -150,7 +151,7 @@ class CaptionTraining(LightningModule):
         self._check_store()
 
     def on_validation_start(self) -> None:
-        if self.trainer.state.fn == "validate":  # in fitting, on_fit_start has done it
+        if self.trainer.state.fn == "validate":  # during fit, on_fit_start has checked it
             self._check_store()
 
     def on_test_start(self) -> None:
@@ -166,7 +167,7 @@ class CaptionTraining(LightningModule):
         known = set(encoder)
         groups: list[dict[str, Any]] = [{"params": [p for p in self.parameters() if p not in known]}]
         if self.encoder_learning_rate is not None:
-            # In the optimizer from the start: a frozen parameter has no gradient, and is left alone.
+            # In the optimizer from the start; it skips frozen parameters, which have no gradient.
             groups.append({"params": encoder, "lr": self.encoder_learning_rate})
         optimizer: Optimizer = self.optimizer(groups)
         if self.scheduler is None:
@@ -180,15 +181,15 @@ class CaptionTraining(LightningModule):
         return self.encoder_learning_rate is not None and epoch >= self.encoder_from_epoch
 
     def on_train_epoch_start(self) -> None:
-        # Decided and drawn anew at each epoch, so that a resumed run is where an uninterrupted one would be. Processes
-        # draw different numbers: what one drops or samples, another need not.
+        # Set at each epoch, so that a resumed run equals an uninterrupted one. Each process has its own seed,
+        # so that dropout and samples differ between processes.
         torch.manual_seed(
             (self.seed + self.current_epoch * self.trainer.world_size + self.global_rank) % 2**63
         )
         self.captioner.encoder.freeze(not self._finetuning(self.current_epoch))
 
     def views(self, batch: Batch) -> Views:
-        """The batch's regions: precomputed, or encoded now."""
+        """The batch's regions, precomputed or encoded now."""
         if batch.views is not None:
             return batch.views
         assert batch.images is not None
@@ -207,9 +208,10 @@ class CaptionTraining(LightningModule):
         return loss.value
 
     def on_after_backward(self) -> None:
-        # DistributedDataParallel averages the gradients of what could learn when it was made; not of what thaws later.
-        late = self.encoder_from_epoch > 0 and self._finetuning(self.current_epoch)
-        if late and self.trainer.world_size > 1:
+        # DistributedDataParallel averages only gradients of parameters that were trainable when it was
+        # created, not of those unfrozen later.
+        unfrozen_late = self.encoder_from_epoch > 0 and self._finetuning(self.current_epoch)
+        if unfrozen_late and self.trainer.world_size > 1:
             for parameter in self.captioner.encoder.parameters():
                 if parameter.grad is not None:
                     distributed.all_reduce(parameter.grad)
@@ -264,7 +266,7 @@ class CaptionTraining(LightningModule):
         return evaluation.numbers
 
     def protocol(self, split: str, search: Search) -> dict[str, object]:
-        """What, beside the metric's own conventions, made the numbers."""
+        """The conditions of an evaluation, without the conventions of the metrics."""
         described = search_spec(search)
         options = ",".join(f"{name}={value}" for name, value in described["init_args"].items())
         protocol: dict[str, object] = {
@@ -275,7 +277,7 @@ class CaptionTraining(LightningModule):
         return protocol | ({"hard": chosen} if chosen else {})
 
     def _folder(self) -> Path | None:
-        """Where result files go: the run's log folder, and only from the first process."""
+        """The folder for result files: the run's log folder in the first process, else None."""
         folder = self.trainer.log_dir
         return Path(folder) if folder and self.trainer.is_global_zero else None
 
@@ -296,7 +298,7 @@ class CaptionTraining(LightningModule):
 
 
 def _per_image(unrolled: Unrolled, targets: Tensor) -> tuple[list[float], list[int]]:
-    """−log p of all captions of each image, and the number of words it is the sum of."""
+    """−log p of all captions of each image, and their number of words."""
     nll = -unrolled.unpack(word_log_likelihoods(unrolled, targets)).sum((1, 2))
     steps = unrolled.unpack(torch.ones_like(unrolled.positions)).sum((1, 2))
     return nll.tolist(), steps.tolist()

@@ -1,8 +1,8 @@
-"""A captioner with planted reasons: word number j depends on region j, and each test gives its maps.
+"""A captioner with known dependences: word j depends on region j, and each test sets its maps.
 
-Six regions, 2 x 3, region i being the i-th unit vector, so that the context is what was read of each region. The logit
-of word j is STRENGTH times what was read of region j; all other words have 0. A photo's grey value is the number of
-regions by which its maps are turned.
+There are six regions, 2 x 3, and region i is the i-th unit vector, so the context equals the weights. The logit of word
+j is STRENGTH times the weight of region j; all other words have 0. A photo's grey value is the number of regions by
+which its maps are rotated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class UnitRegions(Encoder):
 
 
 class GivenMaps(Attention):
-    """Looks at step t where row t of a table says, whatever the query."""
+    """Uses row t of a table as the weights of step t, independent of the query."""
 
     def __init__(self, table: Sequence[Sequence[float]]) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Count(NamedTuple):
 
 
 class OneRegionPerWord(Decoder):
-    """See the module."""
+    """The decoder described in the module's docstring."""
 
     query_size = 1
 
@@ -104,7 +104,7 @@ class OneRegionPerWord(Decoder):
 
 
 def captioner(*maps: Sequence[float]) -> Captioner:
-    """A captioner that has these maps, step by step; the last is for all further steps."""
+    """A captioner with these maps, one per step; the last is used for all further steps."""
     decoder = OneRegionPerWord(GivenMaps(maps))
     return Captioner(UnitRegions(), decoder, Vocabulary(WORDS), ImageTransform(8, "squash")).eval()
 
@@ -114,13 +114,13 @@ def photo(turn: int = 0) -> Image.Image:
 
 
 def told(sentence: str, weights: Any = None) -> Caption:
-    """A caption of a photo; its maps are uniform unless given."""
+    """A caption of a photo; its maps are uniform by default."""
     words = sentence.split()
     maps = np.full((len(words), ROWS, COLS), 1 / REGIONS) if weights is None else weights
     return Caption(sentence, words, maps, 0.0, np.zeros(len(words)), (0, 0, 8, 8))
 
 
 def log_p(word: int, read: Sequence[float]) -> float:
-    """log p of word number `word`, with so much read of each region."""
+    """log p of word number `word`, with the given weights of the regions."""
     total = sum(math.exp(STRENGTH * amount) for amount in read) + 4
     return STRENGTH * read[word] - math.log(total)

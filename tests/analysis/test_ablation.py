@@ -1,4 +1,4 @@
-"""Hiding regions: what becomes of the weights, and what the model reads."""
+"""Hiding regions: the remaining weights and the context."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def first(model: Captioner, photos: list) -> tuple[Replay, Moment, Sentences]:
 
 
 def terms(hide: Hiding, scale: float = 1.0) -> list:
-    """What is read of a planted map under `KEPT`, by hiding."""
+    """The weights of a planted map under `KEPT`, by the method of hiding."""
     model = planted.captioner([weight * scale for weight in READ])
     (batch,) = sentences(model, planted.photo(), [planted.told("two")])
     replay = Replay(model.decoder)
@@ -37,12 +37,12 @@ def test_removed_regions_leave_their_share_to_the_others():
     left = term.maps["attention"]
     assert left[0, 0].tolist() == pytest.approx(READ)
     assert left[0, 1].tolist() == pytest.approx([0, 0.6, 0.4, 0, 0, 0])
-    assert not left[0, 2].any()  # nothing is left to share
+    assert not left[0, 2].any()  # no weight remains
     assert not left[0, 3].any()
     assert left.isfinite().all()
 
 
-def test_what_is_read_is_as_much_as_before():
+def test_the_total_weight_is_unchanged():
     """A mechanism with a sentinel, for instance, gives the regions less than 1."""
     (term,) = terms(Removed(), scale=0.5)
     assert term.maps["attention"][0, 1].sum() == pytest.approx(0.5)
@@ -58,7 +58,7 @@ def test_replaced_regions_leave_theirs_to_the_vector():
 
 
 def test_removing_is_masking_the_memory():
-    """For a softmax: the weights left, shared anew, are those of attention that never had the region."""
+    """For a softmax, renormalised remaining weights equal those of attention without the hidden region."""
     model = captioner()
     (batch,) = sentences(model, [photo(), photo(seed=1)])
     kept = torch.rand(2, 1, 64, generator=torch.Generator().manual_seed(0)) > 0.4
@@ -90,7 +90,7 @@ def test_replacing_is_another_vector_in_the_average():
     found = replay.say(moment, hide(moment, kept))
     assert torch.allclose(found, expected, atol=1e-5)
     assert not torch.allclose(found[:, 0], moment.log_probs, atol=1e-3)
-    # Until something is hidden, nothing is changed.
+    # Without hidden regions, nothing changes.
     assert torch.allclose(replay.say(moment, hide(moment, kept | True))[:, 0], moment.log_probs, atol=1e-5)
 
 

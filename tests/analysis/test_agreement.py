@@ -1,4 +1,4 @@
-"""Two maps, two models."""
+"""Agreement of two maps and of two models."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_ends_of_the_scales():
         same = measured(p, p)
         assert (same["divergence"], same["overlap"], same["same cell"]) == pytest.approx((0, 1, 1))
     assert measured(P, P)["rank correlation"] == pytest.approx(1)
-    assert measured([0.25] * 4, P)["rank correlation"] == 0  # a constant map ranks nothing
+    assert measured([0.25] * 4, P)["rank correlation"] == 0  # a constant map has no ranks
     apart = measured([0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5])
     assert (apart["divergence"], apart["overlap"]) == pytest.approx((1, 0))
 
@@ -65,7 +65,7 @@ def test_a_model_agrees_with_itself():
     assert agreement.measures["same cell"].all()
 
 
-def test_both_say_the_words_of_the_first_and_are_compared_at_the_same_step():
+def test_both_emit_the_first_models_words_and_are_compared_per_step():
     first = planted.captioner([1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [0, 0, 0.5, 0.5, 0, 0])
     second = planted.captioner([1, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0.5, 0.5, 0, 0])
     agreement = agree(first, second, [photo(), photo(1)], [told("zero one two"), told("five")])

@@ -1,4 +1,4 @@
-"""Maps that know nothing: what they are, and what grounding makes of them."""
+"""Blind baseline maps, which ignore the image, and their grounding scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of maps: at the steps that are meant, over any grid, with the sum that was there."""
+"""Edits of maps: at the selected steps, on any grid, with the sum preserved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def approx(maps: list) -> object:
     return pytest.approx(np.array(maps), abs=1e-6)
 
 
-# -- which steps -----------------------------------------------------------------------------------------------
+# -- selected steps --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", [Force((0, 0), at="dog"), Move(right=1, at=1), Mask((0, 0), at=[1])])
@@ -40,7 +40,7 @@ def test_all_steps_are_the_default_however_many_there_are(change: Change):
     assert not any(edit(WEIGHTS, step, (ROWS, COLS)) is WEIGHTS for step in (0, 1, 2, 20))
 
 
-# -- what is done ----------------------------------------------------------------------------------------------
+# -- effects ---------------------------------------------------------------------------------------------------
 
 
 def test_forced_onto_a_region():
@@ -73,7 +73,7 @@ def test_forced_to_look_where_it_looks_for_another_word():
         (0, 0, WEIGHTS.view(2, 2, 3).tolist()),
     ],
 )
-def test_moved_and_what_leaves_is_shared(down: int, right: int, expected: list):
+def test_moved_weight_outside_the_grid_is_shared(down: int, right: int, expected: list):
     maps = np.array(expected)
     assert changed(Move(down, right)) == approx(maps / maps.sum((1, 2), keepdims=True))
 
@@ -87,7 +87,7 @@ EVERY = [Force((0, 1)), Force("dog"), Move(right=1), Mask((0, 1))]
 
 
 @pytest.mark.parametrize("change", EVERY)
-def test_the_sum_stays_what_it_was(change: Change):
+def test_the_sum_is_preserved(change: Change):
     assert changed(change, weights=WEIGHTS / 2).sum((1, 2)).tolist() == pytest.approx([0.5, 0.5])
 
 
@@ -116,7 +116,7 @@ def test_heads_are_edited_alike_and_each_keeps_its_sum(change: Change):
         assert torch.allclose(after[:, :, head], alone)
 
 
-# -- on other grids ----------------------------------------------------------------------------------------------
+# -- on other grids --------------------------------------------------------------------------------------------
 
 FINE = torch.arange(1.0, 25).view(1, 1, 24) / 300  # 4 x 6: each cell of the caption's grid is four of these
 
@@ -159,12 +159,12 @@ def test_regions_of_another_grid_that_have_a_part_in_a_place_are_not_visible():
         visible([(0, 1)], CAPTION, (1, 2))
 
 
-def test_what_is_in_none_of_several_places_is_kept():
+def test_weight_outside_several_places_is_kept():
     assert kept([(0, 0), (15, 0, 30, 9)], CAPTION).tolist() == [False, False, False, True, True, True]
     assert kept([], CAPTION).all()
 
 
-# -- what cannot be done ---------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_what_is_in_none_of_several_places_is_kept():
         (Mask(np.ones((2, 3))), "all 6 regions"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_is_done(change: Change, said: str):
+def test_impossible_edits_are_refused_before_any_work(change: Change, said: str):
     with pytest.raises(ValueError, match=said):
         change.edit(CAPTION)
 

@@ -1,4 +1,4 @@
-"""Deletion and insertion where it is known which region each word depends on."""
+"""Deletion and insertion on a model with known dependences of words on regions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DECOY = [
     0.0,
     0.0,
     0.0,
-]  # looks at region 0, and says word two by what little it sees of region 2
+]  # attends to region 0, and emits word two because of its small weight on region 2
 
 
 def test_a_word_read_from_where_it_looks_falls_at_once_and_rises_at_once():
@@ -45,7 +45,7 @@ def test_in_random_order_it_falls_half_way_on_average():
     random = {"random": AtRandom(draws=2000)}
     erasure = erase(planted.captioner(ON_TWO), photo(), [told("two")], random, Replaced(NOTHING), ALL)
     high, low = math.exp(log_p(2, ON_TWO)), 1 / VOCABULARY
-    # Region 2 is still there after n of 6 with probability 1 − n/6.
+    # Region 2 remains after n of 6 deletions with probability 1 − n/6.
     expected = [low + (high - low) * (1 - n / REGIONS) for n in range(REGIONS + 1)]
     assert erasure.curve("deletion", "random")[0] == pytest.approx(expected, abs=0.04)
     assert erasure.area("deletion", "random")[0] == pytest.approx((high + low) / 2, abs=0.03)
@@ -53,7 +53,7 @@ def test_in_random_order_it_falls_half_way_on_average():
 
 
 def test_attention_on_a_decoy_is_found_out():
-    """Hiding what it looks at most helps the word; hiding what it depends on ends it."""
+    """Hiding the most attended region helps the word; hiding the region that it depends on removes it."""
     erasure = erase(planted.captioner(DECOY), photo(), [told("two")], counts=ALL)
     before, alone = log_p(2, DECOY), log_p(2, ON_TWO)
     attention = erasure.curve("deletion", "attention", logarithm=True)[0]
@@ -78,7 +78,7 @@ def test_areas_are_mean_heights_of_probability_or_its_logarithm():
     )
 
 
-def test_each_word_is_asked_at_its_own_step_and_of_its_own_photo():
+def test_each_word_is_measured_at_its_own_step_and_photo():
     maps = ([0.4, 0.6, 0, 0, 0, 0], [0, 0, 0.7, 0.3, 0, 0])
     captions = [told("one three"), told("two"), told("five four zero")]
     model = planted.captioner(*maps)
@@ -102,7 +102,7 @@ def test_each_word_is_asked_at_its_own_step_and_of_its_own_photo():
     )
 
 
-def test_both_curves_end_where_the_other_begins_whatever_the_order():
+def test_both_curves_end_where_the_other_starts_for_any_order():
     model = planted.captioner([0.3, 0.1, 0.2, 0.25, 0.05, 0.1])
     for hide in (Removed(), Replaced(), Replaced(NOTHING)):
         erasure = erase(model, photo(), [told("two five")], hide=hide)
@@ -123,7 +123,7 @@ def test_both_curves_end_where_the_other_begins_whatever_the_order():
         (64, [0, 1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 48, 56, 60, 62, 63, 64]),
     ],
 )
-def test_points_lie_closer_at_both_ends(regions, expected):
+def test_points_are_closer_at_both_ends(regions, expected):
     assert _points(None, regions).tolist() == expected
 
 

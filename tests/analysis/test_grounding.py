@@ -1,4 +1,4 @@
-"""The pointing game against maps drawn by hand; grids and images are nowhere square."""
+"""The pointing game on maps drawn by hand; grids and images are not square."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -29,7 +29,7 @@ COVERED = (10.0, 20.0, 70.0, 40.0)
 
 @dataclass
 class Written:
-    """As much of a caption as grounding asks for."""
+    """The attributes of a caption that grounding uses."""
 
     words: list[str]
     weights: np.ndarray
@@ -43,7 +43,7 @@ def looking_at(cell: tuple[int, int], grid: tuple[int, int] = GRID) -> np.ndarra
 
 
 def written(sentence: str, cells: dict[int, tuple[int, int]]) -> Written:
-    """A caption that looks at the lower left cell, but for the words with the given indices."""
+    """A caption that attends to the lower left cell, except for the words with the given indices."""
     words = sentence.split()
     return Written(words, np.stack([looking_at(cells.get(k, (1, 0))) for k in range(len(words))]))
 
@@ -65,7 +65,7 @@ class TestMentions:
             Mention("blue square", 6, ((2, 2, 3, 3), (4, 4, 5, 5))),
         ]
 
-    def test_what_the_image_does_not_show_is_mentioned_without_boxes(self) -> None:
+    def test_absent_objects_are_mentioned_without_boxes(self) -> None:
         assert mentions_in("a red star", self.BOXES) == [Mention("red star", 2, ())]
 
     def test_words_that_name_nothing_known_are_left_alone(self) -> None:
@@ -83,7 +83,7 @@ class TestMentions:
             ("dog", 10),
         ]
 
-    def test_every_mention_counts_whatever_its_case(self) -> None:
+    def test_every_mention_counts_in_any_case(self) -> None:
         found = mentions_in("A Dog and a dog", {"DOG": []})
         assert [mention.word for mention in found] == [1, 4]
 
@@ -129,7 +129,7 @@ class TestGeometry:
         assert not coverage(*GRID, COVERED, []).any()
         assert not coverage(*GRID, COVERED, [(30, 25, 30, 39), (0, 0, 5, 5)]).any()
 
-    @settings(deadline=None, max_examples=60)  # a busy machine is no failure
+    @settings(deadline=None, max_examples=60)  # slow on a busy machine
     @given(
         st.integers(1, 4),
         st.integers(1, 4),
@@ -177,7 +177,7 @@ class TestGround:
         assert square.mass_chance == pytest.approx(1 / 6)
 
     def test_the_map_is_that_of_the_naming_word(self) -> None:
-        """Neither of its neighbours' maps, all of which lie in the lower left cell, points at the circle."""
+        """The maps of both neighbours, which lie in the lower left cell, do not point at the circle."""
         for word, expected in ((1, 0), (2, 1), (3, 0)):
             caption = written("a red circle above", {word: (0, 1)})
             assert ground([(caption, self.BOXES)]).accuracy == expected
@@ -221,13 +221,13 @@ class TestGround:
             assert grounding.accuracy == hit
             assert grounding.chance == pytest.approx(2 / 6)
 
-    def test_a_map_that_knows_nothing_is_at_chance(self) -> None:
+    def test_a_blind_map_is_at_chance(self) -> None:
         caption = Written(["red", "circle"], np.full((2, *GRID), 1 / 6))
         grounding = ground([(caption, self.BOXES)])
         assert grounding.accuracy == pytest.approx(grounding.chance)
         assert grounding.mass == pytest.approx(grounding.mass_chance)
 
-    def test_mass_is_a_share_of_what_is_on_the_grid(self) -> None:
+    def test_mass_is_a_share_of_the_weight_on_the_grid(self) -> None:
         """Half of the attention on a sentinel changes nothing, negative weights do not count."""
         weights = np.array([[[0.3, 0.0, 0.1], [0.1, 0.0, -0.2]]])
         grounding = ground([(Written(["circle"], weights), {"circle": [(10, 20, 30, 30)]})])
@@ -275,7 +275,7 @@ class TestInterval:
         assert (high - low) / 2 == pytest.approx(0.0308, rel=0.1)
         assert few.interval()[1] - few.interval()[0] > 3 * (high - low)
 
-    def test_mentions_of_one_caption_stand_or_fall_together(self) -> None:
+    def test_mentions_of_one_caption_are_resampled_together(self) -> None:
         assert self.grounding([[1] * 50, [0] * 50]).interval() == (0, 1)
 
     def test_repeats_itself(self) -> None:

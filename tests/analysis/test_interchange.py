@@ -1,4 +1,4 @@
-"""Words that exchange their maps, where it is known what they read."""
+"""Exchanging the maps of two words, on a model whose reading is known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_word_that_is_read_where_it_looks_follows_the_look():
 
 
 def test_a_word_that_is_not_read_where_it_looks_does_not_follow():
-    """Both look at the same region, and say what they say for other reasons."""
+    """Both words attend to the same region, and depend on other regions."""
     swapped = interchange(planted.captioner(ON_THREE), photo(), NUMBERS, [told("one two")])
     for name in WEIGHTS[:2]:
         assert swapped.follows[name].tolist() == [0, 0]
@@ -50,7 +50,8 @@ def test_pairs_are_of_different_words_of_one_caption_and_one_kind():
         (1, "one", "three"), (1, "one", "two"), (1, "three", "one"), (1, "three", "two"), (1, "two", "one"),
         (1, "two", "three"), (3, "one", "two"), (3, "one", "two"), (3, "two", "one"), (3, "two", "one"),
     ]  # fmt: skip
-    # The second photo turns all maps by one: what it reads at the first step is region 2, at the third 4.
+    # The second photo rotates all maps by one, so it reads region 2 at the first step and region 4 at the
+    # third.
     lead = log_p(1, ON_THREE) - log_p(1, np.roll(ON_ONE, 1))
     entry = said.index((1, "one", "two"))
     assert swapped.leads["of the other"][entry] == pytest.approx(

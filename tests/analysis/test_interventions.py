@@ -1,4 +1,5 @@
-"""Captions under edited attention, with their log-probabilities: planted, and through searches of a real decoder."""
+"""Captions under edited attention, with their log-probabilities: with planted dependences, and in searches of a real
+decoder."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def tiny(alignment: Alignment | None = None, **parts: Any) -> Captioner:
 PHOTO = tiny_captioner.photo()
 
 
-# -- where the answer is known ---------------------------------------------------------------------------------
+# -- a model with known answers --------------------------------------------------------------------------------
 
 
 def test_a_word_that_is_made_to_look_elsewhere_is_another():
@@ -94,7 +95,7 @@ def test_each_change_has_the_words_that_follow_from_it(change: Any, words: str):
     assert known(change).changed.text == words
 
 
-def test_what_is_masked_is_shared_among_the_rest():
+def test_masked_weight_is_shared_among_the_rest():
     told = known(Mask((1, 2), at="five")).original_log_probs
     left = [0, 0.2 / 0.4, 0.1 / 0.4, 0, 0.1 / 0.4, 0]
     assert told.under[2] == pytest.approx(log_p(5, left), abs=1e-5)
@@ -139,7 +140,7 @@ def test_captions_may_part_where_one_of_them_stops(tokens, others, parting, verd
     assert result.verdict.endswith(verdict)
 
 
-def test_what_it_says_of_itself():
+def test_its_text_and_repr():
     text = str(known(Force((1, 0), at="two")))
     assert "original  one two five" in text
     assert "changed   one three five" in text
@@ -167,9 +168,7 @@ SEARCHES = [
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("how", ["soft", "expectation", "argmax"])
-def test_both_captions_are_what_the_model_says_and_their_log_probs_those_of_the_search(
-    search: Search, how: Any
-):
+def test_both_captions_have_the_words_and_log_probs_of_the_search(search: Search, how: Any):
     model = tiny(Softmax() if how == "soft" else Multinoulli(at_test=how))
     result = intervene(model, PHOTO, Force((3, 4), at=1), search=search)
     for caption, said in (
@@ -204,7 +203,7 @@ def test_every_hypothesis_is_changed():
 
 
 def ending(model: Captioner) -> Captioner:
-    """One that soon comes to an end."""
+    """A captioner whose captions end early."""
     with torch.no_grad():
         model.decoder.readout.to_words.bias[2] = -0.5
     model.search = BeamSearch(3, max_length=8, length_normalization=1.0)
@@ -226,17 +225,17 @@ def test_the_step_of_the_end_is_one_like_others(at: str):
     assert result.changed.words[:last] == own.words
 
 
-def test_a_caption_may_end_before_a_changed_step_if_it_is_searched_anew():
+def test_a_new_search_may_end_before_a_changed_step():
     model = ending(tiny())
     beyond = intervene(model, PHOTO, Force((3, 4), at="<end>"), search=Greedy(8), anew=True)
     assert beyond.original.words == beyond.changed.words == []
-    # At its first step it says a word rather than nothing; the step that was its end is one of a word then.
+    # The first step now emits a word instead of the end token, so the end moves to a later step.
     longer = intervene(model, PHOTO, Mask((0, 0), at=[0, "<end>"]), anew=True)
     assert longer.original.finished
     assert len(longer.steps) == sum(step <= len(longer.changed.words) for step in (0, 2))
 
 
-def test_the_words_before_are_kept_unless_it_is_searched_anew():
+def test_earlier_words_are_kept_without_a_new_search():
     model = tiny()
     step = 3
     away = Mask(np.arange(64).reshape(8, 8) < 60, at=step)
@@ -246,7 +245,7 @@ def test_the_words_before_are_kept_unless_it_is_searched_anew():
     assert intervene(model, PHOTO, away, Erase((0, 0))).steps == (step,)
 
 
-def test_a_beam_that_is_searched_anew_may_turn_to_a_caption_that_the_changes_do_not_meet():
+def test_a_new_beam_search_may_find_a_caption_without_the_changes():
     scene = random_scene(seed=0, split="test", index=1, size=128)
     red_star = next(thing.box for thing in scene.objects if thing.name == "red star")
     look = Force(red_star, at="circle")
@@ -266,7 +265,7 @@ def test_no_words_are_kept_where_a_place_is_erased():
     assert "circle" not in result.changed.words
 
 
-def test_erasing_is_masking_at_every_step_where_the_first_state_knows_nothing_of_the_image():
+def test_erasing_equals_masking_every_step_with_a_constant_first_state():
     def model(**initial: Any) -> Captioner:
         made = tiny()
         if initial:
@@ -280,7 +279,7 @@ def test_erasing_is_masking_at_every_step_where_the_first_state_knows_nothing_of
     assert erased.changed.weights == pytest.approx(masked.changed.weights, abs=1e-5)
     assert erased.original_log_probs.under == pytest.approx(masked.original_log_probs.under, abs=1e-4)
     assert (erased.steps, masked.steps[:2]) == ((), (0, 1))
-    # With the mean region as first state, erasing takes the place out of that, too.
+    # With the mean region as first state, erasing also removes the place from that mean.
     erased, masked = (intervene(model(), PHOTO, change(place)) for change in (Erase, Mask))
     assert abs(erased.original_log_probs.under - masked.original_log_probs.under).max() > 1e-3
 
@@ -303,7 +302,7 @@ def test_erased_regions_are_as_if_they_had_never_been():
     assert result.changed.weights[:, ~gone] == pytest.approx(found.trace.weights[0, 0, :length], abs=1e-5)
 
 
-def test_what_is_erased_stays_so_whatever_else_is_changed():
+def test_erased_places_stay_erased_under_other_edits():
     everywhere = np.ones((8, 8))
     result = intervene(tiny(), PHOTO, Erase((0, 0)), Force(everywhere, at=1), Move(down=-1, at=2))
     assert (result.changed.weights[:, 0, 0] == 0).all()
@@ -312,7 +311,7 @@ def test_what_is_erased_stays_so_whatever_else_is_changed():
         intervene(tiny(), PHOTO, Erase((0, 0)), Force((0, 0), at=1))
 
 
-# -- chance ----------------------------------------------------------------------------------------------------
+# -- random numbers --------------------------------------------------------------------------------------------
 
 
 def test_attention_that_samples_draws_alike_for_both():
@@ -345,7 +344,7 @@ def test_how_hard_attention_looks_can_be_chosen_for_it():
     assert result.changed.weights[1, row, col] == result.changed.weights[1].max()
 
 
-# -- the captioner stays as it was -----------------------------------------------------------------------------
+# -- the captioner is unchanged --------------------------------------------------------------------------------
 
 
 def snapshot(model: Captioner) -> Any:
@@ -377,7 +376,7 @@ def test_the_captioner_and_the_generator_are_as_before_also_after_an_error(
     assert torch.equal(torch.get_rng_state(), chance)
 
 
-# -- what cannot be asked --------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -391,7 +390,7 @@ def test_the_captioner_and_the_generator_are_as_before_also_after_an_error(
         ((Erase((0, 0, 80, 20)), Erase((0, 20, 80, 40))), "all 64 regions would be hidden"),
     ],
 )
-def test_what_is_not_there_is_named(changes: Any, said: str):
+def test_invalid_changes_are_named(changes: Any, said: str):
     with pytest.raises(ValueError, match=said):
         intervene(tiny(), PHOTO, *changes)
 
@@ -401,7 +400,7 @@ def test_a_photo_that_is_not_there():
         intervene(tiny(), "nowhere.png", Erase((0, 0)))
 
 
-def test_the_captions_carry_the_photo_as_it_was_given(tmp_path):
+def test_the_captions_hold_the_given_photo(tmp_path):
     path = tmp_path / "photo.png"
     PHOTO.save(path)
     result = intervene(tiny(), path, Erase((0, 0)))

@@ -1,4 +1,4 @@
-"""Maps by themselves; evaluation's numbers from them are tested in tests/training/test_evaluation.py."""
+"""Statistics of maps; the scores of an evaluation are tested in tests/training/test_evaluation.py."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_entropy_in_nats():
     assert entropies(with_maps(STILL)) == pytest.approx([math.log(2)] * 3)
 
 
-def test_entropy_follows_what_the_caption_declares_of_its_weights():
+def test_entropy_uses_the_captions_properties():
     with_sentinel = with_maps([[[0.25, 0.25, 0], [0, 0, 0]]])
     with_sentinel.properties = WeightProperties(sentinel=True)
     assert entropies(with_sentinel) == pytest.approx([1.5 * math.log(2)])  # the sentinel has the other half
@@ -62,7 +62,7 @@ def test_means_are_over_words_and_never_between_captions():
     numbers = measure_maps(captions)
     assert numbers["attention_entropy"] == pytest.approx(3 * math.log(2) / 4)
     assert numbers["attention_change"] == pytest.approx(0.25)
-    # Coverage is a caption's: three of six regions of the first are never looked at, five of the second.
+    # Coverage is a caption's: three of six regions of the first get no attention, and five of the second.
     assert numbers["attention_unseen"] == pytest.approx((3 / 6 + 5 / 6) / 2)
 
 

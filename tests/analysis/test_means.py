@@ -1,4 +1,4 @@
-"""Measurements of words, and means over them with whole images drawn."""
+"""Means over measurements of words, with a bootstrap over images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from caption.analysis.means import PerWord, difference, estimate
 
 
-def test_words_count_alike_whatever_their_image():
+def test_words_of_all_images_have_equal_weight():
     assert estimate([1, 1, 1, 0], [7, 7, 7, 3]).mean == 0.75
 
 

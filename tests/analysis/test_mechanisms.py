@@ -68,7 +68,7 @@ def stepped(replay: Replay, moment: Moment, maps: Maps | None = None, shared: An
 
 
 def turned(moment: Moment) -> Maps:
-    """Other maps than the model's: those of the next image."""
+    """Maps that differ from the model's: those of the next image."""
     return select_images(moment.maps, (torch.arange(len(moment.rows)) + 1) % len(moment.rows))
 
 
@@ -76,7 +76,7 @@ def turned(moment: Moment) -> Maps:
 
 
 @every
-def test_captions_are_said_again_as_they_were(mechanism):
+def test_replays_give_the_captions_numbers(mechanism):
     model = captioner(mechanism)
     replay, batch, moments = opened(model)
     assert sum(len(moment.rows) for moment in moments) == sum(
@@ -104,7 +104,7 @@ def test_any_number_of_other_maps_is_read_as_the_mechanism_would(mechanism):
 
 
 @every
-def test_no_score_is_computed_when_words_are_said_again(mechanism):
+def test_replays_compute_no_scores(mechanism):
     model = captioner(mechanism)
     replay, _, moments = opened(model)
 
@@ -127,7 +127,7 @@ def block() -> Tensor:
 
 
 def masked_memory(replay: Replay, moment: Moment, visible: Tensor) -> Any:
-    """The memory of images of which some regions are not there."""
+    """The memory of images with some regions absent."""
     coarse = visible.view(4, 2, 4, 2)[:, 0, :, 0].flatten()
     masks = (visible, coarse)[: len(moment.views)]
     views = (
@@ -149,7 +149,7 @@ def test_removing_is_masking_for_every_softmax(mechanism):
 
 
 @every
-def test_what_is_removed_leaves_its_share_to_the_rest_of_its_map(mechanism):
+def test_removed_weight_is_shared_by_the_rest_of_its_map(mechanism):
     replay, batch, moments = opened(captioner(mechanism))
     moment = moments[0]
     (term,) = Removed().prepare(replay, batch)(moment, block().expand(len(moment.rows), 1, -1))
@@ -183,7 +183,7 @@ def test_replacing_is_reading_the_same_maps_from_changed_regions(mechanism, give
 
 @every
 @pytest.mark.parametrize("hide", [Removed(), Replaced()])
-def test_curves_of_every_order_begin_with_the_word_as_it_was_said(mechanism, hide):
+def test_curves_of_every_order_start_at_the_original_probability(mechanism, hide):
     model = captioner(mechanism)
     orders = {**ORDERS}
     erasure = erase(model, PHOTOS[:2], hide=hide, orders=orders, counts=[8])
@@ -203,11 +203,11 @@ def test_curves_of_every_order_begin_with_the_word_as_it_was_said(mechanism, hid
         assert erasure.area("deletion", "occlusion").mean() < erasure.area("deletion", "random").mean()
 
 
-# -- permutation and interchange -----------------------------------------------------------------------------------
+# -- permutation and interchange ---------------------------------------------------------------------------------
 
 
 @every
-def test_a_permutation_moves_whole_regions_and_keeps_what_is_not_over_regions(mechanism):
+def test_a_permutation_moves_whole_regions_and_keeps_other_maps(mechanism):
     replay, _, moments = opened(captioner(mechanism))
     moment = moments[0]
     maps = permuted(replay, moment, moment.maps, 3, torch.Generator().manual_seed(0))
@@ -221,7 +221,7 @@ def test_a_permutation_moves_whole_regions_and_keeps_what_is_not_over_regions(me
         assert not torch.equal(after[:, 0], after[:, 1])
         flat = after.flatten(2, -2) if after.dim() > 3 else after[:, :, None]
         own = before.flatten(2, -2) if before.dim() > 3 else before[:, :, None]
-        # (B', K, heads, L): where each region came from is the same for all heads of a draw.
+        # (B', K, heads, L): a draw uses the same permutation for all heads.
         came_from = (flat[..., None] == own[..., None, :]).all(2)
         assert came_from.any(-1).all()
         earlier = by_length.setdefault(after.shape[-1], came_from)
@@ -229,7 +229,7 @@ def test_a_permutation_moves_whole_regions_and_keeps_what_is_not_over_regions(me
 
 
 @every
-def test_words_are_said_again_under_other_maps(mechanism):
+def test_words_are_replayed_under_other_maps(mechanism):
     model = captioner(mechanism)
     found = permute(model, PHOTOS)
     replay, _, moments = opened(model)
@@ -249,7 +249,7 @@ def test_words_are_said_again_under_other_maps(mechanism):
 
 @every
 def test_words_that_interchange_their_maps(mechanism):
-    """The lead of the other word is that of a step whose own maps are replaced by those of the other word's step."""
+    """The lead of the other word equals that of a step with the maps of the other word's step."""
     model = captioner(mechanism)
     found = interchange(model, PHOTOS, WORDS)
     assert len(found) > 10
@@ -272,7 +272,7 @@ def test_words_that_interchange_their_maps(mechanism):
         assert found.leads[name] == pytest.approx(np.array(leads), abs=1e-4)
 
 
-# -- interventions -------------------------------------------------------------------------------------------------
+# -- interventions -----------------------------------------------------------------------------------------------
 
 
 @every

@@ -1,4 +1,4 @@
-"""Words under other weights, where it is known what they read."""
+"""Words under permuted weights, on a model whose reading is known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_even_weights_by_hand():
     even = [1 / REGIONS] * REGIONS
     assert swapped.log_probs == pytest.approx([log_p(2, ON_TWO)], abs=1e-6)
     assert swapped.falls["uniform"] == pytest.approx([log_p(2, ON_TWO) - log_p(2, even)], abs=1e-5)
-    # From the ten words as they were said to six alike and four special ones alike.
+    # After the change, the six words have equal probabilities, and so do the four special tokens.
     before = [math.exp(log_p(word, ON_TWO)) for word in range(6)] + [math.exp(log_p(0, ON_TWO))] * 4
     special = math.exp(log_p(0, even) - planted.STRENGTH / REGIONS)
     after = [math.exp(log_p(0, even))] * 6 + [special] * 4
@@ -29,7 +29,7 @@ def test_even_weights_by_hand():
 
 
 def test_a_permutation_keeps_the_weights_and_moves_them():
-    """One region in six keeps the one weight that there is."""
+    """The only nonzero weight stays in its region with probability 1/6."""
     swapped = permute(planted.captioner(ON_TWO), photo(), [told("two")], draws=3000)
     lost = log_p(2, ON_TWO) - log_p(2, [1, 0, 0, 0, 0, 0])
     assert swapped.falls["permuted"][0] == pytest.approx(lost * 5 / 6, abs=0.2)
@@ -61,7 +61,7 @@ def test_the_map_of_another_image_at_the_same_step_or_its_last():
     swapped = permute(planted.captioner(FIRST, SECOND), photos, captions)
     assert swapped.images.tolist() == [0, 2, 0]
     assert swapped.words == ("one", "two", "three")
-    turned = np.roll(FIRST, 1)  # the third photo's only map; the second has none to give
+    turned = np.roll(FIRST, 1)  # the third photo's only map; the second has no further map
     expected = [
         log_p(1, FIRST) - log_p(1, turned),
         log_p(2, turned) - log_p(2, FIRST),
@@ -77,13 +77,13 @@ def test_another_image_lends_the_map_of_the_same_step():
     assert swapped.falls["other image"][2:] == pytest.approx([expected, -expected], abs=1e-5)
 
 
-def test_what_is_not_there_is_unknown():
+def test_measures_without_a_partner_are_nan():
     swapped = permute(planted.captioner(FIRST), photo(), [told("one")])
     for measured in (swapped.falls, swapped.distances, swapped.changed):
         assert np.isnan(measured["other word"]).all()
         assert np.isnan(measured["other image"]).all()
         assert np.isfinite(measured["permuted"]).all()
-    # Photos of other batches lend nothing.
+    # Maps of photos in other batches are not used.
     apart = permute(planted.captioner(FIRST), [photo(), photo(1)], [told("one")] * 2, batch_size=1)
     assert np.isnan(apart.falls["other image"]).all()
     assert apart.images.tolist() == [0, 1]

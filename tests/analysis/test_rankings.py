@@ -1,4 +1,4 @@
-"""Orders in which regions are hidden."""
+"""Rankings, the orders in which regions are hidden."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_gradients_by_hand():
     assert torch.allclose(by_gradient_times_input(asked)[0, 0], weights * towards, atol=1e-5)
 
 
-def test_the_gradient_of_hiding_counts_from_what_comes_in_the_regions_place():
+def test_the_gradient_of_hiding_is_relative_to_the_replacement():
     """g_i = ∂ log p / ∂ α_i = s (e_2 − p)_i. Removed: α_i (g_i − Σ_j α_j g_j). Replaced: α_i (g_i − g · vector)."""
     weights, vector = torch.tensor(MAP), torch.tensor([0.1, 0.0, 0.5, 0.0, 0.2, 0.0, 0.0])
     for hide, turn in ((Removed(), 0), (Replaced(vector), 0), (Removed(), 2)):

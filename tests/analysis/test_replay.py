@@ -26,7 +26,7 @@ def shortened(caption: Caption, words: int) -> Caption:
 
 
 @pytest.mark.parametrize("alignment", [None, Multinoulli()])
-def test_a_models_own_captions_come_out_as_they_were_said(alignment):
+def test_replaying_a_models_captions_gives_their_numbers(alignment):
     model = captioner(alignment=alignment)
     captions = model.describe(PHOTOS)
     captions[1] = shortened(captions[1], 3)
@@ -97,7 +97,7 @@ def test_the_model_is_in_evaluation_mode_only_while_a_batch_is_out():
     assert model.training
 
 
-def test_saying_again_under_the_same_weights_says_the_same_and_the_state_stays():
+def test_replaying_the_same_weights_gives_the_same_and_keeps_the_state():
     model = captioner()
     (batch,) = sentences(model, PHOTOS)
     replay = Replay(model.decoder)
@@ -110,7 +110,7 @@ def test_saying_again_under_the_same_weights_says_the_same_and_the_state_stays()
         assert not torch.allclose(
             replay.say(moment, {"attention": corner[:, None]})[:, 0], moment.log_probs, atol=1e-2
         )
-    # The moments that follow know nothing of the weights tried.
+    # Later moments do not depend on the tested weights.
     plain = [moment.log_probs for moment in Replay(model.decoder).moments(batch)]
     assert torch.allclose(plain[-1], moment.log_probs)
 
@@ -138,8 +138,8 @@ def test_the_gradient_is_that_of_finite_differences():
 
 
 @pytest.mark.parametrize("chosen", ["argmax", "sample"])
-def test_hard_attention_is_asked_in_expectation_however_it_wrote(chosen):
-    """Its own weights, given back, change nothing: else every curve would begin with a jump that nobody made."""
+def test_hard_attention_is_replayed_in_expectation(chosen):
+    """Replaying its own weights changes nothing; otherwise every curve would begin with an artificial jump."""
     model = captioner(alignment=Multinoulli(at_test=chosen))
     replay = Replay(model.decoder)
     torch.manual_seed(0)
@@ -147,7 +147,7 @@ def test_hard_attention_is_asked_in_expectation_however_it_wrote(chosen):
         for moment in replay.moments(batch):
             again = replay.say(moment, moment.maps)[:, 0]
             assert torch.allclose(again, moment.log_probs, atol=1e-5)
-            assert (replay.gradient(moment).norm(dim=-1) > 0).all()  # nothing is out of sight
+            assert (replay.gradient(moment).norm(dim=-1) > 0).all()  # every region has an effect
     torch.manual_seed(0)
     (batch,) = sentences(model, PHOTOS)
     torch.manual_seed(0)
@@ -179,7 +179,7 @@ def test_regions_are_the_refined_ones():
     assert torch.equal(batch.views[0].vectors, view.vectors)
 
 
-def test_a_planted_model_says_what_it_was_planted_to():
+def test_a_planted_model_emits_its_planted_words():
     maps = ([0.4, 0.6, 0, 0, 0, 0], [0, 0, 0.7, 0.3, 0, 0])
     (batch,) = sentences(planted.captioner(*maps), planted.photo(), [told("one three")])
     moments = list(Replay(planted.captioner(*maps).decoder).moments(batch))

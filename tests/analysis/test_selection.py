@@ -1,4 +1,4 @@
-"""Places on the grid and steps by their words."""
+"""Selection of places on the grid, and of steps by their words."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_box_is_the_part_of_each_cell_that_it_covers():
     assert touched((25, 25, 40, 32), CAPTION).tolist() == [[False, True, True, False]] * 2
 
 
-def test_a_box_may_reach_beyond_what_the_model_sees():
+def test_a_box_may_extend_beyond_the_grid():
     assert amounts((0, 0, 15, 40), CAPTION) == pytest.approx(np.array([[0.5, 0, 0, 0]] * 2))
 
 
@@ -51,7 +51,7 @@ def test_a_neighbour_is_not_touched_by_rounding():
     assert touched((0, 0, third + 1e-12, 0.05), caption).tolist() == [[True, True, True, False], [False] * 4]
 
 
-def test_a_map_is_what_it_is():
+def test_a_map_is_used_unchanged():
     given = np.arange(8.0).reshape(2, 4)
     assert (amounts(given, CAPTION) == given).all()
     assert (amounts(torch.from_numpy(given), CAPTION) == given).all()
@@ -78,7 +78,7 @@ def test_a_map_is_what_it_is():
         (None, "a place is"),
     ],
 )
-def test_what_is_no_place_is_refused(place: Any, said: str):
+def test_invalid_places_are_refused(place: Any, said: str):
     with pytest.raises(ValueError, match=said):
         amounts(place, CAPTION)
 

@@ -1,4 +1,4 @@
-"""A captioner under edits: the regions that it sees, hard attention with edited weights, and its random numbers."""
+"""A captioner under edits: its visible regions, hard attention with edited weights, and its random numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def at(step: int, weights: Tensor) -> Edit:
 def steps(
     made: Captioner, edits: Sequence[Edit] = (), left: Tensor | None = None, seed: int = 0, count: int = 3
 ) -> list[Any]:
-    """Traces of some steps, word 4 being said at each."""
+    """Traces of some steps that all emit word 4."""
     seen = {} if left is None else {GRID: left}
     views = masked(made.encode([photo(), photo(seed=1)]), seen)
     traces, fed = [], START
@@ -79,7 +79,7 @@ def test_no_hook_stays_also_after_an_error():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_what_is_not_visible_is_masked_in_the_memory():
+def test_invisible_regions_are_masked_in_the_memory():
     plain = model()
     visible = torch.arange(REGIONS) % 3 > 0
     (view,) = plain.encode([photo(), photo(seed=1)])
@@ -98,7 +98,7 @@ def test_a_mask_that_is_there_already_stays():
     assert torch.equal(left.mask[0], visible & real)
 
 
-def test_edits_follow_one_another_and_cannot_see_what_is_not_there():
+def test_edits_apply_in_order_to_visible_regions():
     given = []
 
     def second(weights: Tensor, step: int, grid: object) -> Tensor:
@@ -109,7 +109,7 @@ def test_edits_follow_one_another_and_cannot_see_what_is_not_there():
     visible[60] = False
     traces = steps(model(), [at(1, onto(1, 3)), second], visible)
     assert torch.equal(given[1], onto(1, 3))
-    assert torch.equal(traces[1].weights, onto(62).expand(2, 2, -1))  # 60 is lost, the other has all
+    assert torch.equal(traces[1].weights, onto(62).expand(2, 2, -1))  # 60 is removed, so 62 has all weight
     assert traces[0].weights[..., 60].eq(0).all()
     assert traces[0].weights.sum(-1) == pytest.approx(torch.ones(2, 2))
 
@@ -132,7 +132,7 @@ def test_the_most_probable_of_the_edited_weights_is_read(kind: Any):
     edited = 0.7 * onto(9) + 0.3 * onto(10)
     traces = steps(plain, [at(1, edited)])
     assert (traces[1].location == 9).all()
-    assert torch.allclose(traces[1].weights, edited)  # the distribution, not the choice
+    assert torch.allclose(traces[1].weights, edited)  # the distribution, not the sample
     assert all((trace.location >= 0).all() for trace in traces)
     (view,) = plain.encode([photo(), photo(seed=1)])
     assert torch.allclose(contexts[1], view.vectors[:, 9:10].expand(-1, 2, -1))
@@ -153,7 +153,7 @@ def test_samples_are_drawn_of_the_edited_weights():
     assert found == {9, 10}
 
 
-def test_what_is_not_edited_is_drawn_with_the_same_random_numbers():
+def test_unedited_steps_use_the_same_random_numbers():
     plain = model(Multinoulli(at_test="sample"))
     traces = (
         steps(plain, edits, seed=seed, count=4) for edits, seed in (([], 5), ([at(1, onto(9))], 5), ([], 6))
@@ -166,8 +166,8 @@ def test_what_is_not_edited_is_drawn_with_the_same_random_numbers():
     assert len({tuple(location.flatten().tolist()) for location in one}) > 1  # each step has its own
 
 
-def test_what_is_read_at_the_edited_step_decides_nothing_of_later_draws():
-    """Forced to read what it would have read anyway, it goes on as it would have."""
+def test_the_edited_step_does_not_change_later_random_numbers():
+    """If it is forced to read the region that it would have sampled, the rest of the caption is unchanged."""
     plain = model(Multinoulli(at_test="sample"))
     free = steps(plain, seed=5, count=4)
     again = steps(plain, [lambda weights, step, grid: weights.clone()], seed=5, count=4)

@@ -1,4 +1,4 @@
-"""A score that the test gives, so that it decides what the alignment gets."""
+"""A score whose values a test sets, for tests of alignments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from caption.tensor_tree import TensorTree
 
 
 class GivenScores(Score):
-    """The query's hidden state is the scores: (B, K, L)."""
+    """The scores (B, K, L) are the query's hidden state."""
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         pass

@@ -1,4 +1,4 @@
-"""The additive score by hand, and that it depends on the query."""
+"""The additive score, worked out by hand, and its dependence on the query."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_by_hand():
     torch.testing.assert_close(scores(score, queries, REGIONS), expected)
 
 
-def test_the_bias_stands_inside_the_tanh():
+def test_the_bias_is_inside_the_tanh():
     score = by_hand()
     with torch.no_grad():
         score.region.bias.copy_(torch.tensor([LN2, LN3]))
@@ -69,7 +69,7 @@ def test_relu_by_hand():
 
 @pytest.mark.parametrize(("activation", "bent"), [("tanh", math.tanh), ("relu", lambda x: max(x, 0.0))])
 def test_a_second_layer_by_hand(activation: str, bent: Callable[[float], float]):
-    """U = 1, b = (0.1, 0); U_1 exchanges the two and doubles, b_1 = (0, -1); W = (1, 0)ᵀ, v = (5, 10)."""
+    """U = 1, b = (0.1, 0); U_1 swaps the two and doubles them, b_1 = (0, -1); W = (1, 0)ᵀ, v = (5, 10)."""
     score = AdditiveScore(2, activation, layers=2)
     score.build(2, QuerySizes(1))
     with torch.no_grad():
@@ -80,7 +80,7 @@ def test_a_second_layer_by_hand(activation: str, bent: Callable[[float], float])
         score.query.weight.copy_(torch.tensor([[1.0], [0.0]]))
         score.energy.weight.copy_(torch.tensor([[5.0, 10.0]]))
     regions = torch.tensor([[[0.4, -0.3]]])
-    expected = [bent(2 * -0.3), bent(2 * (0.4 + 0.1) - 1)]  # no activation behind the first layer
+    expected = [bent(2 * -0.3), bent(2 * (0.4 + 0.1) - 1)]  # no activation after the first layer
     torch.testing.assert_close(score.keys(*one_row(regions)), torch.tensor([[expected]]))
     energy = 5 * bent(expected[0] + 0.7) + 10 * bent(expected[1])
     torch.testing.assert_close(scores(score, torch.tensor([[[0.7]]]), regions), torch.tensor([[[energy]]]))
@@ -93,11 +93,11 @@ def test_one_layer_keeps_the_names_that_checkpoints_have():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"activation": "gelu"}, "activation is one of 'tanh', 'relu', not 'gelu'"),
+        ({"activation": "gelu"}, "activation must be one of 'tanh', 'relu', not 'gelu'"),
         ({"layers": 0}, "one layer .* not 0"),
     ],
 )
-def test_what_is_no_score_is_refused(options: dict[str, Any], said: str):
+def test_invalid_arguments_are_refused(options: dict[str, Any], said: str):
     with pytest.raises(ValueError, match=said):
         AdditiveScore(2, **options)
 
@@ -154,7 +154,7 @@ def test_regions_may_come_in_any_order():
     torch.testing.assert_close(turned.context, given.context)
 
 
-def test_calling_leaves_the_memory_as_it_was():
+def test_calling_does_not_change_the_memory():
     additive = attention()
     memory = additive.project(one_row(torch.randn(1, 6, 3)))
     before: list[Tensor] = [memory.keys.clone(), memory.values.clone()]
@@ -166,7 +166,7 @@ def test_calling_leaves_the_memory_as_it_was():
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_the_gradient_is_the_one_of_the_equation(activation: str, layers: int):
-    """The activation is taken in place, which must not disturb the backward pass."""
+    """The activation is applied in place, which must not change the backward pass."""
     torch.manual_seed(0)
     score = AdditiveScore(2, activation, layers)
     score.build(2, QuerySizes(1))

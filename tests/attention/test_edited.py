@@ -1,4 +1,4 @@
-"""Maps that are edited between weighing and reading: in steps, unrolls and searches."""
+"""Maps edited between weighing and reading, in steps, unrolls and searches."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def attend(made: Captioner, queries: int, edit: Edit, steps: int = 1) -> list:
 
 @pytest.mark.parametrize("alignment", [Softmax, Multinoulli, lambda: Multinoulli(at_test="argmax")])
 @pytest.mark.parametrize("edit", [unchanged, lambda weights, step, grid: weights.clone()])
-def test_an_edit_that_returns_what_it_gets_changes_nothing(alignment, edit):
+def test_an_edit_that_returns_its_argument_changes_nothing(alignment, edit):
     made = model(alignment())
     expected = made.generate(encoded())
     with edited(made.decoder, edit, GRIDS):
@@ -135,7 +135,7 @@ def test_an_unroll_is_edited_as_its_steps_are():
     assert (weights[:, :, 1][lengths > 1] == onto(7)).all()
 
 
-# -- what an edit gets, and what is read ---------------------------------------------------------------------------
+# -- the input of an edit, and the context -------------------------------------------------------------------------
 
 
 def test_the_context_is_the_average_under_the_edited_weights():
@@ -154,7 +154,7 @@ def test_the_context_is_the_average_under_the_edited_weights():
     assert torch.equal(output.weights[1, 2], (onto(1) + onto(2)) / 2)
     plain, _ = attend(made, 3, unchanged)
     assert list(given) == [(0, (8, 8))]
-    assert torch.equal(given[0, (8, 8)], plain.weights)  # the mechanism's own
+    assert torch.equal(given[0, (8, 8)], plain.weights)  # the mechanism's own map
 
 
 def test_weight_that_is_taken_away_is_not_read():
@@ -243,7 +243,7 @@ class HeadsAndSentinel(NamedTuple):
 
 
 class TwoHeads(Attention):
-    """Two heads and a sentinel. What is read is not the regions' average under any one map."""
+    """Two heads and a sentinel. The context is not the regions' average under any single map."""
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.context_size = 2 * region_sizes[0]

@@ -50,7 +50,7 @@ def test_the_gradient_is_that_of_the_relaxed_sample(temperature: float):
     scores = torch.tensor([[[0.3, -0.2, 0.9, 0.0]]]).requires_grad_()
     gumbel(scores, temperature=temperature).context.sum().backward()
     torch.manual_seed(7)
-    torch.rand((1, 1))  # the coin between samples and expectation
+    torch.rand((1, 1))  # the draw between samples and expectation
     noise = -torch.empty(1, 1, 4).exponential_().log()
     again = scores.detach().clone().requires_grad_()
     relaxed = ((again.log_softmax(-1) + noise) / temperature).softmax(-1)
@@ -69,7 +69,7 @@ def test_a_masked_region_is_never_drawn_and_leaves_no_nan():
     assert (scores.grad[..., [0, 3]] == 0).all()
 
 
-def test_outside_training_it_is_the_hard_attention_it_was_told_to_be():
+def test_outside_training_it_follows_at_test():
     torch.testing.assert_close(
         gumbel(many(2), training=False).context, (PROBABILITIES @ REGIONS).expand(1, 2, -1)
     )

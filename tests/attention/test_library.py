@@ -1,4 +1,4 @@
-"""What every mechanism of the library must do, whatever it is."""
+"""Properties that every mechanism of the library must have."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ MODELS: dict[str, Callable[[], Captioner]] = {
 
 
 def captioner(decoder: Decoder, encoder: Encoder | None = None) -> Captioner:
-    """In double precision; random weights, large enough to matter."""
+    """A model in double precision with large random weights."""
     torch.manual_seed(0)
     made = Captioner(
         encoder or SmallCNN((4, 4, 6)),
@@ -174,7 +174,7 @@ def captioner(decoder: Decoder, encoder: Encoder | None = None) -> Captioner:
         for name, parameter in decoder.named_parameters():
             parameter.mul_(1.0 if "norm" in name else 2.0)
         words: Any = getattr(decoder, "readout", decoder).to_words
-        words.bias[2] = -4.0  # the end: not at once
+        words.bias[2] = -4.0  # so that the end token is not the first word
     return made.eval()
 
 
@@ -212,7 +212,7 @@ def once(attention: Attention, views: Views) -> Any:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_the_weights_are_what_it_declares(name: str) -> None:
+def test_weights_have_the_declared_properties(name: str) -> None:
     views = views_for(name)
     attention = built(MECHANISMS[name](), views)
     output = once(attention, views)
@@ -253,7 +253,7 @@ def test_permuted_regions_permute_the_weights_unless_positions_matter(name: str)
     for given in (views, (views[0]._replace(vectors=views[0].vectors[:, order]),)):
         memory = attention.project(given)
         state = attention.start(memory, 3)
-        for _ in range(2):  # where a step leads depends on positions only from the second on
+        for _ in range(2):  # positions affect the next step only from the second on
             output = attention(query(), memory, state)
             state = output.state
         memory_states.append(output)
@@ -327,7 +327,7 @@ def batch(made: Captioner) -> tuple[Views, Captions]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_steps_give_what_the_unroll_gives(name: str) -> None:
+def test_steps_equal_the_unroll(name: str) -> None:
     made = MODELS[name]()
     views, captions = batch(made)
     unrolled = made(views, captions.words, captions.lengths)
@@ -382,7 +382,7 @@ def test_it_captions_a_photo_and_comes_back_from_its_description(name: str) -> N
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_beam_carries_the_maps_of_its_own_hypotheses(name: str) -> None:
-    """Said again word by word, the winner of a beam has the maps that the search returned."""
+    """Replayed word by word, the best hypothesis of a beam has the maps that the search returned."""
     made = MODELS[name]()
     views, _ = batch(made)
     found = made.generate(views, BeamSearch(4, 6))

@@ -23,7 +23,7 @@ from caption.attention import (
     at_test,
 )
 from caption.attention.scored import ScoredState
-from caption.attention.stochastic import drawing, stochastic_parts
+from caption.attention.stochastic import override_draws, stochastic_parts
 from caption.errors import UserError
 
 PROBABILITIES = torch.tensor([0.5, 0.3, 0.15, 0.05])
@@ -75,7 +75,7 @@ def test_captions_of_one_image_draw_independently():
     assert same == pytest.approx(PROBABILITIES.square().sum().item(), abs=0.02)
 
 
-def test_every_step_draws_anew():
+def test_every_step_draws_again():
     attention = hard(expectation=0)
     memory = memory_of(attention)
     state = attention.start(memory, 500)
@@ -102,10 +102,10 @@ def test_a_masked_region_is_never_drawn():
     torch.testing.assert_close(found.weights[0, 0], torch.tensor([0, 2 / 3, 1 / 3, 0]))
 
 
-# -- the coin between samples and expectation --------------------------------------------------------------
+# -- the draw between samples and expectation --------------------------------------------------------------
 
 
-def test_expectation_reads_like_soft_attention_and_says_so():
+def test_expectation_reads_like_soft_attention_and_reports_it():
     found = first(hard(expectation=1), many(3))
     torch.testing.assert_close(found.context, (PROBABILITIES @ REGIONS).expand(1, 3, -1))
     assert (found.location == -1).all()
@@ -114,13 +114,13 @@ def test_expectation_reads_like_soft_attention_and_says_so():
 
 @pytest.mark.parametrize("share", ["batch", "caption"])
 @pytest.mark.parametrize("expectation", [0.0, 0.2, 0.5, 1.0])
-def test_the_coin_falls_as_often_as_it_should(share: str, expectation: float):
+def test_the_expectation_has_its_probability(share: str, expectation: float):
     attention = hard(expectation=expectation, share=share)
     memory = memory_of(attention)
     tosses = 2000
     if share == "batch":
         states = torch.stack([coins(attention, memory, 3).flatten() for _ in range(tosses)])
-        assert (states == states[:, :1]).all()  # one coin for all
+        assert (states == states[:, :1]).all()  # one draw for all
         sampling = states[:, 0]
     else:
         sampling = coins(attention, memory, tosses)
@@ -181,7 +181,7 @@ def test_at_test_sample():
 
 
 @pytest.mark.parametrize("at_test", ["expectation", "argmax"])
-def test_what_is_certain_takes_no_random_numbers(at_test: str):
+def test_deterministic_choices_use_no_random_numbers(at_test: str):
     before = torch.get_rng_state()
     first(hard(training=False, at_test=at_test), many(5))
     assert torch.equal(torch.get_rng_state(), before)
@@ -247,7 +247,7 @@ def test_a_region_of_vanishing_weight_has_a_finite_log_prob():
     # exp(−200) is 0 in single precision, its logarithm would be −inf.
     attention = hard(expectation=0)
     scores = torch.tensor([[[0.0, -200.0, -1.0, -1.0]]], requires_grad=True)
-    with drawing(attention, lambda log_weights: torch.tensor([[1]])):
+    with override_draws(attention, lambda log_weights: torch.tensor([[1]])):
         found = first(attention, scores)
     assert found.weights[0, 0, 1] == 0
     assert found.log_prob.item() == pytest.approx(-200 - math.log(1 + 2 / math.e), abs=1e-3)
@@ -262,7 +262,7 @@ def test_other_precisions(dtype: torch.dtype):
     assert found.context.dtype == found.weights.dtype == found.log_prob.dtype == dtype
 
 
-# -- samples that are given ----------------------------------------------------------------------------------------
+# -- fixed samples -----------------------------------------------------------------------------------------
 
 
 def where(region: int) -> Callable[[Tensor], Tensor]:
@@ -271,9 +271,9 @@ def where(region: int) -> Callable[[Tensor], Tensor]:
 
 
 @pytest.mark.parametrize("expectation", [0.0, 0.5, 1.0])
-def test_a_given_draw_is_read_at_every_caption_in_training_whatever_the_coin(expectation: float):
+def test_override_draws_applies_to_every_caption_in_training(expectation: float):
     attention = hard(expectation=expectation, share="caption")
-    with drawing(attention, where(3)):
+    with override_draws(attention, where(3)):
         found = first(attention, many(40))
     assert (found.location == 3).all()
     torch.testing.assert_close(found.context, REGIONS[3].expand(1, 40, -1))
@@ -283,15 +283,15 @@ def test_a_given_draw_is_read_at_every_caption_in_training_whatever_the_coin(exp
 def test_a_given_draw_gets_the_log_weights():
     given: list[Tensor] = []
     attention = hard()
-    with drawing(attention, lambda log_weights: given.append(log_weights) or log_weights.argmin(-1)):
+    with override_draws(attention, lambda log_weights: given.append(log_weights) or log_weights.argmin(-1)):
         found = first(attention, many(2))
     torch.testing.assert_close(given[0], many(2))
     assert (found.location == 3).all()
 
 
-def test_a_given_draw_does_not_change_what_is_read_outside_training():
+def test_override_draws_does_not_change_evaluation():
     attention = hard(training=False)
-    with drawing(attention, where(3)):
+    with override_draws(attention, where(3)):
         assert (first(attention, many(3)).location == -1).all()
         with at_test(attention, "argmax"):
             assert (first(attention, many(3)).location == 0).all()
@@ -301,12 +301,12 @@ def test_a_given_draw_does_not_change_what_is_read_outside_training():
 
 def test_chance_comes_back_even_after_an_error():
     attention = hard(expectation=0)
-    assert not attention.alignment.told
-    with drawing(attention, where(3)):
-        assert attention.alignment.told
-    with pytest.raises(RuntimeError), drawing(attention, where(3)):
+    assert not attention.alignment.draws_overridden
+    with override_draws(attention, where(3)):
+        assert attention.alignment.draws_overridden
+    with pytest.raises(RuntimeError), override_draws(attention, where(3)):
         raise RuntimeError
-    assert not attention.alignment.told
+    assert not attention.alignment.draws_overridden
     assert len(set(first(attention, many(500)).location.flatten().tolist())) > 1
 
 
@@ -315,7 +315,7 @@ def test_a_model_that_does_not_sample_cannot_be_given_samples():
     assert stochastic_parts(soft) == []
     with (
         pytest.raises(UserError, match="ScoredAttention has no attention that samples"),
-        drawing(soft, where(0)),
+        override_draws(soft, where(0)),
     ):
         pass
 

@@ -1,4 +1,4 @@
-"""A score joined to an alignment, each with weights and state of its own."""
+"""Scores combined with alignments, each with its own weights and state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCORES = torch.tensor([[[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]]])
 
 
 class Temperature(Alignment):
-    """α = softmax(e · w·Ey): how sharp depends on the word."""
+    """α = softmax(e · w·Ey): the sharpness depends on the word."""
 
     properties = WeightProperties(sentinel=True)
 
@@ -46,7 +46,7 @@ class Temperature(Alignment):
         return Aligned((scores * self.sharpness(query.word)).softmax(-1))
 
 
-def test_an_alignment_has_weights_of_its_own_and_sees_the_query():
+def test_an_alignment_has_its_own_weights_and_reads_the_query():
     attention = ScoredAttention(GivenScores(), Temperature())
     attention.build((2,), QuerySizes(hidden=3, word=4))
     assert attention.alignment.sharpness.weight.shape == (1, 4)
@@ -62,13 +62,13 @@ def test_an_alignment_has_weights_of_its_own_and_sees_the_query():
     assert attention.alignment.sharpness.weight.grad.any()
 
 
-def test_what_holds_of_the_weights_is_what_the_alignment_declares():
+def test_properties_are_those_of_the_alignment():
     assert ScoredAttention(GivenScores(), Temperature()).properties == WeightProperties(sentinel=True)
     assert ScoredAttention(GivenScores(), Softmax()).properties == WeightProperties()
 
 
 class Coverage(GivenScores):
-    """e_i less ten times what was read of region i before."""
+    """e_i minus ten times the previous weights of region i."""
 
     def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
         images, regions = memory.values.shape[:2]
@@ -130,7 +130,7 @@ def test_the_state_follows_its_hypothesis():
     torch.testing.assert_close(crossed, straight.flip(1))
 
 
-def test_what_is_carried_is_what_was_read_and_not_what_was_weighed():
+def test_the_state_follows_the_maps_that_were_read():
     attention = covering()
     memory = attention.project(one_row(VECTORS))
     onto = torch.tensor([0.0, 0.0, 1.0])
@@ -144,7 +144,7 @@ def test_what_is_carried_is_what_was_read_and_not_what_was_weighed():
     assert torch.equal(state.score, onto.expand(1, 2, -1))
 
 
-def test_masked_regions_are_out_of_the_scores_whatever_the_score_carries():
+def test_masked_regions_are_excluded_for_any_state():
     attention = covering()
     memory = attention.project(one_row(VECTORS, torch.tensor([[True, False, True]])))
     state = attention.start(memory, 2)
@@ -195,7 +195,7 @@ class ReadsTwice(Softmax):
         return Choice(2 * weights)
 
 
-def test_an_alignment_decides_what_is_read_and_the_weights_stay():
+def test_an_alignment_may_change_the_choice_but_not_the_weights():
     output = attend(ScoredAttention(GivenScores(), ReadsTwice()), SCORES, VECTORS)
     torch.testing.assert_close(output.weights, SCORES.softmax(-1))
     torch.testing.assert_close(output.context, 2 * SCORES.softmax(-1) @ VECTORS)
@@ -218,7 +218,7 @@ def test_two_grids_are_refused_when_built_and_when_projected():
         one_view(attention, ())
 
 
-def test_the_memory_knows_the_grid():
+def test_the_memory_holds_the_grid():
     vectors = torch.zeros(1, 6, 2)
     memory = ScoredAttention(GivenScores(), Softmax()).project((Regions(vectors, (2, 3)),))
     assert memory.grid == (2, 3)

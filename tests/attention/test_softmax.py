@@ -53,7 +53,7 @@ def test_a_masked_region_is_not_there():
     masked=st.sets(st.integers(0, 7), max_size=6),
     alignment=st.sampled_from([Softmax(), Multinoulli(expectation=1.0)]),
 )
-def test_rows_sum_to_one_whatever_the_scores(
+def test_rows_sum_to_one_for_any_scores(
     scores: list[float], masked: set[int], alignment: Softmax | Multinoulli
 ):
     mask = torch.tensor([[i not in masked for i in range(len(scores))]])

@@ -1,4 +1,4 @@
-"""Entropy and change of attention weights, by hand."""
+"""Entropy and change of attention weights, worked out by hand."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def test_entropy_in_half_precision_is_computed_in_single():
 @pytest.mark.parametrize(
     ("weights", "properties", "nats"),
     [
-        # A sentinel that takes a half is one more outcome: shares of 1/4, 1/4 and 1/2.
+        # A sentinel with a share of one half is one more outcome: shares of 1/4, 1/4 and 1/2.
         ([0.25, 0.25], SENTINEL, 1.5 * LN2),
-        ([0.0, 0.0], SENTINEL, 0.0),  # all to the sentinel
+        ([0.0, 0.0], SENTINEL, 0.0),  # all attention on the sentinel
         ([1.0, 0.0], SENTINEL, 0.0),  # nothing
         ([1 / 3, 1 / 3], SENTINEL, LN3),
         # Sigmoid gates: shares of 1/2, 1/4 and 1/4.
         ([0.8, 0.4, 0.4], UNNORMALISED, 1.5 * LN2),
         ([0.01, 0.01], UNNORMALISED, LN2),
         ([0.0, 0.7], UNNORMALISED, 0.0),
-        ([0.0, 0.0], UNNORMALISED, 0.0),  # nothing is attended to
+        ([0.0, 0.0], UNNORMALISED, 0.0),  # no attention
         # The magnitude of signed weights: shares of 1/2, 1/4 and 1/4.
         ([2.0, -1.0, 1.0], SIGNED, 1.5 * LN2),
-        ([0.5, -0.5], SIGNED, LN2),  # whose sum is 0
+        ([0.5, -0.5], SIGNED, LN2),  # with sum 0
         ([1.5, -0.5], WeightProperties(signed=True), -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))),
     ],
 )
@@ -68,7 +68,7 @@ def test_entropy_of_weights_with_other_properties(
 
 
 @pytest.mark.parametrize("properties", [WeightProperties(), SENTINEL, UNNORMALISED, SIGNED])
-def test_entropy_has_finite_gradients_whatever_the_properties(properties: WeightProperties):
+def test_entropy_has_finite_gradients_for_all_properties(properties: WeightProperties):
     weights = torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]], requires_grad=True)
     entropy(weights, properties).sum().backward()
     assert weights.grad.isfinite().all()

@@ -58,7 +58,7 @@ def test_faults_do_not_hide_each_other(tmp_path: Path) -> None:
         assert invented == 0, format
 
 
-def test_the_table_in_the_documentation_is_what_is_found_today(tmp_path: Path) -> None:
+def test_the_documented_table_matches_the_findings(tmp_path: Path) -> None:
     text = (REPOSITORY / "docs" / "data.md").read_text(encoding="utf-8")
     assert table(tmp_path) in text
     assert all(f"| {kind.label} |" in text for kind in Kind)
@@ -85,7 +85,7 @@ def test_no_evaluation_split_is_a_note(tmp_path: Path) -> None:
     assert (code, report["faults"], report["notes"]) == (0, 0, 2)
 
 
-# -- how it is called ------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def report_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_configuration_says_reader_and_limits(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_sets_reader_and_limits(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
     path = config(own.folder, min_count=2, max_words=3, tokenizer="none")
     report = report_of(capsys, path)
     assert report["limits"] == {"tokenizer": "none", "min_count": 2, "max_words": 3}
@@ -127,7 +127,7 @@ def test_a_configuration_says_reader_and_limits(own: Data, capsys: pytest.Captur
 
 
 def test_a_reader_of_another_kind(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One that makes its data, and knows only how to refuse."""
+    """A reader without files that only raises an error."""
     arguments = {"folder": str(shapes), "train": 40, "val": 8, "test": 8, "size": 48}
     reader = {"class_path": "caption.data.shapes.Shapes", "init_args": arguments}
     (tmp_path / "shapes.yaml").write_text(yaml.safe_dump({"data": {"reader": reader, "min_count": 1}}))
@@ -136,8 +136,10 @@ def test_a_reader_of_another_kind(shapes: Path, tmp_path: Path, capsys: pytest.C
     assert report["faults"] == 0
 
 
-def test_what_a_configuration_names_may_be_missing(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
-    """DATA itself is there: this is a fault of the data, not of the usage."""
+def test_classes_named_in_a_configuration_may_be_missing(
+    own: Data, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DATA exists, so this is a fault of the data and not of the usage."""
     path = config(own.folder)
     (own.folder / "own.csv").unlink()
     assert caption_main(["check", path]) == 1
@@ -147,7 +149,7 @@ def test_what_a_configuration_names_may_be_missing(own: Data, capsys: pytest.Cap
 
 
 def test_json_has_faults_before_notes(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whichever was found first."""
+    """Their order does not depend on which was found first."""
     own.entries = [entry for entry in own.entries if entry.split != "val"]
     (own.images / own.entries[0].name).write_bytes(b"no image")
     write(own, "CSV")
@@ -219,7 +221,7 @@ def test_help_tells_the_faults_and_does_not_wait_for_torch() -> None:
     assert words.endswith("0 False"), ran.stderr
 
 
-# -- what it says ----------------------------------------------------------------------------------------------
+# -- the report ------------------------------------------------------------------------------------------------
 
 
 def test_the_page_for_people(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,7 +251,7 @@ def test_the_page_for_people(own: Data, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_page_shows_the_reader_to_copy(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
-    """What stands under "in a configuration" reads the same data."""
+    """The text under "in a configuration" reads the same data."""
     main([str(own.folder), "--min-count", "2"])
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == "0 faults, 0 notes: this data can be trained on."
@@ -278,7 +280,7 @@ def test_json_names_every_finding_and_its_images(own: Data, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
-def test_ctrl_c_tells_what_is_known_so_far(
+def test_ctrl_c_reports_findings_so_far(
     format: str, own: Data, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own.images.joinpath(own.entries[0].name).write_bytes(b"no image")

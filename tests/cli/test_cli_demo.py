@@ -17,7 +17,7 @@ from caption.attention import Multinoulli, Softmax
 from caption.cli import demo
 from caption.training.module import CaptionTraining
 
-pytestmark = pytest.mark.slow  # every test trains a model, or two
+pytestmark = pytest.mark.slow  # every test trains one or two models
 Cli = Callable[..., Ran]
 KEYS = {
     *("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr", "ROUGE-L", "NLL"),
@@ -28,7 +28,7 @@ QUIET = {"enable_progress_bar": False, "enable_model_summary": False}
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lightning: None) -> Iterator[list[list[str]]]:
-    """Tiny configurations instead of the real ones; lists the runs of training and testing."""
+    """Replaces the configurations by tiny ones and lists the training and test runs."""
     for attention in ("soft", "hard"):
         config = yaml.safe_load(TINY.format(folder="unused", shapes="unused"))
         config["trainer"] |= QUIET
@@ -47,7 +47,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lightning: None) -> It
     monkeypatch.setattr(train, "run", lambda args: done.append(args) or run(args))
     handler = signal.getsignal(signal.SIGINT)
     yield done
-    signal.signal(signal.SIGINT, handler)  # which Lightning changes when it is interrupted
+    signal.signal(signal.SIGINT, handler)  # Lightning changes the handler when it is interrupted
 
 
 def verbs(runs: list[list[str]]) -> list[str]:
@@ -56,7 +56,7 @@ def verbs(runs: list[list[str]]) -> list[str]:
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, epoch: int, attention: type = object) -> None:
-    """Ctrl-C in this epoch of training this attention."""
+    """Send Ctrl-C in this epoch of training this attention."""
     step = CaptionTraining.training_step
 
     def stop(self: CaptionTraining, batch: Any, index: int) -> Any:
@@ -104,7 +104,7 @@ def test_soft(cli: Cli, runs, tmp_path: Path):
     } <= {path.name for path in folder.iterdir()}
     assert len(json.loads((folder / "captions.json").read_text())) == 8
     assert isinstance(alignment(folder / "best.ckpt"), Softmax)
-    # The numbers on stdout, each once, and only notes on stderr.
+    # Stdout has each number once, and stderr only notes.
     lines = ran.out.splitlines()
     assert [line.split()[0] for line in lines] == [*demo.REPORTED, "train_seconds"]
     assert float(lines[0].split()[1]) == pytest.approx(found["BLEU-1"], abs=1e-3)
@@ -141,17 +141,17 @@ def test_hard_goes_on_from_a_soft_demo(cli: Cli, runs, tmp_path: Path):
     assert (folder / "soft" / "page.html").exists()
 
 
-def test_a_demo_that_is_through_is_made_anew(cli: Cli, runs, tmp_path: Path):
+def test_a_finished_demo_starts_again(cli: Cli, runs, tmp_path: Path):
     folder = tmp_path / "demo"
     (folder / "notes").mkdir(parents=True)
     for _ in range(2):
         assert cli("demo", "--out", folder).code == 0
     assert verbs(runs) == ["fit soft", "test soft"] * 2
     assert not any("--ckpt_path" in args for args in runs if args[0] == "fit")
-    assert (folder / "notes").is_dir()  # what is not the demo's is left alone
+    assert (folder / "notes").is_dir()  # files of others are kept
 
 
-# -- stopped ---------------------------------------------------------------------------------------------------
+# -- interrupted -----------------------------------------------------------------------------------------------
 
 
 def test_stopped_it_goes_on_where_it_was(cli: Cli, runs, tmp_path: Path, monkeypatch):
@@ -172,7 +172,7 @@ def test_stopped_it_goes_on_where_it_was(cli: Cli, runs, tmp_path: Path, monkeyp
     assert "resuming" in ran.err
     assert epochs[-1:] == [1]
     assert runs[1][runs[1].index("--ckpt_path") + 1] == str(folder / "last.ckpt")
-    assert metrics(folder)["train_seconds"] > first["train_seconds"]  # of both sittings
+    assert metrics(folder)["train_seconds"] > first["train_seconds"]  # the sum of both sessions
 
 
 def test_stopped_in_hard_attention_soft_is_not_trained_again(cli: Cli, runs, tmp_path: Path, monkeypatch):
@@ -205,7 +205,7 @@ def test_another_attention_does_not_go_on_with_the_wrong_model(cli: Cli, runs, t
     assert metrics(folder)["attention"] == "soft"
 
 
-# -- where things are ------------------------------------------------------------------------------------------
+# -- paths -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["shapes_soft", "shapes_hard"])

@@ -39,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Path]:
-    """Three photos of different sizes, two of them of one name."""
+    """Three photos of different sizes, two of them with the same name."""
     paths = [tmp_path / "a" / "x.png", tmp_path / "b" / "x.png", tmp_path / "y.jpg"]
     for seed, path in enumerate(paths):
         path.parent.mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ def test_one_photo_is_a_sentence_and_nothing_else(cli: Cli, model, photos, expec
     assert ran == (0, f"{expected[0]}\n", "")
 
 
-def test_several_photos_are_told_apart(cli: Cli, model, photos, expected):
+def test_captions_name_their_photos(cli: Cli, model, photos, expected):
     ran = cli("describe", *photos[:2], "--model", model)
     assert ran == (0, "".join(f"{path}\t{each}\n" for path, each in zip(photos, expected, strict=False)), "")
 
@@ -249,7 +249,7 @@ def test_an_unknown_kind_of_figure_is_an_error_of_the_user(cli: Cli, model, phot
     assert "png" in ran.err
 
 
-def test_hard_attention_says_where_it_looked(cli: Cli, photos, tmp_path):
+def test_hard_attention_reports_its_locations(cli: Cli, photos, tmp_path):
     checkpoint.save(captioner(alignment=Multinoulli(at_test="argmax")), tmp_path / "hard.ckpt")
     found = described(cli, photos[0], "--model", tmp_path / "hard.ckpt")
     assert np.array(found["locations"]).shape == (len(found["words"]), 2)
@@ -308,9 +308,7 @@ def test_every_bad_photo_is_named_with_its_reason_and_the_others_are_answered(
         assert len(json.loads(ran.out)) == 2
 
 
-def test_captions_stay_with_their_photos_when_bad_ones_stand_between(
-    cli: Cli, model, photos, bad, expected, tmp_path
-):
+def test_captions_match_their_photos_among_bad_ones(cli: Cli, model, photos, bad, expected, tmp_path):
     mixed = [bad["empty"], photos[0], bad["text"], photos[1], bad["folder"]]
     ran = cli("describe", *mixed, "--model", model, "--format", "json", "--attention", tmp_path / "numbers")
     entries = json.loads(ran.out)
@@ -349,7 +347,7 @@ def test_a_name_that_is_not_unicode(command, model, tmp_path):
     name = os.fsdecode(bytes(tmp_path) + b"/\xff.png")
     photo(80, 40, 0).save(name)
     photo(80, 40, 0).save(tmp_path / "y.png")
-    strict = {"PYTHONIOENCODING": "utf-8:strict"}  # as in any locale but the POSIX one
+    strict = {"PYTHONIOENCODING": "utf-8:strict"}  # as in any locale except POSIX
     ran = command(
         "describe", name, tmp_path / "y.png", "--model", model, errors="surrogateescape", env=strict
     )
@@ -357,7 +355,7 @@ def test_a_name_that_is_not_unicode(command, model, tmp_path):
     assert ran.out.startswith(f"{name}\t")
 
 
-# -- files that are not models --------------------------------------------------------------------------------------
+# -- files that are not models ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -393,7 +391,7 @@ def test_other_files_are_refused_as_checkpoints(cli: Cli, photos, impostors, kin
     assert len(ran.err.splitlines()) == 1
 
 
-def test_a_model_is_named_or_the_names_are_told(cli: Cli, photos):
+def test_an_unknown_model_lists_the_installed_ones(cli: Cli, photos):
     ran = cli("describe", photos[0], "--model", "nonesuch")
     assert (ran.code, ran.out) == (2, "")
     assert "nonesuch" in ran.err
@@ -470,7 +468,7 @@ sys.exit(code)
 
 
 def test_unused_packages_are_not_imported(model, photos):
-    """Not even on torchvision, where the encoder is not one of its models."""
+    """torchvision is not imported either, if the encoder is not one of its models."""
     command = [sys.executable, "-c", LOOK, "describe", photos[0], "--model", model]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
@@ -481,7 +479,7 @@ def test_unused_packages_are_not_imported(model, photos):
 # -- hard attention --------------------------------------------------------------------------------------------
 
 
-def test_what_hard_attention_reads_can_be_chosen(cli: Cli, tmp_path: Path, photos):
+def test_hard_attention_can_be_set_for_describe(cli: Cli, tmp_path: Path, photos):
     checkpoint.save(captioner(alignment=Multinoulli()), tmp_path / "hard.ckpt")
     found = {}
     for how in ("expectation", "argmax"):
@@ -536,7 +534,7 @@ def test_output_written_before_ctrl_c_is_kept(
     assert "stopped after 1 of 3 photos" in ran.err
     alone = cli("describe", photos[0], "--model", model, "--format", form)
     one = ran.out.removeprefix(f"{photos[0]}\t" if form == "text" else "")
-    number = re.compile(r"-?\d+\.\d+")  # the last digits are those of another batch
+    number = re.compile(r"-?\d+\.\d+")  # the last digits depend on the batch
     assert number.sub("0.0", one) == number.sub("0.0", alone.out)
     assert all(word in page.read_text(encoding="utf-8") for word in expected[0].words)
 
@@ -544,7 +542,7 @@ def test_output_written_before_ctrl_c_is_kept(
 def test_captions_go_out_before_the_last_photo_is_read(
     cli: Cli, model, photos, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """The third photo is made only when the first has been written."""
+    """The third photo is created only after the first caption has been written."""
     written = []
 
     texts = [captioner().describe(str(path)) for path in photos]
@@ -563,7 +561,7 @@ def test_captions_go_out_before_the_last_photo_is_read(
 
 @pytest.mark.parametrize("form", ["text", "jsonl", "csv", "json", "coco"])
 def test_every_caption_is_pushed_out_at_once(expected, monkeypatch: pytest.MonkeyPatch, form: str):
-    """A reader of the output need not wait for a full buffer, and printed captions survive a crash."""
+    """Output is flushed, so that readers need not wait for a full buffer and captions survive a crash."""
 
     class Stream(io.StringIO):
         pushed = ""

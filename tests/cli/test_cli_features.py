@@ -116,7 +116,7 @@ def test_all_splits_are_stored(config: str, tmp_path: Path, capsys: pytest.Captu
     assert "6 stored before" in capsys.readouterr().err
 
 
-def test_the_store_fits_what_the_configuration_describes(config: str, data: Path, tmp_path: Path) -> None:
+def test_the_store_matches_the_configuration(config: str, data: Path, tmp_path: Path) -> None:
     out = str(tmp_path / "store")
     main(["--config", config, "--out", out, "--batch-size", "2", "--workers", "1", "--device", "cpu"])
     parts = read_parts([config])
@@ -152,7 +152,7 @@ def test_entries_can_be_replaced(config: str, tmp_path: Path) -> None:
 
 
 def test_configurations_are_laid_over_each_other(config: str, tmp_path: Path) -> None:
-    """As `caption fit` does: single entries override, and what the command line says comes last."""
+    """As in `caption fit`, single entries override, and the command line has the last word."""
     path = tmp_path / "more.yaml"
     encoder = {"init_args": {"layer": "features.2"}}
     path.write_text(yaml.safe_dump({"model": {"encoder": encoder}, "data": {"transform": {"fit": "pad"}}}))
@@ -206,8 +206,8 @@ def test_another_reader_does_not_keep_the_arguments_of_the_first(
     assert len(FeatureStore(tmp_path / "store")) == 3
 
 
-def test_only_what_is_needed_is_built(data: Path, tmp_path: Path) -> None:
-    """Other sections may name classes that are not there; with --model, the encoder may, too."""
+def test_only_needed_parts_are_built(data: Path, tmp_path: Path) -> None:
+    """Other sections may name missing classes; with --model, the encoder's class may be missing, too."""
     small_model(tmp_path / "model.ckpt")
     described = configuration(data)
     described["model"]["decoder"] = {"class_path": "nowhere.Decoder"}
@@ -230,7 +230,7 @@ def test_the_default_transform(data: Path, tmp_path: Path) -> None:
 
 
 def test_unreadable_images_are_named(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 1, the reason on stderr, and all others are stored."""
+    """The exit code is 1, stderr has the reason, and all other images are stored."""
     described = configuration(data)
     images = tmp_path / "images"
     images.mkdir()
@@ -247,7 +247,7 @@ def test_unreadable_images_are_named(data: Path, tmp_path: Path, capsys: pytest.
     assert "photo4.jpg' is empty" in said
     assert "4 stored, 2 cannot be read and are not stored" in said
     assert len(FeatureStore(out)) == 4
-    assert caption_main(arguments) == 1  # they still cannot be read
+    assert caption_main(arguments) == 1  # the photos still cannot be read
 
 
 def test_damage_is_repaired_on_request(
@@ -267,7 +267,7 @@ def test_damage_is_repaired_on_request(
     FeatureStore(out).verify()
 
 
-def test_photos_that_changed_are_refused_and_extracted_anew_on_request(
+def test_changed_photos_are_refused_and_extracted_again_on_request(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     described = configuration(data)
@@ -392,4 +392,4 @@ def test_real_photos_and_weights(tmp_path: Path) -> None:
     assert store.ids() == names
     (regions,) = store.read_many(names[:1])
     assert (regions.grid, regions.vectors.shape) == ((7, 7), (1, 49, 1280))
-    assert regions.vectors.float().mean() > 0.05  # trained features: after ReLU6, and not dead
+    assert regions.vectors.float().mean() > 0.05  # features after ReLU6 that are not all zero

@@ -52,7 +52,7 @@ def test_no_suffix_or_a_slash_at_the_end_is_a_folder(tmp_path: Path, target: str
     assert path.parent.is_dir()
 
 
-def test_what_exists_as_a_folder_is_one(tmp_path: Path):
+def test_an_existing_folder_is_a_folder(tmp_path: Path):
     (tmp_path / "folder.png").mkdir()
     assert names(tmp_path / "folder.png", "x.jpg") == ["x.png"]
 
@@ -82,6 +82,6 @@ def test_no_two_outputs_are_one_file_even_where_case_does_not_count(tmp_path: Pa
     assert len({name.casefold() for name in found}) == len(inputs)
 
 
-def test_a_single_output_is_no_folder(tmp_path: Path):
+def test_a_single_output_is_not_a_folder(tmp_path: Path):
     with pytest.raises(UserError, match="is a folder"):
         output_file(str(tmp_path), "--html")

@@ -16,7 +16,7 @@ from caption.errors import ImageError
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, act) -> None:
-    """Let every verb do `act(args)` instead of its work."""
+    """Replace the work of every verb by `act(args)`."""
     monkeypatch.setattr(command_line, "import_module", lambda name: SimpleNamespace(main=act))
 
 
@@ -51,7 +51,7 @@ def test_help_answers_in_half_a_second():
         subprocess.run([sys.executable, "-m", "caption", "--help"], check=True, capture_output=True)
         return time.perf_counter() - start
 
-    assert min(seconds() for _ in range(5)) < 0.5  # the minimum: other work on the machine does not count
+    assert min(seconds() for _ in range(5)) < 0.5  # the minimum, because other processes slow down some runs
 
 
 LOOK = """
@@ -99,7 +99,7 @@ def test_every_verb_explains_itself(verb: str, cli):
     assert ran.out.startswith(("usage: caption " + verb, "usage: caption [options] " + verb))
 
 
-# -- what goes wrong -------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_verb_is_wrong_usage(capsys):
@@ -122,7 +122,7 @@ def test_a_users_error_is_one_line_without_traceback(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "caption: 'x.jpg' is empty\n")
 
 
-def test_an_error_of_ours_names_its_kind_and_how_to_see_more(monkeypatch, capsys):
+def test_an_internal_error_names_its_kind_and_how_to_see_more(monkeypatch, capsys):
     stand_in(monkeypatch, raising(ZeroDivisionError("by nought")))
     assert main(["describe"]) == 1
     out, err = capsys.readouterr()
@@ -158,7 +158,7 @@ def test_a_verb_may_leave_early(left_with: object, code: int, monkeypatch):
     assert main(["describe"]) == code
 
 
-def test_lightnings_verbs_are_told_which_one_was_meant(monkeypatch):
+def test_lightnings_verbs_suggest_the_right_one(monkeypatch):
     seen = []
     stand_in(monkeypatch, lambda args: seen.append(args) or 0)
     assert main(["fit", "-c", "x.yaml"]) == 0

@@ -1,4 +1,4 @@
-"""`caption prepare`: help, exit codes, and going on after an interruption. The data sets are in tests/data."""
+"""`caption prepare`: help, exit codes, and resuming after an interruption. The data sets are in tests/data."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_one_bad_file_does_not_take_the_others_along(files, capsys, tmp_path):
     assert "--partial" in err
 
 
-def test_partial_scores_what_is_there(files, capsys):
+def test_partial_scores_the_available_captions(files, capsys):
     arguments = [
         "--references",
         files["references"],
@@ -142,7 +142,7 @@ def test_intervals_and_conventions(files, capsys):
     assert "[0.0410, 0.0410]" in out
 
 
-def test_what_cannot_be_computed_is_null_with_a_reason(files, capsys, monkeypatch):
+def test_unavailable_scores_are_null_with_a_reason(files, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "")
     arguments = [
         "--references",

@@ -28,7 +28,7 @@ QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=
 
 @pytest.fixture
 def copied(trained: Trained, tmp_path: Path) -> Path:
-    """The trained run's folder, to be changed."""
+    """A copy of the trained run's folder, for changes."""
     shutil.copytree(trained.folder, tmp_path / "copy")
     return tmp_path / "copy"
 
@@ -75,7 +75,7 @@ def test_fit_has_no_data_for_stdout_and_little_to_say(trained: Trained):
     ):
         assert noise not in trained.ran.err
     assert "Traceback" not in trained.ran.err
-    assert "captioner" in trained.ran.err  # the model's summary
+    assert "captioner" in trained.ran.err  # the model summary
 
 
 def test_the_last_model_is_the_last_even_where_the_best_is_an_earlier_one(cli: Cli, tiny: Path):
@@ -86,7 +86,7 @@ def test_the_last_model_is_the_last_even_where_the_best_is_an_earlier_one(cli: C
     assert progress(tiny.parent / "run" / "last.ckpt") == (3, 15)
 
 
-def test_early_stopping_and_the_best_watch_what_the_model_says_by_itself(trained: Trained):
+def test_early_stopping_and_best_checkpoint_monitor_free_running_captions(trained: Trained):
     config = yaml.safe_load((trained.folder / "logs" / "version_0" / "config.yaml").read_text())
     assert config["checkpoint"]["monitor"] == config["early_stopping"]["monitor"] == "val/CIDEr"
     assert config["checkpoint"]["mode"] == config["early_stopping"]["mode"] == "max"
@@ -110,7 +110,7 @@ def test_a_metric_that_does_not_exist(cli: Cli, tiny: Path):
     ran = cli("fit", "-c", tiny, *QUIET, "--checkpoint.monitor", "val/CIDR")
     assert (ran.code, ran.out) == (2, "")
     assert "val/CIDR" in ran.err
-    assert "val/CIDEr" in ran.err  # what there is
+    assert "val/CIDEr" in ran.err  # the available metrics
 
 
 def test_without_checkpoints(cli: Cli, tiny: Path):
@@ -119,12 +119,12 @@ def test_without_checkpoints(cli: Cli, tiny: Path):
     assert not list((tiny.parent / "run").glob("*.ckpt"))
 
 
-# -- stopped and resumed ---------------------------------------------------------------------------------------
+# -- interrupted and resumed -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Lightning ignores further Ctrl-C while it shuts down, and leaves it so."""
+    """Lightning ignores further Ctrl-C while it shuts down, and does not restore the handler."""
     handler = signal.getsignal(signal.SIGINT)
     yield
     signal.signal(signal.SIGINT, handler)
@@ -189,7 +189,7 @@ def test_an_earlier_run_is_not_written_over(cli: Cli, trained: Trained, copied: 
     ran = cli("fit", "-c", trained.config, *QUIET, "--trainer.default_root_dir", copied)
     assert (ran.code, ran.out) == (2, "")
     assert f"--ckpt_path {copied}/last.ckpt" in ran.err
-    # Nor when another run is resumed into its folder.
+    # The same holds when another run is resumed into its folder.
     elsewhere = tmp_path / "other.ckpt"
     shutil.copy(copied / "last.ckpt", elsewhere)
     ran = cli(
@@ -243,13 +243,13 @@ def test_test_writes_captions_and_scores_and_prints_them(
     assert all(
         result.keys() == {"image_id", "caption"} and isinstance(result["caption"], str) for result in results
     )
-    # Where they are is said; what is wanted is not warned of.
+    # The output names the folder of the results, and expected settings cause no warning.
     assert str(logs) in ran.err
     for noise in ("litlogger", "TPU", "Warning", "dirpath", "many workers", "args parameter"):
         assert noise not in ran.err
 
 
-def test_its_results_are_what_pycocotools_reads(cli: Cli, trained: Trained, tmp_path: Path, shapes: Path):
+def test_pycocotools_reads_its_results(cli: Cli, trained: Trained, tmp_path: Path, shapes: Path):
     from pycocotools.coco import COCO
 
     where = ("--ckpt_path", trained.folder / "best.ckpt", "--trainer.default_root_dir", tmp_path)
@@ -265,7 +265,7 @@ def test_validate_prints_the_numbers_of_greedy_search(cli: Cli, trained: Trained
     numbers, signature = table(ran.out)
     assert "split:val" in signature
     assert "Greedy(max_length=10)" in signature
-    # What training logged after the last epoch.
+    # The values logged after the last epoch.
     rows = csv.DictReader((trained.folder / "logs" / "version_0" / "metrics.csv").open())
     logged = [row for row in rows if row["val/NLL"]][-1]
     for name in ("NLL", "BLEU-1", "CIDEr", "attention_entropy"):
@@ -304,7 +304,7 @@ def test_decoding_options_are_the_commands_and_the_architecture_is_the_checkpoin
     assert ran.code == 0
     assert "beam_size=3" in table(ran.out)[1]
     assert "hard" not in table(ran.out)[1]
-    # Its words and its images are its own, too.
+    # Its words and images are separate, too.
     results = json.loads((tmp_path / "logs" / "version_0" / "test_captions.json").read_text())
     captioner = caption.load(trained.folder / "best.ckpt")
     photo = str(shapes / "images" / "test_000001.png")
@@ -319,7 +319,7 @@ def test_evaluation_needs_a_checkpoint(cli: Cli, tiny: Path, verb: str):
     assert "--ckpt_path" in ran.err
 
 
-# -- configurations that are wrong -----------------------------------------------------------------------------
+# -- wrong configurations --------------------------------------------------------------------------------------
 
 WRONG = {
     "a key of the trainer": ("max_epochs: 2", "max_epoch: 2", ["trainer.max_epoch"]),
@@ -430,7 +430,7 @@ Parser key "data.size":
     assert one_line("") == ""
 
 
-# -- data and checkpoints that are wrong -----------------------------------------------------------------------
+# -- wrong data and checkpoints --------------------------------------------------------------------------------
 
 
 def test_a_missing_image_is_named_before_training_starts(cli: Cli, tiny: Path, tmp_path: Path):
@@ -484,7 +484,7 @@ def test_other_files_are_refused_as_checkpoints(
     assert not (tmp_path / "run").exists()
 
 
-# -- configurations of an earlier release ---------------------------------------------------------------------
+# -- configurations of an earlier release ----------------------------------------------------------------------
 
 OLD_PATHS = {
     "caption.data.shapes.Shapes": "caption.data.shapes_reader.Shapes",
@@ -537,7 +537,7 @@ def test_a_run_with_old_class_paths_trains_and_resumes(cli: Cli, tiny: Path, tmp
     assert progress(last) == (2, 10)
 
 
-# -- what is printed -------------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------------------
 
 
 def test_the_configuration_can_be_printed(cli: Cli, tiny: Path):
@@ -547,7 +547,7 @@ def test_the_configuration_can_be_printed(cli: Cli, tiny: Path):
 
 
 def test_settings_for_lightning_last_only_during_the_command(cli: Cli, tiny: Path, capsys):
-    """Filters and consoles belong to the process, which may be a notebook."""
+    """Warning filters and consoles are global to the process, which may be a notebook."""
     import warnings
 
     import rich

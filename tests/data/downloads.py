@@ -1,4 +1,4 @@
-"""Small downloads in the forms that people get them, and the command that prepares them."""
+"""Small downloads in all published forms, and the command that prepares them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from caption.data.prepare.datasets import DATASETS, Dataset
 
 
 def photo(number: int) -> bytes:
-    """A JPEG of its own colour and size."""
+    """A JPEG with a unique colour and size."""
     data = io.BytesIO()
     Image.new("RGB", (20 + number, 16), (10 * number % 256, 90, 200)).save(data, "JPEG")
     return data.getvalue()

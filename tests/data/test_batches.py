@@ -1,4 +1,4 @@
-"""Batches: what each tensor holds, what is padding, which captions are drawn, and batches of near-equal length."""
+"""Batches: their tensors, padding, drawn captions, and batches of similar length."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def batch(images: list[CaptionedImage]) -> Batch:
     return dataset.collate([dataset[i] for i in range(3)])
 
 
-# -- what a batch holds ----------------------------------------------------------------------------------------
+# -- contents of a batch ---------------------------------------------------------------------------------------
 
 
 def test_targets_are_the_caption_and_its_end(batch: Batch):
@@ -65,7 +65,7 @@ def test_inputs_are_the_targets_one_step_later(batch: Batch):
         assert (targets[length:] == PAD).all()
 
 
-def test_lengths_count_the_end_and_are_nought_where_there_is_no_caption(batch: Batch):
+def test_lengths_include_the_end_and_are_zero_without_a_caption(batch: Batch):
     assert batch.lengths.tolist() == [[4, 8, 0], [3, 0, 0], [3, 4, 4]]
     assert batch.inputs.shape == batch.targets.shape == (3, 3, 8)
 
@@ -75,7 +75,7 @@ def test_images_references_ids_and_boxes_are_those_of_the_images(batch: Batch):
     assert (batch.images.shape, batch.images.dtype) == ((3, 3, 16, 16), torch.uint8)
     assert [int(image.float().mean()) for image in batch.images] == [0, 50, 100]
     assert batch.ids == ["image 0", "image 1", "image 2"]
-    assert batch.references == CAPTIONS  # as written, the unknown word included
+    assert batch.references == CAPTIONS  # as written, with the unknown word
     assert [tuple(box) for box in batch.boxes] == [(5, 0, 25, 20), (5.5, 0, 25.5, 20), (6, 0, 26, 20)]
     assert batch.views is None
 
@@ -87,10 +87,10 @@ def test_a_damaged_image_is_an_error_and_no_other_image_takes_its_place(images, 
         CaptionedImages([damaged], WORDS, TRANSFORM)[0]
 
 
-# -- which captions --------------------------------------------------------------------------------------------
+# -- drawn captions --------------------------------------------------------------------------------------------
 
 
-def test_all_captions_in_order_unless_told_otherwise(images):
+def test_all_captions_in_order_by_default(images):
     dataset = CaptionedImages(images, WORDS, TRANSFORM)
     for _ in range(3):
         assert [len(ids) for ids in dataset[2].captions] == [3, 4, 4]
@@ -109,7 +109,7 @@ def test_captions_are_drawn_without_repeating_one_and_all_get_their_turn(images)
     assert len(set(drawn)) == 6  # in every order
 
 
-def test_fewer_captions_than_asked_for_are_all_there_once(images):
+def test_fewer_captions_than_requested_are_all_used_once(images):
     dataset = CaptionedImages(images, WORDS, TRANSFORM, per_image=5)
     assert [len(dataset[i].captions) for i in range(3)] == [2, 1, 3]
 
@@ -128,14 +128,14 @@ def test_long_captions_are_cut_and_still_end(images):
     dataset = CaptionedImages(images, WORDS, TRANSFORM, max_words=2)
     a, red = WORDS["a"], WORDS["red"]
     assert dataset[0].captions[0] == [a, red, END]
-    assert dataset[1].captions[0] == [a, WORDS["square"], END]  # just as long as allowed
-    assert dataset.collate([dataset[0]]).references == [CAPTIONS[0]]  # references are not cut
+    assert dataset[1].captions[0] == [a, WORDS["square"], END]  # exactly the maximal length
+    assert dataset.collate([dataset[0]]).references == [CAPTIONS[0]]  # references are not truncated
 
 
 # -- padding never counts --------------------------------------------------------------------------------------
 
 
-def test_what_stands_in_the_padding_changes_nothing(batch: Batch):
+def test_values_in_the_padding_change_nothing(batch: Batch):
     from caption.attention import AdditiveScore, ScoredAttention, Softmax
     from caption.encoders import SmallCNN
     from caption.objectives import Captions, CrossEntropy

@@ -61,7 +61,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ('{"annotations": [], "images": []}', "has no list of objects called 'categories'"),
     ],
 )
-def test_what_is_not_an_instances_file_is_named(tmp_path: Path, content: str, message: str) -> None:
+def test_other_files_are_named(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "captions.json"
     path.write_text(content)
     with pytest.raises(DataError, match=rf"captions\.json' {message}"):

@@ -10,13 +10,13 @@ from caption.errors import DataError
 
 
 class Strict(CaptionReader):
-    """A reader that knows only how to refuse."""
+    """A reader that only raises an error."""
 
     def read(self) -> Splits:
         raise DataError("there is a fault")
 
 
-def test_a_reader_that_cannot_go_on_says_so_when_surveyed() -> None:
+def test_a_survey_reports_a_reader_that_fails() -> None:
     with pytest.raises(DataError, match="there is a fault"):
         Strict().survey(Findings())
     assert Strict().boxes("train") is None

@@ -1,4 +1,4 @@
-"""What every reader of files checks before anything is trained."""
+"""The checks of every file reader before training."""
 
 import os
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_no_split_an_unknown_one_and_an_empty_one(folder: Path) -> None:
         check_split_names(["train", "restval"])
 
 
-def test_no_split_is_no_news_where_the_file_could_not_be_read() -> None:
+def test_missing_splits_are_not_reported_for_an_unreadable_file() -> None:
     findings = Findings()
     findings.report([Finding(Kind.MALFORMED, "no JSON")])
     check_splits({}, findings)
@@ -68,7 +68,7 @@ def test_no_split_is_no_news_where_the_file_could_not_be_read() -> None:
 
 
 def test_missing_images_are_named_and_counted(folder: Path) -> None:
-    """They are an error: features of nothing would train a model on noise."""
+    """Missing files are an error: features of empty images would train a model on noise."""
     splits = {"train": [image(folder / f"{name}.jpg") for name in "abvwxyz"]}
     message = refused(splits)
     assert "5 missing images in 'captions.json'" in message
@@ -77,7 +77,7 @@ def test_missing_images_are_named_and_counted(folder: Path) -> None:
     assert [text for _, text in found(splits)] == [f"'{folder / name}.jpg'" for name in "vwxyz"]
 
 
-def test_a_missing_image_is_said_once(folder: Path) -> None:
+def test_a_missing_image_is_reported_once(folder: Path) -> None:
     kinds = [kind for kind, _ in found({split: [image(folder / "z.jpg")] for split in ("train", "val")})]
     assert kinds == ["image in two splits", "missing image"]
 
@@ -99,7 +99,7 @@ def test_a_missing_folder(folder: Path) -> None:
 
 
 def test_one_listing_per_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look at each of 123,000 files takes minutes on a network disk."""
+    """Checking each of 123,000 files takes minutes on a network disk."""
     listed: list[str] = []
     scandir = os.scandir
 
@@ -146,7 +146,7 @@ def test_two_ways_to_one_file_are_one(folder: Path) -> None:
     assert len(set(real_files([folder / "a.jpg", folder / "b.jpg"]))) == 2
 
 
-def test_ids_may_start_anew_in_every_split_but_not_within_one(folder: Path) -> None:
+def test_ids_may_repeat_between_splits_but_not_within_one(folder: Path) -> None:
     first, second = (CaptionedImage(0, folder / name, ("a dog",)) for name in ("a.jpg", "b.jpg"))
     assert found({"train": [first], "val": [second]}) == []
     message = refused({"train": [first, second]})
@@ -160,7 +160,7 @@ def test_one_file_under_two_ids_of_one_split(folder: Path) -> None:
     assert [kind for kind, _ in found(splits)] == ["image listed twice"]
 
 
-def test_one_entry_twice_is_said_once(folder: Path) -> None:
+def test_a_repeated_entry_is_reported_once(folder: Path) -> None:
     assert [kind for kind, _ in found({"val": [image(folder / "a.jpg")] * 2})] == ["image listed twice"]
 
 
@@ -178,7 +178,7 @@ def test_blank_captions_are_named(folder: Path) -> None:
 
 
 class Given(CheckedReader):
-    """A reader of what it is given, whose second entry is malformed."""
+    """A reader of given entries, of which the second is malformed."""
 
     source = "'given'"
 

@@ -16,7 +16,7 @@ from caption.errors import DataError, UserError
 
 
 class Given(CheckedReader):
-    """What it is given, or the error that it is given."""
+    """Returns the given splits, or raises the given error."""
 
     source = "'given'"
 
@@ -60,8 +60,8 @@ def test_faults_and_notes(splits: Splits) -> None:
     assert (check.images, check.examined, check.complete) == (1, 1, True)
 
 
-def test_what_cannot_be_read_at_all() -> None:
-    """Nothing more is said than that: of course there is no training split then."""
+def test_an_unreadable_file_is_the_only_finding() -> None:
+    """Only this is reported, not the missing training split."""
     check = check_data(Given(DataError("'x.json' is no JSON")))
     assert [finding.text for finding in check.findings] == ["'x.json' is no JSON"]
     assert (check.splits, check.vocabulary, check.words, check.images) == ({}, None, None, 0)

@@ -1,4 +1,4 @@
-"""The captions of a data set in numbers."""
+"""Statistics of a data set's captions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every image decoded, and compared with every other."""
+"""Images are all decoded and compared with each other."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def test_three_copies_are_one_finding(tmp_path: Path) -> None:
     assert findings.found[0].images == tuple(map(str, paths))
 
 
-def test_one_file_named_twice_is_no_duplicate_and_read_once(tmp_path: Path) -> None:
-    """That an image is in two splits is found in reading."""
+def test_a_file_named_twice_is_not_a_duplicate_and_read_once(tmp_path: Path) -> None:
+    """An image in two splits is found while reading."""
     (tmp_path / "link").symlink_to(tmp_path)
     path = photo(tmp_path / "a.png")
     splits = {"train": captioned(path, path), "test": captioned(tmp_path / "link" / "a.png")}
@@ -124,7 +124,7 @@ def test_missing_images_are_passed_over_and_those_gone_since_are_named(tmp_path:
 
 
 def test_many_images_are_examined_in_their_order(tmp_path: Path) -> None:
-    """More of them than wait at a time; the threads end in any order."""
+    """More images than the queue holds; the threads end in any order."""
     paths = [tmp_path / f"{number}.png" for number in range(40)]
     for path in paths[::3]:
         path.touch()
@@ -135,9 +135,7 @@ def test_many_images_are_examined_in_their_order(tmp_path: Path) -> None:
     ]
 
 
-def test_when_stopped_what_has_not_begun_is_not_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_image_starts_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [tmp_path / f"{number}.png" for number in range(200)]
     begun: list[Path] = []
 
@@ -155,10 +153,10 @@ def test_when_stopped_what_has_not_begun_is_not_begun(
     with pytest.raises(KeyboardInterrupt):
         check.run(press)
     assert check.done == 1
-    assert len(begun) <= 3  # the first, and what two threads were at
+    assert len(begun) <= 3  # the first, and those in two threads
 
 
 @pytest.mark.filterwarnings("error")
-def test_oddities_that_pillow_warns_of_are_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pillow_warnings_are_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30)  # 40 pixels: a warning, below twice as many
     assert found({"train": captioned(photo(tmp_path / "a.png"))}) == []

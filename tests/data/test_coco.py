@@ -12,7 +12,7 @@ from caption.errors import DataError
 
 
 def content() -> dict[str, Any]:
-    """Two images; the captions of the first do not stand together."""
+    """Two images; the captions of the first are not adjacent."""
     return {
         "info": {},
         "images": [{"id": 42, "file_name": "a.jpg"}, {"id": 7, "file_name": "b.jpg"}],
@@ -112,7 +112,7 @@ def test_a_caption_of_no_image(images: Path) -> None:
 
 
 def test_two_images_with_one_id(images: Path) -> None:
-    """An index by id would keep the last one and say nothing."""
+    """An index by id would silently keep the last one."""
     data = content()
     data["images"][1]["id"] = 42
     message = refused(images, data)
@@ -151,7 +151,7 @@ def test_empty_split(images: Path) -> None:
 
 
 def test_all_faults_are_found_and_the_rest_is_read(images: Path) -> None:
-    """The captions of an image whose entry is wrong are not wrong for that."""
+    """Captions of an image with a wrong entry are not reported as faults."""
     data = content()
     data["images"] += [{"id": 8, "file_name": " "}, {"id": 42, "file_name": "c.jpg"}, {"file_name": "c.jpg"}]
     data["annotations"] += [

@@ -24,13 +24,13 @@ def test_text_that_cannot_be_read(tmp_path: Path) -> None:
         read_text(tmp_path / "latin.txt")
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_removed(tmp_path: Path) -> None:
     (tmp_path / "windows.txt").write_bytes(b"\xef\xbb\xbfcaf\xc3\xa9\r\n")
     assert read_text(tmp_path / "windows.txt") == "café\r\n"
 
 
 def test_lines_are_numbered_and_blank_ones_left_out(tmp_path: Path) -> None:
-    """A separator of Unicode ends no line."""
+    """Unicode separators do not end a line."""
     (tmp_path / "lines.txt").write_bytes("a\u2028b\r\n \r\n\nc ".encode())
     assert list(text_lines(tmp_path / "lines.txt")) == [(1, "a\u2028b"), (4, "c ")]
 

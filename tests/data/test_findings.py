@@ -1,4 +1,4 @@
-"""Faults collected, or refused at the first."""
+"""Findings: faults are collected, or the first one raises."""
 
 import pytest
 

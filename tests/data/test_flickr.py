@@ -42,7 +42,7 @@ def refused(folder: Path, tokens: str | bytes = TOKENS, **lists: str | bytes) ->
 
 
 def test_images_and_captions(folder: Path) -> None:
-    """A separator of Unicode ends no line, and only the first tab ends the name."""
+    """Unicode separators do not end a line, and only the first tab ends the name."""
     splits = reader(folder, train="a.jpg\n", test="b.jpg\n").read()
     assert list(splits) == ["train", "test"]
     (image,) = splits["train"]

@@ -23,7 +23,7 @@ FITS = ("squash", "crop", "pad")
 
 
 def corners(height: int = 24, width: int = 40) -> np.ndarray:
-    """(H, W, 3) uint8 that no turn or flip leaves as it is: a colour per quarter."""
+    """(H, W, 3) uint8 with one colour per quarter, so that every rotation or flip changes it."""
     pixels = np.zeros((height, width, 3), np.uint8)
     pixels[: height // 2, : width // 2] = (255, 0, 0)
     pixels[: height // 2, width // 2 :] = (0, 255, 0)
@@ -52,7 +52,7 @@ def test_every_eight_bit_mode_becomes_rgb(mode: str) -> None:
     image = Image.fromarray(corners())
     image = (image.convert(via) if via else image).convert(mode)
     if mode == "La":
-        with pytest.raises(ImageError, match="mode La"):  # Pillow cannot convert it, and says so
+        with pytest.raises(ImageError, match="mode La"):  # Pillow raises an error
             open_image(image)
         return
     rgb = open_image(image)
@@ -159,7 +159,7 @@ def test_the_first_frame_of_an_animation(tmp_path: Path, name: str) -> None:
 
 
 def as_stored(upright: np.ndarray, orientation: int) -> np.ndarray:
-    """The rows and columns a camera writes, from the EXIF standard's table: what row 0 and column 0 show."""
+    """The stored rows and columns by EXIF orientation, from the standard's table of row 0 and column 0."""
     across = upright.swapaxes(0, 1)
     return {
         1: upright,  # row 0 is the top, column 0 the left
@@ -219,7 +219,7 @@ def test_a_damaged_exif_block_does_not_cost_the_picture(tmp_path: Path) -> None:
         assert open_image(path).size == (40, 24)
 
 
-# -- what cannot be used -----------------------------------------------------------------------------------
+# -- unusable images ---------------------------------------------------------------------------------------
 
 
 def refused(source: Path | Image.Image) -> str:
@@ -320,7 +320,7 @@ def test_a_pillow_image_that_does_not_decode(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fit", FITS)
 @pytest.mark.parametrize("size", [17, (96, 160), (31, 8), 1])
 @pytest.mark.parametrize("original", [(640, 301), (301, 640), (5, 5), (1, 300), (300, 1), (1, 1)])
-def test_the_output_has_the_size_asked_for(
+def test_the_output_has_the_requested_size(
     fit: str, size: int | tuple[int, int], original: tuple[int, int]
 ) -> None:
     pixels = ImageTransform(size, fit)(Image.new("RGB", original, (200, 100, 50)))
@@ -339,9 +339,9 @@ def with_marker(width: int, height: int, x: float, y: float, radius: float) -> I
 
 
 def located(pixels: torch.Tensor, box: Box) -> tuple[float, float]:
-    """The marker's centre in original pixels, found in the output and carried back through the box alone."""
+    """The marker's centre in original pixels, measured in the output and mapped back with the box."""
     light = pixels[0].double()
-    light = torch.where(light == PAD_GREY[0], 0.0, light)  # padding is no marker
+    light = torch.where(light == PAD_GREY[0], 0.0, light)  # padding is not the marker
     height, width = light.shape
     x = (light.sum(0) @ (torch.arange(width) + 0.5).double() / light.sum()).item()
     y = (light.sum(1) @ (torch.arange(height) + 0.5).double() / light.sum()).item()
@@ -357,7 +357,7 @@ def located(pixels: torch.Tensor, box: Box) -> tuple[float, float]:
 def test_a_marker_survives_the_round_trip(
     fit: str, size: int | tuple[int, int], original: tuple[int, int]
 ) -> None:
-    """To a quarter of a resized pixel, wherever it is."""
+    """Exact to a quarter of a resized pixel, at any position."""
     width, height = original
     transform = ImageTransform(size, fit)
     box = transform.box(width, height)
@@ -373,8 +373,8 @@ def test_a_marker_survives_the_round_trip(
 
 
 @pytest.mark.parametrize("original", [(640, 301), (301, 640), (333, 251), (64, 48), (999, 10)])
-def test_the_padding_is_what_the_box_says(original: tuple[int, int]) -> None:
-    """Grey begins where the box leaves the image, to the very row, and as evenly as whole pixels allow."""
+def test_the_padding_matches_the_box(original: tuple[int, int]) -> None:
+    """Grey begins exactly at the row where the box leaves the image, and is centred to whole pixels."""
     transform = ImageTransform((97, 120), "pad")
     grey = (transform(Image.new("RGB", original, "white")) == PAD_GREY[0]).all(0)
     box = transform.box(*original)
@@ -395,7 +395,7 @@ def test_the_padding_is_what_the_box_says(original: tuple[int, int]) -> None:
     columns=st.integers(1, 512),
 )
 @settings(deadline=None)
-def test_what_each_fit_covers(width: int, height: int, rows: int, columns: int) -> None:
+def test_area_that_each_fit_covers(width: int, height: int, rows: int, columns: int) -> None:
     """Squash: all of the image. Crop: a centred part, undistorted, touching two edges. Pad: all and more."""
     squash, crop, pad = (ImageTransform((rows, columns), fit).box(width, height) for fit in FITS)
     assert squash == (0, 0, width, height)
@@ -415,7 +415,7 @@ def test_what_each_fit_covers(width: int, height: int, rows: int, columns: int) 
 
 
 def test_crop_is_resize_then_centre_crop() -> None:
-    """Where the resized sides are whole numbers there is a plain way, and it gives the same pixels."""
+    """If the resized sides are whole numbers, a plain resize gives the same pixels."""
     image = noise(300, 480)
     plain = image.resize((160, 100), Image.Resampling.BILINEAR).crop((30, 0, 130, 100))
     got = ImageTransform(100, "crop")(image).permute(1, 2, 0).numpy().astype(int)
@@ -470,7 +470,7 @@ def test_real_photos(fit: str) -> None:
             fillcolor=PAD_GREY,
         )
         alike = np.corrcoef(pixels.permute(1, 2, 0).flatten().numpy(), np.asarray(plain).flatten())[0, 1]
-        assert alike > 0.8  # the plain way does not antialias
+        assert alike > 0.8  # the plain resize does not antialias
 
 
 @pytest.mark.parametrize(

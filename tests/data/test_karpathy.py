@@ -26,7 +26,7 @@ COCO = [
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """The images of COCO's layout, and the same in one folder as Flickr has them."""
+    """The images in COCO's layout, and in one folder as in Flickr8k."""
     for name, folder in zip("abcd", ["val2014", "train2014", "val2014", "val2014"], strict=True):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / f"{name}.jpg").touch()

@@ -91,7 +91,7 @@ def test_training_batches_hold_some_captions_of_each_image(reader: Shapes):
     assert sorted(image_id for batch in batches for image_id in batch.ids) == list(range(1, 41))
 
 
-def test_training_batches_are_shuffled_and_captions_drawn_anew(reader: Shapes):
+def test_training_batches_are_shuffled_and_captions_drawn_again(reader: Shapes):
     loader = module(reader, captions_per_image=1).train_dataloader()
     torch.manual_seed(0)
     first, second = list(loader), list(loader)
@@ -124,7 +124,7 @@ def test_evaluation_sees_every_image_once_in_order_with_all_captions_and_its_box
     assert [len(batch.ids) for batch in batches] == [3, 3, 2]
     assert [r for batch in batches for r in batch.references] == [image.captions for image in expected]
     encoded = [[data.vocabulary.encode(text) for text in image.captions] for image in expected]
-    assert [captions for batch in batches for captions in captions_of(batch)] == encoded  # not cut
+    assert [captions for batch in batches for captions in captions_of(batch)] == encoded  # not truncated
     assert [tuple(box) for batch in batches for box in batch.boxes] == [(0, 0, 48, 48)] * 8
 
 
@@ -162,7 +162,7 @@ def test_the_same_seed_gives_the_same_batches(reader: Shapes):
 
 
 def test_starting_workers_draws_nothing_from_the_generator_that_shuffles(reader: Shapes):
-    """Lightning starts the first epoch of a resumed run earlier than it would have been started otherwise."""
+    """In a resumed run, Lightning starts the first epoch earlier than in an uninterrupted one."""
     loader = module(reader).train_dataloader()
     torch.manual_seed(3)
     early = iter(loader)
@@ -201,7 +201,7 @@ def test_nothing_is_pinned_without_a_gpu(reader: Shapes):
     assert not loader.pin_memory
 
 
-# -- what goes wrong -------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 0}, {"captions_per_image": 0}], ids=str)

@@ -1,4 +1,4 @@
-"""`caption prepare coco`: every form in which people download it, and the message for every fault."""
+"""`caption prepare coco`: every published form of the download, and the message for every fault."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JSON = karpathy(SPLITS, folder=lambda name: name.split("_")[1])
 
 
 def captions(names: list[str]) -> bytes:
-    """COCO's own, two for each photo."""
+    """COCO's own captions, two for each photo."""
     images = [{"id": number, "file_name": name} for number, name in enumerate(names)]
     pairs = [(image["id"], k) for image in images for k in range(2)]
     annotations = [{"id": n, "image_id": i, "caption": f"Caption {k}."} for n, (i, k) in enumerate(pairs)]
@@ -118,9 +118,7 @@ def test_faults_are_named_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_real_numbers_are_what_counts_by_default(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_published_numbers_are_the_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare_as(None, "coco", tmp_path / "out", *as_archives(tmp_path)) == 2
     said = capsys.readouterr().err
     for number in ("82,783", "40,504", "414,113", "202,654", "30,504", "5,000"):

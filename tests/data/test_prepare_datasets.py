@@ -1,4 +1,4 @@
-"""What is known of a data set, and what a download holds."""
+"""The facts about a data set, and the contents of a download."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_fewer_and_more_than_are_known_are_faults(found: int) -> None:
         faults.check()
 
 
-def test_all_faults_are_said_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     faults = Faults()
     faults.count("photos", 10, 10)
     faults.count("captions", 49, 50)

@@ -1,4 +1,4 @@
-"""Downloads as they are: archives whole, cut, damaged or hostile; folders; files."""
+"""Downloads in all forms: complete, truncated, damaged or malicious archives; folders; files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_file_by_itself(tmp_path: Path) -> None:
 def test_a_truncated_archive_is_an_error(kind: str, left: float, tmp_path: Path) -> None:
     path = make(kind, tmp_path)
     data = path.read_bytes()
-    whole = len(data) if kind != "tar" else len(FILES["a/b/two.bin"])  # a tar is padded behind its last file
+    whole = len(data) if kind != "tar" else len(FILES["a/b/two.bin"])  # a tar is padded after its last file
     path.write_bytes(data[: int(whole * left)])
     with pytest.raises(DataError, match=r"is truncated or damaged .*Download it again"):
         list((download := open_download(str(path))).read(download.members))
@@ -123,7 +123,7 @@ def test_text_and_json_that_are_none(tmp_path: Path) -> None:
         member.read()
 
 
-def test_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_downloads_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match="does not exist"):
         open_download(str(tmp_path / "missing.zip"))
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""`caption prepare flickr30k`: every form in which people download it, and the message for every fault."""
+"""`caption prepare flickr30k`: every published form of the download, and the message for every fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXPECTED = datasets.Flickr30k(photos=6, captions=12, splits={"train": 3, "val": 
 PHOTOS = {name: photo(number) for number, name in enumerate(NAMES)}
 JSON = karpathy(SPLITS)
 TOKENS = "".join(f"{name}#{k}\tCaption {k} .\n" for name in NAMES for k in range(2)).encode()
-# The last row but one lacks a bar, as a row of Kaggle's file does.
+# The second-last row lacks a bar, like a row of Kaggle's file.
 ROWS = [f"{name}| {k}| Caption {k} .\n" for name in NAMES for k in range(2)]
 KAGGLE = "".join(
     ["image_name| comment_number| comment\n", *ROWS[:-2], f"{NAMES[5]}| 0   Caption 0 .\n", ROWS[-1]]
@@ -40,7 +40,7 @@ def as_the_authors(folder: Path) -> list[Path]:
 
 
 def as_kaggle(folder: Path) -> list[Path]:
-    """Which has everything twice."""
+    """The archive contains everything twice."""
     once = PHOTOS | {"results.csv": KAGGLE.encode()}
     twice = in_folder("flickr30k_images", once) | in_folder("flickr30k_images/flickr30k_images", once)
     made = make_folder(folder / "files", {"dataset_flickr30k.json": JSON})
@@ -95,9 +95,7 @@ def test_faults_are_named_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_real_numbers_are_what_counts_by_default(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_published_numbers_are_the_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare_as(None, "flickr30k", tmp_path / "out", *as_the_authors(tmp_path)) == 2
     said = capsys.readouterr().err
     for number in ("31,783", "158,915", "29,000", "1,014", "1,000"):

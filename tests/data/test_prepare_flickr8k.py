@@ -1,4 +1,4 @@
-"""`caption prepare flickr8k`: every form in which people download it, and the message for every fault."""
+"""`caption prepare flickr8k`: every published form of the download, and the message for every fault."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_captions_of_a_photo_that_never_was(tmp_path: Path, capsys: pytest.C
     download = make_folder(tmp_path / "files", PHOTOS | LISTS | {"Flickr8k.token.txt": tokens})
     assert prepare(tmp_path / "out", download) == 0
     assert f"{STRAY} has captions and no photo: a known oddity" in capsys.readouterr().err
-    assert (tmp_path / "out" / "Flickr8k.token.txt").read_bytes() == tokens  # the authors' file as it is
+    assert (tmp_path / "out" / "Flickr8k.token.txt").read_bytes() == tokens  # the authors' file, unchanged
 
 
 def without(files: dict[str, bytes], *ends: str) -> dict[str, bytes]:
@@ -162,9 +162,7 @@ def test_faults_are_named_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_real_numbers_are_what_counts_by_default(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_published_numbers_are_the_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert prepare_as(None, "flickr8k", tmp_path / "out", *as_archives(tmp_path)) == 2
     said = capsys.readouterr().err
     for fault in (

@@ -1,4 +1,4 @@
-"""Laying out: whole or not at all, nothing overwritten, nothing done twice."""
+"""Writing the layout: complete or not at all, without overwriting, and without repeated work."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_files_of_a_folder_take_no_room_twice(folder: Path, tmp_path: Path) -> N
     assert os.path.samefile(folder / "1.jpg", tmp_path / "out" / "images" / "1.jpg")
 
 
-def test_where_there_are_no_links_they_are_copied(
+def test_files_are_copied_without_links(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*paths: object) -> None:
@@ -77,7 +77,7 @@ def test_a_link_is_not_followed_by_a_link(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "data"), [("images/2.jpg", b"mine"), ("list.txt", b"mine")])
-def test_what_is_there_is_not_overwritten(archive: Path, tmp_path: Path, name: str, data: bytes) -> None:
+def test_existing_files_are_not_overwritten(archive: Path, tmp_path: Path, name: str, data: bytes) -> None:
     out = tmp_path / "out"
     (out / "images").mkdir(parents=True)
     (out / name).write_bytes(data)
@@ -108,7 +108,7 @@ def test_other_bytes_of_the_same_size_are_named_and_stay(archive: Path, tmp_path
 def test_stopped_anywhere_it_goes_on(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     write_bytes = Path.write_bytes
-    left = 3  # the list and two photos, and half of the third
+    left = 3  # the list, two photos, and half of the third
 
     def interrupted(path: Path, data: bytes) -> int:
         nonlocal left

@@ -1,4 +1,4 @@
-"""The reader for a file of captions: what the file is, and where its images are."""
+"""Recognition of caption files: the reader of a file, and the folder of its images."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ LINES = '{"image": "a.jpg", "caption": "A dog."}\n{"image": "b.jpg", "caption": 
 
 
 def written(folder: Path, **files: Any) -> Path:
-    """Files by name, `__` for a slash and `_dot_` for a dot; what is no text becomes JSON, None an empty image."""
+    """Files by name, `__` for a slash and `_dot_` for a dot; contents other than text become JSON, None an empty
+    image."""
     for name, content in files.items():
         path = folder / name.replace("__", "/").replace("_dot_", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +61,7 @@ def refused(data: Path, images: dict[str, str] | None = None, splits: dict[str, 
     ],
 )
 def test_content_tells_the_format(name: str, content: Any, cls: str, tmp_path: Path) -> None:
-    """Its name does not, and damage to single lines does not matter."""
+    """The name does not decide, and damage to single lines does not matter."""
     written(tmp_path, **{name: content, "a_dot_jpg": None, "b_dot_jpg": None})
     spec = reader_for(str(tmp_path / name.replace("_dot_", ".")), {}, {})
     assert spec["class_path"] == f"caption.data.readers.{cls}"
@@ -86,12 +87,12 @@ def test_the_reader_reads_it(tmp_path: Path) -> None:
         (BOXES, "holds boxes, not captions"),
     ],
 )
-def test_what_is_none_of_the_formats(content: Any, message: str, tmp_path: Path) -> None:
+def test_other_files_are_not_recognised(content: Any, message: str, tmp_path: Path) -> None:
     written(tmp_path, own_dot_json=content)
     assert message in refused(tmp_path / "own.json")
 
 
-def test_what_is_none_of_the_formats_is_passed_over_in_a_folder(tmp_path: Path) -> None:
+def test_other_files_in_a_folder_are_ignored(tmp_path: Path) -> None:
     others = {"boxes_dot_json": BOXES, "list_dot_json": [1], "notes_dot_txt": "Mine.\n", "empty_dot_txt": ""}
     written(tmp_path, **others, a_dot_jpg=None)
     assert "has no caption file in a known format" in refused(tmp_path)
@@ -99,8 +100,8 @@ def test_what_is_none_of_the_formats_is_passed_over_in_a_folder(tmp_path: Path) 
     assert reader_for(str(tmp_path), {}, {})["init_args"] == {"file": str(tmp_path / "own.csv")}
 
 
-def test_what_is_damaged_is_not_passed_over(tmp_path: Path) -> None:
-    """Else a split would be missing from the report without a word."""
+def test_damaged_files_are_not_ignored(tmp_path: Path) -> None:
+    """Otherwise a split would be missing from the report without a message."""
     written(tmp_path, train_dot_json=COCO, val_dot_json=json.dumps(COCO)[:-9], a_dot_jpg=None)
     assert "val.json' is not JSON" in refused(tmp_path)
 
@@ -234,7 +235,7 @@ def test_images_of_tables(name: str, content: str, tmp_path: Path) -> None:
 
 
 def test_most_of_the_images_decide_where_they_are(tmp_path: Path) -> None:
-    """The first may be the one that is missing, or lie about elsewhere."""
+    """The first image may be missing or in another place."""
     written(tmp_path, own_dot_jsonl=LINES + '{"image": "c.jpg", "caption": "A bird."}', a_dot_jpg=None)
     written(tmp_path / "images", b_dot_jpg=None, c_dot_jpg=None)
     assert reader_for(str(tmp_path), {}, {})["init_args"]["images"] == str(tmp_path / "images")

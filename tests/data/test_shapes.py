@@ -33,7 +33,7 @@ Boxes = dict[str, tuple[float, float, float, float]]
 
 SMALL = {"train": 9, "val": 4, "test": 4}
 
-# Written without a look at the grammar: what an English reader takes a caption to claim.
+# Written independently of the grammar: the meaning of a caption for an English reader.
 RELATED = re.compile(
     r"(?:there is |an image of |we see |look at )?a (\w+ \w+) (above|below|to the left of|to the right of) a (\w+ \w+)"
 )
@@ -41,7 +41,7 @@ LISTED = re.compile(r"an image of a (\w+ \w+) with a (\w+ \w+) and a (\w+ \w+)")
 
 
 def is_true(caption: str, boxes: Boxes) -> bool:
-    """Whether the boxes bear out everything that the caption claims."""
+    """Whether the boxes support all claims of the caption."""
     if listed := LISTED.fullmatch(caption):
         return set(listed.groups()) == set(boxes)
     related = RELATED.fullmatch(caption)
@@ -107,7 +107,7 @@ class TestCaptions:
             "we see a blue square below a red circle",
         ]
 
-    def test_three_objects_are_told_from_left_to_right_or_from_the_right(self) -> None:
+    def test_three_objects_are_listed_from_either_side(self) -> None:
         star, cross, circle = (
             Object("white", "star", 2, 22),
             Object("white", "cross", 22, 22),
@@ -132,7 +132,7 @@ class TestCaptions:
         with pytest.raises(DataError, match="two or three"):
             describe_scene(Scene((Object("red", "circle", 5, 4),)))
 
-    def test_nothing_to_say_is_an_error(self) -> None:
+    def test_no_possible_caption_is_an_error(self) -> None:
         diagonal = Scene((Object("red", "circle", 0, 0), Object("red", "square", 40, 40)))
         with pytest.raises(DataError, match="move them apart"):
             describe_scene(diagonal)
@@ -188,7 +188,7 @@ class TestScenes:
                     assert max(gaps) >= 3
                     assert (
                         abs(left + right - left2 - right2) / 2 >= 64 / 12
-                    )  # which is farther left is plain to see
+                    )  # their horizontal order is clear
 
     def test_objects_often_share_a_colour_or_a_shape_but_never_both(self, scenes: list[Scene]) -> None:
         sharing = 0
@@ -210,12 +210,12 @@ class TestScenes:
         sizes = {thing.size for scene in scenes for thing in scene.objects}
         assert sizes == set(range(14, 23))
 
-    def test_no_arrangement_is_in_two_splits_whatever_the_seed(self) -> None:
+    def test_no_arrangement_is_in_two_splits_for_any_seed(self) -> None:
         for seed in (0, 1):
             for split in ("train", "val", "test"):
                 assert {scene_split(random_scene(seed, split, k)) for k in range(40)} == {split}
 
-    def test_the_split_depends_on_what_stands_where_and_on_nothing_else(self) -> None:
+    def test_the_split_depends_only_on_the_arrangement(self) -> None:
         def splits(left: int, seed: int = 0) -> list[str]:
             return [
                 scene_split(
@@ -323,7 +323,7 @@ class TestFiles:
                 assert len(texts) == 5
                 assert all(is_true(text, boxes) for text in texts)
 
-    def test_the_picture_shows_what_the_boxes_say(self, folder: Path) -> None:
+    def test_the_picture_matches_the_boxes(self, folder: Path) -> None:
         objects = read(folder / "test_objects.json")
         names = {category["id"]: category["name"] for category in objects["categories"]}
         files = {image["id"]: folder / "images" / image["file_name"] for image in objects["images"]}
@@ -344,12 +344,12 @@ class TestFiles:
         assert file_bytes(tmp_path) == file_bytes(folder)
 
     def test_the_data_is_that_of_this_version(self, folder: Path) -> None:
-        """Where this fails on purpose, raise `VERSION` with the digests."""
+        """If this fails because of an intended change, raise `VERSION` with the digests."""
         text = hashlib.sha256()
         for split in SMALL:
             for name in (f"{split}.json", f"{split}_objects.json"):
                 text.update((folder / name).read_bytes())
-        pixels = hashlib.sha256()  # not of the files: compressors differ
+        pixels = hashlib.sha256()  # of pixels instead of files, because compressors differ
         for path in sorted((folder / "images").iterdir()):
             with Image.open(path) as picture:
                 pixels.update(picture.tobytes())
@@ -421,7 +421,7 @@ class TestEnsure:
     @pytest.mark.parametrize(
         "name", ["train.json", "test_objects.json", "images/train_000002.png", "images/test_000001.png"]
     )
-    def test_what_is_missing_is_noticed(self, folder: Path, name: str) -> None:
+    def test_missing_files_are_noticed(self, folder: Path, name: str) -> None:
         before = file_bytes(folder)
         (folder / name).unlink()
         assert ensure_shapes(folder, 3, 1, 1)
@@ -448,7 +448,7 @@ class TestEnsure:
     def test_a_killed_run_is_not_taken_for_complete(
         self, folder: Path, survived: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Neither as what it was about to write, nor as what stood there before."""
+        """It counts as complete neither for its own arguments nor for those of the earlier run."""
         drawn = 0
 
         def killed(scene: Scene) -> Image.Image:

@@ -62,12 +62,12 @@ def test_rows_become_images(folder: Path) -> None:
     ],
     ids=["byte order mark", "Windows", "blank rows", "spelling of the header"],
 )
-def test_what_spreadsheets_do_to_a_file_does_not_matter(folder: Path, change) -> None:
+def test_spreadsheet_variants_of_csv_are_read(folder: Path, change) -> None:
     assert captions(reader(folder, change(TABLE)).read()) == READ
 
 
 def test_cells_are_as_written(folder: Path) -> None:
-    """Line ends within quotes too, and a quote behind a space still quotes."""
+    """Quotes may contain line ends, and a quote after a space still quotes."""
     text = 'image,caption\r\na.jpg, "A dog,\r\nrunning."\r\n'
     assert captions(reader(folder, text).read()) == {"train": {"a.jpg": ("A dog,\r\nrunning.",)}}
 
@@ -144,13 +144,13 @@ FAULTS = [
 
 @pytest.mark.parametrize(("row", "message"), FAULTS)
 def test_a_fault_is_named_by_file_and_line(folder: Path, row: str, message: str) -> None:
-    """The line of the file, blank ones and those within quotes counted."""
+    """The line number in the file counts blank lines and those within quotes."""
     text = f"{TABLE}\n{row}\na.jpg,A bird.,train\n"
     expected = message.format(file=f"'{folder / 'own.csv'}'")
     assert expected in refused(folder, text)
     findings = Findings()
     splits = reader(folder, text).survey(findings)
-    assert splits["train"][0].captions[-1] == "A bird."  # what stands behind the fault is read
+    assert splits["train"][0].captions[-1] == "A bird."  # entries after the fault are read
     assert any(finding.text.startswith(expected) for finding in findings.found)
 
 
@@ -161,7 +161,7 @@ def test_a_quote_that_is_never_closed(folder: Path) -> None:
     assert "not a row of CSV" in message
 
 
-def test_a_split_too_many_is_said_once_for_each(folder: Path) -> None:
+def test_unknown_splits_are_reported_once_each(folder: Path) -> None:
     text = "image,caption,split\na.jpg,A,train\na.jpg,B,val\na.jpg,C,val\na.jpg,D,test\na.jpg,E,train\n"
     findings = Findings()
     assert captions(reader(folder, text).survey(findings)) == {"train": {"a.jpg": ("A", "E")}}

@@ -34,7 +34,7 @@ def read(jsonl: JsonLines) -> dict[str, dict[int | str, tuple[str, ...]]]:
 
 
 def test_lines_become_images(folder: Path) -> None:
-    """A separator of Unicode ends no line."""
+    """Unicode separators do not end a line."""
     assert read(reader(folder, *GOOD, "")) == {
         "train": {"a.jpg": ("A dog.\u2028Sitting.", "One dog.")},
         "val": {"b.jpg": ("A cat.", "Une chatte.")},
@@ -92,7 +92,7 @@ def test_a_fault_is_named_by_file_and_line(folder: Path, line: object, message: 
     assert message in str(caught.value)
     findings = Findings()
     splits = jsonl.survey(findings)
-    assert len(splits["train"][0].captions) == 3  # what stands behind the fault is read
+    assert len(splits["train"][0].captions) == 3  # entries after the fault are read
     assert [finding.text.startswith("line 5 of") for finding in findings.found] == [True]
 
 

@@ -1,4 +1,4 @@
-"""The split that a hash of its name gives an image."""
+"""The split of an image by a hash of its name."""
 
 import pytest
 
@@ -10,7 +10,8 @@ NAMES = [f"photo{number}.jpg" for number in range(4000)]
 
 
 def test_these_images_have_always_been_in_these_splits() -> None:
-    """Worked out apart from the code: sha256sum's first 16 digits over 16**16. A change would move users' images."""
+    """Computed independently of the code: sha256sum's first 16 digits over 16**16. A change would move users'
+    images."""
     places = {"a.jpg": 0.31487, "b.jpg": 0.47683, "c.jpg": 0.57305, "Füße.jpg": 0.69809}
     for name, place in places.items():
         assert hashed_split(name, {"train": place - 1e-4, "val": 2e-4, "test": 0.9999 - place}) == "val"

@@ -1,4 +1,4 @@
-"""Equations 1 to 7 of Xu et al. 2015 in NumPy: one caption, one region, one gate at a time, slow and obvious."""
+"""Equations 1 to 7 of Xu et al. 2015 in NumPy: one caption, one region, one gate at a time, slow and simple."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def affine(weights: dict[str, Array], name: str, x: Array) -> Array:
 
 
 def unroll(decoder: LSTMDecoder, regions: Array, words: list[int]) -> list[Step]:
-    """The steps of one caption: `regions` (L, D), `words` the ids fed in."""
+    """The steps of one caption: `regions` (L, D), `words` the input ids."""
     weights = {name: tensor.detach().double().numpy() for name, tensor in decoder.state_dict().items()}
     cell = initial(decoder, weights, "initial.cell", regions)
     hidden = initial(decoder, weights, "initial.hidden", regions)

@@ -1,4 +1,4 @@
-"""What decoders say of their attention: which there is, what holds of its weights, on which grids its maps lie."""
+"""The attention mechanisms of decoders: their names, properties and grids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from caption.result import WeightProperties
 
 
 class Named(Attention):
-    """Declares what it is told to."""
+    """An attention that declares given properties."""
 
     def __init__(self, map_name: str = "weights", view: int = 0, **properties: bool) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Named(Attention):
 
 
 class Holder(Attention):
-    """A mechanism that is made of another, whose properties are its own affair."""
+    """A mechanism that contains another one."""
 
     def __init__(self, inner: Attention) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def test_attentions_are_listed_by_dotted_name_in_order():
 def test_a_mechanism_inside_another_belongs_to_that_one():
     inner = Named(signed=True)
     made = Several(attention=Holder(inner), attention_2=Named())
-    assert list(made.attentions) == ["attention", "attention_2"]  # whose name only begins like the other's
+    assert list(made.attentions) == ["attention", "attention_2"]  # a name with the other as its prefix
     assert not made.properties.signed
 
 
@@ -78,7 +78,7 @@ def test_a_decoder_without_attention_lists_none():
         ([{}, {"sentinel": True}, {"signed": True}], WeightProperties(signed=True, sentinel=True)),
     ],
 )
-def test_what_holds_of_all_weights_is_declared(declared: list[dict[str, bool]], expected: WeightProperties):
+def test_properties_are_combined_over_attentions(declared: list[dict[str, bool]], expected: WeightProperties):
     made = Several(**{f"attention_{i}": Named(**properties) for i, properties in enumerate(declared)})
     assert made.properties == expected
 
@@ -115,7 +115,7 @@ def test_the_working_precision_is_that_of_the_weights_and_the_rest_of_a_view_sta
 
 
 class Penalised(Named):
-    """Declares the mean of its map."""
+    """An attention with the mean of its map as penalty."""
 
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor:
         return maps[self.map_name].mean()

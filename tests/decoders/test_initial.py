@@ -1,4 +1,4 @@
-"""The first state: MLPs on the mean region vector, or the same for all images."""
+"""The first state: MLPs on the mean region vector, or a constant."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_layers_are_counted(layers: int):
 
 
 def test_shared_layers_by_hand():
-    """mean (2, -4, 1) -> ReLU of it, plus 1 in the first place -> one row for h, another for c."""
+    """mean (2, -4, 1) -> ReLU of it, plus 1 in the first element -> one row for h, another for c."""
     initial = made(layers=2, shared=True, activation="linear", dropout=0.0)
     with torch.no_grad():
         initial.trunk[0].weight.copy_(torch.eye(3))
@@ -112,7 +112,7 @@ def test_no_layers_are_refused():
         InitialState(layers=0)
 
 
-def test_a_constant_state_knows_no_image_and_is_learned():
+def test_a_constant_state_ignores_the_image_and_is_learned():
     initial = ConstantState()
     initial.build(region_size=3, hidden_size=2)
     hidden, cell = first_state(initial, torch.randn(4, 5, 3), torch.ones(4, 5, dtype=torch.bool))

@@ -1,4 +1,4 @@
-"""The LSTM decoder computes eqs. 1 to 7 of the paper: against NumPy, and which state is read where."""
+"""The LSTM decoder against a NumPy implementation of eqs. 1 to 7, and the state that each part reads."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ def test_the_first_state_comes_from_the_mean_region():
     assert not torch.allclose(state.carried.cell, state.carried.hidden)
 
 
-# -- which state is read where -----------------------------------------------------------------------------
+# -- the state that each part reads ------------------------------------------------------------------------
 
 
 class Inputs:
-    """What a module was called with, call by call."""
+    """Records the arguments of each call of a module."""
 
     def __init__(self, module: nn.Module) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -161,8 +161,8 @@ def test_the_weights_move_with_the_state():
     assert distances[~torch.eye(5, dtype=torch.bool)].min() > 1e-3
 
 
-def test_the_weights_stand_still_when_the_score_ignores_the_state():
-    """What the test above must tell apart."""
+def test_the_weights_are_constant_when_the_score_ignores_the_state():
+    """A control for the test above: without the query, the weights are the same at every step."""
     made, regions = decoder(), images(1)
     with torch.no_grad():
         made.attention.score.query.weight.zero_()
@@ -172,8 +172,8 @@ def test_the_weights_stand_still_when_the_score_ignores_the_state():
     torch.testing.assert_close(weights, weights[:1].expand(5, -1))
 
 
-def test_the_weights_of_a_step_do_not_know_the_word_it_is_fed():
-    # The word enters the LSTM, whose new state is asked one step later.
+def test_the_weights_of_a_step_do_not_depend_on_its_input_word():
+    # The word enters the LSTM, whose new state is the query one step later.
     made = decoder()
     state = made.start(made.project(one_row(images(1))), hypotheses=2)
     _, state = made.step(state, torch.tensor([[3, 5]]))
@@ -185,7 +185,7 @@ def test_the_weights_of_a_step_do_not_know_the_word_it_is_fed():
 # -- the first input ---------------------------------------------------------------------------------------
 
 
-def test_a_zero_first_input_is_the_same_whatever_the_embedding_says_and_never_learns():
+def test_a_zero_first_input_ignores_the_embedding_and_is_not_trained():
     made = decoder(first_input="zero", gate=Gate())
     words, lengths = torch.tensor([[[reference.START, 3, 4]]]), torch.tensor([[3]])
     before = unroll(made, images(1), words, lengths).logits
@@ -199,7 +199,7 @@ def test_a_zero_first_input_is_the_same_whatever_the_embedding_says_and_never_le
         assert not torch.allclose(unroll(made, images(1), words, lengths).logits, before)
 
 
-def test_the_start_token_has_a_vector_that_learns_unless_told():
+def test_the_start_token_has_a_learned_vector_by_default():
     made = decoder()
     unroll(made, images(1), torch.tensor([[[reference.START]]]), torch.tensor([[1]])).logits.sum().backward()
     assert made.embed.weight.grad[reference.START].any()
@@ -216,7 +216,7 @@ def test_the_zero_first_input_is_that_of_the_id_it_was_built_with(start: int):
 
 
 def test_another_first_input_is_refused():
-    with pytest.raises(ValueError, match="first_input is one of 'start', 'zero', not 'none'"):
+    with pytest.raises(ValueError, match="first_input must be one of 'start', 'zero', not 'none'"):
         LSTMDecoder(decoder().attention, first_input="none")
 
 
@@ -239,7 +239,7 @@ def test_only_the_forget_gate_gets_the_forget_bias(bias: float):
 def test_the_forget_bias_keeps_the_cell():
     made = fresh(forget_bias=50.0).double()
     state = made.start(made.project(one_row(images(1))))
-    with torch.no_grad():  # nothing new is written
+    with torch.no_grad():  # i · g is 0
         made.gates_from_word.weight.zero_()
         made.gates_from_state.weight.zero_()
     _, after = made.step(state, torch.tensor([[3]]))

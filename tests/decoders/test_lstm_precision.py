@@ -25,7 +25,7 @@ def loss(made: LSTMDecoder, regions: Tensor, low: bool) -> Tensor:
 
 
 def small(made: LSTMDecoder) -> LSTMDecoder:
-    """Weights of a tenth, where what bf16 rounds off does not grow from step to step."""
+    """Weights of size 0.1, with which the rounding errors of bf16 do not grow over the steps."""
     with torch.no_grad():
         for parameter in made.parameters():
             parameter *= 0.3
@@ -47,14 +47,14 @@ def test_values_and_gradients_are_those_of_single_precision_to_its_rounding():
 
 
 def test_it_is_not_single_precision_after_all():
-    """Else the test above would compare the same with the same."""
+    """Otherwise the test above would compare equal computations."""
     made, regions = small(decoder(gate=Gate())), images(3).float()
     assert loss(made, regions, low=True).item() != loss(made, regions, low=False).item()
 
 
 @pytest.mark.parametrize("alignment", [None, Multinoulli(at_test="argmax")])
-def test_what_adds_up_stays_in_single_precision(alignment: Multinoulli | None):
-    """The cell state over the steps; α, whose sums over the steps are penalised, and what is reported of it."""
+def test_sums_stay_in_single_precision(alignment: Multinoulli | None):
+    """The cell state, α, whose sums over the steps are penalised, and its statistics keep full precision."""
     made = small(decoder(alignment, gate=Gate())).eval()
     regions, words = images(3).float(), sentences(LENGTHS)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
@@ -70,14 +70,14 @@ def test_what_adds_up_stays_in_single_precision(alignment: Multinoulli | None):
 
 
 def test_no_step_converts_the_regions():
-    """Autocast would, once a step, and they are the largest tensor there is."""
+    """Autocast would convert the values, the largest tensor, once per step."""
     made, regions, words = small(decoder(gate=Gate())), images(3).float(), sentences(LENGTHS)
     with torch.autocast("cpu", torch.bfloat16):
         memory = made.project(one_row(regions))
         with Dispatched() as ran:
             made(memory, words, LENGTHS)
     of_steps = [given[0][1:] for name, given, _ in ran.calls if name == "_to_copy"]
-    assert of_steps  # of the queries, for instance
+    assert of_steps  # conversions of the queries, for instance
     assert regions.shape[1:] not in of_steps
 
 

@@ -1,4 +1,4 @@
-"""The teacher-forced unroll: the same as stepping, for any lengths, and padding never counts."""
+"""The teacher-forced unroll: it equals stepping for any lengths, and padding has no effect."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_captions_in_another_order_give_the_same_in_that_order():
         torch.testing.assert_close(after, before[:, order])
 
 
-def test_captions_of_one_image_do_not_see_each_other():
+def test_captions_of_one_image_are_independent():
     made = decoder(gate=Gate())
     lengths = torch.tensor([[2, 5, 3]])
     regions, words = images(1), sentences(lengths)
@@ -236,7 +236,7 @@ def test_unpacking_lets_gradients_through():
     assert packed.grad.tolist() == [3.0, 1.0]
 
 
-# -- work done once ----------------------------------------------------------------------------------------
+# -- work done only once -----------------------------------------------------------------------------------
 
 
 def count(module: nn.Module) -> list[Any]:
@@ -245,7 +245,7 @@ def count(module: nn.Module) -> list[Any]:
     return calls
 
 
-def test_what_depends_on_the_image_alone_is_computed_once(monkeypatch: pytest.MonkeyPatch):
+def test_the_memory_is_computed_once(monkeypatch: pytest.MonkeyPatch):
     made = decoder()
     projected = []
     keys = made.attention.score.keys
@@ -255,7 +255,7 @@ def test_what_depends_on_the_image_alone_is_computed_once(monkeypatch: pytest.Mo
     initials = count(made.initial)
     lengths = torch.tensor([[5, 4, 2], [3, 3, 1]])
     unroll(made, images(2), sentences(lengths), lengths)
-    assert projected == [(2, 6, REGION_SIZE)]  # not once a step, and not for each of the K captions
+    assert projected == [(2, 6, REGION_SIZE)]  # neither at each step nor for each of the K captions
     assert len(initials) == 1
     state = made.start(made.project(one_row(images(2))), hypotheses=3)
     for _ in range(4):
@@ -309,7 +309,7 @@ def test_soft_attention_records_no_location():
     assert trace.gate is None
 
 
-# -- what it is fed ----------------------------------------------------------------------------------------
+# -- inputs ------------------------------------------------------------------------------------------------
 
 
 def test_regions_stored_in_half_precision_are_taken():

@@ -1,4 +1,4 @@
-"""From state, context and word to logits: eq. 7 by hand."""
+"""The read-out from state, context and word to logits: eq. 7, worked out by hand."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_dropout_of_everything_leaves_the_bias(readout: DeepOutput | LinearOutpu
     torch.testing.assert_close(logits[0], readout.to_words.bias)
 
 
-def test_a_linear_output_sees_the_state_alone():
+def test_a_linear_output_depends_only_on_the_state():
     readout = LinearOutput(dropout=0)
     readout.build(2, 3, 4, 5)
     hidden = torch.randn(1, 3)

@@ -1,4 +1,4 @@
-"""A small LSTM decoder with weights large enough to matter."""
+"""A small LSTM decoder with large weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def decoder(
     score: AdditiveScore | None = None,
     **options: Any,
 ) -> LSTMDecoder:
-    """In double precision, without dropout unless told."""
+    """A decoder in double precision, by default without dropout."""
     options.setdefault("initial", InitialState(dropout=dropout))
     options.setdefault("readout", DeepOutput(dropout=dropout))
     made = LSTMDecoder(
@@ -45,7 +45,7 @@ def images(count: int, regions: int = 6, seed: int = 1) -> Tensor:
 
 
 def sentences(lengths: Tensor, longest: int | None = None, seed: int = 2) -> Tensor:
-    """(B, K, T) int64 words, padded behind `lengths` (B, K)."""
+    """(B, K, T) int64 words, padded after `lengths` (B, K)."""
     generator = torch.Generator().manual_seed(seed)
     steps = int(lengths.max()) if longest is None else longest
     words = torch.randint(1, WORDS, (*lengths.shape, steps), generator=generator)

@@ -1,4 +1,4 @@
-"""A CPU encodes in pieces where it may, and the regions are those of the whole."""
+"""Encoding in pieces on a CPU, with the same regions as for the whole batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from caption.encoders.base import PIECE
 
 
 class Counting(SmallCNN):
-    """Notes how many images it is given at once."""
+    """Records the number of images per call."""
 
     def features(self, images: Tensor) -> Tensor:
         self.seen = [*getattr(self, "seen", []), len(images)]
@@ -60,7 +60,7 @@ def test_statistics_are_those_of_the_whole_batch():
     assert encoder.seen == [3 * PIECE]
 
 
-def test_a_frozen_encoder_is_in_pieces_whatever_its_owner_trains(one_thread: None):
+def test_a_frozen_encoder_uses_pieces_in_training_too(one_thread: None):
     encoder = made()
     encoder.freeze()
     encoder.train()

@@ -1,4 +1,4 @@
-"""The small CNN: where its regions lie, and that they say where they are."""
+"""The small CNN: the positions of its regions, and their encoding in the vectors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_width_but_one_halves_the_image(widths: tuple[int, ...], grid: tup
 
 
 def field(encoder: SmallCNN) -> int:
-    """How many pixels wide the part of the image is that a region sees."""
+    """The width of a region's receptive field in pixels."""
     size, stride = 1, 1
     for module in encoder.modules():
         if isinstance(module, nn.Conv2d):
@@ -47,7 +47,7 @@ def test_the_receptive_field_is_as_documented():
 
 
 @pytest.mark.parametrize("cell", [(0, 0), (7, 7), (0, 7), (3, 5)], ids=str)
-def test_a_spot_reaches_the_cells_that_see_it(cell: tuple[int, int]):
+def test_a_spot_changes_the_cells_that_cover_it(cell: tuple[int, int]):
     encoder, (row, col) = made(), cell
     spotted = grey()
     spotted[..., 8 * row + 3 : 8 * row + 5, 8 * col + 3 : 8 * col + 5] = 255  # the middle of the cell
@@ -57,7 +57,7 @@ def test_a_spot_reaches_the_cells_that_see_it(cell: tuple[int, int]):
     assert moved[row, col] > 0
 
 
-def test_regions_of_a_plain_image_say_where_they_are():
+def test_regions_of_a_plain_image_encode_their_position():
     vectors = made()(grey())[0].vectors[0]
     inner = vectors.view(8, 8, -1)[2:6, 2:6].flatten(0, 1)  # beyond the reach of the border's zeros
     distances = torch.cdist(inner, inner)

@@ -1,4 +1,4 @@
-"""torchvision imports beside a torch that its extension was not built for."""
+"""torchvision can be imported with a torch for which its extension was not built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from caption.encoders.torchvision_compat import import_torchvision
 
-# What torchvision does where its extension could not be loaded: it registers for operators that nobody declared.
+# torchvision without its extension registers functions for undeclared operators.
 TORCHVISION = """
 import torchvision._part
 import torch

@@ -1,4 +1,4 @@
-"""Any torchvision CNN as an encoder: its grid, its weights, and what stays frozen."""
+"""Any torchvision CNN as an encoder: its grid, its weights, and its frozen modules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def noise(height: int = 64, width: int = 96, images: int = 1) -> Tensor:
 
 
 def lively(encoder: TorchvisionEncoder) -> TorchvisionEncoder:
-    """Random weights, but no layer that lets nearly nothing through."""
+    """Random weights whose layers all keep the scale of their inputs."""
     generator = torch.Generator().manual_seed(0)
     for module in encoder.modules():
         if isinstance(module, nn.Conv2d):
@@ -73,7 +73,7 @@ def test_any_model_gives_its_grid(name: str, layer: str, size: int, grid: tuple[
     assert not any(part in name for name in encoder.state_dict() for part in ("classifier", "fc."))
 
 
-def test_a_layer_in_the_middle_gives_what_the_model_computes_there():
+def test_an_inner_layer_gives_the_models_own_output():
     torch.manual_seed(0)
     model = models.get_model("resnet18", weights=None).eval()
     encoder = TorchvisionEncoder("resnet18", "layer1").eval()
@@ -85,7 +85,7 @@ def test_a_layer_in_the_middle_gives_what_the_model_computes_there():
         expected = model.layer1(model.maxpool(model.relu(model.bn1(model.conv1(images)))))
         (regions,) = encoder(noise())
     torch.testing.assert_close(regions.vectors, expected.flatten(2).transpose(1, 2))
-    # Region i stands at row i // cols, column i % cols.
+    # Region i is at row i // cols, column i % cols.
     rows, cols = regions.grid
     torch.testing.assert_close(regions.vectors.view(1, rows, cols, -1)[0, 5, 2], expected[0, :, 5, 2])
 
@@ -149,8 +149,8 @@ def test_a_bright_spot_moves_the_region_it_lies_in(cell: tuple[int, int]):
     assert tuple(int(coordinate / 2) for coordinate in middle) == cell
 
 
-def test_a_grid_that_is_asked_for_is_averaged_from_the_layers(small: TorchvisionEncoder):
-    """As the tutorial's 14x14 from 8x8, in small: 5 rows from 4, of which the second touches old rows 0 and 1."""
+def test_a_requested_grid_is_averaged_from_the_layers(small: TorchvisionEncoder):
+    """A small version of the tutorial's 14x14 from 8x8: 5 rows from 4, of which the second touches old rows 0 and 1."""
     resized = TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool", grid=(5, 2)).eval()
     resized.load_state_dict(small.state_dict())
     with torch.no_grad():
@@ -189,7 +189,7 @@ def test_mean_and_std_can_be_given():
     torch.testing.assert_close(encoder.normalise(pixels).flatten(), torch.tensor([1.0, -1.0, -2.0]))
 
 
-# -- frozen and thawed -------------------------------------------------------------------------------------
+# -- frozen and unfrozen -----------------------------------------------------------------------------------
 
 
 def statistics(encoder: nn.Module) -> dict[str, Tensor]:
@@ -203,13 +203,13 @@ def with_batch_norm(finetune_from: str | None = None) -> TorchvisionEncoder:
 
 @pytest.fixture
 def owner() -> nn.Sequential:
-    """What a training loop switches to training mode."""
+    """The owner of the encoder, which a training loop switches to training mode."""
     encoder = with_batch_norm()
     encoder.freeze()
     return nn.Sequential(encoder, nn.Linear(1, 1))
 
 
-def test_a_frozen_encoder_stays_in_evaluation_mode_whatever_its_owner_does(owner: nn.Sequential):
+def test_a_frozen_encoder_stays_in_evaluation_mode(owner: nn.Sequential):
     encoder = owner[0]
     for mode in (True, False, True):
         owner.train(mode)
@@ -246,7 +246,8 @@ def test_a_thawed_encoder_learns_again(owner: nn.Sequential):
 
 
 def test_thawing_works_after_modes_were_restored_by_hand(owner: nn.Sequential):
-    # As Lightning does around validation: it notes the flags of all modules and sets them again, without train().
+    # Like Lightning around validation: it saves the flags of all modules and restores them without calling
+    # train().
     flags = {module: module.training for module in owner.train().modules()}
     owner.eval()
     for module, flag in flags.items():
@@ -331,7 +332,8 @@ def test_weights_come_from_a_file_of_the_whole_model_or_of_its_beginning(
     beginning = {
         name: tensor
         for name, tensor in state.items()
-        if name.startswith(("conv1", "stage2")) and "num_batches" not in name  # as converted files lack them
+        if name.startswith(("conv1", "stage2"))
+        and "num_batches" not in name  # converted files lack these tensors
     }
     for file, content in (("whole.pth", state), ("beginning.pth", beginning)):
         torch.save(content, tmp_path / file)
@@ -342,7 +344,7 @@ def test_weights_come_from_a_file_of_the_whole_model_or_of_its_beginning(
 
 
 def test_construction_does_not_need_the_file():
-    # A checkpoint brings its own weights.
+    # A checkpoint has its own weights.
     encoder = reading("nowhere/weights.pth")
     assert encoder.spec["init_args"]["weights"] == "nowhere/weights.pth"
     with pytest.raises(CheckpointError, match=r"there is no file nowhere/weights\.pth"):
@@ -378,7 +380,7 @@ def test_a_name_that_is_neither_file_nor_weights_is_refused(name: str):
         reading(name).load_pretrained()
 
 
-def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_download_names_the_remedy(monkeypatch: pytest.MonkeyPatch):
     encoder = reading("DEFAULT")
 
     def get_model(name: str, weights: str | None) -> nn.Module:
@@ -390,7 +392,7 @@ def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
 
 
 class Stranger:
-    """Whoever unpickles it writes a file."""
+    """Unpickling this object writes a file."""
 
     def __init__(self, canary: Path) -> None:
         self.canary = canary
@@ -434,12 +436,12 @@ def damaged(folder: Path, kind: str, state: dict[str, Tensor]) -> Path:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("folder", "no state dict"),
-        ("text", "no state dict"),
-        ("empty", "no state dict"),
-        ("truncated", "no state dict"),
-        ("pickle", "no state dict"),
-        ("module", "no state dict"),
+        ("folder", "not a state dict"),
+        ("text", "not a state dict"),
+        ("empty", "not a state dict"),
+        ("truncated", "not a state dict"),
+        ("pickle", "not a state dict"),
+        ("module", "not a state dict"),
         ("list", "no state dict of tensors"),
         ("nested", "no state dict of tensors"),
         ("no tensors", "no state dict of tensors"),
@@ -504,7 +506,7 @@ class FeaturesLast(nn.Module):
 
 
 class OneSize(FeaturesLast):
-    """Insists on its image size, as torchvision's Vision Transformers do."""
+    """Requires a fixed image size, like torchvision's Vision Transformers."""
 
     def forward(self, images: Tensor) -> Tensor:
         torch._assert(images.shape[2] == 224, "wrong image height")

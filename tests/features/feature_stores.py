@@ -30,7 +30,7 @@ def make_encoder(seed: int = 0) -> SmallCNN:
 
 
 def make_images(folder: Path, count: int) -> list[CaptionedImage]:
-    """Noise, with ids that are numbers and names in turn."""
+    """Images of noise, with ids that alternate between numbers and names."""
     folder.mkdir(exist_ok=True)
     noise = np.random.default_rng(0)
     images = []
@@ -49,7 +49,7 @@ def regions_of(image: CaptionedImage, encoder: SmallCNN) -> Tensor:
 
 
 def extract(images: list[CaptionedImage], folder: Path, **options: Any) -> Extraction:
-    """Make or continue a store of the images."""
+    """Create or resume a store of the images."""
     settings = {"batch_size": 4, "workers": 2, "progress": False, **options}
     return write_features(settings.pop("encoder", make_encoder()), TRANSFORM, images, folder, **settings)
 

@@ -1,4 +1,4 @@
-"""The feature store: it returns what the encoder computed, even if writing was interrupted."""
+"""The feature store: it returns the encoder's output, even if writing was interrupted."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def shard_path(folder: Path, number: int) -> Path:
 
 
 def flip(path: Path, place: int) -> None:
-    """Damage one byte; a negative place counts from the end."""
+    """Damage one byte; a negative position counts from the end."""
     data = bytearray(path.read_bytes())
     data[place] ^= 0x10
     path.write_bytes(data)
@@ -87,7 +87,7 @@ def flip(path: Path, place: int) -> None:
 # -- reading ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_read_is_what_the_encoder_computes(images: list[CaptionedImage], folder: Path) -> None:
+def test_the_store_returns_the_encoders_output(images: list[CaptionedImage], folder: Path) -> None:
     store = FeatureStore(folder)
     assert store.grids == [(8, 8)]
     assert len(store) == 23
@@ -110,7 +110,7 @@ def test_read_many_and_ids(images: list[CaptionedImage], folder: Path) -> None:
     assert read(store).shape == (0, 64, 6)
 
 
-def test_what_is_read_is_a_copy(folder: Path) -> None:
+def test_vectors_are_copies(folder: Path) -> None:
     store = FeatureStore(folder)
     first = read(store, 1)
     kept = first.clone()
@@ -138,7 +138,7 @@ def test_any_program_can_read_a_shard(images: list[CaptionedImage], folder: Path
 
 
 class TwoViews(SmallCNN):
-    """Beside the grid of the CNN one of 2×2 means, whose last region is absent in dark images."""
+    """Adds a grid of 2×2 means to the CNN's grid; its last region is absent in dark images."""
 
     def __init__(self) -> None:
         super().__init__(widths=(4, 6))
@@ -208,7 +208,7 @@ def test_a_missing_image_is_an_error(folder: Path) -> None:
         store.read_many(["gone.jpg"])
 
 
-def test_check_names_what_is_missing(images: list[CaptionedImage], folder: Path) -> None:
+def test_check_names_missing_images(images: list[CaptionedImage], folder: Path) -> None:
     store = FeatureStore(folder)
     store.check([image.id for image in images])
     with pytest.raises(DataError, match=r"4 of 5 images are not .* 100, 101, 102 and 1 more"):
@@ -224,7 +224,7 @@ def test_pickles_as_its_path(folder: Path) -> None:
 
 
 def test_many_shards_keep_no_files_open(images: list[CaptionedImage], folder: Path) -> None:
-    """A large store has more shards than a process may have open files."""
+    """A large store has more shards than the limit of open files per process."""
     before = len(os.listdir("/proc/self/fd"))
     store = FeatureStore(folder)
     read(store, *(image.id for image in images))
@@ -248,7 +248,7 @@ def test_spawned_workers_open_it_themselves(images: list[CaptionedImage], folder
 # -- the key ------------------------------------------------------------------------------------------------
 
 
-def test_the_key_says_what_made_it(folder: Path) -> None:
+def test_the_key_describes_the_encoder(folder: Path) -> None:
     key = FeatureStore(folder).key
     assert key["encoder"]["class_path"] == "caption.encoders.SmallCNN"
     assert key["encoder"]["init_args"] == {"widths": [4, 6]}
@@ -362,7 +362,7 @@ def test_an_id_means_one_image(images: list[CaptionedImage], tmp_path: Path) -> 
         extract([images[0], other], tmp_path / "store")
 
 
-def test_it_refuses_what_the_disk_cannot_hold(
+def test_it_refuses_a_store_larger_than_the_disk(
     images: list[CaptionedImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=5000)
@@ -407,7 +407,7 @@ def test_a_folder_that_cannot_be_made(images: list[CaptionedImage], tmp_path: Pa
 
 
 class Watched(SmallCNN):
-    """An encoder that has something done before each batch."""
+    """An encoder that calls a function before each batch."""
 
     def __init__(self, before: Callable[[Tensor], None]) -> None:
         super().__init__(widths=(4, 6))
@@ -455,7 +455,7 @@ def test_decoding_overlaps_encoding(
             assert all(decoded.acquire(timeout=60) for _ in range(wanted))
 
     monkeypatch.setattr(writer, "open_image", counted)
-    # Were a batch decoded only when the last one has been encoded, this would wait in vain.
+    # This would wait forever if a batch were decoded only after the previous one was encoded.
     extract(images, tmp_path / "store", encoder=watched(wait_for_the_next_batch))
     assert calls == 7
 
@@ -497,7 +497,7 @@ def test_a_full_shard_has_no_empty_one_behind_it(images: list[CaptionedImage], t
         assert list(contents(tmp_path / "store")) == ["shard-00000.safetensors"]
 
 
-def test_ctrl_c_keeps_what_was_encoded(images: list[CaptionedImage], folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_encoded_images(images: list[CaptionedImage], folder: Path, tmp_path: Path) -> None:
     calls = 0
 
     def interrupt(batch: Tensor) -> None:
@@ -524,7 +524,7 @@ def test_a_full_disk_spoils_nothing(
     written: int,
     room: int,
 ) -> None:
-    """Real writes that fail after so many shards and bytes."""
+    """Real writes that fail after a number of shards and bytes."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def save_on_a_full_disk(arrays: Any, path: Path, metadata: Any) -> None:
@@ -596,7 +596,7 @@ def in_a_process(images: Path, store: Path, pause: float) -> subprocess.Popen[st
 
 @pytest.mark.slow
 def test_killed_and_resumed(tmp_path: Path) -> None:
-    """Real kills of real processes, between shards and while one is written; the files end up the same."""
+    """Processes are killed between shards and during a write; the final files are the same."""
     make_images(tmp_path / "images", 60)
     whole = in_a_process(tmp_path / "images", tmp_path / "whole", 0)
     assert whole.communicate()[0].split() == ["60", "0"], whole.communicate()[1]
@@ -620,7 +620,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         FeatureStore(store).verify()
         survived.append(len(FeatureStore(store)))
         assert survived[-2] < survived[-1] < 60
-        assert survived[-1] % 6 == 0  # no more than the shard in progress is lost
+        assert survived[-1] % 6 == 0  # at most the unfinished shard is lost
 
     last = in_a_process(tmp_path / "images", store, 0)
     assert last.communicate()[0].split() == [str(60 - survived[-1]), str(survived[-1])]
@@ -670,7 +670,7 @@ def foreign_json(path: Path) -> None:
 def test_a_file_that_is_not_a_shard(
     images: list[CaptionedImage], folder: Path, spoil: Callable[[Path], None]
 ) -> None:
-    """It is named in a sentence. With --verify, and other shards that show what the store is, it is replaced."""
+    """The message names it. With --verify, and other shards that identify the store, it is replaced."""
     spoil(shard_path(folder, 1))
     for attempt in (lambda: FeatureStore(folder), lambda: extract(images, folder)):
         with pytest.raises(
@@ -701,7 +701,7 @@ def test_shards_of_two_stores_are_not_mixed(
 
 
 def test_no_flipped_byte_goes_unnoticed(images: list[CaptionedImage], tmp_path: Path) -> None:
-    """Of the header and the tables every byte, of the regions some."""
+    """Every byte of the header and the tables, and some of the regions."""
     extract(images[:4], tmp_path / "store")
     path = shard_path(tmp_path / "store", 0)
     whole = path.read_bytes()
@@ -771,7 +771,7 @@ def test_verifying_extracts_damaged_images_again(
     assert (done.dropped, done.unreadable) == (0 if shards_lost else images_lost, shards_lost)
     store = FeatureStore(folder)
     store.verify()
-    # In other company, within a batch, an image's last bits may differ.
+    # An image's last bits may depend on the rest of its batch.
     after = read(store, *(image.id for image in images))
     torch.testing.assert_close(after.float(), before.float(), rtol=1e-3, atol=1e-3)
     assert sorted(store.ids(), key=str) == sorted((image.id for image in images), key=str)
@@ -814,7 +814,7 @@ def test_a_million_images_open_within_a_second(
 ) -> None:
     seconds = []
     for _ in range(3):
-        start = time.process_time()  # the clock would also count other processes
+        start = time.process_time()  # wall time would include other processes
         store = FeatureStore(million)
         seconds.append(time.process_time() - start)
     record_property("seconds_to_open_a_million", min(seconds))
@@ -832,7 +832,7 @@ def test_a_million_images_open_within_a_second(
 def test_random_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
-    """Recorded; the bound is far above what training can use."""
+    """The rate is recorded; the bound is far above the needs of training."""
     monkeypatch.undo()  # full shards
     regions = np.random.default_rng(0).standard_normal((64, 49, 1280)).astype(np.float16)
     written = ShardWriter(tmp_path, {"format": 3, "key": {}, "grids": [[7, 7]]})
@@ -841,7 +841,7 @@ def test_random_reading(
     written.save()
     order = np.random.default_rng(1).permutation(2048).tolist()
     store = FeatureStore(tmp_path)
-    for name in ("first", "again"):  # checksums are compared the first time
+    for name in ("first", "again"):  # checksums are compared only the first time
         begin = time.perf_counter()
         for start in range(0, 2048, 64):
             store.read_many(order[start : start + 64])
@@ -893,13 +893,13 @@ def test_training_from_the_store_and_from_images_gives_the_same_losses(
         assert regions.grid == encoded.grid
         regions = regions._replace(vectors=regions.vectors.float())
         loss, gradient = losses(captioner, stored, regions)
-        # With the encoder's numbers rounded to half precision and laid out as they are stored (sums depend on the
-        # order in memory), all is equal to the last bit;
+        # With the encoder's output rounded to half precision and in the stored memory layout, which affects
+        # sums, results are bit-identical;
         rounded = encoded._replace(vectors=encoded.vectors.half().float().contiguous())
         exact = losses(captioner, batch, rounded)
         assert torch.equal(loss, exact[0])
         assert torch.equal(gradient, exact[1])
-        # without the rounding, it is as near as half precision is.
+        # without the rounding, they agree to half precision.
         near = losses(captioner, batch, encoded)
         torch.testing.assert_close(loss, near[0], rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(gradient, near[1], rtol=1e-2, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Stores of earlier formats, written by the release that had them, become stores of today's format."""
+"""Conversion of stores of earlier formats, written by earlier releases, to the current format."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_damaged_images_are_left_out(
         lambda old: (old / "index.bin").unlink(),
     ],
 )
-def test_what_is_not_an_old_store(old: Path, tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+def test_other_files_are_refused(old: Path, tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     spoil(old)
     with pytest.raises(DataError, match="is not a feature store of format 1 or 2"):
         convert_store(old, tmp_path / "new")

@@ -1,4 +1,4 @@
-"""The photos of a store: their sizes, so that none is opened again, and whether they have changed."""
+"""The photos of a store: their recorded sizes, and detection of changed files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def folder(images: list[CaptionedImage], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The photos that are opened, for pixels or for their size."""
+    """Records the photos that are opened, for pixels or for their size."""
     paths: list[Path] = []
     for module in (batches, writer):
 
@@ -70,7 +70,7 @@ def one_batch(
 # -- sizes --------------------------------------------------------------------------------------------------
 
 
-def test_the_store_knows_size_and_digest(images: list[CaptionedImage], folder: Path) -> None:
+def test_the_store_has_size_and_digest(images: list[CaptionedImage], folder: Path) -> None:
     store = FeatureStore(folder)
     for image in images:
         assert store.photo(image.id) == PhotoFile(24, 20, photo_digest(image.path))
@@ -81,7 +81,7 @@ def test_the_store_knows_size_and_digest(images: list[CaptionedImage], folder: P
 
 def test_the_size_is_that_of_the_upright_photo(tmp_path: Path) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # lies on its side
+    exif[0x0112] = 6  # rotated by 90 degrees
     Image.new("RGB", (40, 30)).save(tmp_path / "turned.jpg", exif=exif)
     pixels, photo = read_photo(tmp_path / "turned.jpg", TRANSFORM)
     assert (photo.width, photo.height) == (30, 40)
@@ -181,7 +181,7 @@ def test_changed_photos_are_refused_and_named(images: list[CaptionedImage], fold
     assert contents(folder) == before
 
 
-def test_verifying_extracts_changed_photos_anew(images: list[CaptionedImage], folder: Path) -> None:
+def test_verifying_extracts_changed_photos_again(images: list[CaptionedImage], folder: Path) -> None:
     kept = read(FeatureStore(folder), *(images[i].id for i in (0, 1, 3)))
     for i in (2, 5):
         replace_photo(images[i], seed=i)
@@ -219,7 +219,7 @@ def test_without_room_for_them_changed_photos_keep_their_old_regions(
 
 
 def test_copied_photos_are_the_same(images: list[CaptionedImage], folder: Path, tmp_path: Path) -> None:
-    """Another folder, other dates: the bytes count."""
+    """Only the bytes matter, not the folder or the dates."""
     (tmp_path / "moved").mkdir()
     moved = []
     for image in images:

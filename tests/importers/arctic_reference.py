@@ -1,5 +1,5 @@
-"""The authors' model in NumPy, by their names and their (in, out) matrices: slow and obvious, and analytic, so that a
-complex step gives exact derivatives (no absolute values, no maxima but ReLU's).
+"""The authors' model in NumPy, with their names and (in, out) matrices: slow and simple, and analytic, so that a
+complex step gives exact derivatives (no absolute values, no maxima except ReLU).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def run(
     """Teacher forcing.
 
     Args:
-        p: their arrays.
-        options: their options.
+        p: the authors' arrays.
+        options: the authors' options.
         regions: (B, L, D).
-        words: (B, T) ids to predict; fed is nothing first, then these one later.
-        noise: what dropout multiplies by; None = as at test, 0.5 with `use_dropout`.
+        words: (B, T) ids to predict; the inputs are zeros first, then these shifted by one.
+        noise: the dropout masks; None = as in testing, 0.5 with `use_dropout`.
     """
     noise = (0.5 if options["use_dropout"] else 1.0) if noise is None else noise
     temperature = options.get("temperature", 1.0) if options["attn_type"] == "stochastic" else 1.0
@@ -93,7 +93,7 @@ def loss(p: Params, options: dict[str, Any], regions: Array, words: Array) -> An
 
 
 def parameters(options: dict[str, Any], seed: int = 0) -> Params:
-    """Random ones, large enough to matter."""
+    """Large random arrays."""
     region, hidden, word, words = (options[name] for name in ("ctx_dim", "dim", "dim_word", "n_words"))
     shapes: dict[str, tuple[int, ...]] = {
         "Wemb": (words, word),

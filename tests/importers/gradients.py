@@ -1,4 +1,4 @@
-"""Gradients of an imported model with respect to the ORIGINAL parameters, ours and by a complex step."""
+"""Gradients of an imported model with respect to the original parameters, by autograd and by a complex step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRESETS = Path(__file__).resolve().parents[2] / "configs" / "presets"
 
 
 def objective(preset: str) -> Objective:
-    """The loss that a preset trains with."""
+    """The loss of a preset."""
     return make(
         yaml.safe_load((PRESETS / f"{preset}.yaml").read_text(encoding="utf-8"))["model"]["objective"],
         Objective,
@@ -51,15 +51,15 @@ def ours(
     regions: np.ndarray,
     captions: list[list[int]],
 ) -> dict[str, np.ndarray]:
-    """Through our decoder, our loss and the importer.
+    """Gradients through this package's decoder, loss and importer.
 
     Args:
         decoder: built, in evaluation mode and double precision.
-        preset: whose loss.
+        preset: defines the loss.
         convert: original parameters -> state dict of the decoder.
-        parameters: the original ones.
+        parameters: the original parameters.
         regions: (B, L, D).
-        captions: one of each image, our ids without START, with END.
+        captions: one of each image, this package's ids without START, with END.
     """
     leaves = {name: torch.tensor(value, requires_grad=True) for name, value in parameters.items()}
     state = {f"decoder.{name}": tensor for name, tensor in convert(leaves).items()}

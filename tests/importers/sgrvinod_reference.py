@@ -1,4 +1,4 @@
-"""The tutorial's DecoderWithAttention in NumPy, by its names: slow and obvious, and analytic, for complex steps."""
+"""The tutorial's DecoderWithAttention in NumPy, with its names: slow and simple, and analytic, for complex steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cell(p: Params, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
 
 
 def run(p: Params, regions: Array, fed: list[int]) -> Result:
-    """One caption: regions (L, D), the ids that are fed."""
+    """One caption: regions (L, D), the input ids."""
     mean = regions.mean(0)
     h, c = affine(p, "init_h", mean), affine(p, "init_c", mean)
     steps = []
@@ -65,7 +65,7 @@ def loss(p: Params, regions: Array, captions: list[list[int]]) -> Any:
 def parameters(
     seed: int = 0, *, region: int, hidden: int, attention: int, embedding: int, words: int
 ) -> Params:
-    """Random ones, large enough to matter."""
+    """Large random weights."""
     shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (words, embedding)}
     for name, size in {
         "attention.encoder_att": (attention, region),

@@ -1,5 +1,5 @@
 """Models of the authors' code: every combination of options gives the log-probabilities, α, β and gradients of a NumPy
-transcription; and what does not fit is named.
+transcription; errors name arrays and options that do not fit.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ COMBINATIONS = [dict(zip(SWITCHES, values, strict=True)) for values in itertools
 ALL_ON = {**SIZES, **COMBINATIONS[0], "attn_type": "deterministic"}
 WORDS = ["a", "dog", "runs", "away", "now"]
 REGIONS = np.random.default_rng(1).normal(size=(2, 6, SIZES["ctx_dim"]))
-CAPTIONS = np.array([[2, 6, 1, 0], [3, 3, 4, 0]])  # their ids
-SHIFT = 2  # ours are so much larger
+CAPTIONS = np.array([[2, 6, 1, 0], [3, 3, 4, 0]])  # ids of the authors' code
+SHIFT = 2  # offset of this package's ids
 
 
 def named(options: dict[str, Any]) -> str:
@@ -143,7 +143,8 @@ def imported_from(folder: Path, options: dict[str, Any], arrays: dict[str, np.nd
 def test_units_that_dropout_keeps_count_in_training_as_theirs_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Theirs leaves kept units alone in training, ours scales them up: with all of them kept, both must agree."""
+    """The authors' dropout does not rescale kept units in training, this package's does: with all units kept, both must
+    agree."""
     options = {**ALL_ON, "n_layers_init": 3}
     arrays = reference.parameters(options)
     decoder = imported_from(tmp_path, options, arrays).train()
@@ -263,7 +264,7 @@ def test_a_missing_option_is_named(name: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "said"), [("{", "is neither JSON nor YAML"), ("[1]", "holds a list, not options")]
 )
-def test_what_are_no_options_is_said(text: str, said: str, tmp_path: Path):
+def test_invalid_options_are_named(text: str, said: str, tmp_path: Path):
     files = write(tmp_path, ALL_ON, reference.parameters(ALL_ON))
     Path(files[1]).write_text(text)
     with pytest.raises(UserError, match=said):
@@ -325,7 +326,7 @@ def test_arrays_of_other_options_are_named(option: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["missing", "pickle", "text", "array", "truncated", "folder"])
-def test_what_is_no_npz_is_said(kind: str, tmp_path: Path):
+def test_files_that_are_not_npz_are_named(kind: str, tmp_path: Path):
     files = write(tmp_path, ALL_ON, reference.parameters(ALL_ON))
     path = Path(files[0])
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""`caption import`: files in, a checkpoint out that `caption describe` takes; otherwise one line and no traceback."""
+"""`caption import`: it writes a checkpoint for `caption describe`, or prints one line without a traceback."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def arguments(request: pytest.FixtureRequest) -> list[str]:
     return request.getfixturevalue(f"of_{request.param}")
 
 
-def test_what_is_imported_describes_photos(
+def test_imported_models_describe_photos(
     arguments: list[str], encoder: list[str], tmp_path: Path, cli: Callable[..., Any]
 ):
     model = tmp_path / "models" / "model.ckpt"
@@ -97,7 +97,7 @@ def test_what_is_imported_describes_photos(
     assert list(loaded.vocabulary)[4:] == WORDS
 
 
-def test_what_is_written_and_how_to_go_on_is_said_on_stderr(
+def test_stderr_names_the_output_and_the_next_step(
     of_arctic: list[str], encoder: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     model = tmp_path / "model.ckpt"
@@ -132,7 +132,7 @@ def test_weights_of_the_encoder_come_from_a_file(
         (["--out", "."], "--out . is a folder"),
     ],
 )
-def test_what_is_wrong_is_a_sentence(
+def test_errors_are_one_sentence(
     more: list[str],
     said: str,
     arguments: list[str],
@@ -158,7 +158,7 @@ def test_what_is_wrong_is_a_sentence(
         ("encoders: {}", "should have 'encoder'"),
         ("[", "is not YAML"),
         ("encoder: {class_path: caption.search.Greedy}", "is not a subclass of Encoder"),
-        ("encoder: vgg19", "described by a class path"),
+        ("encoder: vgg19", "needs a class path"),
     ],
 )
 def test_another_encoder_must_be_one_that_fits(

@@ -1,4 +1,5 @@
-"""Decoders of the tutorial: log-probabilities, α, β and gradients of a NumPy transcription; what does not fit."""
+"""Decoders of the tutorial: log-probabilities, α, β and gradients of a NumPy transcription; errors for models that do
+not fit."""
 
 from __future__ import annotations
 
@@ -104,7 +105,7 @@ def test_dropout_goes_on_in_training():
     assert sgrvinod.decoder(SIZES).readout.dropout.p == 0.5
 
 
-# -- what does not fit -------------------------------------------------------------------------------------------
+# -- models that do not fit --------------------------------------------------------------------------------------
 
 Change = Callable[[dict[str, Tensor]], Any]
 

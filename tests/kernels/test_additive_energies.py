@@ -1,4 +1,4 @@
-"""The tiled scores against the equation as it stands: values, gradients, precisions, and what is kept for later."""
+"""The tiled scores against the plain equation: values, gradients, precisions, and memory kept for the backward pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def given(dtype: torch.dtype = torch.float64, queries: int = QUERIES, seed: int 
 
 
 def with_gradients(energies: Any, tensors: list[Tensor], activation: Activation) -> list[Tensor]:
-    """Scores, and the gradients of a sum of them in which each weighs differently."""
+    """Scores, and the gradients of a weighted sum of them."""
     scores = energies(*tensors, activation)
     weights = torch.arange(1, scores.numel() + 1, dtype=scores.dtype).view_as(scores) / scores.numel()
     return [scores, *torch.autograd.grad((scores * weights).sum(), tensors)]
@@ -31,7 +31,7 @@ def with_gradients(energies: Any, tensors: list[Tensor], activation: Activation)
 
 @pytest.fixture(params=[1, 2 * REGIONS * WIDTH, 1 << 17], ids=["one image", "two images", "all images"])
 def _tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In tiles of one image each, of two, where the last is left over, and in one tile."""
+    """In tiles of one image, in tiles of two with a smaller last tile, and in one tile."""
     monkeypatch.setattr(module, "TILE", request.param)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
@@ -87,7 +87,8 @@ def test_large_sums_saturate():
 
 
 def test_autocast_takes_no_precision_from_the_sums():
-    """Queries and v come in the lower precision then, keys and scores stay in single; gradients have their tensor's."""
+    """Queries and v come in the lower precision then, keys and scores stay in single; gradients have the precision of
+    their tensor."""
     query, keys, energy = given(torch.float32)
     low = query.detach().bfloat16().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
@@ -120,7 +121,7 @@ def test_without_images_or_queries_there_is_nothing_to_score(images: int, querie
 
 
 def kept(energies: Any, tensors: list[Tensor]) -> int:
-    """Numbers that autograd keeps for the backward pass, beside those that were given."""
+    """Numbers that autograd keeps for the backward pass, without the inputs."""
     storages: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -134,11 +135,13 @@ def kept(energies: Any, tensors: list[Tensor]) -> int:
 
 
 def test_no_tensor_of_all_queries_regions_and_widths_is_kept():
-    assert kept(plain, given()) >= IMAGES * QUERIES * REGIONS * WIDTH  # so this test can tell
+    assert (
+        kept(plain, given()) >= IMAGES * QUERIES * REGIONS * WIDTH
+    )  # so that this test detects the difference
     assert kept(additive_energies, given()) == 0
 
 
-def test_a_tile_is_never_larger_than_told(monkeypatch: pytest.MonkeyPatch):
+def test_a_tile_respects_its_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "TILE", 2 * REGIONS * WIDTH)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     query, keys, _ = given()

@@ -1,4 +1,4 @@
-"""The fused additive energies against the equation; on a GPU, and without one under Triton's interpreter."""
+"""The fused additive energies against the equation, on a GPU or under Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KERNELS = ("forward_kernel", "backward_kernel")
 
 
 def summed(tensor: Any, axis: int) -> Any:
-    """`tl.sum`, which is itself compiled unless TRITON_INTERPRET was set before Triton was first imported."""
+    """`tl.sum`, which is compiled unless TRITON_INTERPRET was set before Triton was imported."""
     return tl.reduce(tensor, axis, tl.standard._sum_combine)
 
 
@@ -40,13 +40,13 @@ def summed(tensor: Any, axis: int) -> Any:
     params=[pytest.param("cpu", marks=INTERPRETER, id="interpreter"), pytest.param("cuda", marks=NEEDS_GPU)]
 )
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where the kernels run; what they leave unwritten is not a number."""
+    """The device of the kernels; memory that they do not write is NaN."""
     if request.param == "cpu":
         for name in KERNELS:
             monkeypatch.setattr(additive_triton, name, InterpretedFunction(getattr(additive_triton, name).fn))
         monkeypatch.setattr(tl, "sum", summed)
     monkeypatch.setattr(deterministic, "fill_uninitialized_memory", True)
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which deterministic matrix products ask for
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # needed for deterministic matrix products
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield request.param
     torch.use_deterministic_algorithms(False)
@@ -61,7 +61,7 @@ class Inputs(NamedTuple):
 
 
 def inputs(sizes: tuple[int, int, int, int], device: str, dtype: torch.dtype = torch.float32) -> Inputs:
-    """B, K, L, A -> sums k + q around the bend of a tanh, and energies of order 1."""
+    """B, K, L, A -> tensors whose sums k + q lie where tanh bends, with energies of order 1."""
     torch.manual_seed(0)
     images, queries, regions, width = sizes
     tensors = (
@@ -73,7 +73,7 @@ def inputs(sizes: tuple[int, int, int, int], device: str, dtype: torch.dtype = t
 
 
 def check(given: Inputs, activation: Activation, error: Tensor | None = None) -> None:
-    """Scores and gradients are those of the equation in double precision, of the same numbers.
+    """Scores and gradients equal those of the equation in double precision.
 
     Single precision: to 1e-5 of a tensor's largest number. Half: the scores, which come in single precision, too, and
     the gradients to 1e-3 before they are rounded, that is to one unit of their own last place.
@@ -106,7 +106,7 @@ SIZES = [
     (2, 1, 7, 5),
     (3, 4, 16, 8),  # nothing is masked
     (2, 3, 33, 64),  # one region too many for a tile
-    (1, 2, 49, 300),  # widths and regions that are no powers of 2
+    (1, 2, 49, 300),  # widths and regions that are not powers of 2
     (2, 2, 5, 1030),
     (1, 1, 196, 512),  # the paper's
     (1, 2, 3, 9000),  # one region is more than a tile
@@ -163,7 +163,7 @@ def test_keys_are_read_where_they_lie(layout: str, device: str):
     check(Inputs(query, laid, energy), "tanh")
 
 
-def test_queries_and_errors_may_lie_anyhow(device: str):
+def test_queries_and_gradients_may_have_any_strides(device: str):
     query, keys, energy = inputs((2, 3, 9, 12), device)
     query = query.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
     energy = energy.detach().repeat_interleave(2)[::2].requires_grad_()
@@ -172,10 +172,10 @@ def test_queries_and_errors_may_lie_anyhow(device: str):
 
 
 @pytest.mark.parametrize("dimension", [0, 1, 2])
-def test_keys_may_lie_further_apart_than_32_bits_can_say(dimension: int, device: str, tmp_path: Path):
+def test_keys_may_have_strides_beyond_32_bits(dimension: int, device: str, tmp_path: Path):
     if device == "cuda":
         store = torch.zeros(2**31 + 1000, dtype=torch.bfloat16, device=device)
-    else:  # a file of holes: what nobody writes takes no room
+    else:  # a sparse file: unwritten parts take no space
         store = torch.from_file(str(tmp_path / "keys"), True, 2**31 + 1000, dtype=torch.bfloat16)
     strides = [12, 4, 1]
     strides[dimension] = 2**30 + 100
@@ -199,7 +199,7 @@ def test_nothing_gives_nothing(sizes: tuple[int, int, int, int], device: str):
         assert torch.equal(gradient, torch.zeros_like(tensor))
 
 
-def test_only_the_gradients_that_are_wanted(device: str):
+def test_only_requested_gradients_are_computed(device: str):
     query, keys, energy = inputs((2, 3, 33, 12), device)
     check(Inputs(query, keys.detach(), energy), "tanh")
     check(Inputs(query.detach(), keys, energy.detach()), "relu")
@@ -220,7 +220,7 @@ def test_far_from_the_bend(device: str):
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_what_is_not_a_number_is_not_hidden(activation: Activation, device: str):
+def test_nan_is_not_hidden(activation: Activation, device: str):
     query, keys, energy = inputs((1, 2, 3, 4), device)
     with torch.no_grad():
         keys[0, 1, 2] = torch.nan
@@ -277,18 +277,18 @@ CAPABILITIES = [(80, "fp32"), (90, "bf16")]
 @pytest.mark.parametrize(("capability", "dtype"), CAPABILITIES)
 @pytest.mark.parametrize("general", [True, False], ids=["any sizes", "all sizes 1"])
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_compiler_takes_what_the_interpreter_took(name: str, general: bool, capability: int, dtype: str):
-    """For GPUs that need not be there; Triton makes constants of sizes and strides that are 1."""
+def test_kernels_compile_for_gpus(name: str, general: bool, capability: int, dtype: str):
+    """The target GPUs need not be present; Triton turns sizes and strides of 1 into constants."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     kernel = getattr(additive_triton, name)
     if isinstance(kernel, InterpretedFunction):
         pytest.skip("TRITON_INTERPRET is set")
-    pointers = {"query": dtype, "keys": dtype, "of_keys": dtype}
+    pointers = {"query": dtype, "keys": dtype, "grad_keys": dtype}
     constants = {
         "RELU": False,
-        "WANTS_KEYS": True,
+        "NEEDS_KEYS_GRAD": True,
         "ROWS": 16 if general else 1,
         "COLUMNS": 512 if general else 1,
     }

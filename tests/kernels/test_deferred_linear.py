@@ -1,4 +1,4 @@
-"""`DeferredLinear` against the steps as they stand: the same outputs and gradients, and one product for the weight."""
+"""`DeferredLinear` against plain steps: the same outputs and gradients, and one product for the weight."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional
 from caption.kernels.deferred_linear import DeferredLinear
 
 IMAGES, CAPTIONS, STEPS, INPUTS, OUTPUTS = 3, 2, 4, 5, 7
-CORNERS = [(3, 2), (3, 2), (2, 1), (1, 1)]  # how many images and captions run at each step
+CORNERS = [(3, 2), (3, 2), (2, 1), (1, 1)]  # numbers of images and captions at each step
 Unroll = Callable[[Tensor, Tensor, Tensor], list[Tensor]]
 
 
@@ -25,7 +25,7 @@ def given(dtype: torch.dtype = torch.float64) -> list[Tensor]:
 
 
 def as_it_stands(offsets: Tensor, weight: Tensor, x: Tensor) -> list[Tensor]:
-    """A recurrence: each step's input is made of the output before, as in an LSTM."""
+    """A recurrence: each step's input is computed from the previous output, as in an LSTM."""
     outputs = []
     for t, (b, k) in enumerate(CORNERS):
         outputs.append(offsets[:b, :k, t] + functional.linear(x[:b, :k], weight))
@@ -40,7 +40,7 @@ def late(offsets: Tensor, weight: Tensor, x: Tensor) -> list[Tensor]:
     outputs = []
     for t, (b, k) in enumerate(CORNERS):
         outputs.append(steps[t].view(b, k, OUTPUTS) + functional.linear(x[:b, :k], linear.weight))
-        linear.saw(x[:b, :k])
+        linear.record(x[:b, :k])
         x = outputs[-1][..., :INPUTS].tanh()
     return outputs
 
@@ -64,7 +64,7 @@ def test_the_gradients_are_those_of_small_differences():
 
 
 @pytest.mark.parametrize("frozen", [0, 1, 2])
-def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(frozen: int):
+def test_frozen_tensors_get_no_gradient_and_others_the_same(frozen: int):
     tensors = given()
     tensors[frozen] = tensors[frozen].detach()
     learning = [tensor for tensor in tensors if tensor.requires_grad]
@@ -74,7 +74,7 @@ def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(frozen: int):
 
 
 def test_the_gradient_of_the_last_step_alone():
-    """Steps that the loss does not see have no part in it."""
+    """Steps that the loss does not depend on do not contribute."""
     tensors = given()
     gradients = [torch.autograd.grad(form(*tensors)[-1].sum(), tensors) for form in (late, as_it_stands)]
     for ours, theirs in zip(*gradients, strict=True):
@@ -90,7 +90,7 @@ def test_going_backward_twice_gives_the_same_twice():
 
 
 def test_the_weight_gets_its_gradient_in_one_product():
-    """Else autograd makes one as large as the weight at every step, and adds it up."""
+    """Otherwise autograd computes one as large as the weight at every step, and sums them."""
     counts = []
     for form in (as_it_stands, late):
         loss = total(form(*given()))
@@ -111,11 +111,11 @@ def test_a_weight_that_is_frozen_costs_no_product():
     assert not any(shape in ((OUTPUTS, INPUTS), (INPUTS, OUTPUTS)) for shape in made)
 
 
-def test_what_is_kept_does_not_keep_what_made_it():
-    """Else the graph would hold itself, and none would ever be freed."""
+def test_recorded_inputs_do_not_keep_their_graph():
+    """Otherwise the graph would refer to itself and never be freed."""
     _, weight, x = given()
     linear = DeferredLinear(weight)
-    linear.saw(x.sin())
+    linear.record(x.sin())
     assert not any(kept.requires_grad for kept in linear.inputs)
 
 

@@ -1,4 +1,4 @@
-"""When the fused kernels are used."""
+"""The conditions under which the fused kernels are used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 @pytest.fixture(autouse=True)
 def forget():
-    """Devices are tried out once in a process."""
+    """Devices are tested once per process."""
     fused.fused_on.cache_clear()
     yield
     fused.fused_on.cache_clear()
@@ -31,7 +31,7 @@ def module(monkeypatch: pytest.MonkeyPatch, kernel: Any) -> None:
 
 
 def keys_on_a_gpu(dtype: torch.dtype = torch.float32) -> Any:
-    """What `fused_for` asks of them."""
+    """The attributes that `fused_for` reads."""
     return types.SimpleNamespace(is_cuda=True, dtype=dtype, device=torch.device("cpu"))
 
 
@@ -64,7 +64,7 @@ def test_a_kernel_that_does_not_run_is_named_once_with_the_reason(monkeypatch: p
         assert fused.fused_for(keys_on_a_gpu()) is None
 
 
-def test_where_there_is_no_triton_nothing_is_said(monkeypatch: pytest.MonkeyPatch):
+def test_missing_triton_causes_no_warning(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "caption.kernels.additive_triton", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -96,6 +96,6 @@ def test_the_energies_are_those_of_the_kernel(monkeypatch: pytest.MonkeyPatch):
 @GPU
 def test_a_gpu_has_the_kernel():
     pytest.importorskip("triton")
-    with torch.inference_mode():  # as when a model is first used to describe a photo
+    with torch.inference_mode():  # as in the first use of a model to caption a photo
         assert fused.fused_for(torch.zeros(1, 1, 1, device="cuda")) is not None
     assert fused.fused_for(torch.zeros(1, 1, 1, device="cuda", dtype=torch.float64)) is None

@@ -18,7 +18,7 @@ SHAPES = [(4, 3), (4, 2, 5)]
 
 
 class Pair(NamedTuple):
-    """A record with a place that is empty."""
+    """A record with an empty entry."""
 
     keys: Tensor
     values: Tensor
@@ -81,7 +81,7 @@ def test_images_that_no_step_reads_have_no_gradient():
     assert record.values.grad is None
 
 
-def test_a_step_that_the_loss_does_not_see_has_no_part():
+def test_steps_outside_the_loss_do_not_contribute():
     record = given()
     found, expected = (
         torch.autograd.grad(total(form(record)[1:3]), record[:2]) for form in (shrinking, slices)
@@ -89,25 +89,27 @@ def test_a_step_that_the_loss_does_not_see_has_no_part():
     assert_same(found, expected)
 
 
-def test_what_reads_the_whole_beside_the_steps_adds_its_gradient():
+def test_other_readers_of_the_memory_add_their_gradient():
     record = given()
     made = SharedMemory(record)
     loss = made.first(2).keys.sum() + (2 * made.memory.keys).sum() + (5 * record.keys).sum()
     assert torch.autograd.grad(loss, record.keys)[0][:, 0].tolist() == [8.0, 8.0, 7.0, 7.0]
 
 
-def test_going_backward_again_begins_anew():
+def test_a_second_backward_pass_starts_from_zero():
     record = given()
     loss = total(shrinking(record))
     first = torch.autograd.grad(loss, record[:2], retain_graph=True)
     kept = [gradient.clone() for gradient in first]
-    one = torch.autograd.grad(loss, record.keys, retain_graph=True)  # the other's steps do not run then
+    one = torch.autograd.grad(
+        loss, record.keys, retain_graph=True
+    )  # the other memory's steps do not run then
     assert_same(one, kept[:1])
     assert_same(torch.autograd.grad(loss, record[:2]), kept)
-    assert_same(first, kept)  # which nobody wrote into
+    assert_same(first, kept)  # not written to
 
 
-def test_what_needs_no_gradient_gets_none():
+def test_tensors_without_requires_grad_get_no_gradient():
     record = given()._replace(values=torch.randn(SHAPES[1]))
     steps = shrinking(record)
     assert all(step.keys.requires_grad and not step.values.requires_grad for step in steps)
@@ -116,7 +118,7 @@ def test_what_needs_no_gradient_gets_none():
 
 
 def test_a_gradient_that_others_use_too_is_not_written_into():
-    """A sum hands the same tensor to both of its terms."""
+    """An addition passes the same gradient tensor to both of its terms."""
     record, other = given(), torch.zeros(4, 3, dtype=torch.float64, requires_grad=True)
     made = SharedMemory(record)
     loss = (made.first(4).keys + other).sum() + (3 * made.first(4).keys).sum()
@@ -144,8 +146,8 @@ def test_no_step_makes_a_gradient_as_large_as_the_whole(form: Steps, wholes: int
     assert sum(name == "slice_backward" for name, _, _ in ran.calls) == wholes
 
 
-def test_a_pass_that_asks_for_another_gradient_leaves_nothing_behind():
-    """A step may add to the sum on its way to its query's gradient, and nobody takes the sum."""
+def test_a_pass_for_another_gradient_leaves_no_sum():
+    """Computing the query's gradient may add to the sum, which is then never taken."""
     record, query = given(), torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
     energy = torch.randn(3, dtype=torch.float64, requires_grad=True)
     keys = torch.randn(4, 5, 3, dtype=torch.float64, requires_grad=True)
@@ -182,7 +184,7 @@ def test_the_additive_score_adds_to_the_sum_and_makes_no_tensor_of_its_own(queri
 
 
 def test_a_gradient_of_the_gradient_is_refused():
-    """And not taken for zero, since the sum is no part of autograd's graph."""
+    """It must not be treated as zero, although the sum is not part of autograd's graph."""
     record, energy = given(), torch.randn(5, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="cannot be differentiated again"):
         torch.autograd.grad(total(shrinking(record)), record.keys, create_graph=True)

@@ -1,4 +1,4 @@
-"""The three CIDErs on captions small enough to count by hand."""
+"""The three versions of CIDEr on captions small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cider(candidates, references):
     return evaluate(candidates, references, "none", NAMES)
 
 
-def test_what_all_images_share_counts_for_nothing():
+def test_ngrams_of_all_images_have_weight_zero():
     # N = 2. "a" is in both images: weight log 1 = 0. Image 1: cosine 1 for words ("b") and for pairs ("a b"), and
     # there is nothing longer: (1 + 1 + 0 + 0) / 4. Image 2 shares "a" only.
     scores = cider({1: "a b", 2: "a b"}, {1: ["a b"], 2: ["a c"]})
@@ -52,7 +52,7 @@ def test_words_of_no_reference_weigh_as_if_one_image_had_them():
     assert scores.score("CIDEr-plain").per_image[1] == pytest.approx(10 / 4 / math.sqrt(2))
 
 
-def test_the_signature_says_what_the_name_stands_for():
+def test_the_signature_explains_the_name():
     assert "|cider:D|" in evaluate({1: "a"}, {1: ["a"]}, metrics=["CIDEr"]).signature
     assert "cider" not in evaluate({1: "a"}, {1: ["a"]}, metrics=["CIDEr-plain"]).signature
 

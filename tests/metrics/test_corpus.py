@@ -1,4 +1,4 @@
-"""Counts of n-grams are the same whether they are kept or made anew, and words share their memory."""
+"""Counts of n-grams are the same with and without the cache, and equal words share memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_scores_do_not_depend_on_it(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_equal_words_are_one_object():
-    # Longer than a letter: Python itself shares those.
+    # Longer than a letter, because Python shares single letters.
     texts = {1: ["blue dog", "dog"], 2: ["dog blue"]}
     found = Corpus({1: "red dog", 2: "dog"}, References(texts, get_tokenizer("none")))
     references, candidates = found.references.words, found.words

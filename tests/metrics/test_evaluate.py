@@ -63,7 +63,7 @@ def test_references_can_be_prepared_once():
         prepared.only([3])
 
 
-def test_text_says_what_was_not_computed_and_why(monkeypatch):
+def test_text_names_scores_not_computed_and_the_reason(monkeypatch):
     monkeypatch.setenv("PATH", "")
     scores = evaluate(CANDIDATES, REFERENCES, metrics=["ROUGE-L", "METEOR-1.5", "SPICE"])
     assert scores["METEOR-1.5"] is None
@@ -91,7 +91,7 @@ def test_text_says_what_was_not_computed_and_why(monkeypatch):
         (dict.fromkeys(range(9), "a"), {9: ["a"]}, "0, 1, 2 and 6 more"),
     ],
 )
-def test_what_does_not_fit_is_named(candidates, references, message):
+def test_mismatches_are_named(candidates, references, message):
     with pytest.raises(UserError, match=message):
         evaluate(candidates, references)
 

@@ -110,7 +110,7 @@ def test_standard_input(monkeypatch):
         ("1#0\ta dog\nbroken\n", "line 2 .*NAME#NUMBER"),
     ],
 )
-def test_what_is_wrong_is_said_where(write, content, message):
+def test_errors_name_the_place(write, content, message):
     with pytest.raises(DataError, match=message):
         read_captions(write(content))
 

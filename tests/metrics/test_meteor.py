@@ -1,4 +1,4 @@
-"""Both METEORs, where what they need is there."""
+"""Both METEOR implementations, if their requirements are installed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_version_15_as_its_own_program_reckons():
     assert list(score.per_image.values()) == pytest.approx(per_image, abs=1e-9)
 
 
-def test_version_15_without_java_says_so(monkeypatch):
+def test_version_15_reports_missing_java(monkeypatch):
     monkeypatch.setenv("PATH", "")
     scores = evaluate({1: "a", 2: "b"}, REFERENCES, metrics=["METEOR-1.5"])
     assert scores["METEOR-1.5"] is None

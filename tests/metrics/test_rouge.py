@@ -46,7 +46,7 @@ def test_the_score_is_the_mean_over_images():
 
 
 def by_table(left, right):
-    """The textbook's table, the reference for the fast way."""
+    """The textbook's table, the reference for the fast implementation."""
     table = [[0] * (len(right) + 1) for _ in range(len(left) + 1)]
     for row, ours in enumerate(left, 1):
         for column, theirs in enumerate(right, 1):

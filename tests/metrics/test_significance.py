@@ -43,7 +43,7 @@ def test_bleu_is_drawn_from_counts_not_from_its_values_per_image():
         assert low < scores[name] < high
 
 
-def test_the_same_system_twice_is_no_difference():
+def test_the_same_system_twice_does_not_differ():
     scores = mean_score([0.1, 0.4, 0.3])
     comparison = compare(scores, scores)
     assert comparison.difference == 0
@@ -51,7 +51,7 @@ def test_the_same_system_twice_is_no_difference():
 
 
 def test_a_steady_gain_is_seen_through_a_wide_spread():
-    # Every image gains 0.01, while images differ by 0.3 among themselves: only pairing shows it.
+    # Every image gains 0.01, while images differ by 0.3: only a paired test detects it.
     values = np.random.default_rng(2).uniform(0, 1, size=200)
     gains = np.random.default_rng(3).normal(0.01, 0.005, size=200)
     comparison = compare(mean_score(values.tolist()), mean_score((values + gains).tolist()))

@@ -1,4 +1,4 @@
-"""SPICE: what is missing is said, and nothing is downloaded unasked."""
+"""SPICE: errors name missing requirements, and nothing is downloaded without a request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_without_java(monkeypatch):
 
 
 def fake_package(monkeypatch, compute_score):
-    """pycocoevalcap's class with Java and its models in place, answering with `compute_score`."""
+    """A stand-in for pycocoevalcap's class with Java and its models, which returns `compute_score`."""
     monkeypatch.setattr(module, "java_fault", lambda _: None)
     monkeypatch.setattr(module, "_models_fault", lambda: None)
     fake = types.ModuleType("pycocoevalcap.spice.spice")

@@ -1,4 +1,4 @@
-"""Unrolls made by hand: from padded tensors to packed ones, the steps in a shuffled order."""
+"""Unrolls built from padded tensors, with the steps in a shuffled order."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def uniform(lengths: Tensor, steps: int, regions: int = 2) -> Tensor:
 
 
 class HandDecoder(Decoder):
-    """A decoder that gives the unroll it was made with, and declares the given properties.
+    """A decoder that returns a given unroll and declares given properties.
 
-    Its attention declares the mean square of the map "heads", where there is one, as a penalty.
+    Its attention's penalty is the mean square of the map "heads", if there is one.
     """
 
     properties = WeightProperties()

@@ -1,4 +1,4 @@
-"""Baselines by hand: what each subtracts, what it learns, and that it sees no more than it may."""
+"""Baselines, worked out by hand: their values, their training, and their independence of the sample."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from caption.objectives import (
     SelfCritical,
     word_log_likelihoods,
 )
-from caption.objectives.exact import following
+from caption.objectives.exact import fixed_paths
 from caption.tensor_tree import select_images
 
 # One image, one caption of two words, three samples; credit for the future.
@@ -64,7 +64,7 @@ def test_leave_one_out_needs_two_samples():
 
 
 def test_the_samples_of_one_caption_are_compared_with_each_other_and_no_others():
-    """Two captions whose rewards lie far apart: each one's advantages sum to 0."""
+    """Two captions with very different rewards: the advantages of each sum to 0."""
     made = toy()
     memory, captions = problem(made, [[2, 1]])
     found: list[Tensor] = []
@@ -112,7 +112,7 @@ def test_the_critic_learns_the_credit():
     torch.testing.assert_close(made(given), CREDITED, atol=0.5, rtol=0)
 
 
-def test_what_the_critic_learns_does_not_reach_the_decoder():
+def test_the_critics_loss_has_no_gradient_in_the_decoder():
     def decoders_gradient(weight: float) -> Tensor:
         made = toy()
         baseline = Critic(3)
@@ -121,7 +121,7 @@ def test_what_the_critic_learns_does_not_reach_the_decoder():
             for parameter in baseline.parameters():
                 parameter.fill_(weight)
         objective = Reinforce(baseline.double(), reward_weight=0.0)
-        with following(made, torch.tensor([[4]])):
+        with fixed_paths(made, torch.tensor([[4]])):
             return gradient(objective(made, *problem(made, [[2]])).value, made)
 
     torch.testing.assert_close(decoders_gradient(0.0), decoders_gradient(2.0))
@@ -144,7 +144,7 @@ def test_the_critics_loss_is_added():
     objective = Reinforce(baseline := Critic(3), reward_weight=0.0, entropy_weight=0.0)
     objective.build(4)
     baseline.double()
-    with following(made, torch.tensor([[4]])):
+    with fixed_paths(made, torch.tensor([[4]])):
         loss = objective.train()(made, *problem(made, [[2]]))
         alone = objective.eval()(made, *problem(made, [[2]]))
     torch.testing.assert_close(loss.value, alone.value + loss.logged["baseline_loss"])
@@ -174,7 +174,7 @@ def test_self_critical_compares_with_the_most_probable_path(credit: str):
 
 
 def greedy_walk(memory: Memory, captions: Captions) -> Tensor:
-    """(B, 1, T) log-likelihoods when each step looks at its most probable region, word by word."""
+    """(B, 1, T) log-likelihoods when each step reads its most probable region, word by word."""
     made = toy().eval()
     made.attention.alignment = Softmax()
     images, _, steps = captions.words.shape
@@ -183,7 +183,7 @@ def greedy_walk(memory: Memory, captions: Captions) -> Tensor:
         one = select_images(memory, torch.tensor([b]))
         state = made.start(one)
         for t in range(int(captions.lengths[b, 0])):
-            # Look once to learn the best region, then again at an image that shows it everywhere.
+            # Find the best region first, then attend to an image that has it everywhere.
             best = made.step(state, captions.words[b : b + 1, :, t])[1].trace.weights[0, 0].argmax()
             (projected,) = one.projected
             everywhere = projected.values[:, best : best + 1].expand(-1, REGIONS, -1)
@@ -194,7 +194,7 @@ def greedy_walk(memory: Memory, captions: Captions) -> Tensor:
     return found
 
 
-def test_the_copies_of_a_caption_stand_side_by_side():
+def test_copies_of_a_caption_are_adjacent():
     captions = problem(toy(), [[2, 1]])[1]
     twice = captions.repeated(2)
     assert twice.lengths.tolist() == [[2, 2, 1, 1]]
@@ -209,22 +209,23 @@ def test_more_samples_are_a_mean_over_samples():
     objective = Reinforce(NoBaseline(), samples=3, reward="sum", doubly_stochastic=0.5)
     one = Reinforce(NoBaseline(), reward="sum", doubly_stochastic=0.5)
     paths = torch.tensor([[0, 4, 7], [1, 2, 2]])
-    with following(made, paths):
+    with fixed_paths(made, paths):
         found = objective(made, memory, captions).value
     values = []
     for sample in range(3):
-        with following(made, paths[:, sample : sample + 1]):
+        with fixed_paths(made, paths[:, sample : sample + 1]):
             values.append(one(made, memory, captions).value)
     torch.testing.assert_close(found, sum(values) / 3)
     torch.testing.assert_close(gradient(found, made), gradient(sum(values) / 3, made))
 
 
 def test_other_terms_may_be_summed_over_captions():
-    """As in the authors' code: only the words' log-likelihood is averaged; samples still are."""
+    """As in the authors' code: only the words' log-likelihood is averaged over captions; the samples of a caption are
+    averaged, too."""
     made = toy()
     memory, captions = problem(made, [[2], [1]])
     options = {"samples": 2, "reward_weight": 0.7, "entropy_weight": 0.3, "doubly_stochastic": 0.5}
-    with following(made, torch.tensor([[0, 4], [1, 2]])):
+    with fixed_paths(made, torch.tensor([[0, 4], [1, 2]])):
         mean, total, bare = (
             Reinforce(NoBaseline(), **given)(made, memory, captions)
             for given in (
@@ -240,7 +241,7 @@ def test_other_terms_may_be_summed_over_captions():
 
 def test_the_doubly_stochastic_term_may_be_a_mean_over_regions():
     made = toy()
-    with following(made, torch.tensor([[4]])):
+    with fixed_paths(made, torch.tensor([[4]])):
         total, mean, without = (
             Reinforce(NoBaseline(), **given)(made, *problem(made, [[2]])).value
             for given in ({"doubly_stochastic": 1.0}, {"doubly_stochastic": 1.0, "regions": "mean"}, {})

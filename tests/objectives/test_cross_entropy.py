@@ -1,4 +1,4 @@
-"""The loss of soft attention, eq. 14 by hand."""
+"""The loss of soft attention, eq. 14, worked out by hand."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_label_smoothing_is_that_of_torch(smoothing: float):
 
 def test_the_cost_of_entropy():
     loss = loss_of(CrossEntropy(doubly_stochastic=0.0, entropy=0.5), example(), TARGETS)
-    # Of the three steps only the second is undecided, with ln 2 nats.
+    # Only the second of the three steps is uncertain, with ln 2 nats.
     assert loss.value.item() == pytest.approx(3 * LN2 + 0.5 * LN2 / 2, rel=1e-5)
 
 
@@ -94,7 +94,7 @@ def test_the_cost_of_entropy_may_begin_later():
     for _ in range(3):
         assert loss_of(made.eval(), example(), TARGETS).value.item() == pytest.approx(
             3 * LN2, rel=1e-5
-        )  # does not count
+        )  # padding, ignored
     costs = [loss_of(made.train(), example(), TARGETS).value.item() - 3 * LN2 for _ in range(4)]
     assert costs == pytest.approx([0, 0, 0.25 * LN2, 0.25 * LN2], abs=1e-5)
     resumed = CrossEntropy(doubly_stochastic=0.0, entropy=0.5, entropy_after=2)
@@ -112,7 +112,7 @@ def test_the_gradients_are_those_of_the_equation():
     torch.testing.assert_close(weights.grad, on_weights)
 
 
-def test_what_is_logged_has_no_graph():
+def test_logged_values_have_no_graph():
     logits, weights = LOGITS.clone().requires_grad_(), WEIGHTS.clone().requires_grad_()
     loss = loss_of(CrossEntropy(entropy=0.1), unrolled(logits, LENGTHS, weights), TARGETS)
     assert set(loss.logged) == {"NLL", "doubly_stochastic"}
@@ -140,7 +140,7 @@ def test_other_reductions():
     assert found["captions"] == pytest.approx(nll / 2 + 2.0 * 1.5, rel=1e-5)
     summed = loss_of(CrossEntropy(0.0, entropy=0.5, captions="sum"), example(), TARGETS).value.item()
     assert summed == pytest.approx(nll / 2 + 0.5 * LN2, rel=1e-5)
-    with pytest.raises(ValueError, match="regions is one of 'sum', 'mean', not 'max'"):
+    with pytest.raises(ValueError, match="regions must be one of 'sum', 'mean', not 'max'"):
         CrossEntropy(regions="max")
 
 

@@ -1,4 +1,4 @@
-"""The enumeration of all paths against a walk along each of them, step by step."""
+"""The enumeration of all paths against following each of them step by step."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from caption.attention import Softmax
 from caption.attention.scored import Aligned, Choice
 from caption.errors import UserError
 from caption.objectives import word_log_likelihoods
-from caption.objectives.exact import every_path, following
+from caption.objectives.exact import every_path, fixed_paths
 
 
 class ReadsOne(Softmax):
-    """Weighs the regions as always, and reads a fixed one."""
+    """Weighs the regions as usual, and reads a fixed one."""
 
     region = 0
 
@@ -58,7 +58,7 @@ def test_the_bound_and_the_marginal_by_hand():
     bound = sum(p * torch.tensor(y).log().item() for p, y in likely)
     assert paths.bound.item() == pytest.approx(bound, rel=1e-5)
     assert paths.marginal.exp().item() == pytest.approx(sum(p * y for p, y in likely), rel=1e-5)
-    assert paths.bound < paths.marginal - 0.01  # eq. 10, and not by equality
+    assert paths.bound < paths.marginal - 0.01  # eq. 10, as a strict inequality
 
 
 def test_the_gradient_of_the_bound_is_that_of_finite_differences():
@@ -78,13 +78,13 @@ def test_the_gradient_of_the_bound_is_that_of_finite_differences():
 
 def test_the_decoder_is_as_before_afterwards():
     made = toy()
-    with pytest.raises(RuntimeError), following(made, torch.zeros(1, 1)):
+    with pytest.raises(RuntimeError), fixed_paths(made, torch.zeros(1, 1)):
         raise RuntimeError
-    assert not made.attention.alignment.told
+    assert not made.attention.alignment.draws_overridden
     assert not made._forward_pre_hooks
 
 
-def test_what_cannot_be_enumerated_is_refused():
+def test_too_many_paths_are_refused():
     made = toy()
     with pytest.raises(ValueError, match="one caption at a time, not for 2"):
         every_path(made, *problem(made, [[2, 1]]))
@@ -96,11 +96,11 @@ def test_what_cannot_be_enumerated_is_refused():
 
 
 def test_each_hypothesis_follows_its_path_again_in_every_unroll():
-    """Path n looks at step t at region ⌊n / L^t⌋ mod L, also after shorter captions have left the unroll."""
+    """Path n reads region ⌊n / L^t⌋ mod L at step t, also after shorter captions have ended."""
     made = toy()
     memory, captions = problem(made, [[3, 1], [2, 2]])
     numbers = torch.tensor([[5, 2], [7, 19]])
-    with following(made, numbers):
+    with fixed_paths(made, numbers):
         unrolls = [made(memory, captions.words, captions.lengths) for _ in range(2)]
     for unrolled in unrolls:
         location = unrolled.unpack(unrolled.trace.location)

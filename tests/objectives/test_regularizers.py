@@ -1,4 +1,4 @@
-"""The doubly stochastic term by hand, and the weights that it is for."""
+"""The doubly stochastic term, worked out by hand, and its requirements on weights."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_signed_weights_are_refused():
 
 
 @pytest.mark.parametrize("objective", [CrossEntropy, Reinforce])
-def test_objectives_ask_what_the_decoder_declares(objective: type[CrossEntropy | Reinforce]):
+def test_objectives_use_the_declared_properties(objective: type[CrossEntropy | Reinforce]):
     weights = torch.tensor([[[[1.5, -0.5]]]])
     locations = (torch.zeros(1, 1, 1, dtype=torch.long), torch.zeros(1, 1, 1))
     sampled = locations if objective is Reinforce else ()
@@ -75,7 +75,7 @@ def test_objectives_ask_what_the_decoder_declares(objective: type[CrossEntropy |
         loss_of(objective(doubly_stochastic=0.0, **{name: cost}), packed, targets, signed).value
         for cost in (0.0, 1.0)
     ]
-    # Shares of 3/4 and 1/4; CrossEntropy makes entropy dear, Reinforce cheap.
+    # Shares of 3/4 and 1/4; CrossEntropy penalises entropy, Reinforce rewards it.
     expected = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
     difference = (costs[1] - costs[0]).item()
     assert abs(difference) == pytest.approx(expected, rel=1e-5)

@@ -1,4 +1,4 @@
-"""The score-function estimator, term by term and by hand."""
+"""The score-function estimator, each term worked out by hand."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def apply(made: Reinforce, log_prob: Tensor | None = None, weights: Tensor | Non
 
 
 def credit(made: Reinforce) -> Tensor:
-    """(B, K, T) what each sampled location is credited with: minus the gradient on its log p, times N."""
+    """(B, K, T) the credit of each sampled location: minus the gradient on its log p, times N."""
     log_prob = torch.full((2, 2, 3), -LN2, requires_grad=True)
     apply(made, log_prob).value.backward()
     assert log_prob.grad is not None
@@ -89,13 +89,13 @@ def test_better_than_the_baseline_makes_the_location_more_probable():
     assert (log_prob.grad[REAL] < 0).all()  # descent raises log p(s)
 
 
-# -- what the words get ------------------------------------------------------------------------------------
+# -- the gradient of the words -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reward", ["sum", "mean"])
 @pytest.mark.parametrize("how", ["caption", "future"])
 def test_the_reward_is_detached(how: str, reward: str):
-    """The words get the gradient of −log p(y|s̃) and none through the reward."""
+    """The words have the gradient of −log p(y|s̃) and none through the reward."""
     logits = LOGITS.clone().requires_grad_()
     weights = uniform(LENGTHS, 3)
     log_prob = torch.full((2, 2, 3), -LN2)
@@ -140,7 +140,7 @@ def test_the_authors_rule_on_the_scores():
     generator = torch.Generator().manual_seed(3)
     scores = torch.randn(2, 2, 3, 4, generator=generator).requires_grad_()
     location = torch.randint(0, 4, (2, 2, 3), generator=generator)
-    location[0, 1] = -1  # a caption that used the expectation
+    location[0, 1] = -1  # a caption that read the expectation
     log_weights = scores.log_softmax(-1)
     drawn = log_weights.gather(-1, location.clamp_min(0)[..., None]).squeeze(-1)
     log_prob = torch.where(location >= 0, drawn, 0.0)
@@ -154,7 +154,9 @@ def test_the_authors_rule_on_the_scores():
     c = -MEANS[..., None, None]
     score_function = (c - mean_nll_so_far) / 10 * (s - a) * (location >= 0)[..., None]
     entropy_term = 0.002 * a * (a.log() - (a * a.log()).sum(-1, keepdim=True))
-    expected = (score_function + entropy_term) * REAL[..., None] / CAPTIONS  # ours are means over captions
+    expected = (
+        (score_function + entropy_term) * REAL[..., None] / CAPTIONS
+    )  # this package averages over captions
     torch.testing.assert_close(scores.grad, expected)
 
 
@@ -165,7 +167,7 @@ def test_the_baseline_is_used_before_it_is_updated():
     made = objective(baseline=-2.0).train()
     first = credit(made)
     torch.testing.assert_close(first, (MEANS[..., None] + 2.0) * REAL)
-    mean_reward = (1.5 + 3 + 2) / 3 * -LN2  # over the captions that are there
+    mean_reward = (1.5 + 3 + 2) / 3 * -LN2  # over the captions with steps
     assert made.baseline.value.item() == pytest.approx(0.9 * -2.0 + 0.1 * mean_reward, rel=1e-5)
     updated = made.baseline.value.item()
     torch.testing.assert_close(credit(made), (MEANS[..., None] - updated) * REAL)
@@ -182,7 +184,7 @@ def test_the_baseline_is_a_moving_average_of_the_captions_rewards(how: str, rewa
     assert made.baseline.value.item() == pytest.approx(0.6 * 0.4 * mean + 0.4 * mean, rel=1e-5)
 
 
-def test_the_baseline_stands_still_outside_training():
+def test_the_baseline_is_fixed_outside_training():
     made = objective(baseline=-2.0).eval()
     apply(made)
     assert made.baseline.value.item() == -2.0
@@ -210,7 +212,7 @@ def test_the_baseline_is_the_same_on_all_processes(monkeypatch: pytest.MonkeyPat
     from torch import distributed
 
     def all_reduce(reward: Tensor) -> None:
-        reward += -10.0  # what the other process brings
+        reward += -10.0  # the other process's reward
 
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
@@ -220,11 +222,11 @@ def test_the_baseline_is_the_same_on_all_processes(monkeypatch: pytest.MonkeyPat
     assert made.baseline.value.item() == pytest.approx(0.1 * (-4 * LN2 - 10.0) / 2, rel=1e-5)
 
 
-# -- what is not there -------------------------------------------------------------------------------------
+# -- absent captions ---------------------------------------------------------------------------------------
 
 
 def test_an_absent_caption_and_padding_do_not_count():
-    """The same three captions, each of an image of its own, so that none is absent."""
+    """The same three captions, each with its own image, so that none is absent."""
     weights, log_prob = torch.randn(2, 2, 3, 5).softmax(-1), torch.randn(2, 2, 3)
     given, tight = (Reinforce(credit="future", doubly_stochastic=0.5) for _ in range(2))
     loss = apply(given, log_prob, weights)

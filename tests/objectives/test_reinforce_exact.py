@@ -1,4 +1,4 @@
-"""Every estimator that is called unbiased has the gradient of the bound L_s as its expectation over all paths."""
+"""The expectation of every unbiased estimator over all paths equals the gradient of the bound L_s."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from caption.objectives import (
     SelfCritical,
     word_log_likelihoods,
 )
-from caption.objectives.exact import every_path, following
+from caption.objectives.exact import every_path, fixed_paths
 from caption.tensor_tree import select_images
 
 
@@ -47,7 +47,7 @@ BASELINES: list[Callable[[], Baseline]] = [NoBaseline, moving_average, LeaveOneO
 
 
 def unbiased(baseline: Baseline, kind: type[Reinforce] = Reinforce, **options: Any) -> Reinforce:
-    """With the weights that make it so; its baseline stands still."""
+    """An unbiased estimator, with a fixed baseline."""
     return kind(baseline, **{"reward_weight": 1.0, "entropy_weight": 0.0, "reward": "sum", **options}).eval()
 
 
@@ -72,15 +72,15 @@ def expected(objective: Reinforce, lengths: list[list[int]]) -> Tensor:
     longest = int(captions.lengths.max())
     total, mean = 0.0, torch.zeros((), dtype=torch.float64)
     for numbers in itertools.product(range(REGIONS**longest), repeat=shape[0] * shape[1]):
-        with following(made, torch.tensor(numbers).view(shape)):
+        with fixed_paths(made, torch.tensor(numbers).view(shape)):
             loss = objective(made, memory, captions)
         assert loss.unrolled.trace.log_prob is not None
         probability = loss.unrolled.trace.log_prob.sum().exp().item()
         total += probability
         mean = mean + probability * loss.value  # the gradient of the mean is the mean of the gradients
-    # The paths of a caption that is shorter than the longest are met several times.
+    # Paths of captions shorter than the longest occur several times.
     shorter = sum(longest - length for row in lengths for length in row) * objective.samples
-    assert total == pytest.approx(REGIONS**shorter)  # really all paths
+    assert total == pytest.approx(REGIONS**shorter)  # all paths are covered
     return gradient(mean / total, made)
 
 
@@ -105,7 +105,7 @@ def test_with_one_sample_too(baseline: Callable[[], Baseline], credit: str, leng
     assert is_unbiased(unbiased(baseline(), credit=credit), lengths)
 
 
-# -- mistakes that the comparison must be able to see --------------------------------------------------------------
+# -- errors that the comparison must detect ------------------------------------------------------------------------
 
 
 class NotDetached(Reinforce):
@@ -116,21 +116,21 @@ class NotDetached(Reinforce):
 
 
 class OneTooLate(Reinforce):
-    """The word that a location was chosen for is not among those it is credited with."""
+    """A wrong credit that omits the word emitted at the location's own step."""
 
     def _credited(self, words: Tensor, lengths: Tensor) -> Tensor:
         return super()._credited(words, lengths) - self._rewards(words, lengths)
 
 
 class NotLeftOut(LeaveOneOut):
-    """The sample itself is in its baseline."""
+    """A wrong baseline that includes the sample itself."""
 
     def forward(self, returns: Returns) -> Tensor:
         return returns.credited.mean(2, keepdim=True)
 
 
 class OfTheSameSample(Baseline):
-    """Knows the reward that it is compared with."""
+    """A wrong baseline that depends on the sample's own reward."""
 
     def forward(self, returns: Returns) -> Tensor:
         return 0.5 * returns.credited
@@ -156,12 +156,12 @@ def test_a_mistake_is_noticed(mistake: Reinforce):
 
 
 def second_moment(objective: Reinforce) -> float:
-    """E|gradient|² over all paths of a caption: means being equal, it orders the variances."""
+    """E|gradient|² over all paths of a caption, which orders the variances because the means are equal."""
     made = toy()
     memory, captions = problem(made, [[2]])
     moment = 0.0
     for numbers in itertools.product(range(REGIONS**2), repeat=objective.samples):
-        with following(made, torch.tensor([numbers])):
+        with fixed_paths(made, torch.tensor([numbers])):
             loss = objective(made, memory, captions)
         probability = loss.unrolled.trace.log_prob.sum().exp().item()  # type: ignore[union-attr]
         moment += probability * gradient(loss.value, made).square().sum().item()

@@ -1,4 +1,4 @@
-"""A decoder with hard attention so small that all its paths can be followed, with weights large enough to matter."""
+"""A decoder with hard attention, small enough to enumerate its paths, with large weights."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def problem(made: LSTMDecoder, lengths: list[list[int]]) -> tuple[Memory, Captio
 
 
 def gradient(value: Tensor, made: LSTMDecoder) -> Tensor:
-    """Of all the decoder's parameters, as one vector; 0 where there is none."""
+    """The gradients of all the decoder's parameters as one vector; 0 without a gradient."""
     parameters = list(made.parameters())
     found = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True)
     return torch.cat([part.flatten() for part in found])

@@ -1,4 +1,4 @@
-"""Toy models whose next word depends on every word before it, and what must hold of any search over them."""
+"""Toy models whose next word depends on all previous words, and checks that every search over them must pass."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ REGIONS = 3
 
 
 class Trace(NamedTuple):
-    """Tells of which image and of which words a step was about."""
+    """Records the image and the words of a step."""
 
     past: Tensor
     weights: tuple[Tensor, None]
 
 
 class HashModel:
-    """p(next | image, words so far): a row of a random table, found by hashing the image and all the words.
+    """p(next | image, words so far): a row of a random table, selected by a hash of the image and all words.
 
     The state is an integer, so stepping in any batch gives exactly the same numbers as `next_log_probs`.
     """
@@ -81,7 +81,7 @@ def captions(found: Hypotheses, image: int) -> list[list[int]]:
 def check(
     found: Hypotheses, model: HashModel, images: list[int], max_length: int, forbidden: list[int]
 ) -> None:
-    """Shapes, padding, order; and each hypothesis replayed alone gives its numbers and its trace."""
+    """Check shapes, padding and order, and that each hypothesis replayed alone gives its numbers and its trace."""
     count, candidates, longest = found.words.shape
     assert count == len(images)
     assert longest == int(found.lengths.max())

@@ -1,4 +1,4 @@
-"""The searches over plain lists, one image at a time, as slow and as obvious as possible."""
+"""Reference searches over plain lists, one image at a time, slow and simple."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def beam(
     normalization: float,
     candidates: int,
 ) -> list[Found]:
-    """No early stop: it goes on to `max_length` while anything lives."""
+    """It does not stop early: it continues to `max_length` while a hypothesis is unfinished."""
     live: list[tuple[list[int], float]] = [([], 0.0)]
     pool: list[Found] = []
     for length in range(1, max_length + 1):
@@ -73,7 +73,7 @@ def beam(
 
 
 def exhaustive(following: Next, words: int, end: int, max_length: int, normalization: float) -> list[Found]:
-    """Every finished caption there is, best first."""
+    """All finished captions, best first."""
     everything = []
     inner = [word for word in range(words) if word != end]
     for length in range(1, max_length + 1):
@@ -90,7 +90,7 @@ def exhaustive(following: Next, words: int, end: int, max_length: int, normaliza
 def truncated(
     log_probs: list[float], temperature: float, top_k: int | None, top_p: float | None
 ) -> list[float]:
-    """The probabilities that sampling draws from."""
+    """The probabilities from which sampling draws."""
     powers = [math.exp(log_prob / temperature) for log_prob in log_probs]
     order = sorted(range(len(powers)), key=lambda word: -powers[word])[:top_k]
     kept: list[int] = []
@@ -113,7 +113,7 @@ def sample(
     top_k: int | None,
     top_p: float | None,
 ) -> Found:
-    """Word by word, the first at which the cumulated probability exceeds the number drawn for its step."""
+    """At each step, the first word whose cumulative probability exceeds the step's random number."""
     words: list[int] = []
     total = 0.0
     for number in chance:

@@ -1,4 +1,4 @@
-"""Beam search: by hand, against a naive one, against enumeration, and where it could fall over."""
+"""Beam search: worked out by hand, against a naive implementation, against enumeration, and in edge cases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A, B = 2, 3
 
 
 class Chain:
-    """The next word depends on the last one alone: probabilities (V, V), the row is the last word."""
+    """The next word depends only on the last one: probabilities (V, V), with a row for each last word."""
 
     def __init__(self, probabilities: Sequence[Sequence[float]]) -> None:
         self.log_probs = torch.tensor(probabilities, dtype=torch.float64).log()
@@ -38,12 +38,12 @@ class Chain:
 
 
 def by_hand() -> Chain:
-    """Greedy is lured into A; p(B end) = 0.4 · 0.9 = 0.36; p(A A B end) = 0.5 · 0.4 · 0.35 · 0.9 = 0.063."""
+    """Greedy search takes A; p(B end) = 0.4 · 0.9 = 0.36; p(A A B end) = 0.5 · 0.4 · 0.35 · 0.9 = 0.063."""
     return Chain(
         [
             # start, end, A, B
             [0.00, 0.10, 0.50, 0.40],  # after start
-            [0.25, 0.25, 0.25, 0.25],  # after end: never asked for
+            [0.25, 0.25, 0.25, 0.25],  # after end: never used
             [0.00, 0.25, 0.40, 0.35],  # after A
             [0.00, 0.90, 0.05, 0.05],  # after B
         ]
@@ -121,7 +121,7 @@ def settings_of(beam_size: int, candidates: int, max_length: int, normalization:
 def test_equals_the_naive_search(
     seed: int, words: int, images: int, search: BeamSearch, holes: float, forbidden: set[int], block: int
 ) -> None:
-    """The naive one never stops early, so this also holds early stopping to be exact."""
+    """The naive search never stops early, so this also tests that early stopping is exact."""
     model = HashModel(words, seed, holes)
     barred = sorted(word for word in forbidden if word < words)
     model.barred = barred

@@ -1,4 +1,4 @@
-"""The most probable words and the drawn one, found by way of blocks, against looking at all words."""
+"""The most probable words and the sampled word, found by blocks, against a search of all words."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def test_inversion_is_that_of_the_cumulated_weights(
 
 
 def test_inversion_has_the_frequencies_of_the_weights() -> None:
-    """Evenly spaced chance reaches every word in proportion, in a vocabulary of many blocks and a broken one."""
+    """Evenly spaced random numbers select words in proportion to their probability, with many blocks and a partial
+    one."""
     weights = torch.rand(3 * BLOCK + 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     many = 200_000
     chance = (torch.arange(many, dtype=torch.float64) + 0.5) / many
@@ -90,7 +91,7 @@ def test_the_only_possible_word_is_drawn(only: int, chance: float) -> None:
 
 
 def test_a_rare_word_has_its_chance() -> None:
-    """One in 10^12, which single precision could not tell from never beside the others."""
+    """A probability of 10^-12, which single precision would round to 0 in a sum with the others."""
     weights = torch.full((2 * BLOCK,), 1e-12)
     weights[0] = 1.0
     chance = torch.tensor([1 - 0.5e-12, 1 - 60e-12, 1 - 130e-12], dtype=torch.float64)

@@ -59,7 +59,7 @@ def test_is_a_beam_of_one(seed: int, normalization: float) -> None:
 
 
 def test_images_that_are_done_leave_together() -> None:
-    """As soon as the steps computed in vain since the last time are as many as the images that go on."""
+    """Compaction happens as soon as the wasted steps since the last one equal the number of unfinished images."""
     model, batch = HashModel(5, seed=1), list(range(24))
     found = Greedy(20)(model.step, model.start(batch), len(batch), START, END)
     steps = (found.lengths + found.finished.long()).flatten().tolist()

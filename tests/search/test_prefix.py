@@ -1,4 +1,4 @@
-"""Captions whose beginning is given."""
+"""Captions with a given beginning."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_caption_begins_so_and_goes_on_as_the_model_would(search: Search):
         assert float(found.log_probs[image, 0]) == pytest.approx(sum(said[:steps]), abs=1e-4)
 
 
-def test_a_greedy_caption_begun_as_it_begins_is_the_same():
+def test_a_greedy_caption_with_its_own_beginning_is_the_same():
     model = captioner(search=Greedy(max_length=8))
     regions = model.encode([photo()])
     free = model.generate(regions)

@@ -1,4 +1,4 @@
-"""Sampling: frequencies, reproducibility, and whose log-probabilities are reported."""
+"""Sampling: frequencies, reproducibility, and the reported log-probabilities."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def draw(model: HashModel, sampling: Sampling, forbidden: list[int] | None = Non
 
 
 def first_words(found: Hypotheses, words: int) -> list[int]:
-    """How often each word was drawn first."""
+    """The number of times each word was drawn first."""
     first = [caption[0] if caption else END for caption in captions(found, 0)]
     return [first.count(word) for word in range(words)]
 

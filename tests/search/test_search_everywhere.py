@@ -1,4 +1,4 @@
-"""What holds of every search: it can be named in YAML, runs on a GPU, and keeps its settings."""
+"""Properties of every search: it can be named in YAML, runs on a GPU, and keeps its settings."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_hard_captions_as_java_answered(kind):
         (
             "Acme Inc.a",
             ["acme", "inc.", "a"],
-        ),  # looks two characters ahead: further than the word "Inc.a" reaches
+        ),  # two characters of lookahead go beyond the word "Inc.a"
         ("Acme Inc.abc", ["acme", "inc.abc"]),
         ("", []),
         (" . ", []),
@@ -64,14 +64,14 @@ def test_cases_worked_by_hand(text, words):
     assert PTB(text) == words
 
 
-def test_the_other_settings_keep_what_they_say():
+def test_other_settings_keep_what_they_name():
     text = "A dog, the U.S. one, runs."
     assert get_tokenizer("ptb-punct")(text) == ["a", "dog", ",", "the", "u.s.", "one", ",", "runs", "."]
     assert get_tokenizer("ptb-cased")(text) == ["A", "dog", "the", "U.S.", "one", "runs"]
     assert get_tokenizer("ptb-cased-punct")(text) == ["A", "dog", ",", "the", "U.S.", "one", ",", "runs", "."]
 
 
-def test_quotation_marks_are_told_apart_where_punctuation_is_kept():
+def test_quotation_marks_differ_where_punctuation_is_kept():
     assert get_tokenizer("ptb-punct")('a "big" dog') == ["a", "``", "big", "''", "dog"]
 
 
@@ -79,7 +79,7 @@ def test_none_leaves_tokenized_text_alone():
     assert get_tokenizer("none")("A dog , 's  -LRB- ") == ["A", "dog", ",", "'s", "-LRB-"]
 
 
-def test_every_tokenizer_says_what_it_does():
+def test_every_tokenizer_describes_itself():
     for name, tokenizer in TOKENIZERS.items():
         assert tokenizer.name == name
         assert tokenizer.version == "1"
@@ -96,7 +96,7 @@ def test_tokenizers_travel_to_other_processes():
     assert pickle.loads(pickle.dumps(PTB))("A dog.") == ["a", "dog"]
 
 
-@settings(deadline=None)  # a busy machine is no fault of the code
+@settings(deadline=None)  # slow on a busy machine
 @given(st.text() | st.lists(st.sampled_from([case["text"] for case in HARD])).map(" ".join))
 def test_words_hold_no_white_space_and_pieces_do_not_matter(text):
     words = PTB(text)
@@ -120,8 +120,8 @@ def test_long_input_takes_no_time():
 
 
 @needs_java
-def test_java_still_answers_what_is_stored():
-    # A neutral line after each, because Java looks at the line below for what follows a full stop.
+def test_java_gives_the_stored_words():
+    # A neutral line after each, because Java also reads the next line after a full stop.
     answers = java_tokens([text for case in HARD for text in (case["text"], "x y")])[::2]
     assert answers == [case["tokens"] for case in HARD]
 

@@ -43,7 +43,7 @@ def test_rare_words_are_unknown_and_the_limit_keeps_the_frequent() -> None:
 
 
 def test_a_caption_with_rare_words_is_encoded_like_any_other() -> None:
-    """It must not be dropped: the words around a rare one are as good as any."""
+    """An unknown word must not be dropped from the caption."""
     vocabulary = built(min_count=2)
     assert vocabulary.encode("a zebra runs") == [4, UNKNOWN, 6, END]
     assert vocabulary.decode(vocabulary.encode("a zebra runs")) == ["a", "<unk>", "runs"]
@@ -78,7 +78,7 @@ def test_known_words_survive_the_round_trip(words: list[str]) -> None:
 
 
 def test_a_caption_cannot_spell_a_special_token() -> None:
-    """Else "<end>" in a caption would cut it short, and "<pad>" would hide a word from the loss."""
+    """Otherwise "<end>" in a caption would truncate it, and "<pad>" would remove a word from the loss."""
     text = "a <end> <pad> <start> <unk> dog"
     vocabulary = Vocabulary.build([text], 1, "none")
     assert vocabulary.words[4:] == ("a", "dog")
@@ -174,8 +174,8 @@ def test_an_unknown_tokenizer() -> None:
         built(tokenizer="klingon")
 
 
-def test_the_same_words_whatever_the_hash_seed() -> None:
-    """Ids must not hang on the order of a set."""
+def test_words_do_not_depend_on_the_hash_seed() -> None:
+    """Ids must not depend on the order of a set."""
     code = (
         "from caption.text.vocabulary import Vocabulary;"
         "print(Vocabulary.build(['q w e r t y u i o p'] * 2, 1, 'none').words)"

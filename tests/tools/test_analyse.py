@@ -1,4 +1,4 @@
-"""The tool that writes docs/analysis.md: a short run, and whether its sentences follow its numbers."""
+"""The tool that writes docs/analysis.md: a short run, and the agreement of its sentences with its numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def noisy(values: Any) -> np.ndarray:
 
 
 def erasure(heights: dict[str, float], left: dict[str, float] | None = None) -> Erasure:
-    """Curves of every word at every scene: from 1 to `left` of the word, over a height given for each order."""
+    """Curves of every word in every scene: from 1 to `left` of the word, over a height given for each order."""
     words = [(scene, word) for scene in range(SCENES) for word in WORDS]
     ends = [(left or {}).get(word, 0.1) for _, word in words]
     curves = {}
@@ -49,7 +49,7 @@ def erasure(heights: dict[str, float], left: dict[str, float] | None = None) -> 
 
 
 def exchanged(follows: float, permuted: float = 0.1) -> Interchange:
-    """One pair in every scene, in so many of which the other word comes."""
+    """One pair in every scene; the other word comes in the given number of scenes."""
 
     def share(of: float) -> np.ndarray:
         return (np.arange(SCENES) < of * SCENES).astype(float)
@@ -61,7 +61,7 @@ def exchanged(follows: float, permuted: float = 0.1) -> Interchange:
 
 
 def analysis(name: str = "mine", **given: Any) -> Any:
-    """An analysis in which attention is right about everything, unless told."""
+    """An analysis in which attention is right about everything, unless overridden."""
     words = tuple(WORDS) * SCENES
     images = np.repeat(np.arange(SCENES), len(WORDS))
     heights = {
@@ -111,7 +111,7 @@ def test_an_attention_that_is_right_about_everything():
     ]
 
 
-def test_a_lead_within_the_interval_is_no_lead():
+def test_a_lead_within_the_interval_is_not_reported():
     close = {"its own maps": grounding(0.5), "uniform": grounding(0.1), "centre prior": grounding(0.55)}
     assert answer("looks", groundings=close) == ["more accurate than uniform", "not shown"]
 
@@ -152,7 +152,7 @@ def test_the_least_of_the_tests_decides(replaced, measured, verdict):
     assert found[1] == verdict
 
 
-def test_a_word_that_needs_no_look_is_not_said_to_need_it():
+def test_a_word_independent_of_attention_is_not_reported_as_dependent():
     heights, left = {"attention": 0.2, "random": 0.6}, dict.fromkeys(WORDS, 0.9)
     knowing = {way: erasure(heights, left) for way in ("removed", "replaced")}
     assert answer("needs", erasures=knowing)[1] == "none"
@@ -175,7 +175,7 @@ def test_a_word_that_does_not_follow_is_not_said_to(colours, shapes, verdict):
     assert answer("the word", exchanges={"colours": colours, "shapes": shapes})[1] == verdict
 
 
-def test_what_a_model_knows_before_it_looks_is_said():
+def test_the_effect_of_the_first_state_is_reported():
     blind, told = analysis("one"), analysis("two", captioner=starting(InitialState()))
     both = page(blind, told)["setting"]
     assert "The LSTM of one starts from a learned constant" in both
@@ -209,7 +209,7 @@ def test_tables_have_a_row_for_everything_measured():
     assert "](curves.png)" in text
     assert "σ = 0.22" in text
     assert "took 2.3 s (one) and 2.3 s (two) on 2 threads." in text
-    # Maps alike everywhere: log 16 = 2.77 nats, none moves.
+    # Uniform maps: log 16 = 2.77 nats, without change.
     assert "log L = 2.77" in text
     assert "| one | 2.77 [2.77, 2.77] | 0.00 [0.00, 0.00] |" in text
 

@@ -1,4 +1,4 @@
-"""The benchmark's command: what it writes into its document, its clock, and two checkouts side by side."""
+"""The benchmark's command: its document, its timing, and the comparison of two checkouts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARKS = "<!-- section {0} begins -->\n<!-- section {0} ends -->"
 
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Measure nothing: a section's table says how often it was measured."""
+    """Replace the measurements: a section's table contains the number of measurements."""
     counts: dict[str, int] = {}
 
     class Process:
@@ -47,7 +47,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 def write(document: Path, only: str) -> dict[str, str]:
-    """What the sections say of how often they were measured."""
+    """The numbers of measurements in the sections."""
     assert benchmark.main(["--only", only, "--write", str(document)]) == 0
     return {name: text.split("\n\n")[-1] for name, text in read_sections(document).items()}
 

@@ -1,4 +1,4 @@
-"""Everything whose growth is measured runs, and the report is right."""
+"""The growth benchmark: all measurements run, and the report is right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.benchmark import growth, harness
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Images; more than a batch."""
+    """Images, more than one batch."""
     monkeypatch.setattr(growth, "BATCH", 8)
     return 20
 

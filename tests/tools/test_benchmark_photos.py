@@ -1,4 +1,4 @@
-"""Both ways to train from images, and the folder's rates, are what the benchmark says they are."""
+"""The photo benchmark: both ways to train from images, and the rates for a folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def forms(monkeypatch: pytest.MonkeyPatch) -> Any:
         torch.manual_seed(0)
         encoder = SmallCNN((4, 6)).eval()
         with torch.no_grad():
-            encoder.layers[-2].weight *= 100  # so that one image's regions cannot pass for another's
+            encoder.layers[-2].weight *= 100  # so that images have clearly different regions
         return encoder
 
     monkeypatch.setattr(photos, "encoder_of", small)
@@ -73,7 +73,7 @@ def test_a_step_reaches_the_encoder_where_it_is_fine_tuned(
         assert loop.captions == captions
         assert 0 < loop.waiting[0] < 1
         assert (next(made.encoder.parameters()).grad is None) == frozen
-    assert made.decoder.embed.weight.grad is None  # forgotten before the textbook's step
+    assert made.decoder.embed.weight.grad is None  # cleared before the textbook's step
     assert made.textbook.embed.weight.grad is not None
 
 

@@ -1,4 +1,4 @@
-"""The searches find what the textbook's searches find."""
+"""The searches find the same captions as the textbook's searches."""
 
 from __future__ import annotations
 

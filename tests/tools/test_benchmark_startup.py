@@ -1,11 +1,11 @@
-"""The benchmark of start-up: what it makes of the seconds, and that its processes run."""
+"""The start-up benchmark: its statistics of the seconds, and its processes."""
 
 from __future__ import annotations
 
 from tools.benchmark import startup
 
 
-def test_overhead_is_what_is_left_round_by_round():
+def test_overhead_is_the_remainder_of_each_round():
     quiet = {"--help": 0.1, "libraries": 2.0, "shapes": 1.5, "shapes's work": 0.25}
     quiet |= {"MobileNetV2": 3.5, "MobileNetV2's work": 0.5}
     busy = {name: 2 * value for name, value in quiet.items()}

@@ -30,7 +30,7 @@ def decoder() -> LSTMDecoder:
 
 
 def batch() -> tuple[Tensor, Captions]:
-    """One caption an image, of different lengths, in no order."""
+    """One caption per image, with unsorted lengths."""
     lengths = torch.tensor([3, 5, 1, 4, 5])
     words = torch.randint(2, WORDS, (IMAGES, 6))
     words[:, 0] = START

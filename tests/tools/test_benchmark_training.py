@@ -1,4 +1,4 @@
-"""Every form between the textbook's training step and ours has the same loss and gradients."""
+"""All variants between the textbook's training step and this package's have the same loss and gradients."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_operators_of_both_forms_are_named(batch: training.Batch) -> None:
     assert any(row[0] == "`aten::mm`" and row[1] and row[3] for row in rows)
 
 
-def test_without_the_kernel_nothing_asks_for_it(
+def test_without_the_kernel_it_is_not_looked_up(
     batch: training.Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []

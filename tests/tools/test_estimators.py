@@ -1,4 +1,4 @@
-"""The tool that measures estimators: its statistics on draws of known bias, its truth, and a short run of the whole."""
+"""The tool that measures estimators: its statistics on draws of known bias, its exact gradient, and a short run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.documents import write_sections
 
 
 def draws(offset: float, seed: int = 1, number: int = 2000, size: int = 20) -> tuple[np.ndarray, np.ndarray]:
-    """Noisy gradients whose mean is off the truth, of length 2, by `offset` times that length."""
+    """Noisy gradients whose mean differs from the true gradient, of length 2, by `offset` times that length."""
     generator = np.random.default_rng(seed)
     truth = np.zeros(size)
     truth[0] = 2.0
@@ -25,7 +25,7 @@ def counts(number: int) -> np.ndarray:
     return np.random.default_rng(0).multinomial(number, np.full(number, 1 / number), size=400)
 
 
-def test_what_chance_adds_is_taken_off_the_bias():
+def test_the_bias_is_corrected_for_noise():
     values, naive, zeros = [], [], 0
     for seed in range(20):
         found, truth = draws(0.0, seed)
@@ -45,7 +45,7 @@ def test_a_bias_is_found_with_its_interval():
     assert 0.01 < high - low < 0.2
 
 
-def test_the_truth_is_a_mean_over_captions_and_knows_the_attentions_weights():
+def test_the_true_gradient_is_a_mean_over_captions_with_attention_weights():
     decoder, regions, captions = tool.toy(0)
     truth = tool.exact(decoder, regions, captions)
     assert truth.bound < truth.marginal < 0

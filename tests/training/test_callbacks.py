@@ -1,4 +1,4 @@
-"""Attention figures while training: of which images, when, for whom, and without a trace in what is learned."""
+"""Attention figures in training: their images, times and loggers, without an effect on training."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def reader(shapes: Path) -> Shapes:
 
 
 class Fitted:
-    """A short training, with what a callback did in it."""
+    """A short training run, with a record of a callback."""
 
     def __init__(
         self, folder: Path, reader: Shapes, callback: AttentionFigures | None, **options: Any
@@ -78,7 +78,7 @@ class Fitted:
         self.trainer.fit(self.training, self.data)
 
     def pictures(self, name: str) -> dict[int, Image.Image]:
-        """By step."""
+        """The images by step."""
         events = EventAccumulator(self.trainer.loggers[0].log_dir, size_guidance={"images": 0}).Reload()
         if name not in events.Tags()["images"]:
             return {}
@@ -101,7 +101,7 @@ def described(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-# -- what is drawn, and when -----------------------------------------------------------------------------------
+# -- the figures and their times -------------------------------------------------------------------------------
 
 
 def test_every_validation_leaves_two_pictures(tmp_path: Path, reader: Shapes):
@@ -113,7 +113,7 @@ def test_every_validation_leaves_two_pictures(tmp_path: Path, reader: Shapes):
         assert np.any(np.asarray(pictures[2].resize((90, 60))) != np.asarray(pictures[4].resize((90, 60))))
 
 
-def test_they_are_of_the_first_images_each_time_said_as_in_validation(
+def test_figures_show_the_first_images_with_the_validation_search(
     tmp_path: Path, reader: Shapes, described: list[Any]
 ):
     search = Greedy(4)
@@ -122,12 +122,12 @@ def test_they_are_of_the_first_images_each_time_said_as_in_validation(
     assert described == [(names, search, "argmax", False)] * 2
 
 
-def test_there_may_be_fewer_images_than_are_wanted(tmp_path: Path, reader: Shapes, described: list[Any]):
+def test_there_may_be_fewer_images_than_requested(tmp_path: Path, reader: Shapes, described: list[Any]):
     Fitted(tmp_path, reader, AttentionFigures(99), max_epochs=1)
     assert [len(names) for names, *_ in described] == [8]
 
 
-def test_what_is_sampled_is_sampled_with_the_same_chance_each_time(
+def test_samples_use_the_same_random_numbers_each_time(
     tmp_path: Path, reader: Shapes, monkeypatch: pytest.MonkeyPatch
 ):
     drawn = []
@@ -142,7 +142,9 @@ def test_what_is_sampled_is_sampled_with_the_same_chance_each_time(
 
 
 @pytest.mark.parametrize("options", [{"images": 0}, {"csv": True}, {"limit_val_batches": 0}, {"quick": True}])
-def test_nothing_is_done_for_nobody(tmp_path: Path, reader: Shapes, described: list[Any], options: dict):
+def test_nothing_is_done_without_images_or_logger(
+    tmp_path: Path, reader: Shapes, described: list[Any], options: dict
+):
     loggers = {"logger": CSVLogger(str(tmp_path))} if options.pop("csv", False) else {}
     loggers |= {"fast_dev_run": True} if options.pop("quick", False) else {}
     Fitted(tmp_path, reader, AttentionFigures(options.pop("images", 4)), max_epochs=1, **loggers, **options)
@@ -164,7 +166,7 @@ def test_only_the_first_process_draws(tmp_path: Path, described: list[Any]):
     assert described == []
 
 
-def test_figures_are_left_to_nobody(tmp_path: Path, reader: Shapes):
+def test_no_figure_stays_open(tmp_path: Path, reader: Shapes):
     from matplotlib import pyplot
 
     before = pyplot.get_fignums()
@@ -177,11 +179,11 @@ def test_a_negative_number_of_images():
         AttentionFigures(-1)
 
 
-# -- training goes on as without them --------------------------------------------------------------------------
+# -- no effect on training -------------------------------------------------------------------------------------
 
 
 def test_training_is_the_same_to_the_last_bit(tmp_path: Path, reader: Shapes):
-    """With sampling everywhere and a validation in mid-epoch, so that a number drawn too many would show."""
+    """Training samples everywhere and validates in mid-epoch, so that one extra random number would change it."""
     options: dict[str, Any] = {"validation_search": Sampling(max_length=6), "val_check_interval": 1}
     fitted = [
         Fitted(tmp_path / str(i), reader, callback, limit_train_batches=2, **copy.deepcopy(options))
@@ -204,7 +206,7 @@ def test_precomputed_regions(tmp_path: Path, reader: Shapes):
     from caption.extraction import write_features
 
     plain = Fitted(tmp_path, reader, None, max_epochs=1)
-    encoder = plain.training.captioner.encoder  # frozen: it is as it was made, and will be made again
+    encoder = plain.training.captioner.encoder  # frozen, so its weights are those at construction
     images = [image for split in plain.data.splits.values() for image in split]
     store = str(tmp_path / "store")
     write_features(encoder, plain.data.transform, images, store)

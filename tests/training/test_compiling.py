@@ -1,4 +1,4 @@
-"""Compiling: the same numbers, a handful of compilations whatever the captions' lengths, and names that stay."""
+"""Compiling: the same numbers, few compilations for any caption lengths, and unchanged names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Everything that torch.compile does, but generating code."""
+    """torch.compile without code generation."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     forget()
     with torch.fx.experimental._config.patch(use_duck_shape=False):
@@ -36,7 +36,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def forget() -> None:
-    """All that was compiled."""
+    """The graphs that were compiled."""
     torch._dynamo.reset()
     counters.clear()
     compiled_advance.cache_clear()
@@ -47,7 +47,7 @@ def unroll(decoder: LSTMDecoder, lengths: list[list[int]]) -> list[Tensor]:
     """Logits and weights of random captions, and a gradient of each parameter."""
     there = torch.tensor(lengths)
     generator = torch.Generator().manual_seed(0)
-    # As encoders give them: a view of their feature maps.
+    # A view of a feature map, as encoders return it.
     regions = torch.randn(len(lengths), decoder.attention.context_size, 6, generator=generator).mT
     words = torch.randint(4, 8, (*there.shape, int(there.max())), generator=generator)
     unrolled = decoder(decoder.project(one_row(regions)), words, there)
@@ -76,7 +76,7 @@ def test_the_compiled_step_gives_the_same_and_is_not_compiled_for_every_length()
             torch.testing.assert_close(ours, their, rtol=1e-4, atol=1e-5)
         compiled.append(counters["stats"]["unique_graphs"])
     assert compiled[0] > 0
-    # One image or several, one caption or several: what PyTorch takes to be different.
+    # PyTorch specialises on sizes of 1, so one and several images and captions are separate cases.
     assert compiled[-1] <= 4, compiled
     assert compiled[-1] == compiled[2], compiled
 
@@ -148,7 +148,7 @@ def test_a_cpu_keeps_its_tiles_and_a_gpu_gets_a_compiled_step(monkeypatch: pytes
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_the_compiled_encoder_sees_the_same():
+def test_the_compiled_encoder_gives_the_same_regions():
     made = captioner()
     images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
     (expected,) = made.encoder(images)
@@ -161,7 +161,7 @@ def test_the_compiled_encoder_sees_the_same():
     forget()
 
 
-def test_without_a_compiler_one_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch):
     def missing() -> str:
         raise RuntimeError("No working C++ compiler found")
 
@@ -170,7 +170,7 @@ def test_without_a_compiler_one_is_asked_for(monkeypatch: pytest.MonkeyPatch):
         compile_captioner(captioner(), CPU)
 
 
-def test_without_triton_it_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+def test_missing_triton_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(UserError, match=r"takes Triton.* without --model\.compile"):
         check_compiler(torch.device("cuda"))

@@ -1,4 +1,4 @@
-"""Diagnostics of the maps, by hand, and the warning when they stop moving."""
+"""Diagnostics of the maps, worked out by hand, and the warning when they stop moving."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from caption.decoders import Trace, Unrolled
 from caption.result import WeightProperties
 from caption.training.diagnostics import StillMaps, diagnose
 
-# Two captions of one image, of 3 steps and of 1; the second has padding, and a third is not there.
+# Two captions of one image, of 3 steps and of 1; the second has padding, and the third is absent.
 MAPS = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.5, 0.5], [0.25, 0.75]])
 POSITIONS = torch.tensor([0, 1, 2, 3])
 
@@ -46,7 +46,7 @@ def test_nothing_carries_a_graph():
 
 
 def test_the_entropy_counts_the_share_of_a_sentinel():
-    sentinel = Trace(torch.tensor([[0.25, 0.25]]), {})  # which takes the other half
+    sentinel = Trace(torch.tensor([[0.25, 0.25]]), {})  # the sentinel takes the other half
     one = Unrolled(torch.zeros(1, 1), sentinel, torch.zeros(1, 1), torch.tensor([0]), (1, 1, 1))
     found = diagnose(one, WeightProperties(sentinel=True))
     assert found["attention_entropy"].item() == pytest.approx(1.5 * math.log(2), rel=1e-5)

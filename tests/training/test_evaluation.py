@@ -1,4 +1,4 @@
-"""The numbers of an epoch: what they are means of, what they are called, and what made them."""
+"""The scores of an evaluation: their values, names and protocol."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_empty_captions_are_scored_and_do_not_crash():
 
 
 def test_pointing_needs_boxes_and_looks_at_the_word_that_names_the_object():
-    weights = [[[1, 0], [0, 0]], [[0, 1], [0, 0]]]  # "a" looks left, "cat" right
+    weights = [[[1, 0], [0, 0]], [[0, 1], [0, 0]]]  # "a" attends to the left, "cat" to the right
     answers = [answer(1, "a cat", weights=weights)]
     assert "pointing_accuracy" not in summarise(answers, PROTOCOL).numbers
     right = summarise(answers, PROTOCOL, {1: {"cat": [(4, 0, 8, 4)]}}).numbers
@@ -111,7 +111,7 @@ def test_pointing_needs_boxes_and_looks_at_the_word_that_names_the_object():
 
 
 def test_pointing_is_compared_with_maps_of_other_words():
-    """Twice the map that is right for "cat" alone: the other word's is as good. Then each has its own."""
+    """With the correct map of "cat" for both words, the other word's map is as good. Then each word has its own."""
     left, right = [[1, 0], [0, 0]], [[0, 1], [0, 0]]
     boxes = {1: {"cat": [(4, 0, 8, 4)]}}
     still = summarise([answer(1, "a cat", weights=[right, right])], PROTOCOL, boxes).numbers
@@ -129,7 +129,7 @@ def test_images_without_boxes_are_left_alone():
     assert numbers["pointing_mentions"] == 1
 
 
-# -- what made them --------------------------------------------------------------------------------------------
+# -- protocol --------------------------------------------------------------------------------------------------
 
 
 def test_the_signature_tells_the_protocol():
@@ -147,7 +147,7 @@ def test_the_signature_tells_the_protocol():
         assert entry in evaluation.signature
 
 
-def test_files_are_what_other_tools_read(tmp_path: Path):
+def test_files_are_readable_by_other_tools(tmp_path: Path):
     answers = [answer(7, "a cat"), answer(8, "a dog")]
     evaluation = summarise(answers, PROTOCOL)
     write_results(answers, tmp_path / "new" / "results.json")
@@ -159,7 +159,7 @@ def test_files_are_what_other_tools_read(tmp_path: Path):
 
 
 def test_the_results_score_the_same_by_themselves(tmp_path: Path, cli):
-    """`caption score` on the files gives the numbers of the epoch."""
+    """`caption score` on the files gives the same scores."""
     answers = [
         answer(1, "a red circle", "a red circle", "one circle"),
         answer(2, "a blue dog", "a green square"),

@@ -1,4 +1,4 @@
-"""Training: the same seed, the same weights; frozen means frozen; what is reported is what the model says by itself."""
+"""Training: reproducibility by seed, frozen encoders, and evaluation on free-running captions."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
 
 
 class Watch(Callback):
-    """Remembers something of each step or epoch."""
+    """Records a value at each step or epoch."""
 
     def __init__(self, look: Any, each: str = "on_train_batch_start") -> None:
         self.seen: list[Any] = []
         setattr(self, each, lambda trainer, module, *args: self.seen.append(look(module, *args)))
 
 
-# -- the same seed, the same weights ---------------------------------------------------------------------------
+# -- reproducibility -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("alignment", [Softmax, Multinoulli])
@@ -144,7 +144,7 @@ def test_training_learns(tmp_path: Path, reader: Shapes):
     assert watch.seen[-1] < watch.seen[0] - 0.5
 
 
-# -- frozen, thawed, and thawed later --------------------------------------------------------------------------
+# -- frozen and unfrozen encoders ------------------------------------------------------------------------------
 
 
 LATE = {"encoder_learning_rate": 1e-3, "encoder_from_epoch": 1}
@@ -164,8 +164,8 @@ def test_a_frozen_encoder_does_not_change_in_any_way(tmp_path: Path, reader: Sha
 @pytest.mark.parametrize(
     ("options", "learns"), [({}, False), (LATE, False), ({"encoder_learning_rate": 1e-3}, True)]
 )
-def test_what_learns_is_settled_before_processes_divide_the_work(reader: Shapes, options: dict, learns: bool):
-    """DistributedDataParallel would wait in vain for the gradients of what is frozen later."""
+def test_trainable_weights_are_set_before_processes_start(reader: Shapes, options: dict, learns: bool):
+    """DistributedDataParallel would wait forever for gradients of parameters that are frozen later."""
     encoder = make_training(make_data(reader), **options).captioner.encoder
     assert {parameter.requires_grad for parameter in encoder.parameters()} == {learns}
 
@@ -267,7 +267,7 @@ def test_training_logs_how_the_attention_is_doing(tmp_path: Path, reader: Shapes
     assert 0 < float(trainer.logged_metrics["train/attention_entropy"]) <= math.log(144) + 1e-4
 
 
-def test_maps_that_stand_still_are_warned_of(tmp_path: Path, reader: Shapes):
+def test_constant_maps_cause_a_warning(tmp_path: Path, reader: Shapes):
     data = make_data(reader)
     training = make_training(data)
     training.still_maps = StillMaps(threshold=1.1, window=2, patience=2)  # maps cannot move by more than 1
@@ -275,7 +275,7 @@ def test_maps_that_stand_still_are_warned_of(tmp_path: Path, reader: Shapes):
         make_trainer(tmp_path, max_steps=5).fit(training, data)
 
 
-def test_what_an_objective_learns_is_in_the_optimizer_and_resumes(tmp_path: Path, reader: Shapes):
+def test_weights_of_the_objective_are_in_the_optimizer_and_resume(tmp_path: Path, reader: Shapes):
     data = make_data(reader)
     options: dict[str, Any] = {"alignment": Multinoulli(expectation=0)}
     training = make_training(data, objective=Reinforce(Critic(4)), **options)
@@ -347,12 +347,12 @@ def test_hard_attention_starts_from_soft(tmp_path: Path, reader: Shapes, soft: P
     assert training.captioner.decoder.attention.alignment.expectation == 0.5
 
 
-def test_another_vocabulary_is_no_start(tmp_path: Path, reader: Shapes, soft: Path):
+def test_warm_start_refuses_another_vocabulary(tmp_path: Path, reader: Shapes, soft: Path):
     with pytest.raises(CheckpointError, match="another vocabulary"):
         fit(tmp_path, reader, warm_start=str(soft), data={"min_count": 60})
 
 
-def test_other_shapes_are_no_start(tmp_path: Path, reader: Shapes, soft: Path):
+def test_warm_start_refuses_other_shapes(tmp_path: Path, reader: Shapes, soft: Path):
     with pytest.raises(CheckpointError, match="other shapes"):
         fit(tmp_path, reader, warm_start=str(soft), encoder=SmallCNN((4, 4, 6)))
 
@@ -388,12 +388,12 @@ def test_the_weights_that_an_encoder_names_are_loaded_for_a_fresh_run_only(tmp_p
     assert len(loaded) == 1
 
 
-# -- what is reported ------------------------------------------------------------------------------------------
+# -- reported numbers ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory: pytest.TempPathFactory, reader: Shapes) -> CaptionTraining:
-    """A model after some training, which does not say the same of every image."""
+    """A trained model whose captions differ between images."""
     folder = tmp_path_factory.mktemp("evaluated")
     options = {"encoder_learning_rate": 0.02, "optimizer": lambda groups: Adam(groups, lr=0.02)}
     return fit(folder, reader, max_epochs=8, limit_val_batches=0, **options)
@@ -479,8 +479,9 @@ def test_the_signature_tells_split_search_and_how_hard_attention_chose(reader: S
 
 
 @pytest.mark.parametrize("how", ["expectation", "argmax", "sample"])
-def test_how_hard_attention_looks_at_test_can_be_chosen_anew(tmp_path: Path, reader: Shapes, how):
-    """The answers are those of a model made so; the signature says so; what is saved is as it was."""
+def test_at_test_of_hard_attention_can_be_overridden(tmp_path: Path, reader: Shapes, how):
+    """The answers equal those of a model made with this setting, the signature names it, and the saved model keeps its
+    own."""
     data = make_data(reader)
     seed_everything(0, verbose=False)
     chosen = make_training(data, alignment=Multinoulli(), at_test=how)
@@ -603,7 +604,7 @@ def test_bfloat16(tmp_path: Path, reader: Shapes, alignment):
 # -- checkpoints -----------------------------------------------------------------------------------------------
 
 
-def test_what_training_saves_is_a_model(evaluated, tmp_path: Path, reader: Shapes):
+def test_training_saves_a_model(evaluated, tmp_path: Path, reader: Shapes):
     evaluated.trainer.save_checkpoint(tmp_path / "model.ckpt")
     torch.load(tmp_path / "model.ckpt", weights_only=True)
     loaded = caption.load(tmp_path / "model.ckpt")
@@ -661,7 +662,7 @@ torch.save(found, f"{sys.argv[1]}/{rank}.pt")
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without distributed")
 def test_two_processes_train_one_model_and_count_each_image_once(tmp_path: Path, tiny: Path):
-    """Hard attention, an encoder that thaws late, and a number of validation images that two do not divide."""
+    """Hard attention, an encoder that is unfrozen late, and an odd number of validation images."""
     script = tmp_path / "two.py"
     script.write_text(TWO)
     config = tiny.read_text()
@@ -696,7 +697,7 @@ def test_two_processes_train_one_model_and_count_each_image_once(tmp_path: Path,
     assert one["steps"] == other["steps"] == 4  # 40 images, two processes, batches of 8, two epochs
     assert len(one["ids"]) == len(set(one["ids"])) == 7
     assert one["numbers"] == other["numbers"]
-    assert not torch.equal(one["drawn"], other["drawn"])  # what one drops or samples, the other need not
+    assert not torch.equal(one["drawn"], other["drawn"])  # dropout and samples differ between processes
     assert "sync_dist" not in done.stderr
     saved = caption.load(tmp_path / "run" / "last.ckpt").state_dict()
     assert (
@@ -736,4 +737,4 @@ def test_a_compiled_model_learns_the_same_under_the_same_names(
     assert list(compiled.state_dict()) == list(plain.state_dict())
     for ours, theirs in zip(compiled.state_dict().values(), plain.state_dict().values(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
-    assert compiled.hparams == plain.hparams  # a checkpoint does not ask for a compiler
+    assert compiled.hparams == plain.hparams  # a checkpoint does not need a compiler

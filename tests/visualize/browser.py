@@ -1,4 +1,4 @@
-"""A headless Chromium for tests, spoken to over the DevTools protocol through two pipes.
+"""A headless Chromium for tests, controlled over the DevTools protocol through two pipes.
 
 Pipes need neither a driver nor a WebSocket library: messages are JSON, each ended by a zero byte.
 """
@@ -83,7 +83,7 @@ class Browser:
 
 
 class Page:
-    """One tab: what it shows, and everything it logged or asked the network for."""
+    """One tab: its content, its log, and its network requests."""
 
     def __init__(self, browser, url, width, height, dark=False, still=True, touch=False):
         self._browser = browser
@@ -116,7 +116,7 @@ class Page:
         self._browser.call("Target.closeTarget", targetId=self._target)
 
     def run(self, expression):
-        """The value of a JavaScript expression, as JSON carries it."""
+        """The value of a JavaScript expression, converted from JSON."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"]["exception"]["description"])
@@ -130,7 +130,7 @@ class Page:
             time.sleep(0.02)
 
     def settle(self):
-        """Wait until what was asked for has been painted."""
+        """Wait until changes have been painted."""
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
     def box_of(self, selector, index=0):
@@ -142,7 +142,7 @@ class Page:
         )
 
     def picture(self, selector=None):
-        """What is painted of the page or of one element, (height, width, 3) int."""
+        """The painted pixels of the page or of one element, (height, width, 3) int."""
         options = {}
         if selector is not None:
             x, y, width, height = self.box_of(selector)
@@ -178,12 +178,12 @@ class Page:
 
     def complaints(self):
         """Console messages, exceptions and log entries, refused requests and broken policies among them."""
-        self.run("1")  # whatever was on its way has arrived before the answer
+        self.run("1")  # earlier events arrive before the answer
         wanted = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
         return [event for event in self._events() if event["method"] in wanted]
 
     def requests(self):
-        """Addresses asked for since the tab was opened, data of the page itself not counted."""
+        """Addresses requested since the tab was opened, without the page's own data."""
         self.run("1")
         sent = [event for event in self._events() if event["method"] == "Network.requestWillBeSent"]
         urls = [event["params"]["request"]["url"] for event in sent]

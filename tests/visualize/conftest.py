@@ -15,7 +15,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def show(browser, tmp_path):
-    """Open a page from disk. When the test ends, it must have logged nothing and asked for nothing else."""
+    """Open a page from disk. At the end of the test, its log must be empty, without other network requests."""
     opened = []
 
     def show(page, **options):

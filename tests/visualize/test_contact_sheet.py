@@ -60,7 +60,7 @@ def test_a_sheet_uses_the_photos_that_captions_carry(dog):
         (1, {"images": [Image.new("RGB", WIDE)], "summary": "sum"}, "summary"),
     ],
 )
-def test_a_sheet_that_cannot_be_made_says_why(dog, number, arguments, said):
+def test_an_impossible_sheet_raises_an_error(dog, number, arguments, said):
     with pytest.raises(ValueError, match=said):
         contact_sheet([dog] * number, **arguments)
 

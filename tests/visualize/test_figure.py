@@ -38,7 +38,7 @@ def panels_of(fig):
 
 
 def pixels_of(fig):
-    """The figure drawn, (height, width, 4); axes know their final place only afterwards."""
+    """The drawn figure, (height, width, 4); the axes have their final position only after drawing."""
     canvas = FigureCanvasAgg(fig)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())
@@ -106,14 +106,14 @@ def middle_of(fig, ax):
     return tuple(pixels[row, int((box.x0 + box.x1) / 2)])
 
 
-def test_the_gate_stands_under_each_word_only_where_there_is_one():
+def test_the_gate_is_under_each_word_if_there_is_one():
     words = ["a", "dog"]
     assert not any("β" in text for text in texts_of(plot_caption(caption_of(words), photo_of())))
     gated = plot_caption(caption_of(words, gates=[0.25, 1]), photo_of())
     assert [text for text in texts_of(gated) if "β" in text] == ["β 0.25", "β 1.00"]
 
 
-def test_the_legend_says_what_is_shown_otherwise():
+def test_the_legend_names_smoothing_hatching_and_frame():
     plain = texts_of(plot_caption(caption_of(["dog"]), photo_of()))[-1]
     assert not any(word in plain for word in ("interpolated", "hatched", "frame"))
     hard = caption_of(["dog"], locations=[[1, 2]])
@@ -165,7 +165,7 @@ def test_figures_are_written_in_the_format_of_their_name(tmp_path, extension):
     ("name", "said"),
     [("dog", "ends in one of"), ("dog.docx", "ends in one of .*png"), ("no/where/dog.png", "No such file")],
 )
-def test_where_a_figure_cannot_be_written_the_user_is_told(tmp_path, name, said):
+def test_an_unwritable_figure_raises_an_error(tmp_path, name, said):
     with pytest.raises(OutputError, match=said):
         save_figure(plot_caption(caption_of(["dog"]), photo_of()), tmp_path / name)
     assert not list(tmp_path.iterdir())
@@ -262,7 +262,7 @@ def test_signed_weights_have_a_scale_around_zero_and_two_colours():
     assert zero.max() < 60
 
 
-def test_the_sentinels_share_stands_under_each_word():
+def test_the_sentinels_share_is_under_each_word():
     caption = caption_of(["a", "dog"], gates=[0.25, 1], properties=WeightProperties(sentinel=True))
     caption.weights[1] *= 0.6
     texts = texts_of(plot_caption(caption, photo_of()))
@@ -290,7 +290,7 @@ def test_a_chosen_point_is_crossed():
 
 
 @pytest.mark.parametrize("columns", [None, 2, 4])
-def test_soft_stands_above_hard_in_equal_panels(columns):
+def test_soft_is_above_hard_in_equal_panels(columns):
     dog = caption_of(["$dog$", "runs"], gates=[0.25, 0.75])
     hard = caption_of(["a", "dog", "runs"], locations=[[0, 1], [1, 2], [0, 0]])
     fig = compare_captions({"soft": dog, "hard": hard}, photo_of(), columns=columns)
@@ -309,7 +309,7 @@ def test_nothing_cannot_be_compared():
         compare_captions({}, photo_of())
 
 
-def test_drawing_leaves_matplotlib_as_it_was():
+def test_drawing_does_not_change_matplotlibs_state():
     settings, backend = dict(mpl.rcParams), mpl.get_backend()
     plot_caption(caption_of(WORDS), photo_of())
     assert dict(mpl.rcParams) == settings
@@ -320,7 +320,7 @@ def test_a_figure_takes_less_than_a_second(tmp_path):
     caption, photo = caption_of(WORDS, gates=np.full(len(WORDS), 0.5)), photo_of()
     times = []
     for _ in range(2):
-        start = time.process_time()  # other work on the machine does not count
+        start = time.process_time()  # without the time of other processes
         save_figure(plot_caption(caption, photo), tmp_path / "dog.png")
         times.append(time.process_time() - start)
     assert min(times) < 1

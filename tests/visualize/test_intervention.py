@@ -1,4 +1,4 @@
-"""An intervention as a figure and as a table: two captions, every word's probability, the steps that were changed."""
+"""An intervention as a figure and as a table: two captions, every word's probability, and the changed steps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def notes(ax):
     return [text.get_text() for text in ax.texts if text.get_text().startswith("log p")]
 
 
-def test_the_original_stands_above_with_what_its_words_become(result):
+def test_the_original_is_above_with_its_words_new_probabilities(result):
     above, below = plot_intervention(result, Image.new("RGB", (30, 20))).subfigs
     assert [ax.get_title() for ax in above.axes[:-1]] == ["as it is", "red", "dog"]
     assert [ax.get_title() for ax in below.axes[:-1]] == ["changed", "red", "cat", "runs"]

@@ -56,7 +56,7 @@ def test_the_marker_lights_its_own_cell_and_nothing_else(place, background):
     changed = changed_by(draw(photo, one_hot(grid, cell), box, vmax=1), dark)
     left, top, right, bottom = cell_edges(grid, box, cell)
     x, y = np.arange(size[0]) + 0.5, np.arange(size[1])[:, None] + 0.5
-    # An edge may fall within a pixel, which is then of either colour.
+    # A pixel on an edge may have either colour.
     surely_in = (x > left + 0.75) & (x < right - 0.75) & (y > top + 0.75) & (y < bottom - 0.75)
     surely_out = (x < left - 0.75) | (x > right + 0.75) | (y < top - 0.75) | (y > bottom + 0.75)
     assert changed[surely_in].all()
@@ -118,7 +118,7 @@ def test_a_map_of_zeros_has_a_scale():
     assert scale_of(np.zeros((0, 3, 3))) == Scale(0, 1)
 
 
-def test_what_the_model_never_saw_is_darker_than_what_it_ignored():
+def test_parts_outside_the_box_are_darker_than_ignored_ones():
     photo = Image.new("RGB", WIDE, (200, 200, 200))
     seen = draw(photo, np.zeros((4, 4)), (50, 0, 250, 200), vmax=1)
     assert seen[:, :45].std() > 5  # hatched

@@ -1,4 +1,4 @@
-"""The interactive page in a real browser: what is pointed at lights up, and nothing else does."""
+"""The interactive page in a real browser: the word under the pointer highlights its cells and no others."""
 
 import json
 
@@ -27,7 +27,7 @@ PLACES = {
 
 
 def pointing(size, box, grid, cells, words=None, **fields):
-    """A caption whose words each look at one cell alone."""
+    """A caption whose words each attend to a single cell."""
     weights = np.zeros((len(cells), *grid))
     for step, cell in enumerate(cells):
         weights[(step, *cell)] = 1
@@ -84,7 +84,7 @@ def test_light_is_that_of_the_figures(show):
     np.testing.assert_allclose(middles, expected, atol=3)
 
 
-def test_what_the_model_never_saw_is_hatched(show):
+def test_parts_outside_the_box_are_hatched(show):
     page = show(pointing(WIDE, (50, 0, 250, 200), (4, 4), [(0, 0)]).to_html())
     page.hover(".satt-word", 1)
     seen = page.picture(".satt-photo")[..., 0]
@@ -140,7 +140,7 @@ def test_a_screen_reader_finds_the_parts(show, dog):
     assert float(meter["value"]["value"]) == pytest.approx(0.9, abs=1e-6)
 
 
-def test_the_gate_is_a_bar_as_long_as_it_is_open(show, dog):
+def test_the_length_of_the_bar_is_the_gate(show, dog):
     page = show(dog.to_html())
     for step, gate in enumerate([0.1, 0.9, 0.5]):
         page.hover(".satt-word", step + 1)
@@ -230,7 +230,7 @@ def test_signed_weights_are_orange_and_blue_around_the_dark(show):
     assert "evenly" not in said
 
 
-def test_the_sentinels_share_is_told(show, dog):
+def test_the_sentinels_share_is_shown(show, dog):
     dog.properties = WeightProperties(sentinel=True)
     dog.weights[1] *= 0.75
     page = show(dog.to_html())
@@ -294,7 +294,7 @@ def test_a_phone_shows_all_of_it_and_answers_taps(show, dog, dark):
     assert pressed(page) == ["runs"]
     assert page.run("document.documentElement.scrollWidth") <= 360
     chips = [page.box_of(".satt-word", index) for index in range(4)]
-    assert min(height for *_, height in chips) >= 36  # a finger's
+    assert min(height for *_, height in chips) >= 36  # large enough for a finger
     assert min(width for *_, width, _ in chips) >= 24
     seen = page.picture(".satt-photo")[..., 0]
     inside, outside = lit_cell(seen.shape, WIDE, dog.box, (4, 6), (3, 5))
@@ -342,7 +342,7 @@ def test_photos_of_a_gallery_are_lit_one_by_one(show, dog):
 
 
 def notebook(*outputs):
-    """A page into which outputs come as in JupyterLab: as text, whose scripts run once put in again."""
+    """A page that inserts outputs like JupyterLab: as HTML text, whose scripts run after they are inserted again."""
     cells = json.dumps(outputs).replace("<", "\\u003c")
     return f"""<!DOCTYPE html><meta charset="utf-8">
 <style>button {{ font-size: 50px }} canvas {{ width: 10px }} label {{ display: none }}</style>

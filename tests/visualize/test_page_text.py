@@ -1,4 +1,4 @@
-"""The text of the interactive page: whole, small, escaped, private, and true to the weights."""
+"""The HTML of the interactive page: complete, small, escaped, without private data, and with exact weights."""
 
 import base64
 import hashlib
@@ -47,7 +47,7 @@ def photos_in(page):
     ]
 
 
-def test_a_page_stays_below_400_kilobytes_whatever_the_photo():
+def test_a_page_is_below_400_kilobytes_for_any_photo():
     words, size = ["word"] * 20, (640, 640)
     others = [caption_of(words, (14, 14), size) for _ in range(30)]
     caption = caption_of(words, (14, 14), size, image=noise(size), alternatives=others)
@@ -67,7 +67,7 @@ def test_photos_are_shrunk_never_enlarged_and_the_box_stays_in_original_pixels()
         assert record["captions"][0]["box"] == [0, 0, *size]
 
 
-def test_maps_come_back_to_within_a_level():
+def test_maps_are_exact_to_one_level():
     caption = caption_of(["a", "dog"], (5, 9), image=noise((90, 50)))
     caption.weights[0, 0, 0] = -0.3
     record = data_of(caption.to_html())["photos"][0]["captions"][0]
@@ -79,7 +79,7 @@ def test_maps_come_back_to_within_a_level():
     )
 
 
-def test_signed_maps_come_back_and_zero_stays_zero():
+def test_signed_maps_are_restored_and_zero_is_exact():
     caption = caption_of(
         ["a", "dog"], (5, 9), image=noise((90, 50)), properties=WeightProperties(signed=True)
     )
@@ -123,7 +123,7 @@ def test_maps_beyond_the_room_are_left_out_and_counted():
 
 
 @pytest.mark.parametrize(("orientation", "shown"), [(1, (60, 40)), (6, (40, 60))])
-def test_what_the_camera_noted_does_not_travel(orientation, shown):
+def test_the_page_has_no_exif_data(orientation, shown):
     exif = Image.Exif()
     exif[0x0112] = orientation
     exif.get_ifd(0x8825)[2] = (52.0, 31.0, 12.0)  # latitude
@@ -198,7 +198,7 @@ def test_every_photo_needs_a_caption_and_the_reverse(dog):
         to_html([dog, dog], images=[dog.image])
 
 
-def test_pages_are_written_as_utf8_or_the_user_is_told(dog, tmp_path):
+def test_pages_are_written_as_utf8_or_an_error_is_raised(dog, tmp_path):
     save_html(to_html([dog], "größer \udcff"), tmp_path / "page.html")
     assert "größer".encode() in (tmp_path / "page.html").read_bytes()
     with pytest.raises(OutputError, match="No such file"):

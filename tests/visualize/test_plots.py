@@ -86,7 +86,7 @@ def test_bands_are_intervals_over_images():
     assert (at_none.min(), at_none.max()) == pytest.approx((0.7, 0.9))
 
 
-def test_the_axis_says_what_is_counted_and_begins_stretched():
+def test_the_axis_names_its_quantity_and_starts_stretched():
     ax = Figure().subplots()
     curve_plot(ax, erasure(), "insertion", ["attention"])
     assert ax.get_xlabel() == "regions shown, of 16"

@@ -1,4 +1,4 @@
-"""Alignments: from scores to weights, one idea per file."""
+"""Alignments, which turn scores into weights, one per file."""
 
 from caption.attention.alignments.gumbel import GumbelSoftmax
 from caption.attention.alignments.local import FollowingWindow, PredictedWindow

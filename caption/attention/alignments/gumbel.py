@@ -1,4 +1,4 @@
-"""Hard attention with a gradient of its own: straight-through Gumbel-softmax (Jang et al. 2017)."""
+"""Hard attention trained by backpropagation: straight-through Gumbel-softmax (Jang et al. 2017)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from caption.attention.stochastic import AtTest
 class GumbelSoftmax(Multinoulli):
     """z = a_s with s ~ Multinoulli(α), and the gradient of a relaxed sample.
 
-    With Gumbel noise g, s is the largest of log α + g, which is distributed as α; the gradient is that of
-    softmax((log α + g) / temperature). No estimator is needed, so the objective is `CrossEntropy`. The gradient is
-    biased: it is that of a context that was never read. A lower temperature lowers the bias and raises the variance.
+    With Gumbel noise g, s is the largest of log α + g, which is distributed as α; the gradient is that of softmax((log
+    α + g) / temperature). No estimator is needed, so the objective is `CrossEntropy`. The gradient is biased, because
+    it is that of the relaxed context instead of the context that was read. A lower temperature lowers the bias and
+    raises the variance.
 
     Args:
         temperature: of the relaxed sample.
@@ -34,7 +35,7 @@ class GumbelSoftmax(Multinoulli):
     ) -> None:
         super().__init__(expectation, share, at_test)
         if temperature <= 0:
-            raise ValueError(f"temperature is above 0, not {temperature}")
+            raise ValueError(f"temperature must be above 0, not {temperature}")
         self.temperature = temperature
 
     def _sample(self, log_weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ class PredictedWindow(Alignment):
         size: width of the prediction's hidden layer.
 
     Raises:
-        UserError: the reach does not cover a cell wherever the centre is.
+        UserError: `reach` is below 1, so a window could contain no cell.
     """
 
     properties = WeightProperties(sums_to_one=False)
@@ -54,16 +54,16 @@ class PredictedWindow(Alignment):
 
 
 class FollowingWindow(Alignment):
-    """A window without a prediction: around where the step before has looked, Σ_i α[t-1,i] x_i.
+    """A window centred on the mean position of the previous step's weights, Σ_i α[t-1,i] x_i.
 
-    Luong's local-m puts the window at the time step, since sentences are aligned monotonously. Regions have no such
-    order; attention that moves step by step is what remains of it. The first step sees the whole grid.
+    Luong's local-m centres the window on the time step, because sentences align monotonically. Regions have no such
+    order, so this window follows the previous step instead. The first step reads the whole grid.
 
     Args:
-        reach: how far from the centre the window goes in both directions, in cells.
+        reach: extent of the window from the centre in each direction, in cells.
 
     Raises:
-        UserError: the reach does not cover a cell wherever the centre is.
+        UserError: `reach` is below 1, so a window could contain no cell.
     """
 
     def __init__(self, reach: float = 2.0) -> None:
@@ -72,7 +72,7 @@ class FollowingWindow(Alignment):
         self.reach = reach
 
     def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
-        """(B, K, 2) NaN: nowhere yet."""
+        """(B, K, 2) NaN: there is no previous centre."""
         return memory.values.new_full((len(memory.values), hypotheses, 2), torch.nan)
 
     def forward(
@@ -84,7 +84,7 @@ class FollowingWindow(Alignment):
         return Aligned(weights, state=cells)
 
     def carry(self, weights: Tensor, aligned: Aligned) -> Tensor:
-        """(B, K, 2) the centre of the weights that were read. No gradient: a window's edge has none."""
+        """(B, K, 2) the centre of the weights that were read, detached: the edge of a window has no gradient."""
         total = weights.sum(-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
         return (weights @ aligned.state / total).detach()
 
@@ -97,7 +97,7 @@ def _check_reach(reach: float) -> None:
 def _softmax_within(scores: Tensor, offsets: Tensor, reach: float) -> Tensor:
     """Softmax of scores (B, K, L) over the cells whose offsets (B, K, L, 2) from the centre are at most `reach`.
 
-    Where masks leave no cell inside, over all.
+    If the mask leaves no cell inside, the softmax is over all cells.
     """
     inside = (offsets.abs() <= reach).all(-1)
     local = scores.masked_fill(~inside, -torch.inf)

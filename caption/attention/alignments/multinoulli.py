@@ -1,4 +1,4 @@
-"""Hard attention (Xu et al. 2015, section 4.1): one region is sampled, s ~ Multinoulli(α), eqs. 8 and 9."""
+"""Hard attention (Xu et al. 2015, section 4.1): samples one region, s ~ Multinoulli(α), eqs. 8 and 9."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from caption.tensor_tree import TensorTree
 class Multinoulli(Alignment, Stochastic):
     """z = a_s with s ~ Multinoulli(α). Train it with an estimator: see `caption.objectives.Reinforce`.
 
-    In training, a caption uses with probability `expectation` the expected context Σ α_i a_i at all its steps
-    instead of samples (section 4.1: it lowers the variance). Its `location` is then -1 and its `log_prob` 0, so
-    that no score-function term arises from it.
+    In training, a caption reads the expected context Σ α_i a_i at all its steps with probability `expectation`, which
+    lowers the variance (section 4.1). Its `location` is then -1 and its `log_prob` 0, so it adds no score-function
+    term.
 
     Args:
         expectation: probability of the expectation in training; the paper's is 0.5.
-        share: whether one coin decides for the whole batch, as in the authors' code, or one for each caption.
-        at_test: what is read outside training: the expected context (the authors' default), the most
-            probable region, or a sample. `caption.attention.at_test` chooses anew for a trained model.
+        share: whether the choice is drawn once for the whole batch, as in the authors' code, or for each caption.
+        at_test: what is read outside training: the expected context (the authors' default), the most probable region,
+            or a sample. `caption.attention.at_test` changes it for a trained model.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Multinoulli(Alignment, Stochastic):
     ) -> None:
         Stochastic.__init__(self, at_test)
         if not 0 <= expectation <= 1:
-            raise ValueError(f"expectation is a probability, not {expectation}")
+            raise ValueError(f"expectation must be a probability, not {expectation}")
         check_choice("share", share, ("batch", "caption"))
         self.expectation = expectation
         self.share = share
@@ -48,7 +48,7 @@ class Multinoulli(Alignment, Stochastic):
         device = memory.values.device
         if not self.training:
             return torch.full(shape, self.at_test != "expectation", device=device)
-        if self.told:
+        if self.draws_overridden:
             return torch.ones(shape, dtype=torch.bool, device=device)
         coins = torch.rand((1, 1) if self.share == "batch" else shape, device=device)
         return (coins >= self.expectation).expand(shape)
@@ -56,7 +56,7 @@ class Multinoulli(Alignment, Stochastic):
     def forward(
         self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
     ) -> Aligned:
-        # From the scores: the logarithm of a weight that underflowed would be -inf.
+        # Computed from the scores: the log of an underflowed weight would be -inf.
         log_weights = scores.log_softmax(-1)
         return Aligned(log_weights.exp(), log_weights, state)
 
@@ -65,7 +65,7 @@ class Multinoulli(Alignment, Stochastic):
             return Choice(weights)
         sampled, log_weights = aligned.state, aligned.log_weights
         assert log_weights is not None
-        if weights is not aligned.weights:  # edited; where no weight is left, there is nothing to sample
+        if weights is not aligned.weights:  # edited maps; with no weight left, nothing is sampled
             left = weights.sum(-1) > 0
             sampled, log_weights = sampled & left, weights.where(left[..., None], 1.0).log().log_softmax(-1)
         if self.training or self.at_test == "sample":
@@ -80,7 +80,7 @@ class Multinoulli(Alignment, Stochastic):
         )
 
     def _sample(self, log_weights: Tensor) -> tuple[Tensor, Tensor]:
-        """log α (B, K, L) -> locations (B, K), and s (B, K, L) with which the regions are read."""
+        """log α (B, K, L) -> locations (B, K), and the weights s (B, K, L) for reading the regions."""
         location = self.draw(log_weights)
         return location, one_hot(location, log_weights)
 
@@ -90,5 +90,5 @@ class Multinoulli(Alignment, Stochastic):
 
 
 def one_hot(location: Tensor, like: Tensor) -> Tensor:
-    """(B, K) -> (B, K, L), of the dtype and as long as `like`."""
+    """(B, K) -> (B, K, L), with the dtype and the L of `like`."""
     return functional.one_hot(location, like.shape[-1]).to(like.dtype)

@@ -1,8 +1,8 @@
-"""Sparse alignments: weights that can be exactly 0, and stay differentiable.
+"""Sparse alignments: weights can be exactly 0 and are still differentiable.
 
-Both are projections of the scores; a region whose score is far enough below the largest gets no weight. Computed
-exactly, by sorting, as in the algorithms of the papers. The gradient flows through the formula of the regions in the
-support, which is the exact one, since the support does not change around a point (almost everywhere).
+Both are projections of the scores; a region whose score is far enough below the largest gets no weight. They are
+computed exactly, by sorting, as in the papers' algorithms. The gradient flows through the formula for the regions in
+the support. It is exact almost everywhere, because the support is locally constant.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scores: how well a query and a region go together, one idea per file."""
+"""Scores, which measure the similarity of a query and a region, one per file."""
 
 from caption.attention.scores.additive import AdditiveScore
 from caption.attention.scores.cosine import CosineScore

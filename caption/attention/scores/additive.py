@@ -17,17 +17,17 @@ from caption.tensor_tree import TensorTree
 class AdditiveScore(Score):
     """e_i = v · tanh(U a_i + W h + b): a small network that compares each region with the query.
 
-    The nonlinearity stands between the sum and v: without it the term of h would be the same for every region
-    and cancel in the softmax, and the weights would never move.
+    Without the nonlinearity, the term of h would be the same for every region and cancel in the softmax, so the weights
+    would not depend on h.
 
     Args:
         size: width A of the comparison.
         activation: the nonlinearity; "tanh" as in the paper, or "relu".
-        layers: affine layers on the regions. Behind each one after the first stands the activation, as in the authors'
-            code: with two, U a_i + b becomes tanh(U_1 (U a_i + b) + b_1).
+        layers: affine layers on the regions. Each layer after the first is followed by the activation, as in the
+            authors' code: with two layers, U a_i + b becomes tanh(U_1 (U a_i + b) + b_1).
 
     Raises:
-        ValueError: another activation, no layer.
+        ValueError: the activation is unknown, or `layers` is below 1.
     """
 
     def __init__(self, size: int = 512, activation: Activation = "tanh", layers: int = 1) -> None:
@@ -51,7 +51,7 @@ class AdditiveScore(Score):
         for layer in self.deeper:
             sums = layer(keys)
             keys = sums.tanh_() if self.activation == "tanh" else sums.relu_()
-        # The sums k + q want the full precision that autocast takes from matrix products.
+        # Undo autocast's lower precision: the sums k + q need the full one.
         return keys.to(regions.vectors.dtype)
 
     def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:

@@ -15,12 +15,12 @@ from caption.tensor_tree import TensorTree
 class CosineScore(Score):
     """e_i = s · (q · k_i) / (‖q‖ ‖k_i‖), with k_i = W_k a_i + b and q = W_q h.
 
-    A cosine lies between -1 and 1, and a softmax of such scores is nearly uniform. The key strength s sharpens it.
-    It is learned, and positive.
+    A cosine lies between -1 and 1, and a softmax of such scores is nearly uniform. The learned, positive key strength s
+    sharpens it.
 
     Args:
         size: length of keys and queries.
-        strength: s at the start.
+        strength: initial value of s.
 
     Raises:
         ValueError: the strength is not positive.
@@ -29,7 +29,7 @@ class CosineScore(Score):
     def __init__(self, size: int = 512, strength: float = 10.0) -> None:
         super().__init__()
         if strength <= 0:
-            raise ValueError(f"strength is above 0, not {strength}")
+            raise ValueError(f"strength must be above 0, not {strength}")
         self.size = size
         self.strength = strength
 

@@ -28,7 +28,7 @@ class DotScore(Score):
 class ScaledDotScore(Score):
     """e_i = q · k_i / √A, with the key k_i = W_k a_i + b and the query q = W_q h.
 
-    The scale keeps the scores' variance near 1, so that the softmax starts with a gradient.
+    The scale keeps the scores' variance near 1, so that the softmax does not start saturated.
 
     Args:
         size: A, the length of keys and queries.

@@ -14,8 +14,8 @@ class FeedForwardScore(Score):
     """e_i = v · tanh(W a_i + b): what a region says for itself. v is the learned query. (The paper's own network has
     one layer, tanh(w · a_i + b).)
 
-    The weights do not depend on the decoder's state, so they are the same at every word: which regions are worth
-    reading at all, without a choice of when.
+    The weights do not depend on the decoder's state, so they are the same at every word. They measure a region's
+    overall relevance.
 
     Args:
         size: width A.
@@ -30,7 +30,7 @@ class FeedForwardScore(Score):
         self.energy = nn.Linear(self.size, 1, bias=False)
 
     def keys(self, regions: Regions) -> Tensor:
-        """(B, 1, L) the scores themselves, which the image alone decides."""
+        """(B, 1, L) the scores themselves, which depend only on the image."""
         return self.energy(self.region(regions.vectors).tanh()).mT
 
     def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:

@@ -17,12 +17,12 @@ GeneralActivation = Literal["tanh", "relu", "sigmoid"]
 
 
 class GeneralScore(Score):
-    """e_i = a_iᵀ W h: bilinear. The regions are their own keys.
+    """e_i = a_iᵀ W h, a bilinear score. The keys are the regions themselves.
 
     `bias` makes it the biased general score a_iᵀ (W h + b).
 
     Args:
-        bias: whether b is there.
+        bias: whether to add b.
     """
 
     def __init__(self, bias: bool = False) -> None:
@@ -43,7 +43,7 @@ class GeneralScore(Score):
 class ActivatedGeneralScore(GeneralScore):
     """e_i = f(a_iᵀ W h + b): bilinear, with a bias and an activation around it.
 
-    With "tanh" or "sigmoid" the scores are bounded, so that no softmax of them can be sharp.
+    With "tanh" or "sigmoid" the scores are bounded, so the softmax cannot be sharp.
 
     Args:
         activation: f.

@@ -1,4 +1,4 @@
-"""Location-sensitive score (Chorowski et al. 2015, eqs. 8 and 9): the previous weights are an input, too."""
+"""Location-sensitive score (Chorowski et al. 2015, eqs. 8 and 9): the previous weights are a further input."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from caption.tensor_tree import TensorTree
 
 
 class LocationSensitiveScore(Score):
-    """e_i = v · tanh(U a_i + W h + V f_i + b), with f = F * α[t-1]: filters on the map of the step before.
+    """e_i = v · tanh(U a_i + W h + V f_i + b), with f = F * α[t-1]: filters F over the previous step's map.
 
-    The convolution is two-dimensional, over the grid. Before the first word the map is 0. With `cumulative`, the
-    filters see the sum of all maps so far as well.
+    The convolution is two-dimensional, over the grid. Before the first word the map is 0. With `cumulative`, the sum of
+    all maps so far is a second input.
 
     Args:
         size: width of the comparison.
         filters: number of filters F.
-        kernel: their width and height in cells, odd.
+        kernel: width and height of the filters in cells, an odd number.
         cumulative: whether Σ α[<t] is a second input.
 
     Raises:
@@ -31,7 +31,7 @@ class LocationSensitiveScore(Score):
     def __init__(self, size: int = 512, filters: int = 16, kernel: int = 5, cumulative: bool = False) -> None:
         super().__init__()
         if kernel % 2 == 0:
-            raise UserError(f"kernel {kernel} of LocationSensitiveScore must be odd, to have a middle")
+            raise UserError(f"kernel {kernel} of LocationSensitiveScore must be odd, so that it has a centre")
         self.size = size
         self.filters = filters
         self.kernel = kernel
@@ -58,8 +58,8 @@ class LocationSensitiveScore(Score):
     def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
         images, hypotheses, inputs, _ = state.shape
         maps = state.reshape(-1, inputs, *memory.grid).to(memory.keys.dtype)
-        found = self.location(maps).flatten(2).mT.unflatten(0, (images, hypotheses))  # (B, K, L, F)
-        joined = memory.keys[:, None] + self.query(query.hidden)[:, :, None] + self.from_location(found)
+        features = self.location(maps).flatten(2).mT.unflatten(0, (images, hypotheses))  # (B, K, L, F)
+        joined = memory.keys[:, None] + self.query(query.hidden)[:, :, None] + self.from_location(features)
         return self.energy(joined.tanh()).squeeze(-1)
 
     def carry(self, weights: Tensor, state: TensorTree) -> Tensor:

@@ -1,4 +1,4 @@
-"""Score by a network: e_i = w · f_n(… f_1(W [h; a_i] + b)), any number of layers."""
+"""MLP score: e_i = w · f_n(… f_1(W [h; a_i] + b)), any number of layers."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from caption.tensor_tree import TensorTree
 class MLPScore(Score):
     """e_i = w · ReLU(W_n … ReLU(W_1 [h; a_i] + b_1) …): the additive score with more layers on the pair.
 
-    The region's share of the first layer is computed once per image. The layers after it take memory for every pair of
+    The region's part of the first layer is computed once per image. The later layers need memory for every pair of
     query and region.
 
     Args:
         sizes: widths of the hidden layers, one or more.
 
     Raises:
-        UserError: there is no layer.
+        UserError: `sizes` is empty, or a width is below 1.
     """
 
     def __init__(self, sizes: Sequence[int] = (256, 128)) -> None:
         super().__init__()
         if not sizes or min(sizes) < 1:
-            raise UserError(f"sizes {list(sizes)} of MLPScore must name one width or more, each at least 1")
+            raise UserError(
+                f"sizes {list(sizes)} of MLPScore must contain one or more widths, each at least 1"
+            )
         self.sizes = list(sizes)
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
@@ -42,7 +44,7 @@ class MLPScore(Score):
         self.layers = nn.Sequential(*layers, nn.Linear(self.sizes[-1], 1, bias=False))
 
     def keys(self, regions: Regions) -> Tensor:
-        """(B, L, first size) the regions' share of the first layer."""
+        """(B, L, first size) the regions' part of the first layer."""
         return self.region(regions.vectors)
 
     def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Refiners: from regions to regions, between the encoder and the decoder, one idea per file.
+"""Refiners, which map regions to regions between the encoder and the decoder, one per file.
 
 They are trained with the decoder. `Refiners` applies several in order.
 """

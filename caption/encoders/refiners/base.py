@@ -1,4 +1,4 @@
-"""What every refiner offers: regions become other regions, between the encoder and the decoder."""
+"""The interface of refiners, which map regions to regions between the encoder and the decoder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from caption.regions import Regions, Views
 
 
 class Refiner(Part, nn.Module):
-    """Maps regions to regions. It sees whole grids, so it may attend among regions, or give other grids."""
+    """Base class of refiners. A refiner gets whole grids, so it may attend among regions, or return other grids."""
 
     region_sizes: tuple[int, ...]
-    """Length D' of the vectors of each view that it gives; known after `build`."""
+    """Length D' of the vectors of each output view; known after `build`."""
 
     def build(self, region_sizes: tuple[int, ...]) -> None:
         """Create the weights for views with vectors of these lengths D. Called once.
@@ -26,23 +26,23 @@ class Refiner(Part, nn.Module):
         raise NotImplementedError
 
     def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """(rows, cols) of the views that it gives, for views with these grids; the same unless a refiner says so."""
+        """(rows, cols) of the output views, for input views with these grids; the same by default."""
         return grids
 
     def forward(self, views: Views) -> Views:
-        """Views, perhaps in the half precision they were stored with -> views."""
+        """Views, possibly in the half precision of stored regions -> views."""
         raise NotImplementedError
 
 
 class EachView(Refiner):
-    """A refiner that maps each view on its own, to the same grid, with weights of its own."""
+    """Base class of refiners that map each view separately, with separate weights, to the same grid."""
 
     def layers(self, region_size: int) -> nn.Module:
         """The module for one view with vectors of this length D: `Regions` -> vectors (B, L, D')."""
         raise NotImplementedError
 
     def refined_size(self, region_size: int) -> int:
-        """D' for vectors of length D; the same unless a refiner says so."""
+        """D' for vectors of length D; the same by default."""
         return region_size
 
     def build(self, region_sizes: tuple[int, ...]) -> None:
@@ -57,13 +57,13 @@ class EachView(Refiner):
 
 
 class Refiners(Refiner):
-    """Several refiners, applied in order: each gets the views that the one before gives.
+    """Several refiners, applied in order.
 
     Args:
         refiners: at least one.
 
     Raises:
-        UserError: there is none.
+        UserError: the list is empty.
     """
 
     def __init__(self, refiners: list[Refiner]) -> None:
@@ -90,7 +90,7 @@ class Refiners(Refiner):
 
 
 def prepared(views: Views, refiner: nn.Module) -> Views:
-    """Views as a refiner computes with them: in the precision of its weights, with zeros where a region is masked.
+    """Convert views to the precision of a refiner's weights, with zeros where a region is masked.
 
     Raises:
         UserError: all regions of an image are masked.
@@ -112,7 +112,7 @@ def hidden(vectors: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def mean_region(regions: Regions) -> Tensor:
-    """(B, D) the mean over the regions that are not masked; the vectors of the others must be zero."""
+    """(B, D) the mean over the regions that are not masked; masked vectors must be zero."""
     if regions.mask is None:
         return regions.vectors.mean(1)
     return regions.vectors.sum(1) / regions.mask.sum(1, keepdim=True)
@@ -135,7 +135,7 @@ def at_least_two_views(refiner: Refiner, region_sizes: Sequence[int]) -> None:
 
 
 def exactly_two_views(refiner: Refiner, region_sizes: Sequence[int]) -> None:
-    """Raise a `UserError` for another number of views."""
+    """Raise a `UserError` unless there are two views."""
     if len(region_sizes) != 2:
         raise UserError(_views_message(refiner, "two views", len(region_sizes)))
 

@@ -1,4 +1,4 @@
-"""The convolutional block attention module: weights for channels, then for regions."""
+"""The convolutional block attention module (CBAM): weights for channels, then for regions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class CBAMRefiner(EachView):
 
     Woo et al. 2018, "CBAM: Convolutional Block Attention Module", eqs. 1 to 3. The MLP has one hidden layer of D/r
     units with ReLU, and no bias; f is a convolution over the grid, with a bias where the authors' code has batch
-    normalisation. A masked region counts as zero in the convolution, like one outside the image. Each view has
-    weights of its own.
+    normalisation. A masked region counts as zero in the convolution, like the padding outside the image. Each view has
+    its own weights.
 
     Args:
         reduction: r.
-        kernel: regions that f covers along each side, an odd number.
+        kernel: width and height of f in regions, an odd number.
 
     Raises:
         UserError: `reduction` is below 1, or `kernel` is not odd.

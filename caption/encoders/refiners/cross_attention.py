@@ -1,4 +1,4 @@
-"""Cross-attention between two grids: the regions of one read those of the other."""
+"""Cross-attention between two grids: the regions of one attend to those of the other."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from caption.regions import Views
 class CrossAttentionRefiner(Refiner):
     """x_0 = W a; x_n = x_(n-1) + MultiHead(LN(x_(n-1)), LN(V b)); the result is LN(x_N) on the grid of a.
 
-    The regions a of the first view ask, those b of the second are read: two scales of one encoder, or two encoders.
+    The regions a of the first view attend to the regions b of the second: two scales of one encoder, or two encoders.
     Multi-head attention between two sets is that of Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.2
-    and 3.2.3; between two scales of an image it is used by Chen et al. 2021, "CrossViT", section 3.3. LayerNorm
-    stands where `SelfAttentionRefiner` has it. The result is one view.
+    and 3.2.3; between two scales of an image it is used by Chen et al. 2021, "CrossViT", section 3.3. LayerNorm is
+    placed as in `SelfAttentionRefiner`. The result is one view.
 
     Args:
-        size: length S of the new vectors; None = as long as those of the first view, without the linear map W.
+        size: length S of the new vectors; None = the length of the first view's vectors, without the linear map W.
         heads: M; S must be divisible by it.
         layers: N.
-        dropout: on what each layer reads.
+        dropout: on the output of each layer's attention.
 
     Raises:
         UserError: there are not two views; S cannot be divided by the heads; `layers` or `size` is below 1.

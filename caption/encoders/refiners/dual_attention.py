@@ -13,15 +13,15 @@ from caption.regions import Regions
 class DualAttentionRefiner(EachView):
     """(α softmax(B Cᵀ) V + A) + (β softmax(AᵀA) Aᵀ + Aᵀ)ᵀ, with A the regions (L, D) and B, C, V linear maps of them.
 
-    Fu et al. 2019, "Dual Attention Network for Scene Segmentation", eqs. 1 and 2 (position) and 3 and 4 (channel).
-    B and C have D/r columns. α and β are learned from 0 on, so that the result is 2A at first. The convolutions that
-    the authors put before and after the module are left out. Each view has weights of its own.
+    Fu et al. 2019, "Dual Attention Network for Scene Segmentation", eqs. 1 and 2 (position) and 3 and 4 (channel). B
+    and C have D/r columns. α and β are learned and start at 0, so the result is 2A at first. The authors' convolutions
+    before and after the module are left out. Each view has its own weights.
 
     Args:
         reduction: r.
 
     Raises:
-        UserError: it is below 1.
+        UserError: `reduction` is below 1.
     """
 
     def __init__(self, reduction: int = 8) -> None:
@@ -48,6 +48,6 @@ class _PositionAndChannel(nn.Module):
         position = functional.scaled_dot_product_attention(
             self.queries(vectors), self.keys(vectors), self.values(vectors), allowed, scale=1.0
         )
-        channels = vectors.mT  # (B, D, L), zero where masked: such a region adds nothing to AᵀA
+        channels = vectors.mT  # (B, D, L), zero where masked, so that masked regions add nothing to AᵀA
         channel = functional.scaled_dot_product_attention(channels, channels, channels, scale=1.0).mT
         return (self.alpha * position + vectors) + (self.beta * channel + vectors)

@@ -1,4 +1,4 @@
-"""A linear layer for each region."""
+"""A linear layer, applied to each region."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from caption.regions import Views
 
 
 class LinearRefiner(Refiner):
-    """dropout(ReLU(W LayerNorm(a) + b)) for each region: fits a frozen encoder's features to the task.
+    """dropout(ReLU(W LayerNorm(a) + b)) for each region, which adapts a frozen encoder's features to the task.
 
-    A smaller D' also makes every product with a region vector in the decoder cheaper. Each view has weights of its own.
+    A smaller D' also makes every product with a region vector in the decoder cheaper. Each view has its own weights.
 
     Args:
         size: D'.

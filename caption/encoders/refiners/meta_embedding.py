@@ -1,4 +1,4 @@
-"""Dynamic meta-embeddings: each region weighs what several encoders, or layers, say about it."""
+"""Dynamic meta-embeddings: each region is a weighted sum over several encoders or layers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from caption.regions import Regions, Views
 class MetaEmbeddingRefiner(Refiner):
     """a_i = Σ_v α_iv (P_v a_iv + b_v), α_i = softmax_v(w·(P_v a_iv + b_v) + b).
 
-    Kiela, Wang and Cho 2018, "Dynamic Meta-Embeddings for Improved Sentence Representations", section 3, for regions
-    in place of words. The views v are resampled to the grid of the first one (bilinear, antialiased); the result is
-    one view. Masked regions are left out of the resampling, and a view that has none around region i takes no part
-    there. A forward hook on `shares` sees the weights α (B, L, V), and may return others. (The bias b of the paper
-    changes nothing under the softmax, and is left out.)
+    Kiela, Wang and Cho 2018, "Dynamic Meta-Embeddings for Improved Sentence Representations", section 3, for regions in
+    place of words. The views v are resampled to the grid of the first one (bilinear, antialiased); the result is one
+    view. Masked regions are left out of the resampling, and a view in which all regions around region i are masked is
+    left out of its sum. A forward hook on `shares` receives the weights α (B, L, V), and may return others. The paper's
+    bias b is left out, because it cancels in the softmax.
 
     Args:
         size: length S of the new vectors.
 
     Raises:
-        UserError: there is one view only; `size` is below 1.
+        UserError: there is only one view, or `size` is below 1.
     """
 
     def __init__(self, size: int = 256) -> None:
@@ -52,22 +52,22 @@ class MetaEmbeddingRefiner(Refiner):
         first, *others = prepared(views, self)
         resampled = [(first.vectors, None), *(_resampled(view, first.grid) for view in others)]
         projected, scores = [], []
-        for project, (vectors, there) in zip(self.project, resampled, strict=True):
+        for project, (vectors, present) in zip(self.project, resampled, strict=True):
             projected.append(project(vectors))
             score = self.score(projected[-1])
-            scores.append(score if there is None else score.masked_fill(~there, -torch.inf))
+            scores.append(score if present is None else score.masked_fill(~present, -torch.inf))
         shares = self.shares(torch.cat(scores, -1).softmax(-1))
         return (first._replace(vectors=torch.einsum("blv,blvs->bls", shares, torch.stack(projected, 2))),)
 
 
 def _resampled(view: Regions, grid: tuple[int, int]) -> tuple[Tensor, Tensor | None]:
-    """Vectors (B, L, D) on another grid, and where there are any, (B, L, 1) bool; None = everywhere."""
+    """Vectors (B, L, D) on another grid, and (B, L, 1) bool, True where a region is not masked; None = everywhere."""
     if view.mask is None:
         return _resample(view.vectors, view.grid, grid), None
     real = _resample(view.mask[..., None].to(view.vectors.dtype), view.grid, grid)
-    there = real > 0
-    vectors = _resample(view.vectors, view.grid, grid) / real.masked_fill(~there, 1)
-    return vectors, there
+    present = real > 0
+    vectors = _resample(view.vectors, view.grid, grid) / real.masked_fill(~present, 1)
+    return vectors, present
 
 
 def _resample(vectors: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Multi-head attention among regions, which self-attention and cross-attention share."""
+"""Multi-head attention among regions, shared by the self-attention and cross-attention refiners."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class MultiHeadAttention(nn.Module):
     def forward(
         self, queries: Tensor, others: Tensor, mask: Tensor | None = None, biases: Tensor | None = None
     ) -> Tensor:
-        """What each region reads from others.
+        """Attend from each region to others.
 
         Args:
             queries: Q (B, L, S), the regions that attend.
-            others: Y (B, L', S), those attended to.
-            mask: (B, L') bool, which of these there are; None = all.
+            others: Y (B, L', S), the regions attended to.
+            mask: (B, L') bool, True where Y has a region; None = everywhere.
             biases: b (M, L, L'), or None = 0.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Where regions stand in their grid, for self-attention, which does not see their order otherwise."""
+"""Position encodings of regions in their grid, because self-attention ignores their order."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ Grid = tuple[int, int]
 
 
 class Positions(Part, nn.Module):
-    """How self-attention is told where regions stand: vectors added to the regions, or biases added to the scores."""
+    """Base class of position encodings: vectors added to the regions, or biases added to the scores."""
 
     def build(self, size: int, heads: int) -> None:
         """Create the weights for vectors of length S = `size` and M = `heads` heads. Called once.
 
         Raises:
-            UserError: the vectors do not have a length that can be divided between rows and columns.
+            UserError: the vectors' length cannot be divided between rows and columns.
         """
 
     def vectors(self, grid: Grid, like: Tensor) -> Tensor | None:
-        """(L, S) what is added to the regions before the first layer, with device and type of `like`; or None."""
+        """(L, S) vectors added to the regions before the first layer, with device and type of `like`; or None."""
         return None
 
     def biases(self, grid: Grid) -> Tensor | None:
-        """(M, L, L) what each layer adds to the score of query region i and key region j; or None."""
+        """(M, L, L) biases that each layer adds to the score of query region i and key region j; or None."""
         return None
 
 
 class SinusoidalPositions(Positions):
     """p_i = [s(row of i); s(column of i)], s(n)[2k] = sin(n / 10000^(2k/d)), s(n)[2k+1] = cos(n / 10000^(2k/d)).
 
-    The sinusoids are those of Vaswani et al. 2017, "Attention Is All You Need", section 3.5. Half of the features,
-    d = S/2, encode the row and half the column (Parmar et al. 2018, "Image Transformer", section 3). They have no
-    weights and suit grids of any size.
+    The sinusoids are those of Vaswani et al. 2017, "Attention Is All You Need", section 3.5. Half of the features, d =
+    S/2, encode the row and half the column (Parmar et al. 2018, "Image Transformer", section 3). They have no weights
+    and work for grids of any size.
     """
 
     def build(self, size: int, heads: int) -> None:
@@ -66,7 +66,7 @@ class LearnedPositions(Positions):
         cols: of the largest grid.
 
     Raises:
-        UserError: there is no row or no column; in use, a grid has more of them.
+        UserError: `rows` or `cols` is below 1; in use, a grid has more rows or columns.
     """
 
     def __init__(self, rows: int = 32, cols: int = 32) -> None:
@@ -99,10 +99,10 @@ class RelativePositions(Positions):
     the table does not depend on the size of the grid. All layers share the table.
 
     Args:
-        distance: k, the largest offset that is told from larger ones, in regions.
+        distance: k, in regions; larger offsets are clipped to it.
 
     Raises:
-        UserError: it is below 1.
+        UserError: `distance` is below 1.
     """
 
     def __init__(self, distance: int = 7) -> None:

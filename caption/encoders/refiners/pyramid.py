@@ -1,4 +1,4 @@
-"""A feature pyramid: coarse grids, which know what is there, refine fine ones, which know where."""
+"""A feature pyramid: coarse grids with strong semantics refine fine grids with precise positions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class PyramidRefiner(Refiner):
 
     Lin et al. 2017, "Feature Pyramid Networks for Object Detection", section 3: lateral 1x1 convolutions W_n, nearest
     neighbour upsampling from the next coarser view, a 3x3 convolution against its aliasing, no non-linearity. Views
-    keep their grids. A masked region counts as zero in upsampling and convolution, like one outside the image.
+    keep their grids. A masked region counts as zero in upsampling and convolution, like the padding outside the image.
 
     Args:
         size: length S of the new vectors of all views.
 
     Raises:
-        UserError: there is one view only; `size` is below 1; in use, the views are not ordered from fine to coarse.
+        UserError: there is only one view, or `size` is below 1; in use, the views are not ordered from fine to coarse.
     """
 
     def __init__(self, size: int = 256) -> None:

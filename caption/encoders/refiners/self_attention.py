@@ -1,4 +1,4 @@
-"""Self-attention over regions: each region becomes what it reads from all of them."""
+"""Self-attention over regions: each region attends to all regions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from caption.regions import Regions
 class SelfAttentionRefiner(EachView):
     """x_0 = W a + p; x_n = x_(n-1) + MultiHead(LN(x_(n-1))); the result is LN(x_N).
 
-    Multi-head attention is that of Vaswani et al. 2017, "Attention Is All You Need", section 3.2. LayerNorm stands
-    before it and after the last layer (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture",
-    table 1). There is no feed-forward sublayer. Regions keep their grid; without positions, their order in it
-    does not matter. Each view has weights of its own.
+    Multi-head attention is that of Vaswani et al. 2017, "Attention Is All You Need", section 3.2. LayerNorm precedes it
+    and follows the last layer (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", table 1).
+    There is no feed-forward sublayer. Regions keep their grid; without positions, their order is ignored. Each view has
+    its own weights.
 
     Args:
-        size: length S of the new vectors; None = as long as the region vectors, without the first linear map W.
+        size: length S of the new vectors; None = the length of the region vectors, without the first linear map W.
         heads: M; S must be divisible by it.
         layers: N.
-        positions: how places p enter; None = they do not.
-        dropout: on what each layer reads.
+        positions: the position encoding p; None = no encoding.
+        dropout: on the output of each layer's attention.
 
     Raises:
         UserError: S cannot be divided by the heads or by the positions; `layers` or `size` is below 1.

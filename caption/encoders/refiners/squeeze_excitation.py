@@ -1,4 +1,4 @@
-"""Squeeze-and-excitation: the whole image decides how much each channel counts."""
+"""Squeeze-and-excitation: channels are scaled by weights computed from the whole image."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class SqueezeExcitationRefiner(EachView):
     """z = mean_i a_i; s = σ(W_2 ReLU(W_1 z)); a'_i = s ⊙ a_i.
 
     Hu, Shen and Sun 2018, "Squeeze-and-Excitation Networks", eqs. 2 to 4. W_1 has D/r rows; neither has a bias. Each
-    view has weights of its own.
+    view has its own weights.
 
     Args:
         reduction: r.
 
     Raises:
-        UserError: it is below 1.
+        UserError: `reduction` is below 1.
     """
 
     def __init__(self, reduction: int = 16) -> None:

@@ -34,7 +34,7 @@ class Case(NamedTuple):
     sizes: tuple[int, ...]
     grids: tuple[Grid, ...]
     ordered: bool
-    """Whether it matters where a region stands."""
+    """Whether the result depends on a region's position."""
 
 
 ONE, TWO = ((3, 4),), ((3, 4), (2, 2))
@@ -66,7 +66,7 @@ CASES = {
 
 
 def built(refiner: Refiner, sizes: Sequence[int]) -> Refiner:
-    """With random weights everywhere, in double precision."""
+    """A refiner with random weights in double precision."""
     torch.manual_seed(0)
     refiner.build(tuple(sizes))
     with torch.no_grad():
@@ -80,7 +80,7 @@ def case(name: str) -> Refiner:
 
 
 def random_views(sizes: Sequence[int], grids: Sequence[Grid], masked: bool = False, seed: int = 0) -> Views:
-    """Of two images; with `masked`, another part of each is missing, and of each view."""
+    """Views of two images; with `masked`, different regions of each image and view are masked."""
     generator = torch.Generator().manual_seed(seed)
     made = []
     for number, (size, (rows, cols)) in enumerate(zip(sizes, grids, strict=True)):

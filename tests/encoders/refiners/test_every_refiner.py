@@ -1,4 +1,4 @@
-"""What all refiners do: give the sizes and grids they declare, respect masks, learn, come back from a checkpoint."""
+"""Properties of all refiners: declared sizes and grids, masks, gradients, and restoring from a checkpoint."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def two_scales() -> Encoder:
 
 
 def with_refiner(name: str) -> Captioner:
-    """A captioner whose attention reads what the refiner gives."""
+    """A captioner whose attention reads the refiner's output."""
     refiner = CASES[name].make()
     if name in ("pyramid", "two views"):
         refiner = Refiners([refiner, MetaEmbeddingRefiner(8)])

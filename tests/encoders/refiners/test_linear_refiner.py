@@ -1,4 +1,4 @@
-"""A linear layer for each region."""
+"""The refiner with a linear layer for each region."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_the_finest_view_reads_the_coarsest():
 
 
 def combined(weights: dict[str, np.ndarray], views: list[np.ndarray | None]) -> np.ndarray:
-    """One region; None = a view that has none there."""
+    """One region; None = the view has no region at this position."""
     there = [v for v, a in enumerate(views) if a is not None]
     projected = [affine(weights, f"project.{v}", views[v]) for v in there]
     shares = softmax(np.array([weights["score.weight"][0] @ p for p in projected]))
@@ -162,11 +162,11 @@ def test_interpolation_leaves_masked_regions_out():
     for image in range(2):
         a, b = (view.vectors[image].numpy() for view in (first, second))
         for i in range(4):
-            other = b[0] if i < 3 else None  # the last cell lies in the masked region alone
+            other = b[0] if i < 3 else None  # the last cell lies only in the masked region
             check(found.vectors[image, i], combined(arrays(refiner), [a[i], other]))
 
 
-def test_a_finer_view_is_averaged_over_what_the_cell_covers():
+def test_a_finer_view_is_averaged_over_the_cell():
     refiner = built(MetaEmbeddingRefiner(5), (6, 3))
     first, second = random_views((6, 3), ((1, 1), (1, 4)))
     near, far = (
@@ -181,7 +181,7 @@ def test_a_finer_view_is_averaged_over_what_the_cell_covers():
         check(found.vectors[image, 0], combined(arrays(refiner), [first.vectors[image, 0].numpy(), mean]))
 
 
-def test_a_hook_sees_the_weights_of_the_views_and_may_replace_them():
+def test_a_hook_gets_the_weights_of_the_views_and_may_replace_them():
     refiner = built(MetaEmbeddingRefiner(5), (6, 3))
     given = random_views((6, 3), ((2, 2), (1, 1)))
     seen = []

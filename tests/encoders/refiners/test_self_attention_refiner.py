@@ -109,7 +109,7 @@ def test_relative_positions_are_a_bias_for_each_head_and_clipped_offset(distance
 
 
 @pytest.mark.parametrize("positions", [SinusoidalPositions(), LearnedPositions(), RelativePositions()])
-def test_regions_that_look_alike_are_told_apart(positions: Positions):
+def test_equal_regions_are_distinguished_by_position(positions: Positions):
     alike = random_views((8,), ((3, 3),))[0]
     alike = alike._replace(vectors=alike.vectors[:, :1].expand(-1, 9, -1).contiguous())
     without = built(SelfAttentionRefiner(None, 2), (8,))((alike,))[0].vectors
@@ -137,7 +137,7 @@ def test_a_size_that_positions_do_not_divide_is_refused(positions: Positions, si
         SelfAttentionRefiner(size, heads=1, positions=positions).build((6,))
 
 
-def test_a_grid_larger_than_what_was_learned_is_refused():
+def test_a_grid_larger_than_the_table_is_refused():
     refiner = built(SelfAttentionRefiner(positions=LearnedPositions(8, 2), heads=2), (6,))
     with pytest.raises(UserError, match=re.escape("has 2 cols and the grid has 3: raise cols")):
         refiner(random_views((6,), ((2, 3),)))

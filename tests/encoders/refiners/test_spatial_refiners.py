@@ -15,7 +15,7 @@ MASKED = pytest.mark.parametrize("masked", [False, True])
 
 
 def real(view: Regions, image: int) -> np.ndarray:
-    """Numbers of the regions that are not masked."""
+    """Indices of the regions that are not masked."""
     return np.arange(view.vectors.shape[1]) if view.mask is None else np.flatnonzero(view.mask[image].numpy())
 
 
