@@ -58,17 +58,18 @@ class Point(NamedTuple):
 
 def prepare(folder: Path, count: int) -> None:
     """Write what the measurements read: captions, images without content, feature stores."""
+    (folder / "captions.txt").write_text("\n".join(made_up(count)))
+    small_store(folder / "sparse", count)
+    if count > 10 ** LARGEST["reading"]:
+        return
     (folder / "images").mkdir()
     for number in range(count):
         (folder / "images" / f"{number}.jpg").touch()
     entries = [{"id": number, "file_name": f"{number}.jpg"} for number in range(count)]
-    annotations = [
-        {"id": i, "image_id": i // 5, "caption": text} for i, text in enumerate(made_up(5 * count))
-    ]
+    texts = enumerate(made_up(5 * count))
+    annotations = [{"id": i, "image_id": i // 5, "caption": text} for i, text in texts]
     (folder / "train.json").write_text(json.dumps({"images": entries, "annotations": annotations}))
-    (folder / "captions.txt").write_text("\n".join(made_up(count)))
     write_store(folder / "store", count, GRID, SIZE, feature_key(*tiny_encoder()))
-    small_store(folder / "sparse", count)
 
 
 def tiny_encoder() -> tuple[SmallCNN, ImageTransform]:

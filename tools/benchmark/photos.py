@@ -153,6 +153,7 @@ class Forms(nn.Module):
         """Of pairs: an image is encoded for each of its captions, the whole batch at once."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder.frozen):
             maps = self.encoder.features(self.encoder.normalise(batch.images.to(self.device)))
+        maps = maps[0] if isinstance(maps, tuple) else maps  # of the only view
         vectors = maps.flatten(2).transpose(1, 2).repeat_interleave(batch.inputs.shape[1], 0)
         return self.textbook.loss(vectors, *(each.flatten(0, 1) for each in self._captions(batch)))
 
