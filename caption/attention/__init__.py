@@ -25,6 +25,7 @@ from caption.attention.edited import edited
 from caption.attention.feature_wise import FeatureWiseAttention
 from caption.attention.glimpse import GlimpseAttention, WindowAttention
 from caption.attention.hierarchical import AttentionViaAttention, HierarchicalAttention
+from caption.attention.map_entropy import entropy
 from caption.attention.multi_head import HeadGates, MultiHeadAttention
 from caption.attention.multi_hop import MultiHopAttention
 from caption.attention.pooling import (
@@ -52,7 +53,6 @@ from caption.attention.scores import (
 from caption.attention.sentinel import SentinelAttention
 from caption.attention.stochastic import Stochastic, at_test
 from caption.attention.structured import StructuredAttention
-from caption.attention.weights import entropy
 
 __all__ = [
     "ActivatedGeneralScore",

@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
-from caption.decoders.cell import init_recurrent, lstm_update
 from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
+from caption.decoders.lstm_cell import init_recurrent, lstm_update
 from caption.decoders.readout import DeepOutput, Readout
 from caption.decoders.unroll import Advanced, RecurrentDecoder
 from caption.parts import check_choice

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
-from caption.decoders.cell import init_recurrent, lstm_update
 from caption.decoders.initial import mean_region
+from caption.decoders.lstm_cell import init_recurrent, lstm_update
 from caption.decoders.unroll import Advanced, RecurrentDecoder
 from caption.regions import Views
 from caption.tensor_tree import State, TensorTree

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
+from caption.decoders.packing import PackedCaptions
 from caption.kernels.deferred_linear import DeferredLinear
-from caption.kernels.shared_memory import SharedMemory
-from caption.tensor_tree import State, TensorTree, combine, map_tensors, select_images
+from caption.kernels.memory_gradient import SharedMemory
+from caption.tensor_tree import State, TensorTree, map_tensors
 
 
 class Advanced(NamedTuple):
@@ -87,20 +88,20 @@ class RecurrentDecoder(Decoder):
         raise NotImplementedError
 
     def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
-        corners = Corners.of(words, lengths)
-        embedded = self.word_vectors(corners.pack(corners.words))
+        packing = PackedCaptions.sort(words, lengths)
+        embedded = self.word_vectors(packing.pack(packing.words))
         linears = [DeferredLinear(weight) for weight in self.recurrent_weights()]
         weights = tuple(linear.weight for linear in linears)
         offsets = [
-            linear.join(offset).split(corners.sizes)
+            linear.join(offset).split(packing.sizes)
             for linear, offset in zip(linears, self.offsets(embedded), strict=True)
         ]
-        vectors = embedded.split(corners.sizes)
-        memory = corners.sort(memory)
+        vectors = embedded.split(packing.sizes)
+        memory = packing.sort_memory(memory)
         state = self.start(memory, words.shape[1])
         shared, advance = SharedMemory(memory), self._advance()
         queries, outputs, traces = [], [], []
-        for t, (b, k) in enumerate(corners.shapes):
+        for t, (b, k) in enumerate(packing.shapes):
             carried = map_tensors(itemgetter((slice(b), slice(k))), state.carried)
             before = State(shared.first(b), carried, None)
             step_offsets = tuple(offset[t].unflatten(0, (b, k)) for offset in offsets)
@@ -111,75 +112,15 @@ class RecurrentDecoder(Decoder):
             queries.append(self.query_of(carried).detach())
             outputs.append(advanced.outputs)
             traces.append(state.trace)
-        logits = self.read_out(corners.real(embedded), corners.join(outputs))
-        trace: Trace = corners.join(traces)
+        logits = self.read_out(packing.real(embedded), packing.join(outputs))
+        trace: Trace = packing.join(traces)
         return Unrolled(
             logits,
             trace,
-            corners.join(queries),
-            corners.positions,
+            packing.join(queries),
+            packing.positions,
             (words.shape[0], words.shape[1], words.shape[2]),
         )
-
-
-class Corners(NamedTuple):
-    """Captions sorted so that those still running at step t fill a rectangle: the first b images, k captions each."""
-
-    words: Tensor
-    """(B, K, T) int64, sorted: the longest captions of each image first, the images with the longest in front."""
-    order: Tensor
-    """(B,) int64: index of the image at each place."""
-    shapes: list[tuple[int, int]]
-    """(b, k) of each step."""
-    steps: Tensor | None
-    """(N,) int64: indices of the real steps among the packed ones; None = all are real, as with one caption per
-    image."""
-    positions: Tensor
-    """(N,) int64: index of each real step in the flattened (B, K, T) of the unsorted captions."""
-
-    @classmethod
-    def of(cls, words: Tensor, lengths: Tensor) -> Corners:
-        """Sort captions: words (B, K, T), lengths (B, K)."""
-        ranks = lengths.argsort(1, descending=True)
-        order = lengths.amax(1).argsort(descending=True, stable=True)
-        ranks = ranks[order]
-        hypotheses, longest = words.shape[1:]
-        words = words[order].gather(1, ranks[..., None].expand_as(words))
-        times = torch.arange(longest, device=words.device)
-        running = lengths[order].gather(1, ranks)[..., None] > times  # (B, K, T)
-        rows = running.any(1).sum(0).tolist()
-        columns = running.any(0).sum(0).tolist()
-        # Without any caption, one empty step gives the shapes.
-        shapes = list(zip(rows, columns, strict=True))[: max(1, sum(b > 0 for b in rows))]
-        origins = ((order[:, None] * hypotheses + ranks) * longest)[..., None] + times
-        corners = cls(words, order, shapes, None, origins)
-        is_real = corners.pack(running)
-        real = None if is_real.all() else is_real.nonzero().squeeze(-1)
-        corners = corners._replace(steps=real)
-        return corners._replace(positions=corners.real(corners.pack(origins)))
-
-    @property
-    def sizes(self) -> list[int]:
-        """Number of packed steps at each time."""
-        return [b * k for b, k in self.shapes]
-
-    def pack(self, sorted_steps: Tensor) -> Tensor:
-        """(B, K, T) sorted -> the packed steps of all corners, ordered by time."""
-        return torch.cat([sorted_steps[:b, :k, t].flatten() for t, (b, k) in enumerate(self.shapes)])
-
-    def real(self, packed: Tensor) -> Tensor:
-        """The real steps among packed ones."""
-        return packed if self.steps is None else packed[self.steps]
-
-    def join(self, trees: list[TensorTree]) -> TensorTree:
-        """One tree (b, k, ...) per time -> one tree (N, ...) of the real steps."""
-        return combine(lambda parts: self.real(torch.cat([part.flatten(0, 1) for part in parts])), trees)
-
-    def sort(self, memory: TensorTree) -> TensorTree:
-        """Tensors (B, ...) in the order of the sorted captions, without a copy if they are in order already."""
-        if self.order.tolist() == list(range(len(self.order))):
-            return map_tensors(Tensor.contiguous, memory)
-        return select_images(memory, self.order)
 
 
 @cache

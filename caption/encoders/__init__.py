@@ -17,8 +17,8 @@ from caption.encoders.refiners import (
     SinusoidalPositions,
     SqueezeExcitationRefiner,
 )
-from caption.encoders.several import SeveralEncoders
-from caption.encoders.small import SmallCNN
+from caption.encoders.several_encoders import SeveralEncoders
+from caption.encoders.small_cnn import SmallCNN
 from caption.encoders.torchvision import TorchvisionEncoder
 
 __all__ = [

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from caption.kernels.first_order import require_first_order
 from caption.kernels.fused import fused_for
-from caption.kernels.shared_memory import GradientSum, gradient_sum
+from caption.kernels.memory_gradient import GradientSum, gradient_sum
 
 Activation = Literal["tanh", "relu"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from caption.attention.weights import entropy
+from caption.attention.map_entropy import entropy
 from caption.decoders.base import Decoder
 from caption.errors import UserError
 from caption.objectives.base import Captions, Loss, Objective, word_log_likelihoods

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from caption.attention.base import chosen
+from caption.attention.map_entropy import entropy
 from caption.attention.stochastic import at_test
-from caption.attention.weights import entropy
 from caption.decoders.base import Decoder, Unrolled
 from caption.errors import UserError
 from caption.eval_mode import eval_mode

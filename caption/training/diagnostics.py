@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from caption.attention.weights import change, entropy
+from caption.attention.map_entropy import change, entropy
 from caption.decoders.base import Unrolled
 from caption.result import WeightProperties
 

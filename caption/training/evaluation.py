@@ -12,7 +12,7 @@ from torch import distributed
 
 from caption.analysis.blind import other_word
 from caption.analysis.grounding import measure_grounding
-from caption.analysis.maps import measure_maps
+from caption.analysis.map_statistics import measure_maps
 from caption.data.boxes import Boxes
 from caption.metrics import Scores, evaluate
 from caption.result import Caption

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from caption.analysis.maps import changes, entropies, measure_maps, unseen
+from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
 from caption.analysis.means import Estimate, difference, estimate
 from caption.data.shapes.scene import COLOURS
 from caption.data.shapes.silhouettes import SHAPES

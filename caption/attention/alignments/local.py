@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Query, QuerySizes
-from caption.attention.positions import cell_positions
+from caption.attention.cell_positions import cell_positions
 from caption.attention.scored import Aligned, Alignment, ScoredMemory
 from caption.errors import UserError
 from caption.result import WeightProperties

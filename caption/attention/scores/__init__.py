@@ -3,8 +3,8 @@
 from caption.attention.scores.additive import AdditiveScore
 from caption.attention.scores.cosine import CosineScore
 from caption.attention.scores.dot import DotScore, ScaledDotScore
-from caption.attention.scores.feed_forward import FeedForwardScore
 from caption.attention.scores.general import ActivatedGeneralScore, GeneralScore
+from caption.attention.scores.learned_query import FeedForwardScore
 from caption.attention.scores.location_sensitive import LocationSensitiveScore
 from caption.attention.scores.mlp import MLPScore
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from caption.encoders.refiners.attention_among_regions import RegionAttention
 from caption.encoders.refiners.base import Refiner, at_least_one, exactly_two_views, prepared
-from caption.encoders.refiners.multi_head import MultiHeadAttention
 from caption.regions import Views
 
 
@@ -45,7 +45,7 @@ class CrossAttentionRefiner(Refiner):
         self.enter = nn.Identity() if self.size is None else nn.Linear(asking, size)
         self.enter_other = nn.Sequential(nn.Linear(read, size), nn.LayerNorm(size))
         self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(self.layers))
-        self.attend = nn.ModuleList(MultiHeadAttention(size, self.heads) for _ in range(self.layers))
+        self.attend = nn.ModuleList(RegionAttention(size, self.heads) for _ in range(self.layers))
         self.leave = nn.LayerNorm(size)
 
     def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -6,8 +6,8 @@ import copy
 
 from torch import Tensor, nn
 
+from caption.encoders.refiners.attention_among_regions import RegionAttention
 from caption.encoders.refiners.base import EachView, at_least_one
-from caption.encoders.refiners.multi_head import MultiHeadAttention
 from caption.encoders.refiners.positions import Positions
 from caption.regions import Regions
 
@@ -69,7 +69,7 @@ class _Layers(nn.Module):
         self.enter = enter
         self.positions = positions
         self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(depth))
-        self.attend = nn.ModuleList(MultiHeadAttention(size, heads) for _ in range(depth))
+        self.attend = nn.ModuleList(RegionAttention(size, heads) for _ in range(depth))
         self.dropout = nn.Dropout(dropout)
         self.leave = nn.LayerNorm(size)
 

@@ -8,7 +8,7 @@ import numpy as np
 import planted
 import pytest
 
-from caption.analysis.maps import changes, coverage, entropies, measure_maps, unseen
+from caption.analysis.map_statistics import changes, coverage, entropies, measure_maps, unseen
 from caption.result import Caption, WeightProperties
 
 STILL = [[[0.5, 0.5, 0], [0, 0, 0]], [[0.5, 0.5, 0], [0, 0, 0]], [[0, 0.5, 0], [0, 0, 0.5]]]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.attention import weights as measures
+from caption.attention import map_entropy as measures
 from caption.result import Caption
 
 UNSEEN = 0.1
@@ -17,7 +17,7 @@ UNSEEN = 0.1
 
 
 def entropies(caption: Caption) -> np.ndarray:
-    """(T,) H[α[t]] in nats: 0 for one region, log L for even weights; see `caption.attention.weights.entropy`."""
+    """(T,) H[α[t]] in nats: 0 for one region, log L for even weights; see `caption.attention.map_entropy.entropy`."""
     return measures.entropy(_maps(caption), caption.properties).numpy()
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from caption.attention.weights import change, entropy
+from caption.attention.map_entropy import change, entropy
 from caption.result import WeightProperties
 
 LN2, LN3 = math.log(2), math.log(3)

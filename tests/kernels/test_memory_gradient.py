@@ -11,7 +11,7 @@ from dispatched import Dispatched
 from torch import Tensor
 
 from caption.kernels.additive_energies import additive_energies
-from caption.kernels.shared_memory import SharedMemory
+from caption.kernels.memory_gradient import SharedMemory
 
 ROWS = [4, 4, 3, 1]
 SHAPES = [(4, 3), (4, 2, 5)]

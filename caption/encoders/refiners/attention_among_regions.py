@@ -9,7 +9,7 @@ from torch.nn import functional
 from caption.errors import UserError
 
 
-class MultiHeadAttention(nn.Module):
+class RegionAttention(nn.Module):
     """[head_1; ...; head_M] W_O, head_m = softmax(Q W_m^Q (Y W_m^K)ᵀ / √d + b_m) Y W_m^V, with d = S/M.
 
     Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2.
