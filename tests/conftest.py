@@ -2,63 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-
-TINY = """\
-seed_everything: 0
-trainer:
-  max_epochs: 2
-  accelerator: cpu
-  log_every_n_steps: 2
-  num_sanity_val_steps: 0
-  default_root_dir: {folder}/run
-model:
-  encoder:
-    class_path: caption.encoders.SmallCNN
-    init_args: {{widths: [4, 4, 8]}}
-  decoder:
-    class_path: caption.decoders.LSTMDecoder
-    init_args:
-      attention:
-        class_path: caption.attention.ScoredAttention
-        init_args:
-          score: {{class_path: caption.attention.AdditiveScore, init_args: {{size: 8}}}}
-          alignment: {{class_path: caption.attention.Softmax}}
-      embedding_size: 8
-      hidden_size: 12
-      gate: {{class_path: caption.decoders.Gate}}
-      readout: {{class_path: caption.decoders.DeepOutput, init_args: {{dropout: 0.1}}}}
-  encoder_learning_rate: 2.0e-3
-  search:
-    class_path: caption.search.BeamSearch
-    init_args: {{beam_size: 2, max_length: 10}}
-  validation_search:
-    class_path: caption.search.Greedy
-    init_args: {{max_length: 10}}
-data:
-  reader:
-    class_path: caption.data.shapes.Shapes
-    init_args: {{folder: {shapes}, train: 40, val: 8, test: 8, size: 48}}
-  transform: {{size: 48, fit: squash}}
-  batch_size: 8
-  captions_per_image: 3
-  min_count: 1
-"""
-
-
-class Ran(NamedTuple):
-    """The result of a command."""
-
-    code: int
-    out: str
-    err: str
+from command_line import TINY, Ran, Trained, run_command
 
 
 @pytest.fixture(scope="session")
@@ -104,35 +52,10 @@ def cli(lightning: None, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ra
     return run
 
 
-def run_command(*args: object, env: dict[str, str] | None = None, **options: object) -> Ran:
-    """Runs the command in a separate process with one thread, because tiny tensors are slower with more."""
-    command = [sys.executable, "-m", "caption", *map(str, args)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(env or {})}
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        env=environment,
-        timeout=300,
-        check=False,
-        **options,
-    )  # type: ignore[call-overload]
-    return Ran(done.returncode, done.stdout, done.stderr)
-
-
 @pytest.fixture(scope="session")
 def command() -> Callable[..., Ran]:
     """Runs the command in a separate process."""
     return run_command
-
-
-class Trained(NamedTuple):
-    """A finished training."""
-
-    config: Path
-    folder: Path
-    ran: Ran
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from conftest import Ran, run_command
+from command_line import Ran, run_command
 from PIL import Image
 
 import caption

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import TINY, Ran
+from command_line import TINY, Ran
 
 import caption
 from caption.attention import Multinoulli, Softmax

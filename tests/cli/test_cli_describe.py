@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import Ran
+from command_line import Ran
 from PIL import Image
 from tiny_captioner import captioner, photo
 

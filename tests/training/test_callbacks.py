@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import Ran, Trained
+from command_line import Ran, Trained
 from PIL import Image
 from pytorch_lightning import Trainer, seed_everything
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
