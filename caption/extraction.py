@@ -11,8 +11,10 @@ import os
 import shutil
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -28,15 +30,16 @@ from caption.eval_mode import eval_mode
 from caption.features.key import feature_key
 from caption.features.shards import FORMAT, PhotoFile, ShardWriter, locked, shard_paths
 from caption.features.store import Extraction, FeatureStore, make_folder
+from caption.prefetch import prefetch
 from caption.progress import progress_bar
 from caption.regions import Regions, Views
 
 AHEAD = 3
 """Batches that are decoded, or being decoded, while one is encoded."""
+FILES_AHEAD = 64
+"""Files that are being compared, or were."""
 BACKLOG_BYTES = 256 * 2**20
 """Regions that may wait to be written, so that the encoder does not wait for the disk."""
-
-Decoded = tuple[CaptionedImage, tuple[Tensor, PhotoFile] | ImageError]
 
 
 @torch.no_grad()
@@ -76,7 +79,7 @@ def write_features(
     """
     target = make_folder(folder)
     wanted = _distinct(images)
-    workers = workers or min(16, os.cpu_count() or 1)
+
     device = torch.device(device)
     done = Extraction()
     with locked(target), eval_mode(encoder.to(device)):
@@ -112,9 +115,12 @@ def write_features(
         with progress_bar("extracting", len(wanted), done.present, progress) as advance:
             try:
                 backlog = BACKLOG_BYTES // (batch_size * _image_bytes(views))
-                with ThreadPoolExecutor(1) as writing:
+                photos_read = prefetch(
+                    lambda image: read_photo(image.path, transform), wanted, AHEAD * batch_size, workers
+                )
+                with ThreadPoolExecutor(1) as writing, closing(photos_read):
                     writes: deque[Future[None]] = deque()
-                    for batch in _decoded(wanted, transform, batch_size, workers):
+                    while batch := list(islice(photos_read, batch_size)):
                         good = [(image.id, *found) for image, found in batch if isinstance(found, tuple)]
                         if good:
                             ids, pixels, photos = zip(*good, strict=True)
@@ -133,7 +139,7 @@ def write_features(
 
 
 def changed_photos(
-    store: FeatureStore, images: Sequence[CaptionedImage], workers: int, progress: bool
+    store: FeatureStore, images: Sequence[CaptionedImage], workers: int | None, progress: bool
 ) -> list[CaptionedImage]:
     """Images of the store whose file is not the one that their regions were computed from; reads all files."""
     known = [(image, photo.digest) for image in images if (photo := store.photo(image.id))]
@@ -144,18 +150,12 @@ def changed_photos(
             file=sys.stderr,
         )
     changed = []
-    with (
-        ThreadPoolExecutor(workers) as readers,
-        progress_bar("comparing", len(known), 0, progress) as advance,
-    ):
-        try:
-            digests = readers.map(photo_digest, (image.path for image, _ in known))
-            for (image, stored), digest in zip(known, digests, strict=True):
-                if digest != stored:
-                    changed.append(image)
-                advance(1)
-        finally:
-            readers.shutdown(cancel_futures=True)
+    digests = prefetch(lambda one: photo_digest(one[0].path), known, FILES_AHEAD, workers)
+    with closing(digests), progress_bar("comparing", len(known), 0, progress) as advance:
+        for (image, stored), digest in digests:
+            if digest != stored:
+                changed.append(image)
+            advance(1)
     return changed
 
 
@@ -223,30 +223,6 @@ def _check_room(folder: Path, views: Views, images: int, report: bool) -> None:
         )
     if report and images:
         print(f"{size} in '{folder}' ({decimal(free)} free)", file=sys.stderr)
-
-
-def _decoded(
-    images: Sequence[CaptionedImage], transform: ImageTransform, batch_size: int, workers: int
-) -> Iterator[list[Decoded]]:
-    """Batches of images in order, each with what `read_photo` returns or raises; further ones are read meanwhile."""
-
-    def read(image: CaptionedImage) -> Decoded:
-        try:
-            return image, read_photo(image.path, transform)
-        except ImageError as error:
-            return image, error
-
-    ahead: deque[list[Future[Decoded]]] = deque()
-    with ThreadPoolExecutor(workers) as readers:
-        try:
-            for start in range(0, len(images), batch_size):
-                ahead.append([readers.submit(read, image) for image in images[start : start + batch_size]])
-                if len(ahead) > AHEAD:
-                    yield [future.result() for future in ahead.popleft()]
-            while ahead:
-                yield [future.result() for future in ahead.popleft()]
-        finally:
-            readers.shutdown(cancel_futures=True)
 
 
 def _encode(

@@ -58,14 +58,10 @@ def read_parts(
     try:
         for path in paths:
             config = read_configuration(path)
-            entries = {
-                name: (config.get(section) or {}).get(key)
-                for name in names
-                for section, key in [name.split(".")]
-            }
-            found = parser.parse_object(
-                {name: entry for name, entry in entries.items() if entry is not None}, found
-            )
+            paths_of_parts = ((name, *name.split(".")) for name in names)
+            entries = {name: (config.get(section) or {}).get(key) for name, section, key in paths_of_parts}
+            given = {name: entry for name, entry in entries.items() if entry is not None}
+            found = parser.parse_object(given, found)
         found = parser.parse_args(list(overrides), found)
     except ArgumentError as error:
         raise UserError(
