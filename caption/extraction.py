@@ -32,7 +32,7 @@ from caption.features.shards import FORMAT, PhotoFile, ShardWriter, locked, shar
 from caption.features.store import Extraction, FeatureStore, make_folder
 from caption.prefetch import prefetch
 from caption.progress import progress_bar
-from caption.regions import Regions, Views
+from caption.regions import Views
 
 AHEAD = 3
 """Batches that are decoded, or being decoded, while one is encoded."""
@@ -61,7 +61,7 @@ def write_features(
     and an uninterrupted run give the same numbers to the last bit.
 
     Args:
-        encoder: with its weights loaded; returns `Regions` or a tuple of them.
+        encoder: with its weights loaded.
         transform: makes pixels of an image.
         images: of all splits; one that is listed several times is stored once.
         folder: made where it does not exist.
@@ -84,7 +84,7 @@ def write_features(
     done = Extraction()
     with locked(target), eval_mode(encoder.to(device)):
         blank = torch.zeros(1, 3, transform.height, transform.width, dtype=torch.uint8, device=device)
-        views = views_of(encoder, blank)
+        views = encoder(blank)
         store = FeatureStore(target, skip_damaged=verify) if shard_paths(target) else None
         if store is not None:
             store.matches(encoder, transform)
@@ -159,18 +159,8 @@ def changed_photos(
     return changed
 
 
-def views_of(encoder: Encoder, images: Tensor) -> Views:
-    """All grids that an encoder makes of images; an encoder may also return a single `Regions`."""
-    found: Regions | Views = encoder(images)
-    return (found,) if isinstance(found, Regions) else tuple(found)
-
-
 def read_photo(path: Path, transform: ImageTransform) -> tuple[Tensor, PhotoFile]:
-    """Pixels (3, H, W) uint8 of an image file, and its size and digest.
-
-    Raises:
-        ImageError: the file cannot be read or decoded.
-    """
+    """Pixels (3, H, W) uint8 of an image file, and its size and digest. ImageError: it cannot be decoded."""
     # Digest first: if the file is replaced in between, the store has the old digest, and the change is noticed.
     digest = photo_digest(path)
     image = open_image(path)
@@ -238,7 +228,7 @@ def _encode(
     if device.type == "cuda":
         images = images.pin_memory()
     found = {}
-    for k, (vectors, _, mask) in enumerate(views_of(encoder, images.to(device, non_blocking=True))):
+    for k, (vectors, _, mask) in enumerate(encoder(images.to(device, non_blocking=True))):
         found[f"view.{k}"] = vectors[: len(pixels)].to(torch.float16, memory_format=torch.contiguous_format)
         if mask is not None:
             found[f"mask.{k}"] = mask[: len(pixels)]

@@ -144,13 +144,6 @@ class Grounding:
         return sum(getattr(pointing, field) for pointing in self.pointings) / max(len(self), 1)
 
 
-def measure_grounding(
-    captions: Iterable[tuple[GroundableCaption, Boxes]], tolerance: float = 0.0
-) -> dict[str, float]:
-    """The result of `ground` as numbers by name: see `Grounding.to_dict`."""
-    return ground(captions, tolerance).to_dict()
-
-
 def ground(captions: Iterable[tuple[GroundableCaption, Boxes]], tolerance: float = 0.0) -> Grounding:
     """Play the pointing game on every mention of every caption.
 
