@@ -78,8 +78,8 @@ def permute(
                     measures[measure, name] = measured.masked_fill(~possible, torch.nan)
             found.add(batch, moment.rows, moment.step, measures)
     log_probs = found.of("log_prob").get("", np.zeros(0))
-    measured = (found.of(measure) for measure in ("fall", "distance", "changed"))
-    return Permutation(found.words, found.images, log_probs, *measured)
+    falls, distances, changed = map(found.of, ("fall", "distance", "changed"))
+    return Permutation(found.words, found.images, log_probs, falls, distances, changed)
 
 
 def permuted(replay: Replay, moment: Moment, maps: Maps, draws: int, generator: torch.Generator) -> Maps:

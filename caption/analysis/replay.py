@@ -148,8 +148,7 @@ def batches(photos: Photo | Iterable[Photo], batch_size: int) -> Iterator[list[P
 
 def listed(photos: Photo | Iterable[Photo]) -> Iterator[Photo]:
     """One photo, or each of many."""
-    single = isinstance(photos, (str, os.PathLike, Image.Image))
-    return iter([photos] if single else photos)  # type: ignore[list-item]
+    return iter([photos] if isinstance(photos, (str, os.PathLike, Image.Image)) else photos)
 
 
 class Replay:

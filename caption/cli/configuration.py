@@ -85,11 +85,7 @@ def make_transform(parts: Namespace) -> ImageTransform:
 
 
 def make_encoder(parts: Namespace) -> Encoder:
-    """The encoder with its weights, frozen.
-
-    Raises:
-        UserError: it cannot be made, or its weights are random.
-    """
+    """The encoder with its weights, frozen. Raises a UserError if it cannot be made, or its weights are random."""
     spec = parts["model.encoder"].as_dict()
     encoder = make(spec, Encoder)
     initial = weights_digest(encoder)

@@ -144,7 +144,7 @@ class TwoViews(SmallCNN):
         super().__init__(widths=(4, 6))
 
     def forward(self, images: Tensor) -> Views:  # type: ignore[override]
-        (fine,) = super().forward(images)
+        fine = super().forward(images)
         coarse = fine.vectors.unflatten(1, (2, 4, 2, 4)).mean((2, 4)).flatten(1, 2)
         coarse = torch.cat((coarse, coarse), 2)
         mask = torch.ones(len(images), 4, dtype=torch.bool, device=images.device)
@@ -470,7 +470,7 @@ def test_the_encoder_can_learn_afterwards(images: list[CaptionedImage], tmp_path
     extract(images, tmp_path / "store", encoder=encoder)
     assert encoder.training
     assert all(torch.equal(value, statistics[name]) for name, value in encoder.named_buffers())
-    encoder(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))[0].vectors.sum().backward()
+    encoder(torch.zeros(2, 3, 16, 16, dtype=torch.uint8)).vectors.sum().backward()
 
 
 # -- interrupted --------------------------------------------------------------------------------------------

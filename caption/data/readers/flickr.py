@@ -70,9 +70,5 @@ class Flickr(CheckedReader):
 
 
 def read_names(file: str | Path) -> list[str]:
-    """The image names of a split list, one a line.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """The image names of a split list, one a line. Raises a DataError if the file cannot be read."""
     return [line.strip() for _, line in text_lines(file)]
