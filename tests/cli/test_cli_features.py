@@ -124,7 +124,7 @@ def test_the_store_fits_what_the_configuration_describes(config: str, data: Path
     store = FeatureStore(out)
     store.matches(encoder, transform)
     with torch.no_grad():
-        vectors = encoder(transform(open_image(data / "photo3.jpg"))[None]).vectors[0]
+        vectors = encoder(transform(open_image(data / "photo3.jpg"))[None])[0].vectors[0]
     (stored,) = store.read_many(["photo3.jpg"])
     torch.testing.assert_close(stored.vectors[0].float(), vectors, rtol=2e-3, atol=2e-3)
 
@@ -330,8 +330,8 @@ WRONG_ARGUMENTS = [
     (["--model", "/no/such/file.ckpt"], "/no/such/file.ckpt"),
     (["--config", "/no/such/file.yaml"], "'/no/such/file.yaml' does not exist"),
     (["--model.encoder.weights", "null"], "has random weights"),
-    (["--batch-size", "0"], "0 is no whole number from 1 up"),
-    (["--workers", "many"], "many is no whole number from 1 up"),
+    (["--batch-size", "0"], "0 is not a whole number from 1 up"),
+    (["--workers", "many"], "many is not a whole number from 1 up"),
     (["--speed", "9"], "unrecognized arguments: --speed"),
     (["--data.transform.size"], "expected one argument"),
 ]

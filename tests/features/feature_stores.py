@@ -47,7 +47,7 @@ def make_images(folder: Path, count: int) -> list[CaptionedImage]:
 def regions_of(image: CaptionedImage, encoder: SmallCNN) -> Tensor:
     """The image's regions (L, D), encoded now."""
     with torch.no_grad():
-        return encoder(TRANSFORM(open_image(image.path))[None]).vectors[0]
+        return encoder(TRANSFORM(open_image(image.path))[None])[0].vectors[0]
 
 
 def extract(images: list[CaptionedImage], folder: Path, **options: Any) -> Extraction:

@@ -144,7 +144,7 @@ class TwoViews(SmallCNN):
         super().__init__(widths=(4, 6))
 
     def forward(self, images: Tensor) -> Views:  # type: ignore[override]
-        fine = super().forward(images)
+        (fine,) = super().forward(images)
         coarse = fine.vectors.unflatten(1, (2, 4, 2, 4)).mean((2, 4)).flatten(1, 2)
         coarse = torch.cat((coarse, coarse), 2)
         mask = torch.ones(len(images), 4, dtype=torch.bool, device=images.device)
@@ -241,7 +241,7 @@ def test_spawned_workers_open_it_themselves(images: list[CaptionedImage], folder
     )
     batches = list(loader)
     assert [image_id for batch in batches for image_id in batch.ids] == [image.id for image in images]
-    found = torch.cat([batch.regions.vectors for batch in batches])
+    found = torch.cat([batch.views[0].vectors for batch in batches])
     assert torch.equal(found, read(store, *(image.id for image in images)))
 
 
@@ -280,10 +280,10 @@ def test_another_transform_does_not_match(folder: Path) -> None:
 def test_releases_match_in_all_but_the_last_number(
     images: list[CaptionedImage], folder: Path, monkeypatch: pytest.MonkeyPatch, other: str, fits: bool
 ) -> None:
-    monkeypatch.setattr("caption.features.key._version", lambda: "7.1.0")
+    monkeypatch.setattr("caption.features.key.package_version", lambda: "7.1.0")
     shutil.rmtree(folder)
     extract(images, folder)
-    monkeypatch.setattr("caption.features.key._version", lambda: other)
+    monkeypatch.setattr("caption.features.key.package_version", lambda: other)
     if fits:
         before = contents(folder)
         assert extract(images, folder).present == 23
@@ -381,8 +381,6 @@ def test_size_and_progress_go_to_stderr(
     said = capsys.readouterr()
     assert said.out == ""
     assert "23 images of 8×8×6 numbers take 19.1 kB" in said.err
-    assert "23/23" in said.err
-    assert "images/s" in said.err
 
 
 def test_numbers_too_large_for_half_precision_are_an_error(
@@ -470,7 +468,7 @@ def test_the_encoder_can_learn_afterwards(images: list[CaptionedImage], tmp_path
     extract(images, tmp_path / "store", encoder=encoder)
     assert encoder.training
     assert all(torch.equal(value, statistics[name]) for name, value in encoder.named_buffers())
-    encoder(torch.zeros(2, 3, 16, 16, dtype=torch.uint8)).vectors.sum().backward()
+    encoder(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))[0].vectors.sum().backward()
 
 
 # -- interrupted --------------------------------------------------------------------------------------------
@@ -866,7 +864,7 @@ def losses(captioner: Captioner, batch: Batch, regions: Regions) -> tuple[Tensor
     """The loss, and its gradient in the attention's first weight."""
     captioner.zero_grad()
     captions = Captions(batch.inputs, batch.targets, batch.lengths)
-    loss = CrossEntropy()(captioner.decoder, captioner.project(regions), captions).value
+    loss = CrossEntropy()(captioner.decoder, captioner.project((regions,)), captions).value
     loss.backward()
     gradient = next(value for name, value in captioner.named_parameters() if "attention" in name).grad
     assert gradient is not None
@@ -889,10 +887,11 @@ def test_training_from_the_store_and_from_images_gives_the_same_losses(
         batch = from_images.collate([from_images[i] for i in chosen])
         stored = from_store.collate([from_store[i] for i in chosen])
         assert stored.images is None
-        assert stored.regions is not None
-        encoded = encoder(batch.images)
-        assert stored.regions.grid == encoded.grid
-        regions = stored.regions._replace(vectors=stored.regions.vectors.float())
+        assert stored.views is not None
+        (encoded,) = encoder(batch.images)
+        (regions,) = stored.views
+        assert regions.grid == encoded.grid
+        regions = regions._replace(vectors=regions.vectors.float())
         loss, gradient = losses(captioner, stored, regions)
         # With the encoder's numbers rounded to half precision and laid out as they are stored (sums depend on the
         # order in memory), all is equal to the last bit;

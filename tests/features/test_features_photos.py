@@ -126,8 +126,8 @@ def test_a_batch_is_read_at_once(
     chosen = [images[i] for i in (7, 2, 2, 9)]
     batch = one_batch(chosen, folder)
     assert asked == [batch.ids] == [[image.id for image in chosen]]
-    assert batch.regions is not None
-    for found, image in zip(batch.regions.vectors, chosen, strict=True):
+    assert batch.views is not None
+    for found, image in zip(batch.views[0].vectors, chosen, strict=True):
         torch.testing.assert_close(found.float(), regions_of(image, make_encoder()), rtol=1e-3, atol=1e-3)
 
 
