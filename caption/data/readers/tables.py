@@ -62,13 +62,8 @@ class Table(CheckedReader):
     (see `hashed_split`): the same division every time.
     """
 
-    file: str
     images: str | None
     fractions: dict[str, float] | None
-
-    @property
-    def source(self) -> str:
-        return f"'{self.file}'"
 
     @abstractmethod
     def rows(self, file: Path, findings: Findings) -> Iterator[Row]:
@@ -92,7 +87,13 @@ class Table(CheckedReader):
             where, path = f"line {row.line} of '{file}'", folder / row.image
             with findings.skipping():
                 split = self._split(row, has_splits, where)
-                self._add(row, split, gathered.setdefault(path, _Gathered(row, split)), where, path, findings)
+                image = gathered.setdefault(path, _Gathered(row, split))
+                if split == image.split:
+                    image.captions += findings.stripped(row.captions, f"{where} ({row.image})", path)
+                elif split not in image.other_splits:
+                    image.other_splits.add(split)
+                    first = f"in '{image.split}' on line {image.row.line}"
+                    findings.add(Kind.OVERLAP, f"{where} ({row.image}) is in '{split}', but {first}", path)
         splits: Splits = {split: [] for split in SPLIT_NAMES if split in (self.fractions or ())}
         for path, image in gathered.items():
             captioned = CaptionedImage(image.row.image, path, tuple(image.captions))
@@ -108,21 +109,6 @@ class Table(CheckedReader):
         if row.split not in SPLIT_NAMES:
             raise DataError(f"{where} has the split '{row.split}', which is none of {names}. Correct it.")
         return row.split
-
-    def _add(
-        self, row: Row, split: str, image: _Gathered, where: str, path: Path, findings: Findings
-    ) -> None:
-        """Add the captions of a row to its image."""
-        if split == image.split:
-            for caption in row.captions:
-                if caption.strip():
-                    image.captions.append(caption.strip())
-                else:
-                    findings.add(Kind.EMPTY, f"{where} ({row.image})", path)
-        elif split not in image.other_splits:
-            image.other_splits.add(split)
-            text = f"{where} ({row.image}) is in '{split}', but in '{image.split}' on line {image.row.line}"
-            findings.add(Kind.OVERLAP, text, path)
 
 
 @dataclass
