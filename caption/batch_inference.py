@@ -39,11 +39,7 @@ class Decoded(NamedTuple):
 
 
 def decode(photo: Photo, transform: ImageTransform) -> Decoded:
-    """Read a photo and transform it.
-
-    Raises:
-        ImageError: the photo cannot be read.
-    """
+    """Read a photo and transform it. Raises an ImageError if the photo cannot be read."""
     image = open_image(photo)
     return Decoded(transform(image), transform.box(*image.size))
 

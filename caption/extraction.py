@@ -11,8 +11,10 @@ import os
 import shutil
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -28,15 +30,16 @@ from caption.eval_mode import eval_mode
 from caption.features.key import feature_key
 from caption.features.shards import FORMAT, PhotoFile, ShardWriter, locked, shard_paths
 from caption.features.store import Extraction, FeatureStore, make_folder
+from caption.prefetch import prefetch
 from caption.progress import progress_bar
-from caption.regions import Regions, Views
+from caption.regions import Views
 
 AHEAD = 3
 """Batches that are decoded, or being decoded, while one is encoded."""
+FILES_AHEAD = 64
+"""Files that are being compared, or were."""
 BACKLOG_BYTES = 256 * 2**20
 """Regions that may wait to be written, so that the encoder does not wait for the disk."""
-
-Decoded = tuple[CaptionedImage, tuple[Tensor, PhotoFile] | ImageError]
 
 
 @torch.no_grad()
@@ -58,7 +61,7 @@ def write_features(
     and an uninterrupted run give the same numbers to the last bit.
 
     Args:
-        encoder: with its weights loaded; returns `Regions` or a tuple of them.
+        encoder: with its weights loaded.
         transform: makes pixels of an image.
         images: of all splits; one that is listed several times is stored once.
         folder: made where it does not exist.
@@ -76,12 +79,12 @@ def write_features(
     """
     target = make_folder(folder)
     wanted = _distinct(images)
-    workers = workers or min(16, os.cpu_count() or 1)
+
     device = torch.device(device)
     done = Extraction()
     with locked(target), eval_mode(encoder.to(device)):
         blank = torch.zeros(1, 3, transform.height, transform.width, dtype=torch.uint8, device=device)
-        views = views_of(encoder, blank)
+        views = encoder(blank)
         store = FeatureStore(target, skip_damaged=verify) if shard_paths(target) else None
         if store is not None:
             store.matches(encoder, transform)
@@ -112,9 +115,12 @@ def write_features(
         with progress_bar("extracting", len(wanted), done.present, progress) as advance:
             try:
                 backlog = BACKLOG_BYTES // (batch_size * _image_bytes(views))
-                with ThreadPoolExecutor(1) as writing:
+                photos_read = prefetch(
+                    lambda image: read_photo(image.path, transform), wanted, AHEAD * batch_size, workers
+                )
+                with ThreadPoolExecutor(1) as writing, closing(photos_read):
                     writes: deque[Future[None]] = deque()
-                    for batch in _decoded(wanted, transform, batch_size, workers):
+                    while batch := list(islice(photos_read, batch_size)):
                         good = [(image.id, *found) for image, found in batch if isinstance(found, tuple)]
                         if good:
                             ids, pixels, photos = zip(*good, strict=True)
@@ -133,7 +139,7 @@ def write_features(
 
 
 def changed_photos(
-    store: FeatureStore, images: Sequence[CaptionedImage], workers: int, progress: bool
+    store: FeatureStore, images: Sequence[CaptionedImage], workers: int | None, progress: bool
 ) -> list[CaptionedImage]:
     """Images of the store whose file is not the one that their regions were computed from; reads all files."""
     known = [(image, photo.digest) for image in images if (photo := store.photo(image.id))]
@@ -144,33 +150,17 @@ def changed_photos(
             file=sys.stderr,
         )
     changed = []
-    with (
-        ThreadPoolExecutor(workers) as readers,
-        progress_bar("comparing", len(known), 0, progress) as advance,
-    ):
-        try:
-            digests = readers.map(photo_digest, (image.path for image, _ in known))
-            for (image, stored), digest in zip(known, digests, strict=True):
-                if digest != stored:
-                    changed.append(image)
-                advance(1)
-        finally:
-            readers.shutdown(cancel_futures=True)
+    digests = prefetch(lambda one: photo_digest(one[0].path), known, FILES_AHEAD, workers)
+    with closing(digests), progress_bar("comparing", len(known), 0, progress) as advance:
+        for (image, stored), digest in digests:
+            if digest != stored:
+                changed.append(image)
+            advance(1)
     return changed
 
 
-def views_of(encoder: Encoder, images: Tensor) -> Views:
-    """All grids that an encoder makes of images; an encoder may also return a single `Regions`."""
-    found: Regions | Views = encoder(images)
-    return (found,) if isinstance(found, Regions) else tuple(found)
-
-
 def read_photo(path: Path, transform: ImageTransform) -> tuple[Tensor, PhotoFile]:
-    """Pixels (3, H, W) uint8 of an image file, and its size and digest.
-
-    Raises:
-        ImageError: the file cannot be read or decoded.
-    """
+    """Pixels (3, H, W) uint8 of an image file, and its size and digest. ImageError: it cannot be decoded."""
     # Digest first: if the file is replaced in between, the store has the old digest, and the change is noticed.
     digest = photo_digest(path)
     image = open_image(path)
@@ -225,30 +215,6 @@ def _check_room(folder: Path, views: Views, images: int, report: bool) -> None:
         print(f"{size} in '{folder}' ({decimal(free)} free)", file=sys.stderr)
 
 
-def _decoded(
-    images: Sequence[CaptionedImage], transform: ImageTransform, batch_size: int, workers: int
-) -> Iterator[list[Decoded]]:
-    """Batches of images in order, each with what `read_photo` returns or raises; further ones are read meanwhile."""
-
-    def read(image: CaptionedImage) -> Decoded:
-        try:
-            return image, read_photo(image.path, transform)
-        except ImageError as error:
-            return image, error
-
-    ahead: deque[list[Future[Decoded]]] = deque()
-    with ThreadPoolExecutor(workers) as readers:
-        try:
-            for start in range(0, len(images), batch_size):
-                ahead.append([readers.submit(read, image) for image in images[start : start + batch_size]])
-                if len(ahead) > AHEAD:
-                    yield [future.result() for future in ahead.popleft()]
-            while ahead:
-                yield [future.result() for future in ahead.popleft()]
-        finally:
-            readers.shutdown(cancel_futures=True)
-
-
 def _encode(
     encoder: Encoder, pixels: Sequence[Tensor], batch_size: int, device: torch.device
 ) -> dict[str, Tensor]:
@@ -262,7 +228,7 @@ def _encode(
     if device.type == "cuda":
         images = images.pin_memory()
     found = {}
-    for k, (vectors, _, mask) in enumerate(views_of(encoder, images.to(device, non_blocking=True))):
+    for k, (vectors, _, mask) in enumerate(encoder(images.to(device, non_blocking=True))):
         found[f"view.{k}"] = vectors[: len(pixels)].to(torch.float16, memory_format=torch.contiguous_format)
         if mask is not None:
             found[f"mask.{k}"] = mask[: len(pixels)]

@@ -49,10 +49,8 @@ def agree(
 
     Args:
         first, second: the models; their order does not matter to the measures.
-        photos: one or many.
-        captions: of the photos; None = what `first` says.
+        photos, captions, batch_size: see `replay.sentences`; None = the captions that `first` says.
         seed: for which other word is taken.
-        batch_size: photos at once.
 
     Raises:
         UserError: the models' grids differ, or one has no attention.
@@ -151,4 +149,4 @@ def _ranks(maps: np.ndarray) -> np.ndarray:
 def _correlation(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     x, y = x - x.mean(-1, keepdims=True), y - y.mean(-1, keepdims=True)
     spread = np.sqrt((x**2).sum(-1) * (y**2).sum(-1))
-    return np.divide((x * y).sum(-1), spread, out=np.zeros(len(x)), where=spread > 0)
+    return (x * y).sum(-1) / np.where(spread > 0, spread, 1)

@@ -13,23 +13,12 @@ fourth looks at this image.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 
-from caption.analysis.grounding import GroundableCaption, cell_centres
+from caption.analysis.grounding import GroundableCaption, Redrawn, cell_centres
 from caption.data.boxes import Boxes, BoxLike
-
-
-@dataclass(frozen=True)
-class Redrawn:
-    """A caption with other weights; see `grounding.GroundableCaption`."""
-
-    words: Sequence[str]
-    weights: np.ndarray
-    """(T, rows, cols)."""
-    box: BoxLike
 
 
 def uniform(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
@@ -108,12 +97,12 @@ def other_image(captions: Iterable[GroundableCaption], seed: int = 0) -> list[Re
     order = np.random.default_rng(seed).permutation(len(told))
     donors = {int(taker): told[int(giver)] for taker, giver in zip(order, np.roll(order, 1), strict=True)}
     given = iter(donors[number] for number in range(len(told)))
-    return [_borrowed(caption, next(given) if len(caption.words) else caption) for caption in captions]
-
-
-def _borrowed(caption: GroundableCaption, donor: GroundableCaption) -> Redrawn:
-    steps = np.minimum(np.arange(len(caption.words)), max(len(donor.words) - 1, 0))
-    return _redrawn(caption, donor.weights[steps])
+    redrawn = []
+    for caption in captions:
+        donor = next(given) if len(caption.words) else caption
+        steps = np.minimum(np.arange(len(caption.words)), max(len(donor.words) - 1, 0))
+        redrawn.append(_redrawn(caption, donor.weights[steps]))
+    return redrawn
 
 
 def _redrawn(caption: GroundableCaption, weights: np.ndarray) -> Redrawn:

@@ -13,28 +13,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from caption.analysis.means import estimate
 from caption.data.boxes import Boxes, BoxLike
+from caption.result import Caption
 
 
-class GroundableCaption(Protocol):
-    """The part of `caption.Caption` that is needed here; T words on a grid of rows x cols regions."""
+@dataclass(frozen=True)
+class Redrawn:
+    """The part of a caption that is needed here, for maps that are not the model's own."""
 
-    @property
-    def words(self) -> Sequence[str]:
-        """The T words, without the end token."""
+    words: Sequence[str]
+    """The T words, without the end token."""
+    weights: np.ndarray
+    """(T, rows, cols): where the model looked for each word."""
+    box: BoxLike
+    """The part of the original image that the grid covers."""
 
-    @property
-    def weights(self) -> np.ndarray:
-        """(T, rows, cols): where the model looked for each word."""
 
-    @property
-    def box(self) -> BoxLike:
-        """The part of the original image that the grid covers."""
+GroundableCaption = Caption | Redrawn
 
 
 @dataclass(frozen=True)
@@ -142,13 +141,6 @@ class Grounding:
 
     def _mean(self, field: str) -> float:
         return sum(getattr(pointing, field) for pointing in self.pointings) / max(len(self), 1)
-
-
-def measure_grounding(
-    captions: Iterable[tuple[GroundableCaption, Boxes]], tolerance: float = 0.0
-) -> dict[str, float]:
-    """The result of `ground` as numbers by name: see `Grounding.to_dict`."""
-    return ground(captions, tolerance).to_dict()
 
 
 def ground(captions: Iterable[tuple[GroundableCaption, Boxes]], tolerance: float = 0.0) -> Grounding:

@@ -59,13 +59,10 @@ def interchange(
     """Say words again with the maps of others of their kind, for all pairs of different ones in each caption.
 
     Args:
-        captioner: the model.
-        photos: one or many.
+        captioner, photos, captions, batch_size: see `replay.sentences`.
         words: those that may replace each other, such as the names of colours.
-        captions: of the photos; None = what the model says.
         draws: permutations of each word's maps.
         seed: for the permutations.
-        batch_size: photos at once.
 
     Raises:
         UserError: the decoder has no attention.
@@ -88,11 +85,9 @@ def interchange(
             others += [batch.said(row[None], int(step))[0] for row, step in zip(rows, steps, strict=True)]
             values = _measures(log_probs, asked.words[:, None], batch.words[rows, steps][:, None])
             found.add(batch, rows, moment.step, values)
-    follows, stays, leads = (
-        {name: found.values.get((measure, name), np.zeros(0)) for name in WEIGHTS}
-        for measure in ("follows", "stays", "leads")
-    )
-    return Interchange(found.words, found.images, np.array(others, dtype=str), follows, stays, leads)
+    none = {name: np.zeros(0) for name in WEIGHTS}
+    measured = (found.of(measure) or none for measure in ("follows", "stays", "leads"))
+    return Interchange(found.words, found.images, np.array(others, dtype=str), *measured)
 
 
 def _pairs(batch: Sentences, words: Collection[str]) -> Tensor:

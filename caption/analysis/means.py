@@ -6,7 +6,7 @@ Words of one image succeed and fail together, so the bootstrap draws whole image
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -55,7 +55,7 @@ class Collected:
     def __init__(self) -> None:
         self._words: list[str] = []
         self._images: list[int] = []
-        self._values: dict[Hashable, list[np.ndarray]] = {}
+        self._values: dict[Any, list[np.ndarray]] = {}
 
     def add(self, batch: Sentences, rows: Tensor, step: int, values: Mapping[Any, Tensor]) -> None:
         """Add the words that some sentences (N,) of a batch say at a step.
@@ -86,6 +86,11 @@ class Collected:
         """(N, ...) float64 by name; {} if nothing was added."""
         return {name: np.concatenate(values) for name, values in self._values.items()}
 
+    def of(self, measure: str) -> dict[str, np.ndarray]:
+        """The values whose names are pairs that begin with `measure`, by the second of the pair."""
+        pairs = self._values.items()
+        return {name[1]: np.concatenate(values) for name, values in pairs if name[0] == measure}
+
 
 class Estimate(NamedTuple):
     """A mean and its percentile interval over bootstrap draws of the images."""
@@ -107,9 +112,7 @@ def estimate(
     Args:
         values: (N,), one for each word, mention or whatever was measured.
         images: (N,), which image each belongs to; images with more words weigh more.
-        level: share of the draws inside the interval.
-        resamples: number of draws.
-        seed: the same seed gives the same interval.
+        level, resamples, seed: see `confidence_interval`.
 
     Raises:
         ValueError: there are no values, or not one image for each.
@@ -145,6 +148,4 @@ def _score(values: Sequence[float] | np.ndarray, images: Sequence[int] | np.ndar
         )
     ids, which = np.unique(images, return_inverse=True)
     statistics = np.column_stack([np.bincount(which, weights=numbers), np.bincount(which)])
-    return MetricScore.from_statistics(
-        "mean", ids.tolist(), mean_of(statistics).tolist(), statistics, mean_of
-    )
+    return MetricScore.from_statistics("mean", ids.tolist(), statistics, mean_of)

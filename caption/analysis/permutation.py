@@ -57,12 +57,10 @@ def permute(
     """Say every word of the captions of some photos again under other maps.
 
     Args:
-        captioner: the model.
-        photos: one or many; another image is one of the same batch.
-        captions: of the photos; None = what the model says. The end word is not measured.
+        captioner, photos, captions, batch_size: see `replay.sentences`. The end word is not measured; another image is
+            one of the same batch.
         draws: permutations of each word's maps.
         seed: for the permutations, and for which other word is taken.
-        batch_size: photos at once.
 
     Raises:
         UserError: the decoder has no attention.
@@ -79,12 +77,8 @@ def permute(
                 for measure, measured in _compare(moment, replay.say(moment, maps)).items():
                     measures[measure, name] = measured.masked_fill(~possible, torch.nan)
             found.add(batch, moment.rows, moment.step, measures)
-    values = found.values
-    log_probs = values.pop(("log_prob", ""), np.zeros(0))
-    falls, distances, changed = (
-        {name: of_words for (measure, name), of_words in values.items() if measure == wanted}
-        for wanted in ("fall", "distance", "changed")
-    )
+    log_probs = found.of("log_prob").get("", np.zeros(0))
+    falls, distances, changed = map(found.of, ("fall", "distance", "changed"))
     return Permutation(found.words, found.images, log_probs, falls, distances, changed)
 
 
@@ -108,15 +102,9 @@ def permuted(replay: Replay, moment: Moment, maps: Maps, draws: int, generator: 
 def _others(
     replay: Replay, moment: Moment, batch: Sentences, own: Maps, draws: int, generator: torch.Generator
 ) -> dict[str, tuple[Maps, Tensor]]:
-    """Other maps by name, and (B',) bool whether there is another word, or image.
+    """Other maps for a moment by name, and (B',) bool whether there is another word, or image.
 
-    Args:
-        replay: of the decoder.
-        moment: whose maps are exchanged.
-        batch: the sentences.
-        own: (B, T, ...) the model's maps of all their words.
-        draws: K of the permutations.
-        generator: for the draws.
+    `own` (B, T, ...) are the model's maps of all words of the batch; `draws` is the K of the permutations.
     """
     shuffled = permuted(replay, moment, moment.maps, draws, generator)
     even = replay.over_grids(lambda each, _: (sums(each) / each.shape[-1]).expand_as(each), moment)

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -147,11 +148,7 @@ def batches(photos: Photo | Iterable[Photo], batch_size: int) -> Iterator[list[P
 
 def listed(photos: Photo | Iterable[Photo]) -> Iterator[Photo]:
     """One photo, or each of many."""
-    if isinstance(photos, (str, os.PathLike)) or hasattr(
-        photos, "getexif"
-    ):  # so that Pillow is loaded only where it was
-        return iter([photos])  # type: ignore[list-item]
-    return iter(photos)
+    return iter([photos] if isinstance(photos, (str, os.PathLike, Image.Image)) else photos)
 
 
 class Replay:
@@ -251,23 +248,22 @@ class Replay:
 
     def weights(self, batch: Sentences) -> Tensor:
         """(B, T, L) the summary α of every word of a batch, 0 behind the end of a sentence."""
-        regions = batch.views[0].vectors.shape[1]
-        none = torch.zeros(len(batch.words), 0, regions, device=batch.words.device)
-        return self._of_words(batch, lambda moment: moment.weights) if batch.words.shape[1] else none
+        vectors = batch.views[0].vectors
+        weights = vectors.new_zeros(*batch.words.shape, vectors.shape[1])
+        for moment in self.moments(batch):
+            weights[moment.rows, moment.step] = moment.weights.to(weights.dtype)
+        return weights
 
     def maps(self, batch: Sentences) -> Maps:
         """All maps (B, T, ..., L) of every word of a batch, 0 behind the end of a sentence; {} without words."""
-        first = partial(map_tensors, lambda tensor: tensor[:, 0])
-        return self._of_words(batch, lambda moment: first(moment.maps)) if batch.words.shape[1] else {}
-
-    def _of_words(self, batch: Sentences, part: Callable[[Moment], TensorTree]) -> TensorTree:
-        """Trees (B', ...) that `part` takes from the moments of a batch -> one tree (B, T, ...)."""
 
         def placed(moment: Moment, tensor: Tensor) -> Tensor:
-            return tensor.new_zeros(len(batch.words), *tensor.shape[1:]).index_copy(0, moment.rows, tensor)
+            return tensor.new_zeros(len(batch.words), *tensor.shape[2:]).index_copy(
+                0, moment.rows, tensor[:, 0]
+            )
 
-        of_steps = [map_tensors(partial(placed, moment), part(moment)) for moment in self.moments(batch)]
-        return combine(lambda tensors: torch.stack(tensors, 1), of_steps)
+        of_steps = [map_tensors(partial(placed, moment), moment.maps) for moment in self.moments(batch)]
+        return combine(lambda tensors: torch.stack(tensors, 1), of_steps) if of_steps else {}
 
     def gradient(self, moment: Moment) -> Tensor:
         """(B', L, D) ∂ log p(word) / ∂ a_i at this step, for the first view: through the context and the scores."""

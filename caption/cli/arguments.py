@@ -1,27 +1,34 @@
-"""Argument parsing that several verbs share."""
+"""Argument parsing that several verbs share.
+
+Each verb has a function `main(args)` that returns an exit code. Wrong usage raises a `UserError`, or argparse's
+SystemExit with code 2; --help raises SystemExit with code 0.
+"""
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
+
+# Texts keep their line breaks.
+FORMAT: dict[str, Any] = {
+    "formatter_class": argparse.RawDescriptionHelpFormatter,
+    "allow_abbrev": False,
+}
 
 
-def verb_parser(verb: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    """A parser for a verb's arguments; description and epilog keep their line breaks."""
-    return argparse.ArgumentParser(
-        f"caption {verb}",
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def verb_parser(verb: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
+    """A parser for a verb's arguments."""
+    return argparse.ArgumentParser(f"caption {verb}", description=description, epilog=epilog, **FORMAT)
+
+
+def add_noun(nouns: Any, name: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
+    """A parser for what follows a verb, such as "flickr8k" after "prepare"; `nouns` comes from `add_subparsers`."""
+    summary = description.partition("\n")[0]
+    return nouns.add_parser(name, help=summary, description=description, epilog=epilog, **FORMAT)
 
 
 def count(text: str) -> int:
-    """A whole number from 1 up.
-
-    Raises:
-        ArgumentTypeError: `text` is something else.
-    """
+    """A whole number from 1 up; argparse reports anything else."""
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 up")

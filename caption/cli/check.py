@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from caption.cli.arguments import count
+from caption.cli.arguments import count, verb_parser
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED
 from caption.data.readers.captions import SPLIT_NAMES, Finding, Kind
 from caption.errors import DataError
@@ -37,15 +37,7 @@ SHOWN = 10
 
 
 def main(args: list[str]) -> int:
-    """Run `caption check`.
-
-    Returns:
-        0: no faults; 1: faults; 130: stopped.
-
-    Raises:
-        UserError: DATA cannot be checked, or the options do not fit it.
-        SystemExit: with code 2 for wrong usage, with 0 after --help.
-    """
+    """Run `caption check`; EPILOG tells the exit codes."""
     parser = _parser()
     options = parser.parse_args(args)
     images, splits = _by_split(options.images), _by_split(options.splits)
@@ -80,52 +72,28 @@ def main(args: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "caption check",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = verb_parser("check", DESCRIPTION, EPILOG)
     add = parser.add_argument
     add("data", metavar="DATA", help="configuration, caption file, or folder with caption files")
-    add(
-        "--images",
-        nargs="+",
-        default=[],
-        metavar="[SPLIT=]DIR",
-        help="folder of the images, for COCO one for each split if they differ (default: found beside the captions "
-        "or in a folder there)",
+    help_ = (
+        "folder of the images, for COCO one for each split if they differ (default: found beside the captions or in a "
+        "folder there)"
     )
-    add(
-        "--splits",
-        nargs="+",
-        default=[],
-        metavar="SPLIT=FILE|FRACTION",
-        help="captions JSON of each split (COCO), list of each split's images (Flickr), or fractions for CSV and JSON "
-        "lines without splits: train=0.8 val=0.1 test=0.1 (default for files: by their names)",
+    add("--images", nargs="+", default=[], metavar="[SPLIT=]DIR", help=help_)
+    help_ = (
+        "captions JSON of each split (COCO), list of each split's images (Flickr), or fractions for CSV and JSON lines "
+        "without splits: train=0.8 val=0.1 test=0.1 (default for files: by their names)"
     )
+    add("--splits", nargs="+", default=[], metavar="SPLIT=FILE|FRACTION", help=help_)
     from_data = "(default: the configuration's, or {})"
     add("--max-words", type=count, metavar="N", help=f"words of the longest caption {from_data.format(50)}")
-    add(
-        "--min-count",
-        type=count,
-        metavar="N",
-        help=f"how often a training word must occur to be known {from_data.format(5)}",
-    )
+    help_ = f"how often a training word must occur to be known {from_data.format(5)}"
+    add("--min-count", type=count, metavar="N", help=help_)
     add("--tokenizer", metavar="T", help=f"splits captions into words {from_data.format('ptb')}")
-    add(
-        "--workers",
-        type=count,
-        metavar="N",
-        help="threads that decode (default: one per processor, at most 16)",
-    )
-    add(
-        "--format",
-        choices=("text", "json"),
-        default="text",
-        help="of the report (default text); json names every finding",
-    )
+    help_ = "threads that decode (default: one per processor, at most 16)"
+    add("--workers", type=count, metavar="N", help=help_)
+    help_ = "of the report (default text); json names every finding"
+    add("--format", choices=("text", "json"), default="text", help=help_)
     return parser
 
 

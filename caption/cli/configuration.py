@@ -58,14 +58,10 @@ def read_parts(
     try:
         for path in paths:
             config = read_configuration(path)
-            entries = {
-                name: (config.get(section) or {}).get(key)
-                for name in names
-                for section, key in [name.split(".")]
-            }
-            found = parser.parse_object(
-                {name: entry for name, entry in entries.items() if entry is not None}, found
-            )
+            paths_of_parts = ((name, *name.split(".")) for name in names)
+            entries = {name: (config.get(section) or {}).get(key) for name, section, key in paths_of_parts}
+            given = {name: entry for name, entry in entries.items() if entry is not None}
+            found = parser.parse_object(given, found)
         found = parser.parse_args(list(overrides), found)
     except ArgumentError as error:
         raise UserError(
@@ -89,11 +85,7 @@ def make_transform(parts: Namespace) -> ImageTransform:
 
 
 def make_encoder(parts: Namespace) -> Encoder:
-    """The encoder with its weights, frozen.
-
-    Raises:
-        UserError: it cannot be made, or its weights are random.
-    """
+    """The encoder with its weights, frozen. Raises a UserError if it cannot be made, or its weights are random."""
     spec = parts["model.encoder"].as_dict()
     encoder = make(spec, Encoder)
     initial = weights_digest(encoder)

@@ -32,11 +32,7 @@ SEARCH_OPTIONS = ("beam_size", "length_normalization", "candidates")
 
 
 def main(args: list[str]) -> int:
-    """Run `caption describe`.
-
-    Raises:
-        UserError: wrong usage, no such model, or outputs that cannot be written.
-    """
+    """Run `caption describe`; EPILOG tells the exit codes."""
     options = _parser().parse_args(args)
     photos = input_photos(options.images)
     # Before any work, so that wrong usage is reported at once.
@@ -87,19 +83,11 @@ def main(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = verb_parser("describe", DESCRIPTION, EPILOG)
     add, formats = parser.add_argument, ("text", "json", "jsonl", "csv", "coco")
-    add(
-        "images",
-        nargs="+",
-        metavar="IMAGE",
-        help="photos in any format that Pillow reads, or folders of photos",
-    )
+    help_ = "photos in any format that Pillow reads, or folders of photos"
+    add("images", nargs="+", metavar="IMAGE", help=help_)
     add("--model", required=True, metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
-    add(
-        "--beam-size",
-        type=int,
-        metavar="K",
-        help="hypotheses of the beam search, 1 = greedy; default: the model's",
-    )
+    help_ = "hypotheses of the beam search, 1 = greedy; default: the model's"
+    add("--beam-size", type=int, metavar="K", help=help_)
     help_ = "exponent of the length by which log p is divided, 0 = none; default: the model's"
     add("--length-normalization", type=float, metavar="A", help=help_)
     choices = ("expectation", "argmax", "sample")

@@ -26,19 +26,8 @@ exit code: 0 all images are in the store; 1 some cannot be read: they are named 
 """
 
 
-def main(args: list[str] | None = None) -> int:
-    """Run `caption features`.
-
-    Args:
-        args: the arguments after the verb; None = the process's.
-
-    Returns:
-        0: all images are in the store; 1: some could not be read.
-
-    Raises:
-        UserError: the configuration, the data or the store is not what it should be.
-        SystemExit: with code 2 for wrong usage, with 0 after --help.
-    """
+def main(args: list[str]) -> int:
+    """Run `caption features`; EPILOG tells the exit codes."""
     parser = _parser()
     options, overrides = parser.parse_known_args(args)
     if (options.convert is None) == (not options.config):
@@ -67,16 +56,8 @@ def main(args: list[str] | None = None) -> int:
         encoder.freeze()
     else:
         encoder, transform = make_encoder(parts), make_transform(parts)
-    done = write_features(
-        encoder,
-        transform,
-        images,
-        options.out,
-        batch_size=options.batch_size,
-        workers=options.workers,
-        device=_device(options.device),
-        verify=options.verify,
-    )
+    speed = {"batch_size": options.batch_size, "workers": options.workers, "device": _device(options.device)}
+    done = write_features(encoder, transform, images, options.out, **speed, verify=options.verify)
     for image, error in done.failed:
         print(f"not stored: image {image.id!r}: {error}", file=sys.stderr)
     print(f"'{options.out}': {done}", file=sys.stderr)
@@ -86,13 +67,8 @@ def main(args: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = verb_parser("features", DESCRIPTION, EPILOG)
     add = parser.add_argument
-    add(
-        "--config",
-        "-c",
-        metavar="YAML",
-        action="append",
-        help="configuration of the training; may be repeated",
-    )
+    help_ = "configuration of the training; may be repeated"
+    add("--config", "-c", metavar="YAML", action="append", help=help_)
     add("--out", metavar="DIR", required=True, help="folder of the store; made, or continued")
     add("--convert", metavar="STORE", help="copy this store of an earlier release into DIR")
     add("--model", metavar="CKPT", help="take encoder and transform from this checkpoint")

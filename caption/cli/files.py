@@ -71,11 +71,7 @@ def output_paths(target: str, inputs: Sequence[str], suffix: str, option: str) -
 
 
 def output_file(target: str, option: str) -> Path:
-    """The path of a single output; a missing folder is made.
-
-    Raises:
-        UserError: the target is a folder, or its folder cannot be made.
-    """
+    """The path of a single output; a missing folder is made. Raises a UserError if that fails, or it is a folder."""
     path = Path(target).expanduser()
     if path.is_dir():
         raise UserError(f"{option} {target} is a folder: name a file")
@@ -84,11 +80,7 @@ def output_file(target: str, option: str) -> Path:
 
 
 def make_folder(folder: Path, option: str) -> None:
-    """Make a folder and its parents where they are missing.
-
-    Raises:
-        UserError: it cannot be made; `option` named it.
-    """
+    """Make a folder, which `option` named, and its parents where they are missing; a UserError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from caption.cli.arguments import add_noun, verb_parser
 from caption.cli.exit_codes import DONE
 from caption.errors import UserError
 
@@ -34,15 +35,7 @@ ResNet-101 is downloaded.
 
 
 def main(args: list[str]) -> int:
-    """Run `caption import`.
-
-    Returns:
-        0: the checkpoint is written.
-
-    Raises:
-        UserError: a file is missing, damaged or does not fit; the checkpoint cannot be written.
-        SystemExit: with code 2 for wrong usage, with 0 after --help.
-    """
+    """Run `caption import`."""
     options = _parser().parse_args(args)
 
     # These import torch, which takes seconds that --help should not take.
@@ -67,36 +60,19 @@ def main(args: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("caption import", description=DESCRIPTION, formatter_class=formatter)
+    parser = verb_parser("import", DESCRIPTION)
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
-
-    def add_source(name: str, description: str) -> argparse.ArgumentParser:
-        source = sources.add_parser(
-            name,
-            help=description.partition("\n")[0],
-            description=description,
-            formatter_class=formatter,
-            allow_abbrev=False,
-        )
+    arctic, sgrvinod = add_noun(sources, "arctic", ARCTIC), add_noun(sources, "sgrvinod", SGRVINOD)
+    for source in (arctic, sgrvinod):
         source.add_argument("--out", required=True, metavar="MODEL", help="the checkpoint to write")
-        source.add_argument(
-            "--encoder",
-            metavar="FILE",
-            help="YAML with 'encoder' and 'transform' (default: the published model's)",
-        )
-        source.add_argument(
-            "--encoder-weights",
-            metavar="FILE",
-            help="state dict of the encoder (default: torchvision's, downloaded)",
-        )
-        return source
-
-    arctic = add_source("arctic", ARCTIC)
+        help_ = "YAML with 'encoder' and 'transform' (default: the published model's)"
+        source.add_argument("--encoder", metavar="FILE", help=help_)
+        help_ = "state dict of the encoder (default: torchvision's, downloaded)"
+        source.add_argument("--encoder-weights", metavar="FILE", help=help_)
     arctic.add_argument("model", metavar="MODEL.npz", help="its arrays")
     arctic.add_argument("--options", required=True, metavar="FILE", help="its options, in JSON or YAML")
     arctic.add_argument("--vocabulary", required=True, metavar="FILE", help="its words, by id from 2 on")
-    sgrvinod = add_source("sgrvinod", SGRVINOD)
+
     sgrvinod.add_argument("state", metavar="STATE.pth", help="state dict of a DecoderWithAttention")
     sgrvinod.add_argument("--word-map", required=True, metavar="FILE", help="its words and their ids")
     return parser

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import sys
 from pathlib import Path
 
+from caption.cli.arguments import add_noun, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 
 DESCRIPTION = """\
@@ -22,47 +22,22 @@ by Ctrl-C: the same command goes on from there
 
 
 def main(args: list[str]) -> int:
-    """Run `caption prepare`.
-
-    Returns:
-        0: all is well; 1: some images are damaged.
-
-    Raises:
-        UserError: the downloads are incomplete or damaged, or cannot be written.
-        SystemExit: with code 2 for wrong usage, with 0 after --help.
-    """
+    """Run `caption prepare`; EPILOG tells the exit codes."""
     from caption.data.prepare.datasets import DATASETS
     from caption.data.prepare.downloads import open_download
     from caption.data.prepare.layout import damaged_images, lay_out
 
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("caption prepare", description=DESCRIPTION, formatter_class=formatter)
-    verbs = parser.add_subparsers(dest="dataset", required=True, metavar="DATASET")
+    parser = verb_parser("prepare", DESCRIPTION)
+    nouns = parser.add_subparsers(dest="dataset", required=True, metavar="DATASET")
     for name, dataset in DATASETS.items():
-        description = inspect.getdoc(dataset) or ""
-        verb = verbs.add_parser(
-            name,
-            help=description.partition("\n")[0],
-            description=description,
-            epilog=EPILOG,
-            formatter_class=formatter,
-            allow_abbrev=False,
-        )
-        verb.add_argument(
-            "downloads", nargs="*", metavar="PATH", help="archives, folders or files, as downloaded"
-        )
-        verb.add_argument(
-            "--out",
-            metavar="DIR",
-            default=dataset.folder,
-            help=f"folder to lay out (default {dataset.folder})",
-        )
-        verb.add_argument(
-            "--check-only", action="store_true", help="write nothing; without PATH, check what is in --out"
-        )
+        add = add_noun(nouns, name, inspect.getdoc(dataset) or "", EPILOG).add_argument
+        add("downloads", nargs="*", metavar="PATH", help="archives, folders or files, as downloaded")
+        help_ = f"folder to lay out (default {dataset.folder})"
+        add("--out", metavar="DIR", default=dataset.folder, help=help_)
+        add("--check-only", action="store_true", help="write nothing; without PATH, check what is in --out")
     options = parser.parse_args(args)
     if not (options.downloads or options.check_only):
-        verbs.choices[options.dataset].error("give the downloads, or --check-only to check what is in --out")
+        nouns.choices[options.dataset].error("give the downloads, or --check-only to check what is in --out")
     paths = options.downloads or [options.out]
     plan = DATASETS[options.dataset].plan([open_download(path) for path in paths])
     print("\n".join(plan.summary), file=sys.stderr)

@@ -51,11 +51,7 @@ class Result:
 
 
 def main(args: list[str]) -> int:
-    """Run `caption score`.
-
-    Raises:
-        UserError: wrong usage, or references that cannot be read.
-    """
+    """Run `caption score`; EPILOG tells the exit codes."""
     options = _parser().parse_args(args)
     paths: list[str] = options.candidates
     if (options.references, *paths).count(STDIN) > 1:
@@ -86,19 +82,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = verb_parser("score", DESCRIPTION, EPILOG)
     add, tokenizers = parser.add_argument, tuple(TOKENIZERS)
     add("--references", required=True, metavar="R", help="reference captions; - is standard input")
-    add(
-        "--candidates",
-        required=True,
-        nargs="+",
-        metavar="C",
-        help="one caption per image; - is standard input",
-    )
+    help_ = "one caption per image; - is standard input"
+    add("--candidates", required=True, nargs="+", metavar="C", help=help_)
     add("--tokenizer", choices=tokenizers, default="ptb", help="none for tokenized text; default ptb")
-    add(
-        "--reference-tokenizer",
-        choices=tokenizers,
-        help="tokenizer of the references; default: that of --tokenizer",
-    )
+    help_ = "tokenizer of the references; default: that of --tokenizer"
+    add("--reference-tokenizer", choices=tokenizers, help=help_)
     help_ = "see below; default BLEU CIDEr ROUGE-L"
     add("--metrics", nargs="+", default=list(DEFAULT_METRICS), metavar="M", help=help_)
     add("--format", choices=("text", "json"), default="text", help="format of stdout; default text")
@@ -136,10 +124,8 @@ def _score(
     candidates = match_images(read_captions(path), file)
     if options.partial:
         references = references.only(candidates)
-    penalty = not options.no_brevity_penalty
-    scores = evaluate(
-        candidates, references, options.tokenizer, metrics, brevity_penalty=penalty, protocol=protocol
-    )
+    bleu = {"brevity_penalty": not options.no_brevity_penalty}
+    scores = evaluate(candidates, references, options.tokenizer, metrics, **bleu, protocol=protocol)
     result = Result(path, scores)
     if options.confidence:
         result.intervals = {name: confidence_interval(scores.score(name), LEVEL) for name in scores}
@@ -163,11 +149,10 @@ def _compare(results: list[Result]) -> None:
 
 def _json(results: list[Result], several: bool) -> str:
     """One object for one candidate file; for several, `{"candidates": [...]}` with one object each."""
-    entries = [_entry(result) for result in results]
     if several:
-        named = [{"file": result.name, **entry} for result, entry in zip(results, entries, strict=True)]
-        return json.dumps({"candidates": named}, indent=1)
-    return json.dumps(entries[0], indent=1)
+        entries = [{"file": result.name, **_entry(result)} for result in results]
+        return json.dumps({"candidates": entries}, indent=1)
+    return json.dumps(_entry(results[0]), indent=1)
 
 
 def _entry(result: Result) -> dict[str, Any]:
@@ -201,12 +186,12 @@ def _text(results: list[Result]) -> str:
             rows = [
                 [
                     name,
-                    f"{each.difference:+.4f}",
-                    f"[{each.low:+.4f}, {each.high:+.4f}]",
-                    f"{each.p_value:.3f}",
+                    f"{test.difference:+.4f}",
+                    f"[{test.low:+.4f}, {test.high:+.4f}]",
+                    f"{test.p_value:.3f}",
                 ]
-                for name, each in result.comparison.items()
-                if each is not None
+                for name, test in result.comparison.items()
+                if test is not None
             ]
             title = f"{result.name} less {results[0].name}"
             tables.append(_table(title, ["", "difference", "95 % interval", "p"], rows))

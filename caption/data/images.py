@@ -18,7 +18,8 @@ from caption.errors import DataError, ImageError
 Fit = Literal["squash", "crop", "pad"]
 
 ORIENTATION_TAG = 0x0112
-# The transposition that undoes each EXIF orientation; 1 is upright.
+# The transposition that undoes each EXIF orientation; 1 is upright. `ImageOps.exif_transpose` would also write the
+# EXIF block anew, which fails for odd ones.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -230,31 +231,20 @@ class ImageTransform:
         """
         if self.fit == "squash":
             return Box(0.0, 0.0, float(width), float(height))
-        if self.fit == "crop":
-            return self._cropped(width, height)
-        return self._padded(width, height)
-
-    def _cropped(self, width: int, height: int) -> Box:
-        """The largest centred region with the aspect ratio of the output."""
-        if width * self.height > height * self.width:
-            left = (width - height * self.width / self.height) / 2
-            return Box(left, 0.0, width - left, float(height))
-        top = (height - width * self.height / self.width) / 2
-        return Box(0.0, top, float(width), height - top)
+        if self.fit == "crop":  # the largest centred region with the aspect ratio of the output
+            left = max(0.0, width - height * self.width / self.height) / 2
+            top = max(0.0, height - width * self.height / self.width) / 2
+            return Box(left, top, width - left, height - top)
+        columns, rows = self._content(width, height)
+        across, down = width / columns, height / rows  # original pixels to one output pixel, after rounding
+        left, top = -((self.width - columns) // 2) * across, -((self.height - rows) // 2) * down
+        return Box(left, top, left + self.width * across, top + self.height * down)
 
     def _content(self, width: int, height: int) -> tuple[int, int]:
         """(width, height) of the scaled image inside the padding, in whole pixels."""
         if width * self.height > height * self.width:
             return self.width, max(1, round(height * self.width / width))
         return max(1, round(width * self.height / height)), self.height
-
-    def _padded(self, width: int, height: int) -> Box:
-        """The output's edges in original pixels. After rounding, the two sides may have different scales."""
-        columns, rows = self._content(width, height)
-        across, down = width / columns, height / rows  # original pixels to one output pixel
-        left = -((self.width - columns) // 2) * across
-        top = -((self.height - rows) // 2) * down
-        return Box(left, top, left + self.width * across, top + self.height * down)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, for a checkpoint."""

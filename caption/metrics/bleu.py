@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from caption.metrics.corpus import LONGEST, Corpus, Counts
+from caption.metrics.corpus import LONGEST, Corpus, Counts, Words
 from caption.metrics.score import MetricScore
 
 # coco-caption's guards against 0/0. They affect its numbers: the BLEU of a single image without a match of some length
@@ -29,26 +29,13 @@ def bleu(corpus: Corpus, brevity_penalty: bool = True) -> list[MetricScore]:
         corpus: candidates and references.
         brevity_penalty: False leaves BP out, as papers before 2015 did; short captions then score higher.
     """
-    statistics = np.array(
-        [
-            _statistics(len(words), counts, [len(reference) for reference in references], reference_counts)
-            for words, counts, references, reference_counts in zip(
-                corpus.words,
-                corpus.counts,
-                corpus.references.words,
-                corpus.references.counts,
-                strict=True,
-            )
-        ],
-        dtype=float,
-    )
+    references = corpus.references
+    sentences = zip(corpus.words, corpus.counts, references.words, references.counts, strict=True)
+    statistics = np.array([_statistics(*each) for each in sentences], dtype=float)
     scores = []
     for order in range(1, LONGEST + 1):
         combine = partial(combined, order=order, brevity_penalty=brevity_penalty)
-        per_image = [float(value) for value in combine(statistics)]
-        scores.append(
-            MetricScore.from_statistics(f"BLEU-{order}", corpus.ids, per_image, statistics, combine)
-        )
+        scores.append(MetricScore.from_statistics(f"BLEU-{order}", corpus.ids, statistics, combine))
     return scores
 
 
@@ -65,15 +52,15 @@ def combined(statistics: np.ndarray, order: int, brevity_penalty: bool) -> np.nd
 
 
 def _statistics(
-    length: int, counts: list[Counts], reference_lengths: list[int], references: list[list[Counts]]
+    words: Words, counts: list[Counts], references: list[Words], reference_counts: list[list[Counts]]
 ) -> list[int]:
-    closest = min(reference_lengths, key=lambda other: (abs(other - length), other))
+    length = len(words)
+    closest = min(map(len, references), key=lambda other: (abs(other - length), other))
     matches = [
-        _clipped_matches(counts[order], [reference[order] for reference in references])
+        _clipped_matches(counts[order], [reference[order] for reference in reference_counts])
         for order in range(LONGEST)
     ]
-    ngrams = [max(0, length - order) for order in range(LONGEST)]
-    return [length, closest, *matches, *ngrams]
+    return [length, closest, *matches, *(max(0, length - order) for order in range(LONGEST))]
 
 
 def _clipped_matches(counts: Counts, references: list[Counts]) -> int:

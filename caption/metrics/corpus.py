@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Container, Iterable, Mapping, Sequence
-from functools import cached_property
 
 from caption.errors import UserError, first_few
 from caption.metrics.score import Id
@@ -33,11 +32,6 @@ def ngram_counts(words: Words) -> list[Counts]:
     return counts
 
 
-def _interned(words: Words) -> Words:
-    """The words with one object for equal ones: a corpus has millions of words, but few different ones."""
-    return list(map(sys.intern, words))
-
-
 class MissingCandidates(UserError):
     """Some images have no candidate."""
 
@@ -56,27 +50,24 @@ class References:
     def __init__(self, texts: Mapping[Id, Sequence[str]], tokenizer: Tokenizer) -> None:
         _check_references(texts)
         self.tokenizer = tokenizer
+        self._counts: list[list[list[Counts]]] | None = None
         self.ids = list(texts)
         self.texts = [list(texts[image]) for image in self.ids]
-        self.words = [[_interned(tokenizer(text)) for text in group] for group in self.texts]
+        # One object for equal words: a corpus has millions of words, but few different ones.
+        self.words = [[list(map(sys.intern, tokenizer(text))) for text in group] for group in self.texts]
 
     @property
     def counts(self) -> Iterable[list[list[Counts]]]:
         """N-gram counts by image, reference, and length of the n-gram minus one; may be an iterator."""
-        if sum(map(len, self.words)) <= KEPT:
-            return self._counts
-        return ([ngram_counts(words) for words in group] for group in self.words)
-
-    @cached_property
-    def _counts(self) -> list[list[list[Counts]]]:
-        return [[ngram_counts(words) for words in group] for group in self.words]
+        if self._counts is None:
+            counts = ([ngram_counts(words) for words in group] for group in self.words)
+            if sum(map(len, self.words)) > KEPT:
+                return counts
+            self._counts = list(counts)
+        return self._counts
 
     def only(self, images: Container[Id]) -> References:
-        """The references of those images that are in `images`.
-
-        Raises:
-            UserError: there are none.
-        """
+        """The references of those images that are in `images`; a UserError if there are none."""
         if not any(image in images for image in self.ids):
             raise UserError(
                 "no candidate belongs to an image of the references. Do the files belong together?"
@@ -107,37 +98,36 @@ class Corpus:
         self, candidates: Mapping[Id, str], references: References, tokenizer: Tokenizer | None = None
     ) -> None:
         _check_candidates(candidates, references)
+        self._counts: list[list[Counts]] | None = None
         self.references = references
         self.ids = references.ids
         self.texts = [candidates[image] for image in self.ids]
         self.tokenizer = tokenizer or references.tokenizer
-        self.words = [_interned(self.tokenizer(text)) for text in self.texts]
+        self.words = [list(map(sys.intern, self.tokenizer(text))) for text in self.texts]
 
     @property
     def counts(self) -> Iterable[list[Counts]]:
         """N-gram counts by image and length of the n-gram minus one; may be an iterator."""
-        return self._counts if len(self.words) <= KEPT else map(ngram_counts, self.words)
-
-    @cached_property
-    def _counts(self) -> list[list[Counts]]:
-        return [ngram_counts(words) for words in self.words]
+        if self._counts is None:
+            counts = map(ngram_counts, self.words)
+            if len(self.words) > KEPT:
+                return counts
+            self._counts = list(counts)
+        return self._counts
 
 
 def _check_references(texts: Mapping[Id, Sequence[str]]) -> None:
     if not texts:
         raise UserError("there are no references: give at least one image with its captions.")
-    single = [image for image, group in texts.items() if isinstance(group, str)]
-    if single:
+    if single := [image for image, group in texts.items() if isinstance(group, str)]:
         raise UserError(
             f"the references of {first_few(single)} are one text, not a list of texts: put them in a list."
         )
-    bare = [image for image, group in texts.items() if not group]
-    if bare:
+    if bare := [image for image, group in texts.items() if not group]:
         raise UserError(
             f"{len(bare)} images have no reference: {first_few(bare)}. Add some or leave the images out."
         )
-    odd = [image for image, group in texts.items() if not all(isinstance(text, str) for text in group)]
-    if odd:
+    if odd := [image for image, group in texts.items() if not all(isinstance(text, str) for text in group)]:
         raise UserError(f"a reference of {first_few(odd)} is not a text: correct it or leave it out.")
 
 
@@ -161,6 +151,5 @@ def _check_candidates(candidates: Mapping[Id, str], references: References) -> N
         raise UserError(
             f"{len(extra)} candidates have no references: {first_few(extra)}. Take them out, or add references."
         )
-    odd = [image for image, text in candidates.items() if not isinstance(text, str)]
-    if odd:
+    if odd := [image for image, text in candidates.items() if not isinstance(text, str)]:
         raise UserError(f"the candidate of {first_few(odd)} is not a text: give one sentence for each image.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from caption.errors import UserError
 from caption.metrics.bleu import bleu
@@ -100,22 +99,15 @@ def _clean(part: object) -> str:
     return str(part).replace("|", "/").replace(":", "=")
 
 
-class Convention(NamedTuple):
-    """One way to compute BLEU."""
-
-    name: str
-    tokenizer: str
-    brevity_penalty: bool
-
-
-CONVENTIONS = (
-    Convention("coco-caption", "ptb", True),
-    Convention("without brevity penalty", "ptb", False),
-    Convention("punctuation kept", "ptb-punct", True),
-    Convention("case kept", "ptb-cased", True),
-    Convention("case and punctuation kept", "ptb-cased-punct", True),
-    Convention("case and punctuation kept, without brevity penalty", "ptb-cased-punct", False),
-)
+CONVENTIONS = {
+    "coco-caption": ("ptb", True),
+    "without brevity penalty": ("ptb", False),
+    "punctuation kept": ("ptb-punct", True),
+    "case kept": ("ptb-cased", True),
+    "case and punctuation kept": ("ptb-cased-punct", True),
+    "case and punctuation kept, without brevity penalty": ("ptb-cased-punct", False),
+}
+"""The ways to compute BLEU: tokenizer, and whether there is a brevity penalty."""
 
 
 def bleu_conventions(
@@ -135,7 +127,7 @@ def bleu_conventions(
     """
     corpora: dict[str, Corpus] = {}
     table: dict[str, Scores] = {}
-    for name, tokenizer, penalty in CONVENTIONS:
+    for name, (tokenizer, penalty) in CONVENTIONS.items():
         if tokenizer not in corpora:
             corpora[tokenizer] = Corpus(candidates, References(references, get_tokenizer(tokenizer)))
         corpus = corpora[tokenizer]

@@ -36,7 +36,7 @@ def meteor_15(corpus: Corpus) -> MetricScore:
         statistics = _matches(corpus)
     except (OSError, RuntimeError, ValueError) as error:
         return MetricScore.missing(name, f"METEOR's Java program failed: {error}.")
-    return MetricScore.from_statistics(name, corpus.ids, combined(statistics).tolist(), statistics, combined)
+    return MetricScore.from_statistics(name, corpus.ids, statistics, combined)
 
 
 def combined(statistics: np.ndarray) -> np.ndarray:

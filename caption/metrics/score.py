@@ -48,22 +48,17 @@ class MetricScore:
 
     @classmethod
     def from_statistics(
-        cls,
-        name: str,
-        ids: Sequence[Id],
-        per_image: Sequence[float],
-        statistics: np.ndarray,
-        combine: Combine,
+        cls, name: str, ids: Sequence[Id], statistics: np.ndarray, combine: Combine
     ) -> MetricScore:
-        """The score of summed statistics (N, S)."""
-        value = float(combine(statistics.sum(axis=0)))
+        """The score of summed statistics (N, S); that of each image follows from its row."""
+        value, per_image = float(combine(statistics.sum(axis=0))), combine(statistics).tolist()
         return cls(name, value, None, dict(zip(ids, per_image, strict=True)), statistics, combine)
 
     @classmethod
     def from_mean(cls, name: str, ids: Sequence[Id], per_image: Sequence[float]) -> MetricScore:
         """A score that is the mean of its values per image."""
         statistics = np.column_stack([np.asarray(per_image, dtype=float), np.ones(len(per_image))])
-        return cls.from_statistics(name, ids, per_image, statistics, mean_of)
+        return cls.from_statistics(name, ids, statistics, mean_of)
 
     def resampled(self, draws: np.ndarray) -> np.ndarray:
         """The scores (R,) of R draws of the images, (R, N): how often each draw takes each image."""

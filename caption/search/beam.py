@@ -13,8 +13,7 @@ from torch.nn.functional import pad
 from caption.errors import UserError
 from caption.search.base import Hypotheses, Search, Step
 from caption.search.blocks import largest
-from caption.search.history import Choice, Endings
-from caption.search.loop import device_of, explore, require_length
+from caption.search.loop import Choice, Endings, device_of, explore, require_length
 from caption.tensor_tree import State
 
 

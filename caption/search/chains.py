@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from caption.search.history import Choice, Endings
+from caption.search.loop import Choice, Endings
 
 
 class Chains:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
 
 from caption.errors import UserError
 from caption.text.treebank import pieces, tokenize
@@ -49,35 +50,20 @@ class PTBTokenizer(Tokenizer):
         self.version = "1"
         self.case = "lower" if lower else "kept"
         self.punctuation = "kept" if punctuation else "removed"
-        self._words = _Cache(lower, punctuation).__getitem__
 
     def __call__(self, text: str) -> list[str]:
+        lower, marks = self.case == "lower", self.punctuation == "kept"
         words: list[str] = []
         for piece in pieces(text):
-            words.extend(self._words(piece))
+            words.extend(_words(piece, lower, marks))
         return words
 
 
-class _Cache(dict[str, tuple[str, ...]]):
-    """The words of each piece of text. Captions repeat the same few thousand pieces many times."""
-
-    LIMIT = 200_000  # pieces, about 50 MB; when it is full, the cache is emptied
-
-    def __init__(self, lower: bool, punctuation: bool) -> None:
-        super().__init__()
-        self.lower = lower
-        self.punctuation = punctuation
-
-    def __missing__(self, piece: str) -> tuple[str, ...]:
-        tokens = (token.lower() if self.lower else token for token in tokenize(piece))
-        words = tuple(token for token in tokens if self.punctuation or token not in PUNCTUATION)
-        if len(self) >= self.LIMIT:
-            self.clear()
-        self[piece] = words
-        return words
-
-    def __reduce__(self) -> tuple[type[_Cache], tuple[bool, bool]]:
-        return _Cache, (self.lower, self.punctuation)  # copies and worker processes start with an empty one
+@lru_cache(200_000)  # pieces, about 50 MB; captions repeat the same few thousand pieces many times
+def _words(piece: str, lower: bool, marks: bool) -> tuple[str, ...]:
+    """The words of a piece of text; with punctuation `marks` or without."""
+    tokens = (token.lower() if lower else token for token in tokenize(piece))
+    return tuple(token for token in tokens if marks or token not in PUNCTUATION)
 
 
 class WhitespaceTokenizer(Tokenizer):

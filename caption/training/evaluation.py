@@ -11,7 +11,7 @@ from typing import Any
 from torch import distributed
 
 from caption.analysis.blind import other_word
-from caption.analysis.grounding import measure_grounding
+from caption.analysis.grounding import ground
 from caption.analysis.map_statistics import measure_maps
 from caption.data.boxes import Boxes
 from caption.metrics import Scores, evaluate
@@ -85,9 +85,9 @@ def summarise(
     if boxes is not None:
         objects = [boxes.get(answer.id, {}) for answer in answers]
         captions = [answer.caption for answer in answers]
-        numbers |= measure_grounding(zip(captions, objects, strict=True))
-        shuffled = measure_grounding(zip(other_word(captions), objects, strict=True))
-        numbers["pointing_other_word"] = shuffled["pointing_accuracy"]
+        numbers |= ground(zip(captions, objects, strict=True)).to_dict()
+        shuffled = ground(zip(other_word(captions), objects, strict=True))
+        numbers["pointing_other_word"] = shuffled.accuracy
     return Evaluation(numbers, scores)
 
 

@@ -3,7 +3,7 @@
 from caption.visualize.colour_scale import draw_scale
 from caption.visualize.contact_sheet import contact_sheet
 from caption.visualize.figure import compare_captions, plot_caption, plot_maps, save_figure
-from caption.visualize.intervention import intervention_table, plot_intervention
+from caption.visualize.intervention import plot_intervention
 from caption.visualize.overlay import overlay, show_photo
 from caption.visualize.page import save_html, to_fragment, to_html
 from caption.visualize.plots import alignment_matrix, curve_plot, gate_plot
@@ -15,7 +15,6 @@ __all__ = [
     "curve_plot",
     "draw_scale",
     "gate_plot",
-    "intervention_table",
     "overlay",
     "plot_caption",
     "plot_intervention",

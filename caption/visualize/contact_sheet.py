@@ -63,8 +63,8 @@ def contact_sheet(
         row, column = divmod(index, columns)
         left, top = MARGIN + column * (PAIR + 2 * GAP), MARGIN + row * (SIDE + TEXT + GAP)
         upright = open_image(photo)
-        show_photo(add_axes(fig, size, left, top, SIDE, SIDE, anchor="SE"), upright)
-        ax = add_axes(fig, size, left + SIDE + GAP, top, SIDE, SIDE, anchor="SW")
+        show_photo(add_axes(fig, size, (left, top, SIDE, SIDE), anchor="SE"), upright)
+        ax = add_axes(fig, size, (left + SIDE + GAP, top, SIDE, SIDE), anchor="SW")
         overlay(
             ax, weights, caption.box, upright, scale.high, vmin=scale.low, signed=signed,
             smooth=smooth, opacity=opacity,
@@ -72,7 +72,7 @@ def contact_sheet(
         lines = "\n".join(textwrap.wrap(str(caption), 48, max_lines=3, placeholder=" …"))
         across, down = (left + PAIR / 2) / size[0], 1 - (top + SIDE + 0.06) / height
         fig.text(across, down, lines, ha="center", va="top", fontsize=8, parse_math=False)
-    legend = add_axes(fig, size, MARGIN + 0.1, height - LEGEND - MARGIN + 0.14, 1.1, 0.12)
+    legend = add_axes(fig, size, (MARGIN + 0.1, height - LEGEND - MARGIN + 0.14, 1.1, 0.12))
     draw_scale(legend, scale, opacity=opacity)
     note = f"{summary} of α over the words, one scale for all photos"
     note += "; orange above 0, blue below" if signed else ""

@@ -8,7 +8,7 @@ import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
@@ -21,6 +21,8 @@ from caption.visualize.colour_scale import OPACITY, draw_scale, scale_of
 from caption.visualize.overlay import covers, overlay, show_photo
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from caption.result import Photo
 
 # Inches.
@@ -40,6 +42,14 @@ class NotebookFigure(Figure):
         return _render(self, "png", 100)
 
 
+class Style(TypedDict, total=False):
+    """How maps are drawn, see `overlay`."""
+
+    smooth: bool
+    cmap: str | Colormap | None
+    opacity: float
+
+
 class Panel(NamedTuple):
     """One small picture of a figure."""
 
@@ -57,9 +67,7 @@ def plot_caption(
     map: str | None = None,
     index: int | tuple[int, ...] | None = None,
     columns: int | None = None,
-    smooth: bool = False,
-    cmap: str | Colormap | None = None,
-    opacity: float = OPACITY,
+    **style: Unpack[Style],
 ) -> Figure:
     """Draw a caption: the photo first, then the photo once per word, bright where the model looked.
 
@@ -73,9 +81,7 @@ def plot_caption(
         fig: a figure to draw on, at its own size; by default a new one of a size that suits the photo.
         map, index: draw this one of `caption.maps` instead of `caption.weights` (see `Caption.with_map`).
         columns: panels in a row; by default as many as make the whole about 1.6 times as wide as high.
-        smooth: interpolate between cells (see `overlay`); the figure says so.
-        cmap: a Matplotlib colour map in place of the one of `colour_scale`.
-        opacity: how much of the photo is hidden where α is lowest, 0 to 1.
+        style: `smooth`, `cmap` and `opacity` of `overlay`; the figure says that it is smooth.
 
     Returns:
         the figure; `save_figure` writes it.
@@ -87,7 +93,7 @@ def plot_caption(
     photo = open_image(image)
     panels = _caption_panels("", caption, map, index)
     layout = layout_of(panels, photo.size, columns)
-    return _draw_panels(fig or layout.new_figure(), panels, photo, layout, smooth, cmap, opacity)
+    return _draw_panels(fig or layout.new_figure(), panels, photo, layout, style)
 
 
 def plot_maps(
@@ -97,9 +103,7 @@ def plot_maps(
     word: int | None = None,
     *,
     columns: int | None = None,
-    smooth: bool = False,
-    cmap: str | Colormap | None = None,
-    opacity: float = OPACITY,
+    **style: Unpack[Style],
 ) -> Figure:
     """Draw the single maps of a caption, such as the heatmap of every head: one row per map, one column per word.
 
@@ -111,7 +115,7 @@ def plot_maps(
         map: the name of the maps to draw, such as "heads"; by default all.
         word: draw this word only, by its place in the caption: the photo, then one panel per map.
         columns: panels in a row, for a single word.
-        smooth, cmap, opacity: see `plot_caption`.
+        style: see `plot_caption`.
 
     Raises:
         ValueError: there is no such map, or no map at all; there is no such word; or as for `plot_caption`.
@@ -130,7 +134,7 @@ def plot_maps(
         panels += [Panel(label, single, word) for label, single in singles.items()]
     photo = open_image(image)
     layout = layout_of(panels, photo.size, columns)
-    return _draw_panels(layout.new_figure(), panels, photo, layout, smooth, cmap, opacity)
+    return _draw_panels(layout.new_figure(), panels, photo, layout, style)
 
 
 def compare_captions(
@@ -140,9 +144,7 @@ def compare_captions(
     map: str | None = None,
     index: int | tuple[int, ...] | None = None,
     columns: int | None = None,
-    smooth: bool = False,
-    cmap: str | Colormap | None = None,
-    opacity: float = OPACITY,
+    **style: Unpack[Style],
 ) -> Figure:
     """Draw several captions of one photo, one above the other (Xu et al. 2015, figure 2), panels in equal columns.
 
@@ -152,7 +154,7 @@ def compare_captions(
     Args:
         captions: at least one, by the name that stands over its photo.
         image: the photo that they all describe, or its path.
-        map, index, columns, smooth, cmap, opacity: see `plot_caption`.
+        map, index, columns, style: see `plot_caption`.
 
     Raises:
         ValueError: no captions, or as for `plot_caption`.
@@ -170,7 +172,7 @@ def compare_captions(
     fig = NotebookFigure(figsize=(width, sum(heights)), facecolor="white")
     parts = fig.subfigures(len(layouts), 1, height_ratios=heights, squeeze=False)[:, 0]
     for part, layout, panels in zip(parts, layouts, rows, strict=True):
-        _draw_panels(part, panels, photo, layout, smooth, cmap, opacity)
+        _draw_panels(part, panels, photo, layout, style)
         part.axes[0].title.set_fontweight("bold")
     return fig
 
@@ -221,26 +223,20 @@ class Layout(NamedTuple):
         """Empty axes for a panel; panels are counted row by row."""
         width, height = self.panel
         row, column = divmod(index, self.columns)
-        left = MARGIN + column * (width + GAP)
-        return add_axes(fig, self.size, left, row * (TITLE + height + self.foot + GAP) + TITLE, width, height)
+        left, top = MARGIN + column * (width + GAP), row * (TITLE + height + self.foot + GAP) + TITLE
+        return add_axes(fig, self.size, (left, top, width, height))
 
     def add_legend(self, fig: Figure | SubFigure) -> Axes:
-        return add_axes(fig, self.size, MARGIN + 0.1, self.size[1] - MARGIN - 0.16, 1.1, 0.12)
+        return add_axes(fig, self.size, (MARGIN + 0.1, self.size[1] - MARGIN - 0.16, 1.1, 0.12))
 
 
 def add_axes(
-    fig: Figure | SubFigure,
-    size: Sequence[float],
-    left: float,
-    top: float,
-    width: float,
-    height: float,
-    anchor: str = "C",
+    fig: Figure | SubFigure, size: Sequence[float], place: Sequence[float], anchor: str = "C"
 ) -> Axes:
-    """Empty axes on a figure of this (width, height), placed in inches from its upper left corner."""
-    across, down = size
-    place = (left / across, 1 - (top + height) / down, width / across, height / down)
-    return fig.add_axes(place, anchor=anchor)
+    """Empty axes at (left, top, width, height), in inches from the upper left corner of a figure of this size."""
+    (across, down), (left, top, width, height) = size, place
+    bounds = (left / across, 1 - (top + height) / down, width / across, height / down)
+    return fig.add_axes(bounds, anchor=anchor)
 
 
 def layout_of(panels: Sequence[Panel], photo: tuple[int, int], columns: int | None = None) -> Layout:
@@ -279,13 +275,7 @@ def _caption_panels(
 
 
 def _draw_panels(
-    fig: Figure | SubFigure,
-    panels: Sequence[Panel],
-    photo: Image.Image,
-    layout: Layout,
-    smooth: bool,
-    cmap: str | Colormap | None,
-    opacity: float,
+    fig: Figure | SubFigure, panels: Sequence[Panel], photo: Image.Image, layout: Layout, style: Style
 ) -> Any:
     """Draw panels and the legend on a figure or a part of one, and return it."""
     drawn = [panel for panel in panels if panel.step is not None]
@@ -298,9 +288,8 @@ def _draw_panels(
         else:
             overlay(
                 ax, caption.weights[step], caption.box, photo, scale.high, vmin=scale.low, signed=signed,
-                smooth=smooth, cmap=cmap, opacity=opacity,
                 location=None if caption.locations is None else caption.locations[step],
-                point=None if caption.points is None else caption.points[step],
+                point=None if caption.points is None else caption.points[step], **style,
             )  # fmt: skip
         _write_title(ax, panel.title)
         if foot := _foot(panel):
@@ -310,8 +299,11 @@ def _draw_panels(
         sizes = {panel.caption.weights[0].size for panel in drawn}
         even = len(sizes) == 1 and all(panel.caption.properties.is_distribution for panel in drawn)
         regions = sizes.pop() if even else None
-        ax = draw_scale(layout.add_legend(fig), scale, regions, cmap=cmap, opacity=opacity)
-        note = _legend(drawn[0].caption, photo.size, regions, smooth, cmap is not None)
+        cmap = style.get("cmap")
+        ax = draw_scale(
+            layout.add_legend(fig), scale, regions, cmap=cmap, opacity=style.get("opacity", OPACITY)
+        )
+        note = _legend(drawn[0].caption, photo.size, regions, style.get("smooth", False), cmap is not None)
         # About 20 letters of this size stand on an inch, and the bar needs 1.6 inches.
         note = textwrap.fill(note, int(20 * (layout.size[0] - 1.6)))
         ax.text(1.2, 0.5, note, transform=ax.transAxes, va="center", fontsize=7, linespacing=1.3)

@@ -17,7 +17,6 @@ from caption.analysis.grounding import (
     coverage,
     find_mentions,
     ground,
-    measure_grounding,
     point,
 )
 from caption.data.boxes import Boxes, BoxLike
@@ -189,7 +188,7 @@ class TestGround:
             (written("nothing to see", {}), self.BOXES),
             (written("a blue square", {}), self.BOXES),
         ]
-        numbers = measure_grounding(iter(captions))
+        numbers = ground(iter(captions)).to_dict()
         assert numbers == pytest.approx(
             {
                 "pointing_accuracy": 2 / 4,
@@ -250,7 +249,7 @@ class TestGround:
         assert near.chance == pytest.approx(2 / 6)
 
     def test_nothing_mentioned_gives_zeros(self) -> None:
-        assert set(measure_grounding([]).values()) == {0.0}
+        assert set(ground([]).to_dict().values()) == {0.0}
 
     def test_words_and_maps_must_agree(self) -> None:
         with pytest.raises(ValueError, match="caption 0 has 1 words"):

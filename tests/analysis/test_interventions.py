@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from planted import COLS, ROWS, log_p
 
-from caption.analysis.interventions.intervene import (
+from caption.analysis.interventions import (
     Erase,
     Force,
     Intervention,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from caption.data.readers.captions import Findings, Splits
-from caption.data.readers.csv import Csv, columns_of
+from caption.data.readers.tables import Csv, columns_of
 from caption.errors import DataError
 
 TABLE = """\

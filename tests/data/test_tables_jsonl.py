@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from caption.data.readers.captions import Findings
-from caption.data.readers.jsonl import JsonLines
+from caption.data.readers.tables import JsonLines
 from caption.errors import DataError
 
 GOOD = [

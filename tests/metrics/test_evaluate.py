@@ -107,7 +107,7 @@ SPACED = {1: "a dog runs .", 2: "two cats"}
 
 def test_the_first_convention_is_coco_captions():
     table = bleu_conventions(SPACED, PUNCTUATED)
-    assert list(table) == [convention.name for convention in CONVENTIONS]
+    assert list(table) == list(CONVENTIONS)
     assert dict(table["coco-caption"]) == dict(evaluate(SPACED, PUNCTUATED, metrics=["BLEU"]))
 
 

@@ -69,12 +69,7 @@ class Erasure(PerWord):
         return np.trapezoid(self.curve(kind, order, logarithm), self.shares, axis=1)
 
     def fall(self, order: str, hidden: int) -> np.ndarray:
-        """(N,) by how much log p falls once the first regions of the order are hidden (nats).
-
-        Args:
-            order: its name.
-            hidden: how many; one of `counts`.
-        """
+        """(N,) by how much log p falls (nats) once the first `hidden` regions of the order are; one of `counts`."""
         if hidden not in self.counts:
             raise ValueError(f"the curves have no point at {hidden} regions, only at {self.counts}")
         curve = self.curve("deletion", order, logarithm=True)
@@ -94,15 +89,12 @@ def erase(
     """Deletion and insertion curves of every word of the captions of some photos.
 
     Args:
-        captioner: the model.
-        photos: one or many.
-        captions: of the photos; None = what the model says. The end word is not measured.
+        captioner, photos, captions, batch_size: see `replay.sentences`. The end word is not measured.
         orders: by name, see `caption.analysis.faithfulness.rankings`; None = `ORDERS`.
         hide: how regions are hidden; None = `Removed()`.
         counts: numbers of regions hidden; 0 and L are added. None = powers of √2, and L less powers of 2: the first
             regions matter most, and where the rest share the weights, so do the last.
         seed: for orders drawn at random, and for ties.
-        batch_size: photos at once.
 
     Raises:
         UserError: the decoder has no attention.

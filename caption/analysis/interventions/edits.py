@@ -161,11 +161,7 @@ class Erase:
 
 
 def kept(places: Sequence[Place], caption: Caption) -> Tensor:
-    """(L,) bool: the regions that have a part in none of the places.
-
-    Raises:
-        ValueError: there are none left.
-    """
+    """(L,) bool: the regions that have a part in none of the places. Raises a ValueError if there are none left."""
     hidden = np.zeros(_grid(caption), dtype=bool)
     for place in places:
         hidden |= touched(place, caption)

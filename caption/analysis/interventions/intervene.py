@@ -2,7 +2,7 @@
 
     result = intervene(captioner, "photo.jpg", Force((2, 5), at="circle"))
     print(result)      # both captions, their log-probabilities, and where they part
-    result.plot()
+    caption.visualize.plot_intervention(result)
 
 The question is asked in two ways. The model goes on from the words before the first change, with the same search, under
 the changes. And it is made to say its earlier caption again, so that the change of log p can be seen at every word,
@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from caption.analysis.grids import Grid
-from caption.analysis.interventions.edits import Change, Erase, Force, Mask, Move, scaled_like, visible
+from caption.analysis.interventions.edits import Change, Erase, scaled_like, visible
 from caption.analysis.interventions.selection import steps_of, tokens_of
+from caption.analysis.interventions.table import intervention_table
 from caption.analysis.replay import with_parts
 from caption.attention.edited import Edit, attentions, edited
 from caption.data.images import open_image
@@ -33,13 +34,9 @@ from caption.result import Caption
 from caption.text.vocabulary import START
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from caption.captioner import Captioner
     from caption.result import Photo
     from caption.search import Search
-
-__all__ = ["Erase", "Force", "Intervention", "LogProbs", "Mask", "Move", "intervene"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,20 +105,7 @@ class Intervention:
 
     def _repr_html_(self) -> str:
         """For a notebook: every word's log-probability, with and without the changes."""
-        from caption.visualize.intervention import intervention_table
-
         return intervention_table(self)
-
-    def plot(self, image: Photo | None = None, **options: Any) -> Figure:
-        """Both captions, one above the other (`caption.visualize.intervention.plot_intervention`).
-
-        Args:
-            image: the photo to draw over; by default the one that was given.
-            options: passed on.
-        """
-        from caption.visualize.intervention import plot_intervention
-
-        return plot_intervention(self, image, **options)
 
 
 def intervene(
@@ -174,8 +158,15 @@ def intervene(
         places = [change.where for change in changes if isinstance(change, Erase)]
         seen = {grid: visible(places, original, grid) for grid in grids} if places else {}
         left, edit = masked(views, seen), combined(edits, seen)
-        changed = describe(left, edit, () if anew else _before(changes, original))
-        steps = tuple(step for step in range(len(tokens_of(changed))) if _meant(changes, original, step))
+        named = [steps_of(change.at, original) for change in changes if isinstance(change, Change)]
+
+        def edited_steps(caption: Caption) -> list[int]:
+            steps = range(len(tokens_of(caption)))
+            return [step for step in steps if any(some is None or step in some for some in named)]
+
+        kept_words = 0 if anew or places else min(edited_steps(original), default=len(original.words))
+        changed = describe(left, edit, original.words[:kept_words])
+        steps = tuple(edited_steps(changed))
         return Intervention(changes, original, changed, say(original), say(changed), steps)
 
 
@@ -262,17 +253,3 @@ def _log_probs(model: Captioner, views: Views, edit: Edit, caption: Caption, see
             word = model.vocabulary[token]
             said.append(float(log_probs[0, 0, word]))
     return np.array(said)
-
-
-def _meant(changes: tuple[Change | Erase, ...], original: Caption, step: int) -> bool:
-    """Whether the weights of a step are changed."""
-    named = [steps_of(change.at, original) for change in changes if isinstance(change, Change)]
-    return any(steps is None or step in steps for steps in named)
-
-
-def _before(changes: tuple[Change | Erase, ...], original: Caption) -> list[str]:
-    """The words before the first step that is changed."""
-    if any(isinstance(change, Erase) for change in changes):
-        return []
-    words = original.words
-    return words[: next((step for step in range(len(words)) if _meant(changes, original, step)), len(words))]

@@ -49,11 +49,7 @@ class Member:
         return f"'{self.path}' of '{self.download.where}'"
 
     def read(self) -> bytes:
-        """The content.
-
-        Raises:
-            DataError: the download is damaged there.
-        """
+        """The content. Raises a DataError if the download is damaged there."""
         ((_, data),) = self.download.read([self])
         return data
 

@@ -1,9 +1,8 @@
-"""Readers of caption files, one format per file."""
+"""Readers of caption files."""
 
 from caption.data.readers.coco import Coco
-from caption.data.readers.csv import Csv
 from caption.data.readers.flickr import Flickr
-from caption.data.readers.jsonl import JsonLines
 from caption.data.readers.karpathy import Karpathy
+from caption.data.readers.tables import Csv, JsonLines
 
 __all__ = ["Coco", "Csv", "Flickr", "JsonLines", "Karpathy"]

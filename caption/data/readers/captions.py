@@ -114,6 +114,13 @@ class Findings:
         """Report a single finding; for the arguments see `Finding`."""
         self.report([Finding(kind, text, tuple(map(str, images)))])
 
+    def stripped(self, captions: Iterable[str], where: str, *images: str | Path) -> list[str]:
+        """Captions without spaces at their ends. Blank ones are left out and reported as empty, `where` they are."""
+        found = [caption.strip() for caption in captions]
+        for _ in range(found.count("")):
+            self.add(Kind.EMPTY, where, *images)
+        return [caption for caption in found if caption]
+
     def skipping(self) -> AbstractContextManager[None]:
         """A context that turns a DataError into a finding. Use it around one entry: the others are still read."""
         return _Skipping(self)
@@ -191,10 +198,12 @@ class CaptionReader(ABC):
 class CheckedReader(CaptionReader):
     """A reader whose subclasses only read the files; the checks are here."""
 
+    file: str
+
     @property
-    @abstractmethod
     def source(self) -> str:
         """The caption file or files, for messages."""
+        return f"'{self.file}'"
 
     @abstractmethod
     def collect(self, findings: Findings) -> Splits:

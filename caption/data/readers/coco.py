@@ -74,8 +74,6 @@ def _read_split(file: str, folder: Path, findings: Findings) -> list[CaptionedIm
             image_id = field(annotation, "image_id", int, where)
             if image_id not in known:
                 raise DataError(f"{where} belongs to image {image_id}, which is not in 'images'.")
-            if caption := field(annotation, "caption", str, where).strip():
-                captions[image_id].append(caption)
-            else:
-                findings.add(Kind.EMPTY, f"{where} (image {image_id})")
+            text = field(annotation, "caption", str, where)
+            captions[image_id] += findings.stripped([text], f"{where} (image {image_id})")
     return [CaptionedImage(image_id, path, tuple(captions[image_id])) for image_id, path in paths.items()]

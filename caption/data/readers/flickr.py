@@ -10,7 +10,6 @@ from caption.data.readers.captions import (
     CaptionedImage,
     CheckedReader,
     Findings,
-    Kind,
     Splits,
     check_split_names,
 )
@@ -62,17 +61,10 @@ class Flickr(CheckedReader):
                     raise DataError(
                         f"{where} is {line[:60]!r}, not 'NAME.jpg#0<TAB>a caption'. Correct or delete it."
                     )
-                if caption.strip():
-                    captions.setdefault(name, []).append(caption.strip())
-                else:
-                    findings.add(Kind.EMPTY, f"{where} ({name})")
+                captions.setdefault(name, []).extend(findings.stripped([caption], f"{where} ({name})"))
         return captions
 
 
 def read_names(file: str | Path) -> list[str]:
-    """The image names of a split list, one a line.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """The image names of a split list, one a line. Raises a DataError if the file cannot be read."""
     return [line.strip() for _, line in text_lines(file)]

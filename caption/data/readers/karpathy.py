@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from caption.data.files import entries, field, read_json
-from caption.data.readers.captions import SPLIT_NAMES, CaptionedImage, CheckedReader, Findings, Kind, Splits
+from caption.data.readers.captions import SPLIT_NAMES, CaptionedImage, CheckedReader, Findings, Splits
 from caption.errors import DataError
 
 
@@ -27,10 +27,6 @@ class Karpathy(CheckedReader):
     file: str
     images: str
     restval: bool = True
-
-    @property
-    def source(self) -> str:
-        return f"'{self.file}'"
 
     def collect(self, findings: Findings) -> Splits:
         folder = Path(self.images).expanduser()
@@ -52,13 +48,11 @@ class Karpathy(CheckedReader):
 def _captioned(entry: dict[str, Any], folder: Path, where: str, findings: Findings) -> CaptionedImage:
     name = field(entry, "filename", str, where)
     subfolder = field(entry, "filepath", str, where) if "filepath" in entry else ""
-    captions = []
+    captions: list[str] = []
     for number, sentence in enumerate(entries(entry, "sentences", where), start=1):
         with findings.skipping():
-            if caption := field(sentence, "raw", str, f"sentence {number} of {where}").strip():
-                captions.append(caption)
-            else:
-                findings.add(Kind.EMPTY, f"sentence {number} of {where} ({name})")
+            text = field(sentence, "raw", str, f"sentence {number} of {where}")
+            captions += findings.stripped([text], f"sentence {number} of {where} ({name})")
     return CaptionedImage(
         id=field(entry, "cocoid", int, where) if "cocoid" in entry else name,
         path=folder / subfolder / name,

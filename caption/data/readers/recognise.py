@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from caption.data.files import read_text, text_lines
 from caption.data.readers.captions import SPLIT_NAMES, Findings
-from caption.data.readers.csv import Csv
 from caption.data.readers.flickr import read_names
+from caption.data.readers.tables import Csv
 from caption.errors import DataError, first_few
 from caption.parts import Spec
 

@@ -1,15 +1,20 @@
-"""Own data as tables: the part that CSV and JSON lines share, and the splits of data that has none."""
+"""Own data as tables: CSV, JSON lines, and the splits of data that has none."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
+import json
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from caption.data.files import field as entry_field
+from caption.data.files import read_text, text_lines
 from caption.data.readers.captions import (
     SPLIT_NAMES,
     CaptionedImage,
@@ -20,6 +25,9 @@ from caption.data.readers.captions import (
     check_split_names,
 )
 from caption.errors import DataError
+
+DELIMITERS = (",", ";", "\t", "|")
+CAPTIONS = "captions"
 
 
 class Row(NamedTuple):
@@ -54,13 +62,8 @@ class Table(CheckedReader):
     (see `hashed_split`): the same division every time.
     """
 
-    file: str
     images: str | None
     fractions: dict[str, float] | None
-
-    @property
-    def source(self) -> str:
-        return f"'{self.file}'"
 
     @abstractmethod
     def rows(self, file: Path, findings: Findings) -> Iterator[Row]:
@@ -84,7 +87,13 @@ class Table(CheckedReader):
             where, path = f"line {row.line} of '{file}'", folder / row.image
             with findings.skipping():
                 split = self._split(row, has_splits, where)
-                self._add(row, split, gathered.setdefault(path, _Gathered(row, split)), where, path, findings)
+                image = gathered.setdefault(path, _Gathered(row, split))
+                if split == image.split:
+                    image.captions += findings.stripped(row.captions, f"{where} ({row.image})", path)
+                elif split not in image.other_splits:
+                    image.other_splits.add(split)
+                    first = f"in '{image.split}' on line {image.row.line}"
+                    findings.add(Kind.OVERLAP, f"{where} ({row.image}) is in '{split}', but {first}", path)
         splits: Splits = {split: [] for split in SPLIT_NAMES if split in (self.fractions or ())}
         for path, image in gathered.items():
             captioned = CaptionedImage(image.row.image, path, tuple(image.captions))
@@ -101,20 +110,159 @@ class Table(CheckedReader):
             raise DataError(f"{where} has the split '{row.split}', which is none of {names}. Correct it.")
         return row.split
 
-    def _add(
-        self, row: Row, split: str, image: _Gathered, where: str, path: Path, findings: Findings
-    ) -> None:
-        """Add the captions of a row to its image."""
-        if split == image.split:
-            for caption in row.captions:
-                if caption.strip():
-                    image.captions.append(caption.strip())
-                else:
-                    findings.add(Kind.EMPTY, f"{where} ({row.image})", path)
-        elif split not in image.other_splits:
-            image.other_splits.add(split)
-            text = f"{where} ({row.image}) is in '{split}', but in '{image.split}' on line {image.row.line}"
-            findings.add(Kind.OVERLAP, text, path)
+
+@dataclass
+class Csv(Table):
+    """Rows like `a.jpg,"A dog, running.",train` under the header `image,caption,split`.
+
+    An image has one row for each of its captions. The file is UTF-8, with or without byte order mark. Cells in double
+    quotes may hold delimiters, line ends, and quotes, which are doubled. Column names ignore case and spaces around
+    them; other columns are ignored.
+
+    Args:
+        file: the file.
+        images: the folder that image names are relative to; None = the file's own.
+        image_column: header of the column of image names.
+        caption_column: header of the column of captions.
+        split_column: header of the column of splits (train, val or test), if there is one.
+        delimiter: the character between cells; None = the first of comma, semicolon, tab and bar that splits the header
+            into these columns.
+        fractions: for a file without splits, the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`; None =
+            all images are training images.
+    """
+
+    file: str
+    images: str | None = None
+    image_column: str = "image"
+    caption_column: str = "caption"
+    split_column: str = "split"
+    delimiter: str | None = None
+    fractions: dict[str, float] | None = None
+
+    def rows(self, file: Path, findings: Findings) -> Iterator[Row]:
+        text = read_text(file)
+        delimiter = self._delimiter(text, file)
+        table = _table(text, delimiter)
+        header: list[str] = []
+        while True:
+            line = table.line_num + 1
+            where = f"line {line} of '{file}'"
+            with findings.skipping():
+                try:
+                    cells = next(table)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    raise DataError(
+                        f"{where} is not a row of CSV: {error}. Quote its cells properly."
+                    ) from None
+                if not any(cell.strip() for cell in cells):  # spreadsheets write rows of delimiters only
+                    continue
+                if not header:
+                    header = [column.strip().casefold() for column in cells]
+                    continue
+                yield self._row(line, cells, header, where)
+
+    def _row(self, line: int, cells: Sequence[str], header: list[str], where: str) -> Row:
+        if len(cells) != len(header):
+            raise DataError(
+                f"{where} has {len(cells)} cells, but the header {len(header)}. Quote cells that hold the delimiter."
+            )
+        row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
+        image = row[self.image_column.casefold()]
+        if not image:
+            raise DataError(f"{where} names no image. Write its name, or delete the row.")
+        return Row(
+            line, image, (row[self.caption_column.casefold()],), row.get(self.split_column.casefold()) or None
+        )
+
+    def _delimiter(self, text: str, file: Path) -> str:
+        """The delimiter that splits the header into both columns."""
+        wanted = {self.image_column.casefold(), self.caption_column.casefold()}
+        for delimiter in DELIMITERS if self.delimiter is None else (self.delimiter,):
+            columns = columns_of(text, delimiter)
+            if wanted <= set(columns):
+                twice = [column for column in columns if columns.count(column) > 1 and column in wanted]
+                if twice:
+                    raise DataError(f"'{file}' has two columns '{twice[0]}': rename one.")
+                return delimiter
+        head = next((line for line in text.splitlines() if line.strip()), "")
+        raise DataError(
+            f"'{file}' begins with {head[:60]!r}, but its header must have the columns '{self.image_column}' and "
+            f"'{self.caption_column}'. Add the header, or name the columns that the file has."
+        )
+
+
+def columns_of(text: str, delimiter: str) -> list[str]:
+    """The column names of a CSV text, in lower case, without spaces at the ends; [] if there is no header."""
+    try:
+        header = next(row for row in _table(text, delimiter) if any(cell.strip() for cell in row))
+    except (StopIteration, csv.Error):
+        return []
+    return [column.strip().casefold() for column in header]
+
+
+def _table(text: str, delimiter: str) -> Any:
+    """A csv.reader; its `line_num` counts lines of the file, also those within quotes."""
+    try:
+        return csv.reader(
+            io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=True
+        )
+    except TypeError:
+        raise DataError(f"the delimiter {delimiter!r} is not a single character. Give one.") from None
+
+
+@dataclass
+class JsonLines(Table):
+    """Lines like `{"image": "a.jpg", "caption": "A dog.", "split": "train"}`.
+
+    A caption may be a string or a list of strings; its key may also be `captions`. Several lines may name the same
+    image. Other keys are ignored.
+
+    Args:
+        file: the file, in UTF-8.
+        images: the folder that image names are relative to; None = the file's own.
+        image_key: key of the image's name.
+        caption_key: key of the caption or captions.
+        split_key: key of the split: train, val or test. All lines have it, or none.
+        fractions: for a file without splits, the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`; None =
+            all images are training images.
+    """
+
+    file: str
+    images: str | None = None
+    image_key: str = "image"
+    caption_key: str = "caption"
+    split_key: str = "split"
+    fractions: dict[str, float] | None = None
+
+    def rows(self, file: Path, findings: Findings) -> Iterator[Row]:
+        for number, line in text_lines(file):
+            with findings.skipping():
+                yield self._row(number, line, f"line {number} of '{file}'")
+
+    def _row(self, number: int, line: str, where: str) -> Row:
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{where} is not JSON: {error.msg}. Correct or delete it.") from None
+        if not isinstance(entry, dict):
+            raise DataError(f"{where} is not a JSON object with '{self.image_key}'. Correct or delete it.")
+        image = entry_field(entry, self.image_key, str, where).strip()
+        if not image:
+            raise DataError(f"{where} names no image. Write its '{self.image_key}'.")
+        split = None
+        if entry.get(self.split_key) is not None:
+            split = entry_field(entry, self.split_key, str, where).strip()
+        return Row(number, image, self._captions(entry, where), split)
+
+    def _captions(self, entry: dict[str, Any], where: str) -> tuple[str, ...]:
+        key = CAPTIONS if self.caption_key not in entry and CAPTIONS in entry else self.caption_key
+        found = entry_field(entry, key, (str, list), where)
+        captions = [found] if isinstance(found, str) else found
+        if not all(isinstance(caption, str) for caption in captions):
+            raise DataError(f"{where} has captions that are not text. Correct them.")
+        return tuple(captions)
 
 
 def hashed_split(name: str, fractions: Mapping[str, float]) -> str:
