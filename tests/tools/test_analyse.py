@@ -223,7 +223,7 @@ def test_the_whole_run_writes_page_and_figure(tmp_path, capsys):
     text = out.read_text(encoding="utf-8")
     assert "`python -m tools.analyse --model soft=shapes --limit 3`" in text
     assert read_sections(out)["setting"].startswith("3 scenes, by `python -m tools.analyse")
-    assert "## What this does not show" in text
+    assert "## Limits" in text
     assert (tmp_path / "page.png").stat().st_size > 10_000
     assert "](page.png)" in text
     assert "The LSTM of soft starts from a learned constant" in text
