@@ -42,8 +42,6 @@ ENCODER: Config = {
 """Its `Encoder`: 8x8 regions of 256 pixels, pooled to 14x14."""
 SEARCH = BeamSearch(beam_size=5, max_length=50)
 DROPOUT = 0.5  # the tutorial's default; a state dict does not have it
-SAME = {"initial.hidden.0": "init_h", "initial.cell.0": "init_c", "gate.project": "f_beta"}
-"""Layers that are taken over as they are: our name, and the tutorial's."""
 # The children of torchvision's ResNet, in the order of the tutorial's `nn.Sequential`.
 CHILDREN = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4")
 
@@ -116,11 +114,12 @@ def convert(state: Mapping[str, Tensor], order: Sequence[int]) -> dict[str, Tens
         + state["attention.decoder_att.bias"],
         "attention.score.query.weight": state["attention.decoder_att.weight"],
         "attention.score.energy.weight": state["attention.full_att.weight"],
-        **{
-            f"{ours}.{part}": state[f"{its}.{part}"]
-            for ours, its in SAME.items()
-            for part in ("weight", "bias")
-        },
+        "initial.hidden.0.weight": state["init_h.weight"],
+        "initial.hidden.0.bias": state["init_h.bias"],
+        "initial.cell.0.weight": state["init_c.weight"],
+        "initial.cell.0.bias": state["init_c.bias"],
+        "gate.project.weight": state["f_beta.weight"],
+        "gate.project.bias": state["f_beta.bias"],
         "embed.weight": state["embedding.weight"][rows],
         "gates_from_word.weight": _gates(from_word),
         "gates_from_word.bias": _gates(state["decode_step.bias_ih"] + state["decode_step.bias_hh"]),

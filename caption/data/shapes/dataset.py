@@ -30,6 +30,7 @@ from caption.errors import DataError
 # Increase it when the same parameters give other pixels, captions or boxes.
 VERSION = 2
 
+CATEGORIES = [{"id": k, "name": name, "supercategory": name.split()[-1]} for k, name in enumerate(NAMES, 1)]
 _IDS_PER_SPLIT = 1_000_000
 _DESCRIPTION = "Shapes, {split} split: generated scenes for image captioning with visual attention"
 
@@ -80,7 +81,7 @@ def ensure_shapes(
         whether it was written.
     """
     counts = {"train": train, "val": val, "test": test}
-    if all(_is_complete(Path(folder), split, counts[split], size, seed) for split in SPLIT_NAMES):
+    if all(_is_complete(Path(folder), split, count, size, seed) for split, count in counts.items()):
         return False
     write_shapes(folder, train, val, test, size, seed)
     return True
@@ -99,7 +100,13 @@ def write_shapes(
             folder cannot be written or holds another dataset's files under the names needed.
     """
     counts = {"train": train, "val": val, "test": test}
-    _check(counts, size, seed)
+    for split, count in counts.items():
+        if not 0 <= count < _IDS_PER_SPLIT:
+            raise DataError(f"The {split} split cannot have {count} scenes: choose 0 to 999,999.")
+    if size < 48:
+        raise DataError(f"Shapes cannot be told apart on {size} x {size} pixels: use a size of 48 or more.")
+    if seed < 0:
+        raise DataError(f"The seed {seed} is negative: use 0 or more.")
     try:
         _clear(Path(folder), counts)
         for split, count in counts.items():
@@ -108,16 +115,6 @@ def write_shapes(
         raise DataError(
             f"Shapes cannot be written to {folder} ({error.strerror or error}): name another folder."
         ) from error
-
-
-def _check(counts: dict[str, int], size: int, seed: int) -> None:
-    for split, count in counts.items():
-        if not 0 <= count < _IDS_PER_SPLIT:
-            raise DataError(f"The {split} split cannot have {count} scenes: choose 0 to 999,999.")
-    if size < 48:
-        raise DataError(f"Shapes cannot be told apart on {size} x {size} pixels: use a size of 48 or more.")
-    if seed < 0:
-        raise DataError(f"The seed {seed} is negative: use 0 or more.")
 
 
 def _write_split(folder: Path, split: str, count: int, size: int, seed: int) -> None:
@@ -134,11 +131,9 @@ def _write_split(folder: Path, split: str, count: int, size: int, seed: int) -> 
         for k, thing in enumerate(scene.objects):
             boxes.append({"id": image_id * 10 + k, "image_id": image_id, **_box_record(thing)})
     captions_path, boxes_path = _json_paths(folder, split)
-    info = _info(split, count, size, seed)
-    _write_json(
-        boxes_path, {"info": info, "images": images, "categories": _categories(), "annotations": boxes}
-    )
-    _write_json(captions_path, {"info": info, "images": images, "annotations": captions})
+    common = {"info": _info(split, count, size, seed), "images": images}
+    _write_json(boxes_path, {**common, "categories": CATEGORIES, "annotations": boxes})
+    _write_json(captions_path, {**common, "annotations": captions})
 
 
 def _box_record(thing: Object) -> dict[str, Any]:
@@ -150,12 +145,6 @@ def _box_record(thing: Object) -> dict[str, Any]:
         "area": area,
         "iscrowd": 0,
     }
-
-
-def _categories() -> list[dict[str, Any]]:
-    return [
-        {"id": k, "name": name, "supercategory": name.split()[-1]} for k, name in enumerate(NAMES, start=1)
-    ]
 
 
 def _info(split: str, count: int, size: int, seed: int) -> dict[str, Any]:
