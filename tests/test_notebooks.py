@@ -27,6 +27,7 @@ NAMES = [
     "02_soft_against_hard",
     "03_is_the_attention_right",
     "04_what_if_it_looked_elsewhere",
+    "05_build_a_mechanism",
 ]
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -130,6 +131,23 @@ def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path):
     told = "".join(text for cell in code(done) for text in texts(cell))
     assert tiny_captioner.captioner().describe(photo).text in told
     assert "circle" not in told
+
+
+@pytest.mark.slow
+def test_the_fifth_trains_on_the_regions_of_ones_own_encoder(tmp_path: Path):
+    own, photo = str(tmp_path / "own.ckpt"), str(tmp_path / "photo.png")
+    checkpoint.save(tiny_captioner.captioner(), own)
+    tiny_captioner.photo().save(photo)
+    values = {"MODEL": own, "PHOTO": photo, "REGION": (2, 3), "SCENES": 60, "EPOCHS": 2}
+    notebook = read(ROOT / "notebooks" / f"{NAMES[4]}.ipynb")
+    first = code(notebook)[0]
+    assert settings(first) == set(values)
+    first.source = "\n".join(f"{setting} = {value!r}" for setting, value in values.items())
+    told = "".join(text for cell in code(tool.execute(notebook)) for text in texts(cell))
+    assert "8 x 8 regions, each a vector of 6 numbers" in told
+    assert "60 scenes, 120 captions" in told
+    assert len(re.findall("loss per word, by epoch: [\\d.]+ [\\d.]+\n", told)) == 3
+    assert "heads[3]" in told
 
 
 @pytest.mark.slow

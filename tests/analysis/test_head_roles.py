@@ -1,0 +1,117 @@
+"""Roles of heads, planted: one that always looks at one cell, one that concentrates on rare words, one uniform."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from caption.analysis.agreement import compare_maps
+from caption.analysis.head_roles import head_roles
+from caption.result import Caption
+
+EVEN = [0.25] * 4
+PLACE = [0.0, 0.0, 1.0, 0.0]
+WORDS = ["a", "red", "a", "blue", "a", "red", "a", "zebra"]
+
+
+def told(words: list[str], heads: list[list[list[float]]]) -> Caption:
+    """`heads` is (T, M, 4) on a grid of 2 x 2."""
+    maps = np.array(heads, dtype=np.float32).reshape(len(words), -1, 2, 2)
+    return Caption(
+        " ".join(words), words, maps.mean(1), 0.0, np.zeros(len(words)), (0, 0, 2, 2), maps={"heads": maps}
+    )
+
+
+def planted(words: list[str] = WORDS, rare: str = "zebra") -> list[Caption]:
+    """Two captions, of heads that look at the place, at the rare word's region, and everywhere."""
+    heads = [[PLACE, [0, 1, 0, 0] if word == rare else EVEN, EVEN] for word in words]
+    return [told(words[:3], heads[:3]), told(words[3:], heads[3:])]
+
+
+def test_the_planted_roles_are_found():
+    roles = head_roles(planted(), rare_below=0.2, classes={"colours": {"red", "blue"}, "animals": {"zebra"}})
+    assert roles.labels == ("heads[0]", "heads[1]", "heads[2]")
+    assert (roles.words, roles.rare_words) == (8, 2)  # blue and zebra are one word in eight
+    assert roles.confidence.tolist() == pytest.approx([1, (7 / 4 + 1) / 8, 1 / 4])
+    assert roles.entropy.tolist() == pytest.approx([0, 7 / 8 * math.log(4), math.log(4)])
+    # The rare-word head is at cell (0, 1) in one of 8 words, and in seven its maximum is shared by four cells.
+    assert roles.cells[:2].tolist() == [[1, 0], [0, 1]]
+    assert roles.positional.tolist() == pytest.approx([1, (1 + 7 / 4) / 8, 1 / 4])
+    assert roles.positional_others[:2].tolist() == pytest.approx([(7 / 32 + 1 / 4) / 2, (0 + 1 / 4) / 2])
+    # At the two rare words: log 4 and 0, against 7/8 log 4 at all.
+    assert roles.rare.tolist() == pytest.approx([0, (7 / 8 - 1 / 2) * math.log(4), 0], abs=1e-12)
+    assert roles.classes["colours"].tolist() == pytest.approx([0, -1 / 8 * math.log(4), 0], abs=1e-12)
+    assert roles.classes["animals"].tolist() == pytest.approx([0, 7 / 8 * math.log(4), 0], abs=1e-12)
+
+
+def test_divergence_is_that_of_two_models():
+    roles = head_roles(planted())
+    maps = np.concatenate([caption.maps["heads"] for caption in planted()])
+    for one in range(3):
+        for other in range(3):
+            expected = compare_maps(maps[:, one], maps[:, other])["divergence"].mean()
+            assert roles.divergence[one, other] == pytest.approx(expected, abs=1e-9)
+    assert head_roles([told(["a"], [[[1, 0, 0, 0], [0, 1, 0, 0]]])]).divergence.tolist() == [
+        [pytest.approx(0), pytest.approx(1)],
+        [pytest.approx(1), pytest.approx(0)],
+    ]
+
+
+def test_counts_of_the_training_captions_decide_what_is_rare():
+    counts = {"a": 900, "red": 50, "blue": 50}
+    assert head_roles(planted(), counts=counts).rare_words == 1  # zebra, which has no count
+    assert head_roles(planted(), counts=counts, rare_below=0.051).rare_words == 4
+    none = head_roles(planted(), rare_below=0.0)
+    assert none.rare_words == 0
+    assert np.isnan(none.rare).all()
+
+
+def test_a_place_where_all_heads_look_shows_in_the_others():
+    roles = head_roles([told(["a", "b"], [[PLACE, PLACE], [PLACE, PLACE]])])
+    assert roles.positional.tolist() == roles.positional_others.tolist() == [1, 1]
+
+
+def test_signs_scale_and_empty_maps():
+    """Maps are taken as shares of |α|; a map without weight is left out."""
+    plain = head_roles([told(["a", "b"], [[[0, 0.75, 0.25, 0]], [[0, 0.75, 0.25, 0]]])])
+    signed = head_roles([told(["a", "b"], [[[0, -3, 1, 0]], [[0, 0, 0, 0]]])])
+    for measure in ("confidence", "entropy", "positional"):
+        assert getattr(signed, measure) == pytest.approx(getattr(plain, measure))
+    assert np.isnan(plain.positional_others).all()
+    assert plain.divergence.shape == (1, 1)
+
+
+def test_any_structure_and_name():
+    maps = np.random.default_rng(0).dirichlet(np.ones(6), (3, 2, 2)).reshape(3, 2, 2, 2, 3)
+    caption = Caption(
+        "a b c", ["a", "b", "c"], maps[:, 0, 0], 0, np.zeros(3), (0, 0, 3, 2), maps={"hops": maps}
+    )
+    roles = head_roles([caption], "hops")
+    assert roles.labels == ("hops[0, 0]", "hops[0, 1]", "hops[1, 0]", "hops[1, 1]")
+    assert roles.confidence == pytest.approx(maps.max((-2, -1)).mean(0).ravel(), rel=1e-6)
+    assert len(roles) == 4
+
+
+def test_the_tables():
+    roles = head_roles(planted(), rare_below=0.2, classes={"<b>": {"blue"}, "none": {"x"}})
+    text = str(roles).splitlines()
+    found = [" ".join(line.split()) for line in text]
+    assert found[0] == "8 words confidence entropy cell positional others rare <b> none closest divergence"
+    assert found[2] == "heads[1] 0.34 1.21 0, 1 0.34 0.12 +0.52 -0.17 – heads[2] 0.07"
+    assert len({len(line) for line in text}) == 1
+    html = roles._repr_html_()
+    assert "<th>&lt;b&gt;</th>" in html
+    assert len(re.findall("<tr>", html)) == 4
+    assert "closest" not in str(head_roles([told(["a"], [[EVEN]])]))
+
+
+def test_what_cannot_be_measured_is_said():
+    with pytest.raises(ValueError, match="these captions have none"):
+        head_roles([])
+    with pytest.raises(ValueError, match="no map 'hops' in the caption 'a red a': it has heads"):
+        head_roles(planted(), "hops")
+    with pytest.raises(ValueError, match="must have one shape"):
+        head_roles([*planted(), told(["a"], [[EVEN]])])
