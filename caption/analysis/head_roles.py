@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.attention.weights import entropy
+from caption.attention.map_entropy import entropy
 from caption.result import Caption, map_label
 
 RARE = 0.001
