@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+
+# One process per core runs tests, so each takes one thread. This must precede the first import of torch.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from command_line import TINY, Ran, Trained, run_command

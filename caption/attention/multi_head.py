@@ -37,7 +37,7 @@ class HeadMemory(NamedTuple):
 
 class HeadGates(Part, nn.Module):
     """Learned gates that can switch heads off: hard concrete variables (Louizos et al. 2018; Voita et al. 2019,
-    section 5).
+    section 6).
 
     In training a gate is sampled, g = min(1, max(0, ḡ)) with ḡ a stretched concrete variable, so that it can be exactly
     0 and still learn. In evaluation it is σ(log odds), stretched and clipped (Louizos et al. 2018, section 2). The

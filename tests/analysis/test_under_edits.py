@@ -15,6 +15,7 @@ from caption.attention import Alignment, GumbelSoftmax, Multinoulli, Softmax
 from caption.attention.edited import Edit
 from caption.captioner import Captioner
 from caption.errors import UserError
+from caption.regions import Regions
 from caption.search import Greedy
 from caption.text.vocabulary import START
 
@@ -86,7 +87,7 @@ def test_invisible_regions_are_masked_in_the_memory():
     (left,) = masked((view,), {GRID: visible})
     assert torch.equal(left.mask, visible.expand(2, -1))
     hidden = plain.decoder.start(plain.project((left,))).carried.hidden
-    fewer = view._replace(vectors=view.vectors[:, visible])
+    fewer = Regions(view.vectors[:, visible], (1, int(visible.sum())))
     assert torch.allclose(hidden, plain.decoder.start(plain.project((fewer,))).carried.hidden, atol=1e-6)
     assert not torch.allclose(hidden, plain.decoder.start(plain.project((view,))).carried.hidden)
 

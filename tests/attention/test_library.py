@@ -479,7 +479,7 @@ def test_a_score_with_a_state_is_refused_where_none_is_handed_on(
         (lambda: library.MultiHeadAttention(0, 8), "heads 0 .* at least 1"),
         (lambda: library.MultiHopAttention(AdditiveScore(6), 0), "hops 0"),
         (lambda: library.LocationSensitiveScore(kernel=4), "kernel 4 .* odd"),
-        (lambda: library.MLPScore(()), "sizes .* one width or more"),
+        (lambda: library.MLPScore(()), "sizes .* one or more widths"),
         (lambda: library.PredictedWindow(0.5), "reach 0.5"),
         (lambda: library.FollowingWindow(0.0), "reach 0.0"),
         (lambda: library.WindowAttention(0), "points 0"),
