@@ -251,7 +251,7 @@ def test_spawned_workers_open_it_themselves(images: list[CaptionedImage], folder
 def test_the_key_describes_the_encoder(folder: Path) -> None:
     key = FeatureStore(folder).key
     assert key["encoder"]["class_path"] == "caption.encoders.SmallCNN"
-    assert key["encoder"]["init_args"] == {"widths": [4, 6]}
+    assert key["encoder"]["init_args"] == {"widths": [4, 6], "views": 1}
     assert key["transform"] == {"size": 16, "fit": "squash"}
     assert len(key["weights"]) == 64
     assert "version" in key
@@ -800,31 +800,31 @@ def test_verifying_changes_nothing_in_a_sound_store(images: list[CaptionedImage]
 
 
 @pytest.fixture(scope="module")
-def million(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A store of a million tiny images, in as many shards as if they had 7×7×1280 numbers."""
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A store of 200,000 tiny images, in as many shards as if they had 7×7×1280 numbers."""
     folder = tmp_path_factory.mktemp("million")
-    small_store(folder, 1_000_000)
+    small_store(folder, 200_000)
     yield folder
     shutil.rmtree(folder)
 
 
 @pytest.mark.slow
-def test_a_million_images_open_within_a_second(
-    million: Path, record_property: Callable[[str, object], None]
+def test_two_hundred_thousand_images_open_within_a_fifth_of_a_second(
+    many: Path, record_property: Callable[[str, object], None]
 ) -> None:
     seconds = []
     for _ in range(3):
         start = time.process_time()  # wall time would include other processes
-        store = FeatureStore(million)
+        store = FeatureStore(many)
         seconds.append(time.process_time() - start)
-    record_property("seconds_to_open_a_million", min(seconds))
-    print(f"opening a million images: {min(seconds):.3f} s of processor time")
-    assert min(seconds) < 1
-    assert len(store) == 1_000_000
-    assert 999_999 in store
-    assert 1_000_000 not in store
+    record_property("seconds_to_open", min(seconds))
+    print(f"opening 200,000 images: {min(seconds):.3f} s of processor time")
+    assert min(seconds) < 0.2  # so that a million open within one
+    assert len(store) == 200_000
+    assert 199_999 in store
+    assert 200_000 not in store
     start = time.perf_counter()
-    store.check(range(0, 1_000_000, 10))
+    store.check(range(0, 200_000, 2))
     print(f"checking 100,000 ids: {time.perf_counter() - start:.2f} s")
 
 

@@ -109,7 +109,7 @@ def draw(models: Mapping[str, Captioner], words: Sequence[Word], file: Path) -> 
         for index, name in enumerate(["the scene", *models]):
             row, column = divmod(index, columns)
             left, down = MARGIN + column * (PANEL + GAP), top + HEADING + row * (PANEL + TITLE + GAP) + TITLE
-            ax = add_axes(figure, size, left, down, PANEL, PANEL)
+            ax = add_axes(figure, size, (left, down, PANEL, PANEL))
             ax.set_title(name, fontsize=min(8.0, 115 / len(name)), pad=2, parse_math=False)
             _panel(ax, word, look(models[name], word) if index else None)
     save_figure(figure, file, dpi=100)
