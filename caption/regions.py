@@ -45,3 +45,12 @@ def check_views(views: Views) -> None:
                 f"the mask of view {number} hides all regions of image {int(empty[0])} of the batch: an image needs at "
                 "least one real region to attend to"
             )
+
+
+def mean_region(regions: Regions) -> Tensor:
+    """(B, 1, D) the mean of the real regions."""
+    vectors, _, mask = regions
+    if mask is None:
+        return vectors.mean(1, keepdim=True)
+    real = mask[..., None].to(vectors.dtype)
+    return (vectors * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
 from caption.attention.scored import ScoredMemory
 from caption.parts import check_choice
-from caption.regions import Views
+from caption.regions import Regions, Views, mean_region
 
 Affinity = Literal["bilinear", "concat"]
 
@@ -175,11 +175,7 @@ class InteractiveCoAttention(CoAttention):
         self.offsets = nn.Parameter(torch.zeros(2))
 
     def attend(self, words: Tensor, memory: ScoredMemory) -> tuple[Tensor, Tensor]:
-        if memory.mask is None:
-            mean = memory.keys.mean(1, keepdim=True)
-        else:
-            real = memory.mask[..., None].to(memory.keys.dtype)
-            mean = (memory.keys * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
+        mean = mean_region(Regions(memory.keys, memory.grid, memory.mask))
         of_regions = self.to_regions(words.mean(2)) @ memory.keys.mT + self.offsets[0]
         of_words = (words @ self.to_words(mean)[..., None]).squeeze(-1) + self.offsets[1]
         return of_regions.tanh(), _average(of_words.tanh().softmax(-1), words)

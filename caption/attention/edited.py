@@ -3,8 +3,8 @@
     def look_left(weights, step, grid):
         return left if step == 2 else weights
 
-    with edited(captioner.decoder, look_left, grids=[(7, 7)]): captioner.describe("photo.jpg") # attends to the left for
-    its third word
+    with edited(captioner.decoder, look_left, grids=[(7, 7)]):
+        captioner.describe("photo.jpg")  # attends to the left for its third word
 
 This works for every mechanism, because all maps pass through `Attention.maps`.
 """

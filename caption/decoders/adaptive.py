@@ -11,10 +11,10 @@ from torch.nn import functional
 
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
-from caption.decoders.initial import Initial, InitialState, mean_region
+from caption.decoders.initial import Initial, InitialState
 from caption.decoders.lstm_cell import init_recurrent, lstm_update
 from caption.decoders.unroll import Advanced, RecurrentDecoder
-from caption.regions import Views
+from caption.regions import Views, mean_region
 from caption.tensor_tree import State, TensorTree
 
 

@@ -8,16 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.parts import Part, check_choice
-from caption.regions import Regions
-
-
-def mean_region(regions: Regions) -> Tensor:
-    """(B, 1, D) the mean of the real regions."""
-    vectors, _, mask = regions
-    if mask is None:
-        return vectors.mean(1, keepdim=True)
-    real = mask[..., None].to(vectors.dtype)
-    return (vectors * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
+from caption.regions import Regions, mean_region
 
 
 class Initial(Part, nn.Module):

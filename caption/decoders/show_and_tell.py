@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.decoders.base import Memory, Trace, in_working_precision
-from caption.decoders.initial import mean_region
 from caption.decoders.lstm_cell import init_recurrent, lstm_update
 from caption.decoders.unroll import Advanced, RecurrentDecoder
-from caption.regions import Views, check_views
+from caption.regions import Views, check_views, mean_region
 from caption.tensor_tree import State
 
 
