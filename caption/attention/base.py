@@ -216,6 +216,13 @@ def _check(views: Views | tuple[int, ...]) -> None:
     check_views(tuple(view for view in views if isinstance(view, Regions)))
 
 
+def hide_masked(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Scores (B, ..., L) with -inf where the mask (B, L) hides a region; None hides none."""
+    if mask is None:
+        return scores
+    return scores.masked_fill(~mask.view(len(mask), *[1] * (scores.dim() - 2), -1), -torch.inf)
+
+
 def named_maps(maps: TensorTree) -> dict[str, Tensor]:
     """Maps by name; a single tensor is called "weights"."""
     return {"weights": maps} if isinstance(maps, Tensor) else dict(maps._asdict())

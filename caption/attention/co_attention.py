@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
 from caption.attention.scored import ScoredMemory
 from caption.parts import check_choice
 from caption.regions import Regions, Views, mean_region
@@ -215,7 +215,7 @@ class Guided(nn.Module):
 
 def _softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     """(B, K, L) over the real regions."""
-    return (scores if mask is None else scores.masked_fill(~mask[:, None], -torch.inf)).softmax(-1)
+    return hide_masked(scores, mask).softmax(-1)
 
 
 def _average(weights: Tensor, vectors: Tensor) -> Tensor:

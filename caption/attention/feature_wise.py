@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
 from caption.attention.scored import ScoredMemory
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
@@ -49,8 +49,7 @@ class FeatureWiseAttention(Attention):
     def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
         pairs = (memory.keys[:, None] + self.query(query.hidden)[:, :, None]).tanh()
         scores = self.energy(pairs).mT  # (B, K, D, L)
-        if memory.mask is not None:
-            scores = scores.masked_fill(~memory.mask[:, None, None], -torch.inf)
+        scores = hide_masked(scores, memory.mask)
         return Weighed(FeatureMaps(scores.softmax(-1)))
 
     def read(

@@ -8,7 +8,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view, two_views
+from caption.attention.base import (
+    Attention,
+    Query,
+    QuerySizes,
+    Reading,
+    Weighed,
+    hide_masked,
+    one_view,
+    two_views,
+)
 from caption.attention.scored import Score, ScoredMemory, without_state
 from caption.errors import UserError
 from caption.regions import Regions, Views
@@ -79,8 +88,7 @@ class HierarchicalAttention(Attention):
     def weigh(self, query: Query, memory: BlockMemory, state: TensorTree) -> Weighed:
         cells, number = memory.cells, memory.blocks[0] * memory.blocks[1]
         scores = self.cell_score(query, cells)
-        if cells.mask is not None:
-            scores = scores.masked_fill(~cells.mask[:, None], -torch.inf)
+        scores = hide_masked(scores, cells.mask)
         member = memory.block[:, None, None] == torch.arange(number, device=scores.device)[:, None]
         within = scores[:, :, None].masked_fill(~member, -torch.inf)  # (B, K, N, L)
         empty = (within == -torch.inf).all(-1)  # a block whose cells are all masked
@@ -174,13 +182,11 @@ class AttentionViaAttention(Attention):
 
     def weigh(self, query: Query, memory: LevelMemory, state: TensorTree) -> Weighed:
         coarse = self.coarse_score(query, memory.coarse)
-        if memory.coarse.mask is not None:
-            coarse = coarse.masked_fill(~memory.coarse.mask[:, None], -torch.inf)
+        coarse = hide_masked(coarse, memory.coarse.mask)
         log_coarse = coarse.log_softmax(-1)
         parent = memory.parent[:, None].expand(-1, coarse.shape[1], -1)
         fine = self.fine_score(query, memory.fine) + log_coarse.gather(-1, parent)
-        if memory.fine.mask is not None:
-            fine = fine.masked_fill(~memory.fine.mask[:, None], -torch.inf)
+        fine = hide_masked(fine, memory.fine.mask)
         return Weighed(LevelMaps(fine.softmax(-1), log_coarse.exp()))
 
     def read(

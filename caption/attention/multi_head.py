@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
 from caption.errors import UserError
 from caption.parts import Part
 from caption.regions import Views
@@ -122,8 +122,7 @@ class MultiHeadAttention(Attention):
     def weigh(self, query: Query, memory: HeadMemory, state: TensorTree) -> Weighed:
         queries = self._split(self.queries(query.hidden))
         scores = queries @ memory.keys.mT / (self.size / self.heads) ** 0.5
-        if memory.mask is not None:
-            scores = scores.masked_fill(~memory.mask[:, None, None], -torch.inf)
+        scores = hide_masked(scores, memory.mask)
         return Weighed(HeadMaps(scores.softmax(-1).transpose(1, 2)))
 
     def read(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
 from caption.attention.scored import Score, ScoredMemory, without_state
 from caption.errors import UserError
 from caption.regions import Views
@@ -61,8 +61,7 @@ class MultiHopAttention(Attention):
                 read = self.read_into_query(maps[-1].to(memory.values.dtype) @ memory.values)
                 query = query._replace(hidden=query.hidden + read)
             scores = self.score(query, memory)
-            if memory.mask is not None:
-                scores = scores.masked_fill(~memory.mask[:, None], -torch.inf)
+            scores = hide_masked(scores, memory.mask)
             maps.append(scores.softmax(-1))
         return Weighed(HopMaps(torch.stack(maps, 2)))
 

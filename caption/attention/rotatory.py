@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, two_views
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, two_views
 from caption.attention.scored import ScoredMemory
 from caption.regions import Views
 
@@ -75,8 +75,7 @@ class RotatoryAttention(Attention):
         ):
             grid = memory[side]
             scores = (to_regions(target) @ grid.keys.mT + self.offsets[side]).tanh()
-            if grid.mask is not None:
-                scores = scores.masked_fill(~grid.mask[:, None], -torch.inf)
+            scores = hide_masked(scores, grid.mask)
             maps.append(scores.softmax(-1))
             read = from_regions(maps[-1].to(grid.values.dtype) @ grid.values)
             of_words = ((words @ read[..., None]).squeeze(-1) + self.offsets[2 + side]).tanh().softmax(-1)

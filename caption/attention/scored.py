@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
 from caption.errors import UserError
 from caption.parts import Part
 from caption.regions import Regions, Views
@@ -165,8 +165,7 @@ class ScoredAttention(Attention):
     def weigh(self, query: Query, memory: ScoredMemory, state: ScoredState | None) -> Weighed:
         state = state or ScoredState(None, None)
         scores = self.score(query, memory, state.score)
-        if memory.mask is not None:
-            scores = scores.masked_fill(~memory.mask[:, None], -torch.inf)
+        scores = hide_masked(scores, memory.mask)
         aligned = self.alignment(scores, query, memory, state.alignment)
         return Weighed(aligned.weights, _StepResult(aligned, state.score))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
 from caption.attention.scored import Score, ScoredMemory, without_state
 from caption.errors import UserError
 from caption.regions import Views
@@ -76,8 +76,7 @@ class SentinelAttention(Attention):
 
     def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
         scores = self.score(query, memory)
-        if memory.mask is not None:
-            scores = scores.masked_fill(~memory.mask[:, None], -torch.inf)
+        scores = hide_masked(scores, memory.mask)
         own = self.energy((self.from_sentinel(self._sentinel(query)) + self.from_query(query.hidden)).tanh())
         weights = torch.cat((scores, own.to(scores.dtype)), -1).softmax(-1)
         return Weighed(SentinelMaps(weights[..., :-1], weights[..., -1:]))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
 from caption.attention.scored import ScoredMemory
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
@@ -47,8 +47,7 @@ class StructuredAttention(Attention):
     def project(self, views: Views) -> ScoredMemory:
         one_view(self, views)
         scores = self.energy(self.region(views[0].vectors).tanh()).mT  # (B, S, L)
-        if views[0].mask is not None:
-            scores = scores.masked_fill(~views[0].mask[:, None], -torch.inf)
+        scores = hide_masked(scores, views[0].mask)
         return ScoredMemory(scores.softmax(-1), views[0].vectors, views[0].mask, views[0].grid)
 
     def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
