@@ -158,10 +158,11 @@ class Reinforce(Objective):
         return words if self.reward == "sum" else words / lengths.clamp_min(1)[..., None]
 
     def _credited(self, words: Tensor, lengths: Tensor) -> Tensor:
-        """(B, K, T): the credit of each step's location."""
+        """(B, K, T): the credit of each step's location, 0 where there is no step."""
         rewards = self._rewards(words, lengths)
         if self.credit == "caption":
-            return rewards.sum(-1, keepdim=True).expand_as(rewards)
+            real = torch.arange(words.shape[-1], device=words.device) < lengths[..., None]
+            return rewards.sum(-1, keepdim=True) * real
         return rewards.flip(-1).cumsum(-1).flip(-1)
 
     def _share(self, words: Tensor, lengths: Tensor) -> Tensor:

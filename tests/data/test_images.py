@@ -388,6 +388,29 @@ def test_the_padding_matches_the_box(original: tuple[int, int]) -> None:
     assert abs(rows[0] - (96 - rows[-1])) <= 1
 
 
+def test_padding_is_middle_grey() -> None:
+    pixels = ImageTransform((4, 8), "pad")(Image.new("RGB", (4, 4), "white"))
+    assert pixels[0, 0].tolist() == [128, 128, 255, 255, 255, 255, 128, 128]
+    assert (pixels == pixels[:1]).all()
+
+
+@pytest.mark.parametrize(
+    ("original", "content"),
+    [((500, 300), (100, 167)), ((400, 300), (100, 133)), ((300, 500), (167, 100)), ((300, 400), (133, 100))],
+)
+def test_the_padded_image_is_scaled_like_a_squashed_one_of_its_rounded_size(
+    original: tuple[int, int], content: tuple[int, int]
+) -> None:
+    image = noise(original[1], original[0])
+    size = (100, 200) if content[0] == 100 else (200, 100)
+    padded = ImageTransform(size, "pad")(image)
+    top, left = ((whole - part) // 2 for whole, part in zip(size, content, strict=True))
+    inside = padded[:, top : top + content[0], left : left + content[1]]
+    assert torch.equal(inside, ImageTransform(content, "squash")(image))
+    outside = padded.float().sum() - inside.float().sum()
+    assert outside == PAD_GREY[0] * (padded.numel() - inside.numel())
+
+
 @given(
     width=st.integers(1, 6000),
     height=st.integers(1, 6000),

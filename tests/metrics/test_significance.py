@@ -60,6 +60,12 @@ def test_a_steady_gain_is_seen_through_a_wide_spread():
     assert comparison.p_value < 0.01
 
 
+def test_a_p_value_is_never_zero():
+    """With the 1 for the measured difference itself (Phipson & Smyth 2010); without it, no draw would give p = 0."""
+    comparison = compare(mean_score([0.0] * 30), mean_score([1.0] * 30), resamples=99)
+    assert comparison.p_value == pytest.approx(1 / 100)
+
+
 def test_p_values_of_equal_systems_are_spread_evenly():
     small = 0
     for seed in range(200):

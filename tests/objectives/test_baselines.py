@@ -167,10 +167,46 @@ def test_self_critical_compares_with_the_most_probable_path(credit: str):
     assert made.attention.alignment.at_test == "expectation"
     log_likelihoods = greedy_walk(memory, captions)
     to_come = log_likelihoods.flip(-1).cumsum(-1).flip(-1)
-    expected = to_come if credit == "future" else to_come[..., :1].expand_as(to_come)
+    real = torch.tensor([[[True, True]], [[True, False]]])
+    expected = to_come if credit == "future" else to_come[..., :1] * real
     for sample in range(2):
         torch.testing.assert_close(found[0][:, :, sample], expected)
     assert not found[0].requires_grad
+
+
+def test_the_self_critical_pass_is_without_dropout():
+    made = toy()
+    memory, captions = problem(made, [[2], [1]])
+
+    class Seen(SelfCritical):
+        def forward(self, returns: Returns) -> Tensor:
+            found.append(returns.greedy())
+            return super().forward(returns)
+
+    found: list[Tensor] = []
+    Reinforce(Seen(), reward="sum")(made, memory, captions)
+    made.dropout.p = made.readout.dropout.p = 0.5
+    Reinforce(Seen(), reward="sum")(made, memory, captions)
+    torch.testing.assert_close(found[1], found[0])
+    assert made.training
+    assert made.dropout.training
+
+
+@pytest.mark.parametrize("credit", ["caption", "future"])
+def test_there_is_no_credit_where_there_is_no_step(credit: str):
+    made = toy()
+    memory, captions = problem(made, [[2, 1], [1, 0]])
+    found: list[Tensor] = []
+
+    class Seen(SelfCritical):
+        def forward(self, returns: Returns) -> Tensor:
+            found.extend((returns.credited, returns.greedy()[:, :, None]))
+            return super().forward(returns)
+
+    Reinforce(Seen(), samples=2, credit=credit)(made, memory, captions)
+    real = torch.arange(2) < captions.lengths[:, :, None, None]
+    for credits in found:
+        assert ((credits != 0) == real).all()
 
 
 def greedy_walk(memory: Memory, captions: Captions) -> Tensor:

@@ -83,6 +83,13 @@ def test_label_smoothing_is_that_of_torch(smoothing: float):
     assert loss.logged["NLL"].item() == pytest.approx(2 * LN2, rel=1e-5)  # of the words, not smoothed
 
 
+def test_label_smoothing_of_a_mean_over_words_is_that_of_torch():
+    packed = example()
+    expected = functional.cross_entropy(packed.logits, packed.pack(TARGETS), label_smoothing=0.3)
+    loss = loss_of(CrossEntropy(doubly_stochastic=0.0, label_smoothing=0.3, words="mean"), packed, TARGETS)
+    torch.testing.assert_close(loss.value, expected)
+
+
 def test_the_cost_of_entropy():
     loss = loss_of(CrossEntropy(doubly_stochastic=0.0, entropy=0.5), example(), TARGETS)
     # Only the second of the three steps is uncertain, with ln 2 nats.

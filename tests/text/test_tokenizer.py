@@ -126,6 +126,41 @@ def test_java_gives_the_stored_words():
     assert answers == [case["tokens"] for case in HARD]
 
 
+KNOWN_DIFFERENCES = {
+    # A full stop before a hyphen, beside a letter that is not ASCII.
+    "end.-été": (["end", "été"], ["end.-été"]),
+    "étage.-black": (["étage", "black"], ["étage.-black"]),
+    # A soft hyphen in or next to anything but a plain word.
+    "do\xadn't": (["do", "n't"], ["don", "t"]),
+    "5,0\xad00": (["5,000"], ["5,0", "00"]),
+    "dog.\xad": (["dog."], ["dog"]),
+    "a\xad@b.com": (["a\xad@b.com"], ["a@b.com"]),
+}
+"""Java's words and ours of kinds 7 and 8 in docs/scores.md."""
+
+
+@pytest.mark.parametrize("text", KNOWN_DIFFERENCES)
+def test_known_differences_are_as_the_page_says(text):
+    assert PTB(text) == KNOWN_DIFFERENCES[text][1]
+
+
+def test_soft_hyphens_in_words_are_dropped_and_stops_before_ascii_stay():
+    assert PTB("a snow\xadboarder, two dog\xad-c\xadats end.-ete end-été") == [
+        "a",
+        "snowboarder",
+        "two",
+        "dog-cats",
+        "end.-ete",
+        "end-été",
+    ]
+
+
+@needs_java
+def test_java_differs_where_the_page_says_so():
+    answers = java_tokens([line for text in KNOWN_DIFFERENCES for line in (text, "x y")])[::2]
+    assert answers == [words for words, _ in KNOWN_DIFFERENCES.values()]
+
+
 @needs_java
 @needs_flickr8k
 def test_agrees_with_java_on_all_captions_of_flickr8k():
