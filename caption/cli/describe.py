@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from caption.cli.arguments import verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.cli.files import input_photos, output_file, output_paths
+from caption.cli.files import input_photos, output_file, output_paths, printable, refuse_overwriting
 from caption.errors import ImageError, UserError
 from caption.progress import progress_bar
 
@@ -34,11 +34,17 @@ SEARCH_OPTIONS = ("beam_size", "length_normalization", "candidates")
 def main(args: list[str]) -> int:
     """Run `caption describe`; EPILOG tells the exit codes."""
     options = _parser().parse_args(args)
-    photos = input_photos(options.images)
+    photos, notes = input_photos(options.images)
+    for note in notes:
+        print(f"caption describe: {note}", file=sys.stderr)
     # Before any work, so that wrong usage is reported at once.
     heatmaps = options.heatmap and output_paths(options.heatmap, photos, ".png", "--heatmap")
     attentions = options.attention and output_paths(options.attention, photos, ".npz", "--attention")
     page = options.html and output_file(options.html, "--html")
+    outputs = {"--heatmap": heatmaps, "--attention": attentions, "--html": page and [page]}
+    refuse_overwriting(
+        {option: paths for option, paths in outputs.items() if paths}, [*photos, options.model]
+    )
     from caption.model_zoo import load
 
     captioner = load(options.model, options.device)
@@ -53,7 +59,7 @@ def main(args: list[str]) -> int:
             for index, caption in enumerate(stream):
                 if isinstance(caption, ImageError):
                     failed += 1
-                    print(f"caption describe: {caption}", file=sys.stderr)
+                    print(f"caption describe: {printable(str(caption))}", file=sys.stderr)
                 else:
                     printer.add(photos[index], caption)
                     if attentions:
@@ -146,7 +152,7 @@ class Printer:
         entry = {"image": photo, "model": self.model, **caption.to_dict()}
         if self.form == "text":
             for each in candidates:
-                print(f"{photo}\t{each}" if self.several else each)
+                print(f"{printable(photo)}\t{each}" if self.several else each)
         elif self.form == "csv":
             self.table.writerows({"image": photo, **each.to_dict()} for each in candidates)
         elif self.form == "jsonl":

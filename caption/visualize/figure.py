@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure, SubFigure
-from PIL import Image
+from PIL import ExifTags, Image
 
 from caption.data.images import open_image
+from caption.outputs import MARK
 from caption.result import Caption, OutputError, map_label, open_output
 from caption.visualize.colour_scale import OPACITY, draw_scale, scale_of
 from caption.visualize.overlay import covers, overlay, show_photo
@@ -196,8 +197,21 @@ def _render(fig: Figure, extension: str, dpi: float) -> bytes:
     buffer = io.BytesIO()
     # Compressing photos as PNG takes longer than drawing them; level 2 is nearly as small, much sooner.
     quick: dict[str, Any] = {"pil_kwargs": {"compress_level": 2}} if extension == "png" else {}
-    fig.savefig(buffer, format=extension, dpi=dpi, **quick)
+    fig.savefig(buffer, format=extension, dpi=dpi, **_marked(extension), **quick)
     return buffer.getvalue()
+
+
+def _marked(extension: str) -> dict[str, Any]:
+    """Arguments of `savefig` that write the mark of `caption.outputs`, for formats that have a place for it."""
+    if extension == "png":
+        return {"metadata": {"Software": MARK}}
+    if extension in ("pdf", "svg", "eps", "ps"):
+        return {"metadata": {"Creator": MARK}}
+    if extension in ("jpg", "jpeg", "tif", "tiff", "webp", "avif"):
+        exif = Image.Exif()
+        exif[ExifTags.Base.Software] = MARK
+        return {"pil_kwargs": {"exif": exif}}
+    return {}
 
 
 class Layout(NamedTuple):

@@ -27,6 +27,7 @@ import numpy as np
 from PIL import Image
 
 from caption.data.images import open_image
+from caption.outputs import MARK
 from caption.result import open_output
 from caption.visualize.colour_scale import ABOVE, BELOW, OPACITY, SIGNED_TINT, TINT, scale_of
 from caption.visualize.overlay import covers, photos_of
@@ -74,6 +75,7 @@ def to_html(
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="generator" content="{MARK}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{html.escape(title)}</title>

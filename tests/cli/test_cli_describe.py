@@ -255,6 +255,47 @@ def test_hard_attention_reports_its_locations(cli: Cli, photos, tmp_path):
     assert np.array(found["locations"]).shape == (len(found["words"]), 2)
 
 
+@pytest.mark.parametrize("option", ["--heatmap", "--attention", "--html"])
+def test_photos_and_models_are_never_overwritten(cli: Cli, model, photos, tmp_path, option: str):
+    kept = {path: path.read_bytes() for path in [*photos, model]}
+    folder = tmp_path / "own"
+    (tmp_path / "a").rename(folder)
+    kept[folder / "x.png"] = kept.pop(photos[0])
+    for target in (folder, folder / "x.png", model):
+        ran = cli("describe", folder / "x.png", "--model", model, option, target)
+        if target == folder and option != "--heatmap":
+            continue  # x.npz is another file, and a page needs a name
+        assert (ran.code, ran.out) == (2, ""), (option, target)
+        assert str(target) in ran.err
+    assert all(path.read_bytes() == content for path, content in kept.items())
+
+
+def test_the_same_command_runs_twice(cli: Cli, model, photos, tmp_path):
+    outputs = (
+        "--heatmap",
+        tmp_path / "maps",
+        "--attention",
+        tmp_path / "maps",
+        "--html",
+        tmp_path / "page.html",
+    )
+    for _ in range(2):
+        assert cli("describe", *photos, "--model", model, *outputs).code == 0
+
+
+def test_a_line_of_text_is_a_photo_whatever_its_name(cli: Cli, model, photos, tmp_path, expected):
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    photo(80, 40, 0).save(folder / "a\nb.png")
+    (folder / "c\nd.png").touch()
+    (folder / "notes.txt").touch()
+    ran = cli("describe", folder, "--model", model)
+    assert (ran.code, ran.out) == (1, f"{folder}/a\\nb.png\t{expected[0]}\n")
+    note, complaint = ran.err.splitlines()
+    assert "left out 1 file that is no image (notes.txt)" in note
+    assert "c\\nd.png" in complaint
+
+
 # -- photos that cannot be read --------------------------------------------------------------------------------
 
 
@@ -505,7 +546,8 @@ def test_a_folder_is_its_photos(cli: Cli, model, photos):
     folder = photos[-1].parent
     (folder / "notes.txt").write_text("no photo")
     ran = cli("describe", folder, folder / "b", "--model", model, "--format", "csv")
-    assert (ran.code, ran.err) == (0, "")
+    left_out = "left out 1 file that is no image (notes.txt) and 2 subfolders (a, b)"
+    assert (ran.code, ran.err) == (0, f"caption describe: '{folder}': {left_out}\n")
     found = [row["image"] for row in csv.DictReader(io.StringIO(ran.out))]
     assert found == [str(folder / "y.jpg"), str(folder / "b" / "x.png")]
 
