@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class UserError(Exception):
@@ -23,6 +24,12 @@ class CheckpointError(UserError):
 
 NAMED = 3
 """How many culprits a message names."""
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """The hint " (did you mean X?)" with the choice most like a misspelt word; empty if none is like it."""
+    similar = get_close_matches(word, list(choices), n=1, cutoff=0.7)
+    return f" (did you mean {similar[0]}?)" if similar else ""
 
 
 def first_few(culprits: Iterable[object]) -> str:

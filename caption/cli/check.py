@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from caption.cli.arguments import count, verb_parser
+from caption.cli.config_files import config_names, import_from_working_directory
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED
 from caption.data.readers.captions import SPLIT_NAMES, Finding, Kind
 from caption.errors import DataError
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Read a data set as training does, go on after every fault, decode and compare all images, and count words. The report
-goes to stdout. DATA is a training configuration (.yaml), whose section data is used, or a file or folder of captions:
-COCO captions JSON, Karpathy's JSON, a Flickr token file, CSV with the columns image and caption, or JSON lines with
-these keys. The format is recognised by the content.
+goes to stdout. DATA is a training configuration (.yaml, or a name), whose section data is used, or a file or folder of
+captions: COCO captions JSON, Karpathy's JSON, a Flickr token file, CSV with the columns image and caption, or JSON
+lines with these keys. The format is recognised by the content.
 """
 EPILOG = f"""\
 faults: {", ".join(kind.label for kind in Kind if kind.is_fault)}.
@@ -43,7 +44,9 @@ def main(args: list[str]) -> int:
     images, splits = _by_split(options.images), _by_split(options.splits)
     if "" in splits:
         parser.error("argument --splits: expected SPLIT=FILE or SPLIT=FRACTION")
-    is_config = PurePath(options.data).suffix.lower() in CONFIGURATIONS
+    is_config = PurePath(options.data).suffix.lower() in CONFIGURATIONS or (
+        options.data in config_names() and not Path(options.data).exists()
+    )
     if is_config and (images or splits):
         parser.error("--images and --splits are for captions; a configuration has its own")
 
@@ -114,6 +117,7 @@ def _data_section(path: str) -> Mapping[str, Any]:
     """The section data of a configuration, its reader as class path and arguments."""
     from caption.cli.configuration import read_configuration
 
+    import_from_working_directory()
     section = read_configuration(path).get("data")
     reader = section.get("reader") if isinstance(section, dict) else None
     if isinstance(reader, str):  # a class without arguments

@@ -6,11 +6,19 @@ from argparse import ArgumentError
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
 from jsonargparse import ArgumentParser, Namespace
 
+from caption.cli.config_files import (
+    READER,
+    find_config,
+    import_from_working_directory,
+    option_pairs,
+    read_yaml,
+    reader_class,
+    replaced,
+    without_reader,
+)
 from caption.cli.error_messages import one_line
-from caption.data.files import read_text
 from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionReader
 from caption.encoders.base import Encoder
@@ -22,15 +30,12 @@ PARTS = {"data.reader": CaptionReader, "data.transform": ImageTransform, "model.
 
 
 def read_configuration(path: str) -> dict[str, Any]:
-    """The content of a configuration file.
+    """The content of a configuration, given by path or name.
 
     Raises:
-        DataError: it cannot be read, is not YAML (with the line), or its sections have no entries.
+        UserError: it does not exist, is not YAML (with the line), or its sections have no entries.
     """
-    try:
-        config = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
-        raise DataError(f"'{path}' is not YAML: {' '.join(str(error).split())}. Correct it.") from None
+    config = read_yaml(find_config(path))
     if not isinstance(config, dict) or not all(
         isinstance(config.get(name) or {}, dict) for name in ("model", "data")
     ):
@@ -51,13 +56,18 @@ def read_parts(
     Raises:
         UserError: a file cannot be read, or one of these parts is missing or not what it should be.
     """
+    import_from_working_directory()
     parser = ArgumentParser(exit_on_error=False, default_env=False)
     for name in names:
         parser.add_argument(f"--{name}", type=PARTS[name])
     found = parser.get_defaults()
     try:
-        for path in paths:
-            config = read_configuration(path)
+        layers = [read_configuration(path) for path in paths]
+        readers = [value for option, value in option_pairs(overrides) if option in READER]
+        classes = [*map(reader_class, layers), *(path.rpartition(".")[2] for path in readers)]
+        for place, config in enumerate(layers):
+            if place < replaced(classes):
+                config = without_reader(config)
             paths_of_parts = ((name, *name.split(".")) for name in names)
             entries = {name: (config.get(section) or {}).get(key) for name, section, key in paths_of_parts}
             given = {name: entry for name, entry in entries.items() if entry is not None}

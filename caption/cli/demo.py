@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from caption.cli.arguments import verb_parser
+from caption.cli.config_files import config_folder
 from caption.cli.exit_codes import DONE
 from caption.cli.files import make_folder
 
@@ -65,15 +66,8 @@ def main(args: list[str]) -> int:
     return DONE
 
 
-def configuration(name: str) -> Path:
-    """The path of a file of configs/, which is beside the package in a clone and inside it when installed."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "configs" / f"{name}.yaml"
-    return installed if installed.exists() else package.parent / "configs" / f"{name}.yaml"
-
-
 def _arguments(verb: str, attention: str, folder: Path, data: Path) -> list[str]:
-    config = configuration(f"shapes_{attention}")
+    config = config_folder() / f"shapes_{attention}.yaml"
     arguments = [verb, "-c", str(config), "--trainer.default_root_dir", str(folder)]
     return [*arguments, "--data.reader.init_args.folder", str(data)]
 

@@ -9,7 +9,7 @@ import traceback
 from importlib import import_module
 
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED, WRONG_USAGE
-from caption.errors import UserError
+from caption.errors import UserError, did_you_mean
 
 # Each verb's module has main(args) -> exit code. It is imported only when needed: importing torch takes seconds.
 VERBS = {
@@ -29,7 +29,8 @@ VERBS = {
         "caption.cli.import_",
         "make a checkpoint from a model of the authors' code or of sgrvinod's tutorial",
     ),
-    "fit": ("caption.cli.train", "train with a YAML file from configs/"),
+    "configs": ("caption.cli.configs", "list the configurations that come with the package"),
+    "fit": ("caption.cli.train", "train as a configuration says"),
     "validate": ("caption.cli.train", "evaluate a checkpoint on the validation split"),
     "test": ("caption.cli.train", "evaluate a checkpoint on the test split"),
     "predict": ("caption.cli.train", "caption a whole split"),
@@ -69,7 +70,10 @@ def main(args: list[str] | None = None) -> int:
     debug = "--debug" in args
     args = [arg for arg in args if arg != "--debug"]
     if verb not in VERBS:
-        return _failed(f"there is no verb {verb!r}; the verbs are {', '.join(VERBS)}", WRONG_USAGE)
+        return _failed(
+            f"there is no verb {verb!r}{did_you_mean(verb, VERBS)}; the verbs are {', '.join(VERBS)}",
+            WRONG_USAGE,
+        )
     module = VERBS[verb][0]
     try:
         # Lightning's parser reads the verb itself.

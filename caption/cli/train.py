@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,10 +24,10 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
 from caption import checkpoint
+from caption.cli.config_files import find_configs, import_from_working_directory
 from caption.cli.error_messages import one_line
 from caption.cli.exit_codes import DONE
 from caption.cli.files import make_folder
-from caption.data.files import read_text
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.errors import CheckpointError, UserError
@@ -203,8 +202,8 @@ def main(args: list[str]) -> int:
 
 def run(args: list[str]) -> CaptionCLI:
     """Like `main`, but returns the command with its trainer, model and data."""
-    args = [_current(arg) for arg in args]
-    _check_configurations(args)
+    args = find_configs([_current(arg) for arg in args])
+    import_from_working_directory()
     torch.set_float32_matmul_precision("high")
     try:
         with _quiet(evaluating=args[0] != "fit"):
@@ -233,19 +232,6 @@ def _current(arg: str) -> str:
     """An argument with the current path of a moved class: PATH or --option=PATH."""
     option, equals, value = arg.rpartition("=")
     return f"{option}{equals}{current_paths(value)}"
-
-
-def _check_configurations(args: list[str]) -> None:
-    """Report errors in configuration files with the name of the file, which jsonargparse leaves out."""
-    named = [value for option, value in pairwise(args) if option in ("-c", "--config")]
-    named += [arg.removeprefix("--config=") for arg in args if arg.startswith("--config=")]
-    for file in named:
-        try:
-            yaml.safe_load(read_text(file))
-        except yaml.YAMLError as error:
-            mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
-            where = f"line {mark.line + 1}: " if mark else ""
-            raise UserError(f"{file} is not valid YAML: {where}{' '.join(str(problem).split())}") from error
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lightning: None) -> It
             config["model"]["objective"] = {"class_path": "caption.objectives.Reinforce"}
             config["model"]["warm_start"] = "unused.ckpt"
         (tmp_path / f"shapes_{attention}.yaml").write_text(yaml.safe_dump(config))
-    monkeypatch.setattr(demo, "configuration", lambda name: tmp_path / f"{name}.yaml")
+    monkeypatch.setattr(demo, "config_folder", lambda: tmp_path)
     monkeypatch.setattr(demo, "PICTURES", 2)
     from caption.cli import train
 
@@ -206,11 +206,6 @@ def test_another_attention_does_not_go_on_with_the_wrong_model(cli: Cli, runs, t
 
 
 # -- paths -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["shapes_soft", "shapes_hard"])
-def test_the_real_configurations_are_found(name: str):
-    assert demo.configuration(name).is_file()
 
 
 def test_a_folder_that_cannot_be_made(cli: Cli, runs, tmp_path: Path):

@@ -1,0 +1,42 @@
+"""`caption configs`: the configurations that come with the package."""
+
+from __future__ import annotations
+
+from caption.cli.arguments import verb_parser
+from caption.cli.exit_codes import DONE
+
+DESCRIPTION = """\
+List the configurations that come with the package. `caption fit`, `features` and `check` take them by name: caption fit
+-c shapes_soft. Those in attention/ are laid over another one: -c shapes_soft -c attention/dot. With a name, print that
+configuration: caption configs shapes_soft > mine.yaml.
+"""
+
+
+def main(args: list[str]) -> int:
+    """Run `caption configs`."""
+    parser = verb_parser("configs", DESCRIPTION)
+    parser.add_argument("name", nargs="?", metavar="NAME", help="print this configuration")
+    options = parser.parse_args(args)
+    from pathlib import Path
+
+    from caption.cli.config_files import config_folder, config_names, find_config
+
+    if options.name:
+        print(Path(find_config(options.name)).read_text(encoding="utf-8"), end="")
+        return DONE
+    names = config_names()
+    width = max(map(len, names))
+    for name in names:
+        path = config_folder() / f"{name}.yaml"
+        print(f"{name:{width}}  {_title(path.read_text(encoding='utf-8'))}")
+    return DONE
+
+
+def _title(text: str) -> str:
+    """The first sentence of a configuration's header, without the comment sign."""
+    comments = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        comments.append(line.lstrip("# "))
+    return " ".join(comments).partition(". ")[0].partition("  ")[0].strip().rstrip(".:")

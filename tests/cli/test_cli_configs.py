@@ -1,0 +1,162 @@
+"""Configurations by name, laid over each other, and class paths in the working directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from command_line import Ran
+
+from caption.cli.config_files import config_names, find_config, find_configs, replaced
+from caption.errors import UserError
+
+Cli = Callable[..., Ran]
+FLICKR = "configs/flickr8k_soft.yaml"
+CSV = {"data": {"reader": {"class_path": "caption.data.readers.Csv", "init_args": {"file": "own.csv"}}}}
+
+
+def data_of(cli: Cli, *args: object) -> dict:
+    ran = cli("fit", *args, "--print_config")
+    assert ran.code == 0, ran.err
+    return yaml.safe_load(ran.out)["data"]
+
+
+# -- by name ---------------------------------------------------------------------------------------------------
+
+
+def test_configs_lists_every_configuration_with_its_title(cli: Cli):
+    ran = cli("configs")
+    assert (ran.code, ran.err) == (0, "")
+    names = [line.split()[0] for line in ran.out.splitlines()]
+    assert names == config_names()
+    assert {"shapes_soft", "attention/dot", "presets/paper_hard"} <= set(names)
+    assert all(len(line.split(maxsplit=1)[1]) > 20 for line in ran.out.splitlines())
+
+
+def test_configs_prints_one_that_can_be_changed(cli: Cli):
+    assert (
+        yaml.safe_load(cli("configs", "shapes_soft").out)["trainer"]["default_root_dir"] == "runs/shapes_soft"
+    )
+
+
+def test_a_configuration_is_found_by_name_from_anywhere(cli: Cli, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("shapes_soft", "configs/shapes_soft.yaml"):
+        assert data_of(cli, "-c", name)["reader"]["class_path"] == "caption.data.shapes.Shapes"
+        assert data_of(cli, f"--config={name}")["batch_size"] == 25
+
+
+def test_a_file_of_the_working_directory_takes_precedence(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("dot").mkdir()
+    Path("shapes_soft").write_text("seed_everything: 7")
+    assert find_config("shapes_soft") == "shapes_soft"
+    assert Path(find_config("attention/dot")).name == "dot.yaml"
+
+
+@pytest.mark.parametrize("given", ["shapes_sofd", "configs/shapes_sofd.yaml", "attention/dott"])
+def test_a_misspelt_name_gets_a_hint(given: str):
+    with pytest.raises(UserError, match=r"did you mean (shapes_soft|attention/dot)\?"):
+        find_config(given)
+
+
+@pytest.mark.parametrize("verb", ["fit", "features", "check"])
+def test_every_verb_that_reads_configurations_takes_names(cli: Cli, tmp_path: Path, monkeypatch, verb: str):
+    monkeypatch.chdir(tmp_path)
+    rest = {"fit": ["-c", "flickr8k_soft"], "check": ["flickr8k_soft"]}
+    ran = cli(verb, *rest.get(verb, ["-c", "flickr8k_soft", "--out", "store"]))
+    assert ran.code == (1 if verb == "check" else 2)
+    assert "data/flickr8k" in ran.err + ran.out or "flickr8k_features" in ran.err
+
+
+# -- layers ----------------------------------------------------------------------------------------------------
+
+
+def test_another_reader_does_not_inherit_arguments_of_the_first(cli: Cli, tmp_path: Path):
+    own = tmp_path / "own.yaml"
+    own.write_text(yaml.safe_dump(CSV))
+    options = (
+        "--data.reader.class_path",
+        "caption.data.readers.Csv",
+        "--data.reader.init_args.file",
+        "own.csv",
+    )
+    joined = "--data.reader=caption.data.readers.Csv", "--data.reader.init_args.file=own.csv"
+    for layers in (["-c", own], [f"--config={own}"], options, joined):
+        data = data_of(cli, "-c", FLICKR, *layers)
+        assert data["reader"]["init_args"]["images"] is None, layers
+        assert data["reader"]["init_args"]["file"] == "own.csv"
+        assert data["batch_size"] == 64
+
+
+def test_features_reads_the_layers_as_fit_does(tmp_path: Path):
+    from caption.cli.configuration import read_parts
+
+    own = tmp_path / "own.yaml"
+    own.write_text(yaml.safe_dump(CSV))
+    options = [
+        "--data.reader.class_path",
+        "caption.data.readers.Csv",
+        "--data.reader.init_args.file",
+        "own.csv",
+    ]
+    for parts in (read_parts([FLICKR, str(own)]), read_parts([FLICKR], options)):
+        assert parts["data.reader"]["init_args"]["images"] is None
+        assert parts["model.encoder"]["init_args"]["name"] == "mobilenet_v2"
+
+
+def test_a_layer_of_the_same_reader_changes_single_arguments(cli: Cli, tmp_path: Path):
+    layer = tmp_path / "layer.yaml"
+    layer.write_text(yaml.safe_dump({"data": {"reader": {"init_args": {"images": "elsewhere"}}}}))
+    same = ("--data.reader.class_path", "caption.data.readers.Flickr")
+    reader = data_of(cli, "-c", FLICKR, "-c", layer, *same)["reader"]
+    assert reader["init_args"]["images"] == "elsewhere"
+    assert reader["init_args"]["captions"] == "data/flickr8k/Flickr8k.token.txt"
+
+
+@pytest.mark.parametrize(
+    ("classes", "lost"),
+    [
+        ([], 0),
+        ([None, None], 0),
+        (["A", None, "A"], 0),
+        (["A", None, "B", None], 2),
+        (["A", "B", "A", "A"], 2),
+    ],
+)
+def test_how_many_layers_lose_their_reader(classes: list[str | None], lost: int):
+    assert replaced(classes) == lost
+
+
+def test_other_arguments_stay_as_they_are():
+    args = ["fit", "--trainer.max_epochs=3", "--model.search.beam_size", "3", "--data.reader", "x.Flickr"]
+    assert find_configs(args) == args
+
+
+# -- classes of the working directory --------------------------------------------------------------------------
+
+MINE = """\
+from caption.data.readers import Csv
+
+class Mine(Csv):
+    pass
+"""
+
+
+def test_classes_of_the_working_directory_are_found(command, tmp_path: Path):
+    """In a process of its own, started like the installed command, which does not have the directory in its path."""
+    (tmp_path / "my_reader.py").write_text(MINE)
+    (tmp_path / "own.csv").write_text("image,caption\na.jpg,a dog\n")
+    reader = {"class_path": "my_reader.Mine", "init_args": {"file": "own.csv"}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"data": {"reader": reader}}))
+    environment = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    for args in (
+        ["fit", "-c", "shapes_soft", "-c", "mine.yaml"],
+        ["features", "-c", "shapes_soft", "-c", "mine.yaml", "--out", "store"],
+        ["check", "mine.yaml"],
+    ):
+        ran = command(*args, cwd=tmp_path, env=environment)
+        assert "my_reader'" not in ran.err  # No module named 'my_reader'
+        assert "a.jpg" in ran.err + ran.out, ran
