@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ from caption.decoders.base import Decoder
 from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner
 from caption.errors import CheckpointError, UserError
-from caption.parts import current_paths, make
+from caption.objectives import Objective
+from caption.parts import check_texts, current_paths, make
 from caption.search import Search
 from caption.text.vocabulary import Vocabulary
 from caption.version import package_version
@@ -104,19 +106,21 @@ def upgrade(contents: dict[str, Any]) -> None:
         contents["captioner"]["format"] = 2
 
 
-def load(path: str | Path, device: str | torch.device = "cpu") -> Captioner:
+def load(path: str | Path, device: str | torch.device = "cpu", trust: Iterable[str] = ()) -> Captioner:
     """Load a captioner from a checkpoint, in evaluation mode.
 
     Args:
         path: a file written by training or by `save`.
         device: where to put the captioner.
+        trust: packages whose classes the checkpoint may name, although their modules are not imported yet.
 
     Raises:
-        CheckpointError: the file is missing, damaged, a pickle, of a newer format, or its parts cannot be constructed.
+        CheckpointError: the file is missing, damaged, a pickle, of a newer format, names a class of a package that is
+            not trusted, or its parts cannot be constructed.
     """
     contents = read(path)
     try:
-        captioner = rebuild(contents["captioner"])
+        captioner = rebuild(contents["captioner"], trust)
         weights = {
             name.removeprefix(PREFIX): tensor
             for name, tensor in contents["state_dict"].items()
@@ -128,13 +132,44 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> Captioner:
     return captioner.to(device).eval()
 
 
-def rebuild(description: dict[str, Any]) -> Captioner:
+def rebuild(description: dict[str, Any], trust: Iterable[str] = ()) -> Captioner:
     """Make a captioner from `Captioner.description()`, with random weights."""
+    refiner = description["refiner"]
     return Captioner(
-        encoder=make(description["encoder"], Encoder),
-        decoder=make(description["decoder"], Decoder),
+        encoder=make(description["encoder"], Encoder, trust),
+        decoder=make(description["decoder"], Decoder, trust),
         vocabulary=Vocabulary.from_dict(description["vocabulary"]),
         transform=ImageTransform.from_dict(description["transform"]),
-        search=make(description["search"], Search),  # type: ignore[type-abstract]
-        refiner=None if description["refiner"] is None else make(description["refiner"], Refiner),
+        search=make(description["search"], Search, trust),  # type: ignore[type-abstract]
+        refiner=None if refiner is None else make(refiner, Refiner, trust),
     )
+
+
+def architecture(contents: dict[str, Any], trust: Iterable[str] = ()) -> dict[str, Any]:
+    """The specs with which training or evaluation goes on: `encoder`, `refiner`, `decoder`, and `objective` if there is
+    one. All else that the hyper-parameters of a training checkpoint may hold is left out.
+
+    The parts are made once, without memory for their weights, and give their own classes and arguments. So a parser of
+    configurations, which imports whatever a value names, finds nothing in them that has not been checked.
+
+    Args:
+        contents: from `read`.
+        trust: see `load`.
+
+    Raises:
+        CheckpointError: a part is missing, names a class of a package that is not trusted, or cannot be constructed.
+    """
+    described = contents["captioner"]
+    hyper_parameters = contents.get("hyper_parameters")
+    objective = hyper_parameters.get("objective") if isinstance(hyper_parameters, dict) else None
+    found: dict[str, Any] = {"refiner": None}
+    with torch.device("meta"):
+        for name, kind in (("encoder", Encoder), ("refiner", Refiner), ("decoder", Decoder)):
+            if name not in described:
+                raise CheckpointError(f"the checkpoint does not say which {name} it has")
+            if name != "refiner" or described[name] is not None:
+                found[name] = make(described[name], kind, trust).spec
+        if objective is not None:
+            found["objective"] = make(objective, Objective, trust).spec
+    check_texts(found, trust)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,12 +24,16 @@ def installed_models() -> list[str]:
     return sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".ckpt"))
 
 
-def load(model: str | os.PathLike[str], device: str | torch.device = "cpu") -> Captioner:
+def load(
+    model: str | os.PathLike[str], device: str | torch.device = "cpu", trust: Iterable[str] = ()
+) -> Captioner:
     """Load a captioner from a checkpoint, or an installed model by its name, in evaluation mode.
 
     Args:
         model: path of a checkpoint, or one of `installed_models()`; a file of that name takes precedence.
         device: where to put the captioner.
+        trust: packages whose classes the checkpoint may name, although their modules are not imported yet. Importing a
+            module runs its code.
 
     Raises:
         UserError: neither exists, or the device is not available.
@@ -47,10 +52,10 @@ def load(model: str | os.PathLike[str], device: str | torch.device = "cpu") -> C
     # A folder of that name, such as the demo's shapes/, does not take precedence over an installed model.
     if not Path(name).expanduser().is_file() and name in installed_models():
         with as_file(files("caption") / "models" / f"{name}.ckpt") as path:
-            return checkpoint.load(path, where)
+            return checkpoint.load(path, where, trust)
     if not Path(name).expanduser().exists() and Path(name).name == name and "." not in name:
         raise UserError(
             f"there is no checkpoint {name} and no installed model of that name; installed models: "
             f"{', '.join(installed_models()) or 'none'}"
         )
-    return checkpoint.load(name, where)
+    return checkpoint.load(name, where, trust)

@@ -251,7 +251,7 @@ def test_a_part_of_another_kind_is_refused():
 
 @pytest.mark.parametrize(
     "path",
-    ["caption.attention.Nonesuch", "nonesuch_package.Attention", "caption.attention.Attention.build.x"],
+    ["caption.attention.Nonesuch", "caption.nonesuch.Attention", "caption.attention.Attention.build.x"],
 )
 def test_an_unknown_class_is_named(path: str):
     with pytest.raises(CheckpointError, match=f"there is no class {path}"):

@@ -15,6 +15,8 @@ FORMAT: dict[str, Any] = {
     "allow_abbrev": False,
 }
 
+TRUST = "import classes of this package that a checkpoint names; its code runs; may be repeated"
+
 
 def verb_parser(verb: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
     """A parser for a verb's arguments."""
@@ -32,3 +34,8 @@ def count(text: str) -> int:
     if text.isdecimal() and int(text) > 0:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1 up")
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """The option that names the packages whose classes a checkpoint may name."""
+    parser.add_argument("--trust", metavar="PACKAGE", action="append", default=[], help=TRUST)

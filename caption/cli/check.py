@@ -55,6 +55,7 @@ def main(args: list[str]) -> int:
     from caption.data.readers.captions import CaptionReader
     from caption.data.readers.recognise import reader_for
     from caption.parts import make
+    from caption.trust import class_paths
 
     section = _data_section(options.data) if is_config else {}
     spec = section["reader"] if is_config else reader_for(options.data, images, splits)
@@ -63,7 +64,7 @@ def main(args: list[str]) -> int:
         "min_count": options.min_count or section.get("min_count") or MIN_COUNT,
         "max_words": options.max_words or section.get("max_words") or MAX_WORDS,
     }
-    reader = make(spec, CaptionReader)  # type: ignore[type-abstract]
+    reader = make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
     check = check_data(reader, **limits, workers=options.workers, progress=True)
     if options.format == "json":
         print(as_json(options.data, spec, limits, check))

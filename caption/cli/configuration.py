@@ -25,6 +25,7 @@ from caption.encoders.base import Encoder
 from caption.errors import DataError, UserError
 from caption.features.key import weights_digest
 from caption.parts import make
+from caption.trust import class_paths
 
 PARTS = {"data.reader": CaptionReader, "data.transform": ImageTransform, "model.encoder": Encoder}
 
@@ -86,7 +87,8 @@ def read_parts(
 
 def make_reader(parts: Namespace) -> CaptionReader:
     """The reader of the data set."""
-    return make(parts["data.reader"].as_dict(), CaptionReader)  # type: ignore[type-abstract]
+    spec = parts["data.reader"].as_dict()
+    return make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
 
 
 def make_transform(parts: Namespace) -> ImageTransform:
@@ -97,11 +99,12 @@ def make_transform(parts: Namespace) -> ImageTransform:
 def make_encoder(parts: Namespace) -> Encoder:
     """The encoder with its weights, frozen. Raises a UserError if it cannot be made, or its weights are random."""
     spec = parts["model.encoder"].as_dict()
-    encoder = make(spec, Encoder)
+    own = [*class_paths(spec)]
+    encoder = make(spec, Encoder, own)
     initial = weights_digest(encoder)
     encoder.load_pretrained()
     # Weights that loading did not change are usable only if every construction gives the same.
-    if weights_digest(encoder) == initial != weights_digest(make(spec, Encoder)):
+    if weights_digest(encoder) == initial != weights_digest(make(spec, Encoder, own)):
         raise UserError(
             f"the encoder {spec['class_path']} of the configuration has random weights, which training would not "
             "have: name weights in the configuration, or take a trained encoder with --model CKPT"

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.arguments import verb_parser
+from caption.cli.arguments import add_trust, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.files import input_photos, output_file, output_paths, printable, refuse_overwriting
 from caption.errors import ImageError, UserError
@@ -47,7 +47,7 @@ def main(args: list[str]) -> int:
     )
     from caption.model_zoo import load
 
-    captioner = load(options.model, options.device)
+    captioner = load(options.model, options.device, options.trust)
     if options.at_test:
         _choose_at_test(captioner, options.at_test)
     stream = captioner.describe_each(photos, _search(captioner, options))
@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     help_ = "photos in any format that Pillow reads, or folders of photos"
     add("images", nargs="+", metavar="IMAGE", help=help_)
     add("--model", required=True, metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
+    add_trust(parser)
     help_ = "hypotheses of the beam search, 1 = greedy; default: the model's"
     add("--beam-size", type=int, metavar="K", help=help_)
     help_ = "exponent of the length by which log p is divided, 0 = none; default: the model's"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from caption.cli.arguments import count, verb_parser
+from caption.cli.arguments import add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 
 DESCRIPTION = """\
@@ -51,7 +51,7 @@ def main(args: list[str]) -> int:
     parts = read_parts(options.config, overrides, needed)
     images = [image for split in make_reader(parts).read().values() for image in split]
     if options.model:
-        captioner = checkpoint.load(options.model)
+        captioner = checkpoint.load(options.model, trust=options.trust)
         encoder, transform = captioner.encoder, captioner.transform
         encoder.freeze()
     else:
@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", metavar="DIR", required=True, help="folder of the store; made, or continued")
     add("--convert", metavar="STORE", help="copy this store of an earlier release into DIR")
     add("--model", metavar="CKPT", help="take encoder and transform from this checkpoint")
+    add_trust(parser)
     add("--device", metavar="D", help="cpu, cuda, cuda:1, mps (default: a GPU if there is one)")
     add("--batch-size", metavar="N", type=count, default=32, help="images encoded at once (default 32)")
     add("--workers", metavar="N", type=count, help="threads that decode (default: the processors, up to 16)")

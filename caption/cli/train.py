@@ -24,6 +24,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
 from caption import checkpoint
+from caption.cli.arguments import TRUST
 from caption.cli.config_files import find_configs, import_from_working_directory
 from caption.cli.error_messages import one_line
 from caption.cli.exit_codes import DONE
@@ -76,6 +77,7 @@ class CaptionCLI(LightningCLI):
     """One folder per training run: `trainer.default_root_dir` holds best.ckpt, last.ckpt and the logs of each start."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument("--trust", type=str, action="append", default=[], metavar="PACKAGE", help=TRUST)
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.add_lightning_class_args(AttentionFigures, "attention_figures")
@@ -123,15 +125,19 @@ class CaptionCLI(LightningCLI):
             raise UserError(
                 f"caption {self.config['subcommand']} needs a trained model: give it with --ckpt_path FILE"
             )
-        # Like Lightning's own method, but for all our checkpoint formats, and with an error message for users.
-        contents = self._checkpoint()
-        if contents is not None and contents.get("hyper_parameters"):
-            stored = {self.config["subcommand"]: {"model": contents["hyper_parameters"]}}
-            self.config = self.parser.parse_object(stored, self.config)
+        # Lightning's own method imports and calls whatever the file's hyper-parameters name. The modules of the
+        # class paths in the user's configuration are imported by now, so the checkpoint may name them, too.
+        if (contents := self._checkpoint()) is not None:
+            try:
+                model = checkpoint.architecture(contents, self._option("trust"))
+            except CheckpointError as error:
+                raise CheckpointError(f"{self._option('ckpt_path')}: {error}") from error
+            self.config = self.parser.parse_object({self.config["subcommand"]: {"model": model}}, self.config)
 
     def instantiate_classes(self) -> None:
         try:
             super().instantiate_classes()
+            self.model.trust = self._option("trust")
         except ValueError as error:  # a value of the right type that a part refuses
             raise UserError(f"the configuration cannot be used: {one_line(str(error))}") from error
 

@@ -17,6 +17,7 @@ from caption.errors import CheckpointError, UserError, first_few
 from caption.parts import make
 from caption.search import Search
 from caption.text.vocabulary import Vocabulary
+from caption.trust import class_paths
 
 Config = dict[str, Any]
 """`encoder` (class path and arguments) and `transform` (size and fit), as in a configuration file."""
@@ -76,7 +77,7 @@ def make_encoder(
     spec = config["encoder"]
     if weights is not None and isinstance(spec, dict):
         spec = {**spec, "init_args": {**spec.get("init_args", {}), "weights": weights}}
-    return make(spec, Encoder), ImageTransform.from_dict(config["transform"])
+    return make(spec, Encoder, trust=class_paths(spec)), ImageTransform.from_dict(config["transform"])
 
 
 def _read_config(file: str) -> Config:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,8 @@ class CaptionTraining(LightningModule):
         self.still_maps = StillMaps()
         self.answers: list[Answer] = []
         self.restored = False
+        self.trust: Sequence[str] = ()
+        """Packages whose classes the checkpoint of `warm_start` may name; see `caption.trust`."""
         self.evaluation: Evaluation | None = None
         """The evaluation of the last evaluated split."""
         self.seed = torch.initial_seed()
@@ -122,7 +124,7 @@ class CaptionTraining(LightningModule):
             self.captioner.encoder.load_pretrained()
 
     def _load_weights(self, path: str) -> None:
-        source = checkpoint.load(path)
+        source = checkpoint.load(path, trust=self.trust)
         if source.vocabulary != self.captioner.vocabulary:
             raise CheckpointError(
                 f"{path} was trained with another vocabulary ({len(source.vocabulary)} words, the data here gives "
