@@ -11,7 +11,7 @@ import yaml
 
 REPOSITORY = Path(__file__).parents[1]
 FILES = sorted((REPOSITORY / "configs").glob("*.yaml"))
-OVERLAYS = sorted((REPOSITORY / "configs" / "attention").glob("*.yaml"))
+OVERLAYS = sorted((REPOSITORY / "configs" / "attention").rglob("*.yaml"))
 """Overlays, which change parts of another configuration; their headers name it."""
 PAIRS = ["shapes", "flickr8k", "coco"]
 
@@ -164,9 +164,10 @@ def test_the_header_names_the_paper_and_the_commands(path: Path):
 def test_the_header_of_an_overlay_names_the_source_and_the_command(path: Path):
     text = header(path)
     assert re.search(r"^# Source: ([^#]|\n# )*\b(19|20)\d\d\b", text, re.MULTILINE)
+    place = path.relative_to(REPOSITORY)
     assert (
-        f"caption fit -c configs/{base(path).name} -c configs/attention/{path.name} \\\n"
-        f"#     --trainer.default_root_dir runs/attention/{path.stem}"
+        f"caption fit -c configs/{base(path).name} -c {place} \\\n"
+        f"#     --trainer.default_root_dir runs/{place.relative_to('configs').with_suffix('')}"
     ) in text
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +22,9 @@ from caption.encoders import Encoder, SmallCNN
 from caption.errors import UserError
 from tools.compare_attention import __main__ as tool
 from tools.compare_attention import bench as benches
-from tools.compare_attention import mechanisms, pictures, report
+from tools.compare_attention import data_sets, mechanisms, pictures, report
 
-BUDGET = ["--epochs", "1", "--scenes", "30", "--test-scenes", "6", "--seeds", "1"]
+BUDGET = ["--epochs", "1", "--images", "30", "--test-images", "6", "--seeds", "1"]
 OVERLAYS = {
     "hard": """\
 # Hard: s ~ Multinoulli(α), z = a_s | sampled.
@@ -82,7 +85,7 @@ def threads() -> Iterator[None]:
 def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("configs")
     for name in ("additive", "dot", "multi_head"):
-        shutil.copy(mechanisms.CONFIGS / "attention" / f"{name}.yaml", folder)
+        shutil.copy(data_sets.CONFIGS / "attention" / f"{name}.yaml", folder)
     for name, text in OVERLAYS.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
     return folder
@@ -128,10 +131,14 @@ def modified(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.is_file()}
 
 
+def read(folder: Path) -> dict[str, mechanisms.Mechanism]:
+    return mechanisms.read_mechanisms(folder, data_sets.ShapesData.base)
+
+
 def test_a_run_leaves_its_numbers_and_a_model(done: Path):
     assert set(modified(done)) == {"additive-0.json", "additive-0.ckpt", "dot-0.json", "dot-0.ckpt"}
     found = json.loads((done / "dot-0.json").read_text(encoding="utf-8"))
-    assert found["budget"] == {"epochs": 1, "scenes": 30, "test_scenes": 6, "shared_encoder": True}
+    assert found["budget"] == {"epochs": 1, "images": 30, "test_images": 6, "shared_encoder": True}
     assert found["regions"] == "shared"
     assert {"NLL", "BLEU-4", "CIDEr", "pointing_accuracy", "attention_entropy"} <= set(found["numbers"])
     assert "split:test" in found["signature"]
@@ -145,7 +152,7 @@ def test_a_run_leaves_its_numbers_and_a_model(done: Path):
 def test_mechanisms_share_the_frozen_encoder(done: Path):
     from caption import load
 
-    shared = load(benches.SHARED).encoder.state_dict()
+    shared = load(data_sets.SHARED).encoder.state_dict()
     for name in ("additive", "dot"):
         own = checkpoint.load(done / f"{name}-0.ckpt").encoder.state_dict()
         assert all(torch.equal(own[key], shared[key]) for key in shared)
@@ -237,8 +244,9 @@ def test_an_unknown_name_is_refused(run: Run, capsys: Any):
 
 
 def test_a_changed_configuration_is_trained_again(configs: Path, out: Path):
-    bench = benches.Bench(benches.Budget(1, 30, 6, True), out)
-    mechanism = mechanisms.read_mechanisms(configs)["dot"]
+    budget = data_sets.Budget(1, 30, 6, True)
+    bench = benches.Bench(budget, out, data_sets.ShapesData(budget, out / "shapes"))
+    mechanism = read(configs)["dot"]
     assert bench.result(mechanism, 0) is not None
     assert bench.result(replace(mechanism, digest="other"), 0) is None
 
@@ -247,22 +255,22 @@ def test_the_digest_is_of_settings_not_of_comments(configs: Path, tmp_path: Path
     text = (configs / "dot.yaml").read_text(encoding="utf-8")
     (tmp_path / "dot.yaml").write_text("# A comment.\n" + text, encoding="utf-8")
     (tmp_path / "general.yaml").write_text(text.replace("DotScore", "GeneralScore"), encoding="utf-8")
-    found, original = mechanisms.read_mechanisms(tmp_path), mechanisms.read_mechanisms(configs)["dot"]
+    found, original = read(tmp_path), read(configs)["dot"]
     assert found["dot"].digest == original.digest != found["general"].digest
 
 
 def test_the_header_gives_equation_and_source(configs: Path):
-    hard = mechanisms.read_mechanisms(configs)["hard"]
+    hard = read(configs)["hard"]
     assert hard.equation == "Hard: s ~ Multinoulli(α), z = a_s | sampled."
     assert hard.source == "Xu et al. 2015, section 4.1."
     assert hard.warm
     assert hard.epochs(6) == 3  # 4 of the 8 of shapes_soft.yaml
-    assert mechanisms.read_mechanisms(configs)["dot"].epochs(6) == 6
+    assert read(configs)["dot"].epochs(6) == 6
 
 
 def test_a_folder_without_configurations_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match="holds no configuration"):
-        mechanisms.read_mechanisms(tmp_path)
+        read(tmp_path)
 
 
 def test_an_overlay_of_other_data_is_left_out(configs: Path, tmp_path: Path):
@@ -270,7 +278,7 @@ def test_an_overlay_of_other_data_is_left_out(configs: Path, tmp_path: Path):
     (tmp_path / "dot.yaml").write_text(text, encoding="utf-8")
     photos = text.replace("configs/shapes_soft.yaml", "configs/flickr8k_soft.yaml")
     (tmp_path / "photos.yaml").write_text(photos, encoding="utf-8")
-    assert list(mechanisms.read_mechanisms(tmp_path)) == ["dot"]
+    assert list(read(tmp_path)) == ["dot"]
 
 
 class Two(Encoder):
@@ -288,15 +296,110 @@ class Two(Encoder):
         return self.first.features(images), self.second.features(images)
 
 
+def test_an_overlay_with_the_sizes_of_the_base_goes_first(configs: Path, tmp_path: Path):
+    base = data_sets.Flickr8kData.base
+    folder = Path(shutil.copytree(configs, tmp_path / "attention"))
+    (folder / base.stem).mkdir()
+    shutil.copy(
+        data_sets.CONFIGS / "attention" / base.stem / "top_down.yaml", folder / base.stem / "dot.yaml"
+    )
+    found = mechanisms.read_mechanisms(folder, base, ("dot", "additive"))
+    assert found["dot"].path == folder / base.stem / "dot.yaml"
+    assert found["dot"].source.startswith("Anderson et al. 2018")
+    assert found["additive"].path == folder / "additive.yaml"
+    assert found["additive"].base == base
+    assert found["additive"].digest != read(configs)["additive"].digest
+    with pytest.raises(UserError, match=r"none\.yaml"):
+        mechanisms.read_mechanisms(folder, base, ("none",))
+
+
+def test_every_mechanism_of_flickr8k_has_its_overlay():
+    data = data_sets.Flickr8kData
+    found = mechanisms.read_mechanisms(data_sets.CONFIGS / "attention", data.base, data.names)
+    assert tuple(found) == data.names
+    assert [name for name, each in found.items() if each.warm] == ["hard"]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder laid out like Flickr8k, of six images, and the weights of an encoder."""
+    from PIL import Image
+
+    from caption.encoders import TorchvisionEncoder
+
+    root = tmp_path_factory.mktemp("flickr8k")
+    (root / "images").mkdir()
+    captions = []
+    for number in range(6):
+        Image.new("RGB", (40, 40), (40 * number, 90, 120)).save(root / "images" / f"{number}.jpg")
+        captions += [f"{number}.jpg#{k}\ta dog sees the dog in a cat" for k in range(5)]
+    (root / "Flickr8k.token.txt").write_text("\n".join(captions) + "\n", encoding="utf-8")
+    for split, numbers in {"train": "012", "dev": "3", "test": "45"}.items():
+        lines = "".join(f"{number}.jpg\n" for number in numbers)
+        (root / f"Flickr_8k.{split}Images.txt").write_text(lines, encoding="utf-8")
+    encoder = TorchvisionEncoder("mobilenet_v2", "features")
+    weights = {key: value for key, value in encoder.state_dict().items() if key.startswith("trunk.")}
+    torch.save({key.removeprefix("trunk."): value for key, value in weights.items()}, root / "weights.pth")
+    return root, root / "weights.pth"
+
+
+def test_photos_are_read_from_one_store_for_each_encoder(
+    photos: tuple[Path, Path], tmp_path: Path, document: Path
+):
+    root, weights = photos
+    document.write_text(
+        "<!-- section flickr8k begins -->\n<!-- section flickr8k ends -->\n", encoding="utf-8"
+    )
+    common = [
+        "--flickr8k",
+        root,
+        "--weights",
+        weights,
+        "--seeds",
+        1,
+        "--epochs",
+        1,
+        "--out",
+        tmp_path / "out",
+    ]
+    run = [*common, "--names", "dot", "hierarchical", "--write", "--document", document]
+    assert tool.main([str(word) for word in run]) == 0
+    assert {path.name for path in (tmp_path / "out" / "regions").iterdir()} == {"1280", "96_1280"}
+    text = document.read_text(encoding="utf-8")
+    assert "| `dot` | 7×7×1280 |" in text
+    assert "| `hierarchical` | 14×14×96 + 7×7×1280 |" in text
+    assert "pointing" not in text
+    numbers = json.loads((tmp_path / "attention_flickr8k.json").read_text(encoding="utf-8"))
+    assert set(numbers["mechanisms"]) == {"dot", "hierarchical"}
+    assert not document.with_suffix(".png").exists()
+    model = checkpoint.load(tmp_path / "out" / "dot-0.ckpt")
+    expected = torch.load(weights, weights_only=True)
+    assert torch.equal(
+        model.encoder.state_dict()["trunk.features.0.0.weight"], expected["features.0.0.weight"]
+    )
+
+
+def test_a_missing_file_of_flickr8k_is_named(tmp_path: Path, capsys: Any):
+    words = [
+        "--flickr8k",
+        str(tmp_path),
+        "--weights",
+        str(tmp_path / "none.pth"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert tool.main(words) == tool.WRONG_USAGE
+    assert "Flickr8k.token.txt does not exist: --flickr8k takes the folder" in capsys.readouterr().err
+
+
 def test_of_several_encoders_the_shared_one_is_frozen():
     shared, encoder = SmallCNN(), Two()
-    assert not benches._share(encoder, shared)
+    assert not data_sets.share(encoder, shared)
     encoder.train()
     assert not encoder.first.training
     assert not any(parameter.requires_grad for parameter in encoder.first.parameters())
     assert all(parameter.requires_grad for parameter in encoder.second.parameters())
     assert torch.equal(encoder.first.layers[0].weight, shared.layers[0].weight)
-    assert benches._regions(encoder, False) == "shared and own"
 
 
 def test_the_difference_has_an_interval_over_the_scenes_of_all_seeds():
@@ -320,3 +423,46 @@ def test_a_cell_has_mean_and_deviation_over_seeds():
     assert report._cell(report._spread([0.5, 0.7]), 2) == "0.60 ± 0.14"
     assert report._cell(report._spread([0.5]), 2) == "0.50"
     assert report._cell(report._spread([None]), 2) == "–"
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
+def test_workers_end_with_the_tool_that_is_killed(configs: Path, tmp_path: Path):
+    names = [
+        "--names",
+        "additive",
+        "dot",
+        "--images",
+        "4000",
+        "--epochs",
+        "50",
+        "--seeds",
+        "1",
+        "--processes",
+        "2",
+    ]
+    command = [sys.executable, "-m", "tools.compare_attention", *names]
+    command += ["--configs", str(configs), "--out", str(tmp_path / "out")]
+    tool_process = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=data_sets.CONFIGS.parent)
+    try:
+        workers = wait_for(lambda: children(tool_process.pid), 2)
+    finally:
+        tool_process.kill()
+        tool_process.wait()
+    assert wait_for(lambda: [pid for pid in workers if not Path(f"/proc/{pid}").exists()], 2)
+
+
+def children(pid: int) -> list[int]:
+    """The spawned workers of a process."""
+    tasks = Path(f"/proc/{pid}/task/{pid}/children")
+    found = [int(each) for each in tasks.read_text(encoding="utf-8").split()] if tasks.exists() else []
+    return [each for each in found if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
+
+
+def wait_for(found: Callable[[], list[int]], number: int) -> list[int]:
+    """What is found once it is so many."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if len(there := found()) >= number:
+            return there
+        time.sleep(0.2)
+    raise AssertionError(f"{len(found())} instead of {number}")

@@ -1,14 +1,15 @@
-"""Train attention mechanisms on Shapes under one budget, and write docs/attention.md, its picture and its page.
+"""Train attention mechanisms under one budget, and write docs/attention.md with its tables, its picture and its page.
 
     python -m tools.compare_attention                              # what is not done yet, of all of configs/attention
     python -m tools.compare_attention --names additive dot --seeds 1
     python -m tools.compare_attention --names --write              # trains nothing, writes the documents
+    python -m tools.compare_attention --flickr8k DATA --weights mobilenet_v2_imagenet_features.pth --seeds 1
 
-Each mechanism is a file of configs/attention, laid over configs/shapes_soft.yaml. A run is one mechanism with one
-seed. Its result and its checkpoint are kept in --out: a run that is done is not repeated, unless its configuration has
-changed. Ctrl-C loses the present run only. The documents cover all runs of the folder. --write replaces the section
-of --document with the table and keeps the prose around it. Beside the document it writes files of the same name that
-end in .json (numbers), .png (the picture) and .html (the page).
+Each mechanism is a file of configs/attention, laid over configs/shapes_soft.yaml; with --flickr8k, a chosen set is laid
+over configs/flickr8k_small.yaml. A run is one mechanism with one seed. Its result and its checkpoint are kept in --out:
+a run that is done is not repeated, unless its configuration has changed. Ctrl-C loses the present run only. The
+documents cover all runs of the folder. --write replaces the section of --document with the table and keeps the prose
+around it. Beside the document it writes the numbers (.json), and for Shapes the picture (.png) and the page (.html).
 """
 
 from __future__ import annotations
@@ -28,16 +29,18 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from caption.cli.exit_codes import DONE
 from caption.errors import UserError
 from tools import make_parser
-from tools.compare_attention.bench import Bench, Budget, write_json
-from tools.compare_attention.mechanisms import CONFIGS, Mechanism, chosen, read_mechanisms
+from tools.compare_attention.bench import Bench, write_json
+from tools.compare_attention.data_sets import CONFIGS, Budget, DataSet, Flickr8kData, ShapesData
+from tools.compare_attention.mechanisms import Mechanism, chosen, read_mechanisms
 from tools.compare_attention.pictures import PAGE_SCENES, SCENES, choose_words, draw, load_models, page
 from tools.compare_attention.report import summary, table
 from tools.compare_attention.runs import Job, in_processes, one_by_one
 from tools.documents import write_sections
 
 DOCUMENT = CONFIGS.parent / "docs" / "attention.md"
-EPOCHS, SCENES_TRAINED = 4, 4000
+EPOCHS, IMAGES, TEST_IMAGES = 4, 4000, 500
 """The budget at which additive attention describes Shapes well (BLEU-4 above 0.9), in about a minute."""
+FLICKR8K_EPOCHS = 4
 SOME_FAILED, WRONG_USAGE, STOPPED = 1, 2, 130
 
 
@@ -45,17 +48,21 @@ def main(args: Sequence[str] | None = None) -> int:
     """Train what is missing, and report. Exit codes: 0 done, 1 some runs failed, 2 wrong usage, 130 stopped."""
     parser = _parser()
     options = parser.parse_args(args)
-    for name in ("seeds", "epochs", "scenes", "test_scenes", "processes", "threads"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} is {getattr(options, name)}, and must be at least 1")
+    for name in ("seeds", "epochs", "images", "test_images", "processes", "threads"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            parser.error(f"--{name.replace('_', '-')} is {value}, and must be at least 1")
+    if (options.flickr8k is None) != (options.weights is None):
+        parser.error("--flickr8k and --weights belong together")
     torch.set_num_threads(options.threads)
-    budget = Budget(options.epochs, options.scenes, options.test_scenes, options.shared_encoder)
     try:
-        mechanisms = read_mechanisms(options.configs)
+        bench = _bench(options)
+        data_set = bench.data_set
+        mechanisms = read_mechanisms(options.configs, data_set.base, data_set.names)
         named = chosen(mechanisms, list(mechanisms) if options.names is None else options.names)
-        bench = Bench(budget, options.out)
         jobs = [Job(each, seed) for seed in range(options.seeds) for each in named]
         jobs = [job for job in jobs if bench.result(*job) is None]
+        if jobs:
+            bench.prepare(dict.fromkeys(job.mechanism for job in jobs))
         failed = train(bench, jobs, options.processes, options.threads)
         report(bench, mechanisms, options)
     except UserError as error:
@@ -114,26 +121,51 @@ def report(bench: Bench, mechanisms: dict[str, Mechanism], options: argparse.Nam
     if not found:
         raise UserError(f"{bench.folder} holds no results yet: name mechanisms with --names")
     summaries = {name: summary(results, mechanisms[name]) for name, results in found.items()}
-    text = table(summaries, bench.budget, _command(options))
+    data_set = bench.data_set
+    text = table(summaries, bench, _command(options))
     print(text)
     if not options.write:
         return
     document: Path = options.document
-    write_sections(document, {"mechanisms": text})
-    write_json(document.with_suffix(".json"), {"budget": asdict(bench.budget), "mechanisms": summaries})
-    reader = bench.reader()
-    scenes, boxes = reader.read()["test"], reader.boxes("test")
-    checkpoints = {name: bench.checkpoint(name, results[0]["seed"]) for name, results in found.items()}
-    models = load_models(checkpoints)
-    draw(models, choose_words(scenes[:SCENES], boxes), document.with_suffix(".png"))
-    page(models, scenes[:PAGE_SCENES], document.with_suffix(".html"))
-    print(f"compare_attention: wrote {document}, .json, .png and .html", file=sys.stderr)
+    write_sections(document, {data_set.section: text})
+    content = {"budget": asdict(bench.budget), "mechanisms": summaries}
+    write_json(document.with_name(f"{document.stem}{data_set.suffix}.json"), content)
+    written = f"{document} and its .json"
+    if isinstance(data_set, ShapesData):  # photos of Flickr8k may not be published
+        reader = data_set.reader()
+        scenes, boxes = reader.read()["test"], reader.boxes("test")
+        models = load_models(
+            {name: bench.checkpoint(name, results[0]["seed"]) for name, results in found.items()}
+        )
+        draw(models, choose_words(scenes[:SCENES], boxes), document.with_suffix(".png"))
+        page(models, scenes[:PAGE_SCENES], document.with_suffix(".html"))
+        written += ", .png and .html"
+    print(f"compare_attention: wrote {written}", file=sys.stderr)
+
+
+def _bench(options: argparse.Namespace) -> Bench:
+    if options.flickr8k is None:
+        budget = Budget(
+            options.epochs or EPOCHS,
+            options.images or IMAGES,
+            options.test_images or TEST_IMAGES,
+            options.shared_encoder,
+        )
+        out = options.out or Path("runs/compare_attention")
+        return Bench(budget, out, ShapesData(budget, out / "shapes"))
+    out = options.out or Path("runs/compare_attention_flickr8k")
+    data: DataSet = Flickr8kData(options.flickr8k, options.weights, out / "regions")
+    return Bench(Budget(options.epochs or FLICKR8K_EPOCHS, 6000, 1000, True), out, data)
 
 
 def _command(options: argparse.Namespace) -> str:
-    budget = f"--seeds {options.seeds} --epochs {options.epochs} --scenes {options.scenes}"
-    own = "" if options.shared_encoder else " --no-shared-encoder"
-    return f"python -m tools.compare_attention {budget}{own} --write"
+    words = ["python -m tools.compare_attention"]
+    if options.flickr8k is not None:
+        words.append(f"--flickr8k DATA --weights {options.weights.name}")
+    words.append(f"--seeds {options.seeds}")
+    chosen = {name: getattr(options, name) for name in ("epochs", "images", "test_images")}
+    words += [f"--{name.replace('_', '-')} {value}" for name, value in chosen.items() if value is not None]
+    return " ".join([*words, *([] if options.shared_encoder else ["--no-shared-encoder"]), "--write"])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -141,15 +173,16 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--names", nargs="*", metavar="NAME", help="mechanisms to train; default all")
     add("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N − 1; default 3")
-    add("--epochs", type=int, default=EPOCHS, metavar="E", help=f"default {EPOCHS}")
+    add("--flickr8k", type=Path, metavar="DATA", help="folder of Flickr8k; default is Shapes")
     add(
-        "--scenes",
-        type=int,
-        default=SCENES_TRAINED,
-        metavar="N",
-        help=f"to train on; default {SCENES_TRAINED}",
+        "--weights",
+        type=Path,
+        metavar="FILE",
+        help="with --flickr8k: state dict of MobileNetV2 (inputs in -1...1)",
     )
-    add("--test-scenes", type=int, default=500, metavar="N", help="to measure on; default 500")
+    add("--epochs", type=int, metavar="E", help=f"default {EPOCHS}, on Flickr8k {FLICKR8K_EPOCHS}")
+    add("--images", type=int, metavar="N", help=f"scenes to train on; default {IMAGES}")
+    add("--test-images", type=int, metavar="N", help=f"scenes to measure on; default {TEST_IMAGES}")
     add(
         "--shared-encoder",
         action=argparse.BooleanOptionalAction,
@@ -166,9 +199,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--out",
         type=Path,
-        default=Path("runs/compare_attention"),
         metavar="DIR",
-        help="results and checkpoints",
+        help="results and checkpoints; default runs/compare_attention or runs/compare_attention_flickr8k",
     )
     return parser
 

@@ -15,44 +15,60 @@ import yaml
 
 from caption.errors import UserError
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-BASE = CONFIGS / "shapes_soft.yaml"
 WARM = "additive"
 """The mechanism whose trained model the others start from, if their configuration has a `warm_start`."""
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """An overlay over `BASE`."""
+    """An overlay over a configuration."""
 
     name: str
     path: Path
+    base: Path
+    """The configuration over which it is laid."""
     equation: str
     """The header of the file, up to its source."""
     source: str
     trainer: dict[str, Any] = field(hash=False)
-    """The trainer's options, those of `BASE` included."""
+    """The trainer's options, those of `base` included."""
     warm: bool
     """Whether it starts from the trained model `WARM`."""
     digest: str
     """Of all settings: a model that was trained with others is trained again."""
 
     def epochs(self, epochs: int) -> int:
-        """How long it is trained: its own share of the budget, the quotient of `max_epochs` here and in `BASE`."""
-        share = self.trainer["max_epochs"] / _load(BASE)["trainer"]["max_epochs"]
+        """How long it is trained: its own share of the budget, the quotient of `max_epochs` here and in `base`."""
+        share = self.trainer["max_epochs"] / _load(self.base)["trainer"]["max_epochs"]
         return max(1, round(epochs * share))
 
 
-def read_mechanisms(folder: Path) -> dict[str, Mechanism]:
-    """The overlays of a folder by name, without those whose header lays them over another file than `BASE`.
+def read_mechanisms(folder: Path, base: Path, names: Sequence[str] | None = None) -> dict[str, Mechanism]:
+    """Overlays of a folder by name.
+
+    An overlay of the subfolder that is called like `base` goes before the one of `folder`: its sizes go with `base`.
+
+    Args:
+        folder: configs/attention.
+        base: the configuration over which they are laid.
+        names: of the overlays; None = all of `folder` whose header lays them over `base`, or over nothing.
 
     Raises:
         UserError: there is none, or one cannot be read.
     """
-    paths = [path for path in sorted(folder.glob("*.yaml")) if BASE.name in _bases(path)]
+    if names is None:
+        paths = [path for path in sorted(folder.glob("*.yaml")) if base.name in _bases(path, base)]
+    else:
+        paths = [_overlay(folder, base, name) for name in names]
     if not paths:
         raise UserError(f"{folder} holds no configuration (*.yaml) of an attention mechanism")
-    return {path.stem: _read(path) for path in paths}
+    warm = next((path for path in paths if path.stem == WARM), None)
+    return {path.stem: _read(path, base, warm) for path in paths}
+
+
+def _overlay(folder: Path, base: Path, name: str) -> Path:
+    own = folder / base.stem / f"{name}.yaml"
+    return own if own.exists() else folder / f"{name}.yaml"
 
 
 def chosen(mechanisms: dict[str, Mechanism], names: Sequence[str]) -> list[Mechanism]:
@@ -72,20 +88,21 @@ def chosen(mechanisms: dict[str, Mechanism], names: Sequence[str]) -> list[Mecha
     return sorted(found, key=lambda each: each.warm)
 
 
-def _read(path: Path) -> Mechanism:
+def _read(path: Path, base: Path, warm_path: Path | None) -> Mechanism:
     overlay = _load(path)
     equation, source = _described(_header(path))
     warm = bool((overlay.get("model") or {}).get("warm_start"))
-    settings = [_load(BASE), overlay]
-    if warm and (path.parent / f"{WARM}.yaml").exists():
-        settings.append(_load(path.parent / f"{WARM}.yaml"))
+    settings = [_load(base), overlay]
+    if warm and warm_path is not None:
+        settings.append(_load(warm_path))
     text = json.dumps(settings, sort_keys=True)
     return Mechanism(
         name=path.stem,
         path=path,
+        base=base,
         equation=equation,
         source=source,
-        trainer=_load(BASE)["trainer"] | (overlay.get("trainer") or {}),
+        trainer=_load(base)["trainer"] | (overlay.get("trainer") or {}),
         warm=warm,
         digest=hashlib.sha256(text.encode()).hexdigest()[:16],
     )
@@ -97,9 +114,9 @@ def _header(path: Path) -> list[str]:
     return [line.lstrip("#").strip() for line in lines]
 
 
-def _bases(path: Path) -> list[str]:
-    """The files over which the commands of a header lay it; `BASE` if it has no command."""
-    return re.findall(r"-c configs/(\S+) -c configs/attention/", "\n".join(_header(path))) or [BASE.name]
+def _bases(path: Path, base: Path) -> list[str]:
+    """The files over which the commands of a header lay it; `base` if it has no command."""
+    return re.findall(r"-c configs/(\S+) -c configs/attention/", "\n".join(_header(path))) or [base.name]
 
 
 def _described(lines: Iterable[str]) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tools.compare_attention.bench import DRAWS, ERASED, SHARED, Budget, faithfulness
+from tools.compare_attention.bench import DRAWS, ERASED, Bench, faithfulness
 from tools.compare_attention.mechanisms import Mechanism
 from tools.documents import table as markdown_table
 
@@ -44,19 +44,24 @@ def summary(results: Sequence[Result], mechanism: Mechanism) -> dict[str, Any]:
     }
 
 
-def table(summaries: Mapping[str, dict[str, Any]], budget: Budget, command: str) -> str:
+def table(summaries: Mapping[str, dict[str, Any]], bench: Bench, command: str) -> str:
     """The Markdown of the section: how it was measured, the numbers, the equations."""
     ordered = sorted(summaries.items(), key=lambda entry: entry[1]["scores"]["NLL"]["mean"])
-    head = ["mechanism", "regions", "parameters", "s/epoch", *(head for head, _ in COLUMNS.values())]
+    columns = {
+        key: column
+        for key, column in COLUMNS.items()
+        if any(_has(found, key) for found in summaries.values())
+    }
+    head = ["mechanism", "regions", "parameters", "s/epoch", *(head for head, _ in columns.values())]
     head += ["deletion, attention", "deletion, random", "random − attention [95 %]"]
-    numbers = [_row(name, found, budget) for name, found in ordered]
+    numbers = [_row(name, found, columns) for name, found in ordered]
     equations = [
         [f"`{name}`", *(found[part].replace("|", "\\|") for part in ("equation", "source"))]
         for name, found in ordered
     ]
     return "\n\n".join(
         [
-            _setting(summaries, budget, command),
+            _setting(summaries, bench, command),
             markdown_table(head, numbers),
             "Their equations, and where they come from:",
             markdown_table(["mechanism", "equation", "source"], equations),
@@ -64,50 +69,50 @@ def table(summaries: Mapping[str, dict[str, Any]], budget: Budget, command: str)
     )
 
 
-def _setting(summaries: Mapping[str, dict[str, Any]], budget: Budget, command: str) -> str:
+def _has(found: dict[str, Any], key: str) -> bool:
+    return found["scores"][key]["mean"] is not None
+
+
+def _setting(summaries: Mapping[str, dict[str, Any]], bench: Bench, command: str) -> str:
     runs = [run for found in summaries.values() for run in found["runs"]]
     seeds = sorted({run["seed"] for run in runs})
-    chance = [run["numbers"]["pointing_chance"] for run in runs if "pointing_chance" in run["numbers"]]
-    even = [
-        run["numbers"]["attention_entropy_max"] for run in runs if "attention_entropy_max" in run["numbers"]
-    ]
+    numbers = [run["numbers"] for run in runs]
+    chance = [each["pointing_chance"] for each in numbers if "pointing_chance" in each]
+    even = [each["attention_entropy_max"] for each in numbers if "attention_entropy_max" in each]
+    spread = "mean ± standard deviation over the seeds" if len(seeds) > 1 else "one run of each"
     lines = [
-        f"Written by `{command}`. {len(summaries)} mechanisms, seeds {', '.join(map(str, seeds))}: mean ± standard "
-        f"deviation over the seeds. Training: {budget.epochs} epochs over {budget.scenes} scenes of Shapes; scores: "
-        f"{budget.test_scenes} test scenes, `{runs[0]['signature']}`."
+        f"Written by `{command}`. {len(summaries)} mechanisms, seeds {', '.join(map(str, seeds))}: {spread}. "
+        f"{bench.data_set.setting(bench.budget)}",
+        f"Signature: `{runs[0]['signature']}`.",
     ]
-    if budget.shared_encoder:
-        lines.append(
-            f'Regions "shared": all mechanisms read the regions of one frozen encoder, that of the installed model '
-            f"`{SHARED}`, which was trained together with additive attention. Refiners are trained on top of the same "
-            'regions. "shared and own": a second encoder is trained with the mechanism.'
-        )
-    else:
-        lines.append("Every mechanism is trained with an encoder of its own, from pixels.")
     warm = [
         f"`{name}` ({found['epochs']} epochs)" for name, found in summaries.items() if found["warm_start"]
     ]
     if warm:
         lines.append(f"Trained on from the additive model of the same seed: {', '.join(warm)}.")
-    of_chance = f"{statistics.mean(chance):.3f}" if chance else "–"
-    of_even = f"{max(even):.2f}" if even else "–"
-    lines += [
+    lines.append(
         "Parameters are those that are trained. Seconds per epoch are processor time on one thread. NLL is in nats per "
-        "word, under teacher forcing.",
-        f"Pointing: how often the maximum of a word's map lies in the box of the object that the word names; chance is "
-        f"{of_chance}. Other word: the same with the map of another word of the caption. Entropy is in nats; even "
-        f"weights have {of_even}. A dash: the model has no map.",
+        "word, under teacher forcing."
+    )
+    of_even = f"Even weights have {max(even):.2f}. " if even else ""
+    if chance:
+        lines.append(
+            "Pointing: how often the maximum of a word's map lies in the box of the object that the word names; chance "
+            f"is {statistics.mean(chance):.3f}. Other word: the same with the map of another word of the caption."
+        )
+    lines += [
+        f"Entropy is in nats. {of_even}A dash: the model has no map.",
         f"Deletion: the word's mean probability while one region after the other loses its weight, over the words of "
-        f"{min(ERASED, budget.test_scenes)} scenes. Lower is faster. The order is that of the weights, or random "
+        f"{min(ERASED, bench.budget.test_images)} images. Lower is faster. The order is that of the weights, or random "
         f"({DRAWS} draws). A difference above 0 says that the words depend on the regions that were looked at. Its "
-        "interval is a bootstrap over scenes.",
+        "interval is a bootstrap over images.",
     ]
     return "\n\n".join(lines)
 
 
-def _row(name: str, found: dict[str, Any], budget: Budget) -> list[str]:
+def _row(name: str, found: dict[str, Any], columns: Mapping[str, tuple[str, int]]) -> list[str]:
     cells = [f"`{name}`", found["regions"], f"{found['parameters']:,}", f"{found['seconds_per_epoch']:.1f}"]
-    cells += [_cell(found["scores"][key], digits) for key, (_, digits) in COLUMNS.items()]
+    cells += [_cell(found["scores"][key], digits) for key, (_, digits) in columns.items()]
     areas = found["faithfulness"]
     if areas is None:
         return [*cells, "–", "–", "–"]

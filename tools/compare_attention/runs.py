@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import torch
 
 from caption.errors import UserError
-from tools.compare_attention.bench import Advance, Bench, Budget
+from tools.compare_attention.bench import Advance, Bench
+from tools.compare_attention.data_sets import Budget, DataSet
 from tools.compare_attention.mechanisms import Mechanism
 
 
@@ -55,9 +58,11 @@ def one_by_one(
 
 def in_processes(bench: Bench, jobs: Sequence[Job], processes: int, threads: int) -> Iterator[Outcome]:
     """Do the jobs in several processes; the outcomes come in the order in which they are ready."""
-    bench.reader().read()  # writes the scenes, which all processes would otherwise do
     pool = ProcessPoolExecutor(
-        min(processes, len(jobs)), get_context("spawn"), _start, (bench.budget, bench.folder, threads)
+        min(processes, len(jobs)),
+        get_context("spawn"),
+        _start,
+        (bench.budget, bench.folder, bench.data_set, threads),
     )
     try:
         futures = {pool.submit(_in_worker, job): job for job in jobs}
@@ -74,11 +79,20 @@ _bench: Bench
 """Of a worker process."""
 
 
-def _start(budget: Budget, folder: Path, threads: int) -> None:
+def _start(budget: Budget, folder: Path, data_set: DataSet, threads: int) -> None:
     global _bench
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
+    Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    _bench = Bench(budget, folder)
+    _bench = Bench(budget, folder, data_set)
+
+
+def _end_with_parent() -> None:
+    """A process whose parent was killed would otherwise go on with its run, beside those of the next start."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _in_worker(job: Job) -> Outcome:
