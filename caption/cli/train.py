@@ -24,6 +24,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
 from caption import checkpoint
+from caption.cli import torchrun
 from caption.cli.arguments import TRUST
 from caption.cli.config_files import find_configs, import_from_working_directory
 from caption.cli.error_messages import one_line
@@ -155,7 +156,7 @@ class CaptionCLI(LightningCLI):
             # A second callback, because `save_last` of a monitoring callback writes only when the best improves.
             callbacks.append(ModelCheckpoint(folder, "last", enable_version_counter=False))
         self.trainer_defaults["callbacks"] = callbacks
-        trainer = super().instantiate_trainer(**kwargs)
+        trainer = super().instantiate_trainer(**torchrun.settings(config), **kwargs)
         make_folder(folder, "--trainer.default_root_dir")
         return trainer
 

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from caption.decoders.base import Decoder, Unrolled
 from caption.parts import Part
+from caption.processes import mean
 from caption.tensor_tree import TensorTree
 
 
@@ -28,8 +29,20 @@ class Captions(NamedTuple):
         return Captions(*(tensor.repeat_interleave(times, 1) for tensor in self))
 
 
+class Counts(NamedTuple):
+    """What the terms of a loss are divided by: numbers of a batch, as means over the processes (`processes.mean`)."""
+
+    captions: Tensor
+    """Captions with at least one step."""
+    words: Tensor
+    """Real steps of all captions."""
+
+
 class Loss(NamedTuple):
-    """The loss of a batch, and numbers to log."""
+    """The loss of a batch, and numbers to log.
+
+    When several processes train, each computes its share, and the mean of the shares is the number of the whole batch.
+    """
 
     value: Tensor
     """The loss, a scalar with gradient."""
@@ -41,7 +54,7 @@ class Loss(NamedTuple):
 
 class Objective(Part, nn.Module):
     """Base class of objectives. They are means over the captions of a batch, the 1/N Σ_n of the paper, unless
-    documented otherwise.
+    documented otherwise. The batch is that of all processes together.
 
     An objective unrolls the decoder itself, because some need several samples of each caption.
     """
@@ -65,6 +78,12 @@ class Objective(Part, nn.Module):
             UserError: this objective cannot train the decoder's attention.
         """
         raise NotImplementedError
+
+
+def counts(unrolled: Unrolled) -> Counts:
+    """The captions and words to divide by. All processes must call it."""
+    there = unrolled.has_steps().sum()
+    return Counts(*mean(torch.stack([there, torch.full_like(there, len(unrolled.positions))])))
 
 
 def word_log_likelihoods(unrolled: Unrolled, targets: Tensor) -> Tensor:

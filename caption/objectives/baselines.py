@@ -10,11 +10,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.decoders.base import Unrolled
+from caption.objectives.base import counts
 from caption.parts import Part
+from caption.processes import total
 
 
 class Returns(NamedTuple):
@@ -86,11 +88,11 @@ class MovingAverage(Baseline):
 
     def learn(self, returns: Returns) -> None:
         has_steps = returns.unrolled.has_steps().view(returns.totals.shape)
-        reward = returns.totals[has_steps].mean()
-        if distributed.is_available() and distributed.is_initialized():  # the same mean on all processes
-            distributed.all_reduce(reward)
-            reward = reward / distributed.get_world_size()
-        self.value.mul_(self.decay).add_((1 - self.decay) * reward)
+        rewards = returns.totals[has_steps]
+        # The mean over all processes. A batch without captions has no reward and leaves the average as it was.
+        reward, count = total(torch.stack([rewards.sum(), has_steps.sum().to(rewards.dtype)]))
+        updated = self.decay * self.value + (1 - self.decay) * reward / count
+        self.value.copy_(torch.where(count > 0, updated, self.value))
 
 
 class LeaveOneOut(Baseline):
@@ -135,7 +137,7 @@ class Critic(Baseline):
     def learn(self, returns: Returns) -> Tensor:
         predicted = self._predicted(returns)
         credited = returns.unrolled.pack(returns.credited.flatten(1, 2))
-        return functional.mse_loss(predicted, credited)
+        return functional.mse_loss(predicted, credited, reduction="sum") / counts(returns.unrolled).words
 
 
 class SelfCritical(Baseline):

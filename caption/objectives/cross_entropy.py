@@ -8,9 +8,10 @@ from torch import Tensor
 from caption.attention.map_entropy import entropy
 from caption.decoders.base import Decoder
 from caption.errors import UserError
-from caption.objectives.base import Captions, Loss, Objective, word_log_likelihoods
+from caption.objectives.base import Captions, Loss, Objective, counts, word_log_likelihoods
 from caption.objectives.regularizers import Reduction, doubly_stochastic
 from caption.parts import check_choice
+from caption.processes import process_count
 from caption.tensor_tree import TensorTree
 
 
@@ -72,17 +73,18 @@ class CrossEntropy(Objective):
                 "objective caption.objectives.Reinforce, or sample with caption.attention.GumbelSoftmax"
             )
         has_steps = unrolled.has_steps()
-        caption_divisor = has_steps.sum() if self.captions == "mean" else 1
+        count = counts(unrolled)
+        caption_divisor = count.captions if self.captions == "mean" else 1 / process_count()
         log_likelihoods = word_log_likelihoods(unrolled, captions.targets)
-        word_divisor = has_steps.sum() if self.words == "sum" else len(log_likelihoods)
+        word_divisor = count.captions if self.words == "sum" else count.words
         value = -log_likelihoods.sum() / word_divisor
         if self.label_smoothing:
             uniform = unrolled.logits.float().log_softmax(-1).mean(-1).sum() / word_divisor
             value = (1 - self.label_smoothing) * value - self.label_smoothing * uniform
-        logged = {"NLL": -log_likelihoods.mean().detach()}
+        logged = {"NLL": -log_likelihoods.sum().detach() / count.words}
         if self.doubly_stochastic:
             penalty = (doubly_stochastic(unrolled, decoder.properties, self.regions) * has_steps).sum()
-            logged["doubly_stochastic"] = (penalty / has_steps.sum()).detach()
+            logged["doubly_stochastic"] = penalty.detach() / count.captions
             value = value + self.doubly_stochastic * penalty / caption_divisor
         if self.entropy and (not self.entropy_after or self.batches >= self.entropy_after):
             value = (
@@ -91,6 +93,7 @@ class CrossEntropy(Objective):
             )
         declared = decoder.penalty(unrolled.trace.maps) if self.attention_penalty else None
         if declared is not None:
+            declared = declared * len(log_likelihoods) / count.words  # it is a mean over this process's words
             logged["attention_penalty"] = declared.detach()
             value = value + self.attention_penalty * declared
         if self.training and self.entropy_after:

@@ -16,10 +16,11 @@ from caption.attention.stochastic import at_test
 from caption.decoders.base import Decoder, Unrolled
 from caption.errors import UserError
 from caption.eval_mode import eval_mode
-from caption.objectives.base import Captions, Loss, Objective, word_log_likelihoods
+from caption.objectives.base import Captions, Loss, Objective, counts, word_log_likelihoods
 from caption.objectives.baselines import Baseline, MovingAverage, Returns
 from caption.objectives.regularizers import Reduction, doubly_stochastic
 from caption.parts import check_choice
+from caption.processes import mean, process_count
 from caption.tensor_tree import TensorTree
 
 
@@ -102,21 +103,24 @@ class Reinforce(Objective):
             self.reward_weight * score_function
             + self.entropy_weight * entropy(trace.weights, decoder.properties).sum()
         )
-        logged = {
-            "NLL": -log_likelihoods.mean().detach(),
-            "baseline": unrolled.pack(baseline.expand_as(returns.credited).flatten(1, 2)).mean(),
-            "advantage": advantage.mean(),
-            "advantage_variance": advantage.var(correction=0),
+        count = counts(unrolled)
+        deviations = advantage - mean(advantage.sum()) / count.words
+        sums = {
+            "NLL": -log_likelihoods.detach(),
+            "baseline": unrolled.pack(baseline.expand_as(returns.credited).flatten(1, 2)),
+            "advantage": advantage,
+            "advantage_variance": deviations.square(),
         }
         if trace.location is not None:
-            logged["sampled"] = chosen(trace.location).float().mean()
+            sums["sampled"] = chosen(trace.location).float()
+        logged = {name: each.sum() / count.words for name, each in sums.items()}
         if self.doubly_stochastic:
             penalty = (doubly_stochastic(unrolled, decoder.properties, self.regions) * has_steps).sum()
-            logged["doubly_stochastic"] = (penalty / has_steps.sum()).detach()
+            logged["doubly_stochastic"] = penalty.detach() / count.captions
             terms = terms - self.doubly_stochastic * penalty
-        # `has_steps` counts samples, so a sum over captions is still a mean over the samples of each.
-        divisor = has_steps.sum() if self.captions == "mean" else self.samples
-        value = -log_likelihoods.sum() / has_steps.sum() - terms / divisor
+        # The count is of samples, so a sum over captions is still a mean over the samples of each.
+        divisor = count.captions if self.captions == "mean" else self.samples / process_count()
+        value = -log_likelihoods.sum() / count.captions - terms / divisor
         own_loss = self.baseline.learn(returns) if self.training else None
         if own_loss is not None:
             logged["baseline_loss"] = own_loss.detach()

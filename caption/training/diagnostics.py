@@ -7,12 +7,14 @@ from torch import Tensor
 
 from caption.attention.map_entropy import change, entropy
 from caption.decoders.base import Unrolled
+from caption.processes import mean
 from caption.result import WeightProperties
 
 
 @torch.no_grad()
 def diagnose(unrolled: Unrolled, properties: WeightProperties) -> dict[str, Tensor]:
-    """Compute statistics of a batch's attention maps, without padding.
+    """Compute statistics of a batch's attention maps, without padding. When several processes train, each computes its
+    share, and the mean of the shares is the statistic of the whole batch.
 
     Returns:
         "attention_entropy": mean H[α[t]] over all words, in nats; log L for uniform maps. "attention_change": mean over
@@ -25,11 +27,12 @@ def diagnose(unrolled: Unrolled, properties: WeightProperties) -> dict[str, Tens
     pairs = real[..., 1:]  # True where a step has a previous step
     moved = change(maps[..., 1:, :], maps[..., :-1, :])
     coverage = maps.sum(2)[unrolled.has_steps()]  # (captions, L)
+    words, neighbours, captions = mean(torch.stack([real.sum(), pairs.sum(), unrolled.has_steps().sum()]))
     return {
-        "attention_entropy": entropy(weights, properties).mean(),
-        "attention_change": (moved * pairs).sum() / pairs.sum().clamp_min(1),
-        "coverage_min": coverage.amin(-1).mean(),
-        "coverage_max": coverage.amax(-1).mean(),
+        "attention_entropy": entropy(weights, properties).sum() / words,
+        "attention_change": (moved * pairs).sum() / neighbours.clamp_min(1),
+        "coverage_min": coverage.amin(-1).sum() / captions,
+        "coverage_max": coverage.amax(-1).sum() / captions,
     }
 
 

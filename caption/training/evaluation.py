@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from torch import distributed
 
@@ -15,6 +16,7 @@ from caption.analysis.grounding import ground
 from caption.analysis.map_statistics import measure_maps
 from caption.data.boxes import Boxes
 from caption.metrics import Scores, evaluate
+from caption.processes import process_count
 from caption.result import Caption
 
 
@@ -31,6 +33,17 @@ class Answer:
     steps: int
     """Number of words in that sum, end tokens included."""
 
+    def without_maps(self) -> CaptionText:
+        """The part that is written: thousands of times smaller than the maps."""
+        return CaptionText(self.id, self.caption.text)
+
+
+class CaptionText(NamedTuple):
+    """What a results file says of one image."""
+
+    id: int | str
+    text: str
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -45,14 +58,23 @@ class Evaluation:
         return self.scores.signature
 
 
-def gather(answers: Sequence[Answer]) -> list[Answer]:
-    """Collect the answers of all processes, each image once: a distributed sampler repeats images to make equal
-    shares."""
+AnyAnswer = TypeVar("AnyAnswer", "Answer", "CaptionText")
+
+
+def gather(answers: Sequence[AnyAnswer]) -> list[AnyAnswer]:
+    """Collect the answers of all processes in the order of the data, each image once.
+
+    A distributed sampler deals images out in turn, and repeats some to make equal shares.
+    """
     everyone = [list(answers)]
-    if distributed.is_available() and distributed.is_initialized():
-        everyone = [[] for _ in range(distributed.get_world_size())]
+    if process_count() > 1:
+        everyone = [[] for _ in range(process_count())]
         distributed.all_gather_object(everyone, list(answers))
-    return list({answer.id: answer for part in everyone for answer in part}.values())
+    in_turn = (answer for turn in zip_longest(*everyone) for answer in turn if answer is not None)
+    unique: dict[int | str, AnyAnswer] = {}
+    for answer in in_turn:
+        unique.setdefault(answer.id, answer)
+    return list(unique.values())
 
 
 def summarise(
@@ -91,9 +113,9 @@ def summarise(
     return Evaluation(numbers, scores)
 
 
-def write_results(answers: Sequence[Answer], path: Path) -> None:
+def write_results(captions: Sequence[CaptionText], path: Path) -> None:
     """Write the captions in COCO results format, which other tools score."""
-    results = [{"image_id": answer.id, "caption": answer.caption.text} for answer in answers]
+    results = [{"image_id": caption.id, "caption": caption.text} for caption in captions]
     _write_json(path, results)
 
 

@@ -28,12 +28,22 @@ from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner
 from caption.errors import CheckpointError, UserError
 from caption.objectives import Captions, CrossEntropy, Objective, word_log_likelihoods
+from caption.processes import mean_of_each
 from caption.regions import Views
 from caption.search import BeamSearch, Greedy, Search
 from caption.text.vocabulary import Vocabulary
+from caption.training.batch_norm import batch_norm_warning
 from caption.training.compiling import compile_captioner
 from caption.training.diagnostics import StillMaps, diagnose
-from caption.training.evaluation import Answer, Evaluation, gather, summarise, write_evaluation, write_results
+from caption.training.evaluation import (
+    Answer,
+    CaptionText,
+    Evaluation,
+    gather,
+    summarise,
+    write_evaluation,
+    write_results,
+)
 
 
 class CaptionTraining(LightningModule):
@@ -95,6 +105,7 @@ class CaptionTraining(LightningModule):
         self.compiles = compile
         self.still_maps = StillMaps()
         self.answers: list[Answer] = []
+        self.predicted: list[CaptionText] = []
         self.restored = False
         self.trust: Sequence[str] = ()
         """Packages whose classes the checkpoint of `warm_start` may name; see `caption.trust`."""
@@ -152,6 +163,12 @@ class CaptionTraining(LightningModule):
         self._start_weights()
         self._check_store()
 
+    def on_train_start(self) -> None:
+        if self.trainer.world_size > 1 and self.encoder_learning_rate is not None:
+            warning = batch_norm_warning(self.captioner.encoder, self.trainer.strategy.root_device.type)
+            if warning is not None:
+                rank_zero_warn(warning)
+
     def on_validation_start(self) -> None:
         if self.trainer.state.fn == "validate":  # during fit, on_fit_start has checked it
             self._check_store()
@@ -202,8 +219,13 @@ class CaptionTraining(LightningModule):
         captions = Captions(batch.inputs, batch.targets, batch.lengths)
         loss = self.objective(self.captioner.decoder, memory, captions)
         size = len(batch.ids)
-        self.log("train/loss", loss.value.detach(), prog_bar=True, batch_size=size)
-        logged = loss.logged | diagnose(loss.unrolled, self.captioner.decoder.properties)
+        shares = {
+            "loss": loss.value.detach(),
+            **loss.logged,
+            **diagnose(loss.unrolled, self.captioner.decoder.properties),
+        }
+        logged = mean_of_each(shares)
+        self.log("train/loss", logged.pop("loss"), prog_bar=True, batch_size=size)
         self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
         if (warning := self.still_maps.watch(logged["attention_change"])) is not None:
             rank_zero_warn(warning)
@@ -229,7 +251,7 @@ class CaptionTraining(LightningModule):
 
     def predict_step(self, batch: Batch, batch_idx: int) -> list[dict[str, Any]]:
         answers = list(self._answers(batch, self.captioner.search))
-        self.answers += answers
+        self.predicted += [answer.without_maps() for answer in answers]
         return [{"image_id": answer.id, **answer.caption.to_dict()} for answer in answers]
 
     def _answers(self, batch: Batch, search: Search) -> Iterator[Answer]:
@@ -252,17 +274,17 @@ class CaptionTraining(LightningModule):
         self.log_dict({f"test/{name}": value for name, value in numbers.items()})
 
     def on_predict_epoch_end(self) -> None:
-        answers, self.answers = gather(self.answers), []
+        predicted, self.predicted = gather(self.predicted), []
         folder = self._folder()
         if folder is not None:
-            write_results(answers, folder / "predictions.json")
+            write_results(predicted, folder / "predictions.json")
 
     def _evaluate(self, split: str, search: Search, folder: Path | None = None) -> dict[str, float]:
         answers, self.answers = gather(self.answers), []
         reader = self.trainer.datamodule.reader  # type: ignore[attr-defined]
         evaluation = summarise(answers, self.protocol(split, search), reader.boxes(split))
         if folder is not None:
-            write_results(answers, folder / f"{split}_captions.json")
+            write_results([answer.without_maps() for answer in answers], folder / f"{split}_captions.json")
             write_evaluation(evaluation, folder / f"{split}_scores.json")
         self.evaluation = evaluation
         return evaluation.numbers

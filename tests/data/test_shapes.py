@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,9 @@ def read(path: Path) -> Any:
 
 
 def file_bytes(folder: Path) -> dict[str, bytes]:
+    """The files of the data set, without the lock."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -412,6 +416,12 @@ class TestEnsure:
         (folder / "images" / "mine.png").unlink()  # kept so far
         write_shapes(tmp_path / "fresh", **wanted)
         assert file_bytes(folder) == file_bytes(tmp_path / "fresh")
+
+    def test_of_two_that_start_together_one_writes(self, tmp_path: Path) -> None:
+        """As the processes of one training do."""
+        with ThreadPoolExecutor(2) as threads:
+            made = list(threads.map(lambda _: ensure_shapes(tmp_path / "both", 20, 1, 1), range(2)))
+        assert sorted(made) == [False, True]
 
     def test_an_older_version_is_replaced(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(shapes, "VERSION", shapes.VERSION + 1)

@@ -53,6 +53,15 @@ def test_the_moving_average_is_shared_out():
         MovingAverage(1.5)
 
 
+def test_a_batch_without_captions_leaves_the_moving_average_as_it_was():
+    made = MovingAverage()
+    made.value.fill_(-4.0)
+    absent = returns()
+    nothing = absent.unrolled._replace(positions=torch.arange(0), queries=torch.zeros(0, 2))
+    made.learn(absent._replace(unrolled=nothing))
+    assert made.value.item() == -4.0
+
+
 def test_leave_one_out_is_the_mean_of_the_others_at_the_same_step():
     expected = torch.tensor([[[[-10.5, -6.5], [-8.5, -5.5], [-5.0, -3.0]]]])
     torch.testing.assert_close(LeaveOneOut()(returns()), expected)

@@ -208,20 +208,6 @@ def test_the_baseline_is_saved_with_the_objective():
     assert again.baseline.value.item() == -2.0
 
 
-def test_the_baseline_is_the_same_on_all_processes(monkeypatch: pytest.MonkeyPatch):
-    from torch import distributed
-
-    def all_reduce(reward: Tensor) -> None:
-        reward += -10.0  # the other process's reward
-
-    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
-    monkeypatch.setattr(distributed, "all_reduce", all_reduce)
-    made = objective(reward="sum")
-    apply(made)
-    assert made.baseline.value.item() == pytest.approx(0.1 * (-4 * LN2 - 10.0) / 2, rel=1e-5)
-
-
 # -- absent captions ---------------------------------------------------------------------------------------
 
 

@@ -6,18 +6,24 @@ import torch
 from tiny_views import one_row
 from torch import Tensor
 
-from caption.attention import AdditiveScore, Multinoulli, ScoredAttention
+from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder, Memory
 from caption.objectives import Captions
 
 REGIONS, WORDS = 3, 5
 
 
-def toy() -> LSTMDecoder:
+def toy(attention: Attention | None = None) -> LSTMDecoder:
     """In double precision, in training mode, without dropout."""
-    attention = ScoredAttention(AdditiveScore(4), Multinoulli(expectation=0.0))
+    hard = ScoredAttention(AdditiveScore(4), Multinoulli(expectation=0.0))
     made = LSTMDecoder(
-        attention, 3, 4, InitialState(dropout=0), gate=Gate(), readout=DeepOutput(dropout=0), dropout=0
+        attention or hard,
+        3,
+        4,
+        InitialState(dropout=0),
+        gate=Gate(),
+        readout=DeepOutput(dropout=0),
+        dropout=0,
     )
     made.build((2,), vocabulary_size=WORDS, padding=0, start=1)
     generator = torch.Generator().manual_seed(5)

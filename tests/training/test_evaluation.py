@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import distributed
 
 from caption.result import Caption
+from caption.training import evaluation
 from caption.training.evaluation import Answer, gather, summarise, write_evaluation, write_results
 
 
@@ -36,6 +38,20 @@ PROTOCOL = {"split": "test", "search": "Greedy(max_length=30)"}
 def test_each_image_counts_once_however_often_it_was_answered():
     answers = [answer(1, "a cat"), answer(2, "a dog"), answer(1, "a cat")]
     assert [each.id for each in gather(answers)] == [1, 2]
+
+
+def test_gathering_follows_the_order_of_the_data(monkeypatch: pytest.MonkeyPatch):
+    """A distributed sampler deals five images to two processes in turn, and repeats the first to fill up."""
+    mine, theirs = [answer(1, "a"), answer(3, "c"), answer(5, "e")], [answer(i, "b") for i in (2, 4, 1)]
+
+    def all_gather_object(everyone: list[list[Answer]], given: list[Answer]) -> None:
+        everyone[:] = [given, theirs]
+
+    monkeypatch.setattr(evaluation, "process_count", lambda: 2)
+    monkeypatch.setattr(distributed, "all_gather_object", all_gather_object)
+    gathered = gather(mine)
+    assert [each.id for each in gathered] == [1, 2, 3, 4, 5]
+    assert gathered[0].caption.text == "a"
 
 
 def test_gathering_changes_nothing_else():
@@ -150,7 +166,7 @@ def test_the_signature_tells_the_protocol():
 def test_files_are_readable_by_other_tools(tmp_path: Path):
     answers = [answer(7, "a cat"), answer(8, "a dog")]
     evaluation = summarise(answers, PROTOCOL)
-    write_results(answers, tmp_path / "new" / "results.json")
+    write_results([each.without_maps() for each in answers], tmp_path / "new" / "results.json")
     write_evaluation(evaluation, tmp_path / "new" / "scores.json")
     results = json.loads((tmp_path / "new" / "results.json").read_text())
     assert results == [{"image_id": 7, "caption": "a cat"}, {"image_id": 8, "caption": "a dog"}]
@@ -165,7 +181,7 @@ def test_the_results_score_the_same_by_themselves(tmp_path: Path, cli):
         answer(2, "a blue dog", "a green square"),
     ]
     evaluation = summarise(answers, PROTOCOL)
-    write_results(answers, tmp_path / "results.json")
+    write_results([each.without_maps() for each in answers], tmp_path / "results.json")
     texts = [(each.id, text) for each in answers for text in each.references]
     annotations = [{"id": i, "image_id": image, "caption": text} for i, (image, text) in enumerate(texts)]
     references = {

@@ -5,9 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -631,82 +628,6 @@ def test_a_checkpoint_of_other_captions_is_not_resumed(tmp_path: Path, reader: S
     data = make_data(reader, vocabulary=Vocabulary(["other", "words"]))
     with pytest.raises(CheckpointError, match="other captions"):
         make_trainer(tmp_path).fit(make_training(data), data, ckpt_path=soft)
-
-
-# -- two processes ---------------------------------------------------------------------------------------------
-
-TWO = """
-import sys, torch
-from caption.cli.train import run
-from caption.objectives import MovingAverage
-
-rewards, learn = [], MovingAverage.learn
-def remember(self, returns):
-    rewards.append(float(returns.totals[returns.unrolled.has_steps().view(returns.totals.shape)].mean()))
-    learn(self, returns)
-MovingAverage.learn = remember
-command = run(sys.argv[2:])
-model, rank = command.model, command.trainer.global_rank
-found = {
-    "state": model.state_dict(),
-    "ids": list(model.evaluation.scores.ids),
-    "numbers": model.evaluation.numbers,
-    "drawn": torch.rand(4),
-    "rewards": rewards,
-    "steps": command.trainer.global_step,
-}
-torch.save(found, f"{sys.argv[1]}/{rank}.pt")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without distributed")
-def test_two_processes_train_one_model_and_count_each_image_once(tmp_path: Path, tiny: Path):
-    """Hard attention, an encoder that is unfrozen late, and an odd number of validation images."""
-    script = tmp_path / "two.py"
-    script.write_text(TWO)
-    config = tiny.read_text()
-    config = config.replace("caption.attention.Softmax", "caption.attention.Multinoulli")
-    config = config.replace("  encoder_learning_rate", "  encoder_from_epoch: 1\n  encoder_learning_rate")
-    config = config.replace("  optimizer:", "")
-    config = config.replace(
-        "data:\n  reader", "  objective: {class_path: caption.objectives.Reinforce}\ndata:\n  reader"
-    )
-    config = config.replace("val: 8", "val: 7").replace(
-        "folder: " + config.split("folder: ")[1].split(",")[0], f"folder: {tmp_path}/seven"
-    )
-    tiny.write_text(config)
-    quiet = ["--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false"]
-    two = ["--trainer.devices=2", "--trainer.strategy=ddp"]
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "fit", "-c", str(tiny), *two, *quiet],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    one, other = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
-    assert differing(one["state"], other["state"]) == set()
-    baseline = 0.0
-    for reward in zip(one["rewards"], other["rewards"], strict=True):
-        baseline = 0.9 * baseline + 0.1 * sum(reward) / 2
-    assert one["rewards"] != other["rewards"]
-    assert float(one["state"]["objective.baseline.value"]) == pytest.approx(baseline, abs=1e-6)
-    assert one["steps"] == other["steps"] == 4  # 40 images, two processes, batches of 8, two epochs
-    assert len(one["ids"]) == len(set(one["ids"])) == 7
-    assert one["numbers"] == other["numbers"]
-    assert not torch.equal(one["drawn"], other["drawn"])  # dropout and samples differ between processes
-    assert "sync_dist" not in done.stderr
-    saved = caption.load(tmp_path / "run" / "last.ckpt").state_dict()
-    assert (
-        differing(
-            saved,
-            {n.removeprefix("captioner."): t for n, t in one["state"].items() if n.startswith("captioner.")},
-        )
-        == set()
-    )
 
 
 # -- parts -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from caption.data.boxes import Boxes, read_boxes
 from caption.data.readers.captions import SPLIT_NAMES, CaptionReader, Splits
 from caption.data.readers.coco import Coco
@@ -75,16 +77,35 @@ def ensure_shapes(
 ) -> bool:
     """Write the dataset unless the folder already holds all of it, with these parameters.
 
-    Arguments and errors are those of `write_shapes`.
+    When several processes start together, one of them writes, and the others wait for it. Arguments and errors are
+    those of `write_shapes`.
 
     Returns:
         whether it was written.
     """
     counts = {"train": train, "val": val, "test": test}
-    if all(_is_complete(Path(folder), split, count, size, seed) for split, count in counts.items()):
+
+    def complete() -> bool:
+        return all(_is_complete(Path(folder), split, count, size, seed) for split, count in counts.items())
+
+    if complete():
         return False
-    write_shapes(folder, train, val, test, size, seed)
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        lock = FileLock(Path(folder) / ".lock").acquire()
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    with lock:
+        if complete():
+            return False
+        write_shapes(folder, train, val, test, size, seed)
     return True
+
+
+def _unwritable(folder: str | Path, error: OSError) -> DataError:
+    return DataError(
+        f"Shapes cannot be written to {folder} ({error.strerror or error}): name another folder."
+    )
 
 
 def write_shapes(
@@ -112,9 +133,7 @@ def write_shapes(
         for split, count in counts.items():
             _write_split(Path(folder), split, count, size, seed)
     except OSError as error:
-        raise DataError(
-            f"Shapes cannot be written to {folder} ({error.strerror or error}): name another folder."
-        ) from error
+        raise _unwritable(folder, error) from error
 
 
 def _write_split(folder: Path, split: str, count: int, size: int, seed: int) -> None:

@@ -1,0 +1,38 @@
+"""BatchNorm in training with several processes: its statistics are those of one process's images alone."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from caption.errors import UserError
+
+
+def batch_norm_warning(encoder: nn.Module, device: str) -> str | None:
+    """What to warn about before an encoder learns in several processes, if anything.
+
+    Args:
+        encoder: will be trained.
+        device: the type of the devices that train, such as "cuda".
+
+    Raises:
+        UserError: the encoder has synchronised BatchNorm, which torch does not have for this device.
+    """
+    layers = [layer for layer in encoder.modules() if isinstance(layer, _BatchNorm)]
+    synchronised = any(isinstance(layer, nn.SyncBatchNorm) for layer in layers)
+    if synchronised and device == "cpu":
+        raise UserError(
+            "torch has no synchronised BatchNorm for CPUs: leave out trainer.sync_batchnorm, train the encoder in one "
+            "process, or keep it frozen (no model.encoder_learning_rate)"
+        )
+    if synchronised or not layers:
+        return None
+    remedy = (
+        "torch synchronises them only on GPUs"
+        if device == "cpu"
+        else "synchronise them with --trainer.sync_batchnorm true"
+    )
+    return (
+        "the encoder learns, and its BatchNorm layers compute their statistics from each process's own images: the "
+        f"result differs from that of one process with the whole batch; {remedy}"
+    )

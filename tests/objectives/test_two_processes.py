@@ -1,0 +1,108 @@
+"""Objectives in two processes: the mean of their shares is the number of the whole batch, and so is the gradient."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, distributed
+from torchrun import torchrun
+from toy import problem, toy
+
+from caption.attention import AdditiveScore, ScoredAttention, Softmax, StructuredAttention
+from caption.attention.stochastic import override_draws, stochastic_parts
+from caption.objectives import (
+    Captions,
+    Critic,
+    CrossEntropy,
+    LeaveOneOut,
+    MovingAverage,
+    Objective,
+    Reinforce,
+    SelfCritical,
+)
+from caption.processes import mean, mean_of_each
+from caption.tensor_tree import select_images
+from caption.training.diagnostics import diagnose
+
+LENGTHS = [[3, 1], [2, 2], [0, 0], [1, 0]]
+"""Of four images with two captions each. The processes have four captions and one, eight words and one."""
+
+
+def objectives() -> dict[str, Objective]:
+    return {
+        "eq. 14": CrossEntropy(entropy=0.1),
+        "means over words": CrossEntropy(words="mean", label_smoothing=0.1),
+        "sums over captions": CrossEntropy(captions="sum", regions="mean", entropy=0.1),
+        "penalty": CrossEntropy(attention_penalty=0.5),
+        "moving average": Reinforce(MovingAverage(0.5), reward_weight=1.0, doubly_stochastic=0.5),
+        "authors' sums": Reinforce(captions="sum", doubly_stochastic=0.5),
+        "leave one out": Reinforce(LeaveOneOut(), samples=2, credit="future"),
+        "critic": Reinforce(Critic(3)),
+        "self-critical": Reinforce(SelfCritical()),
+    }
+
+
+def draw(log_weights: Tensor) -> Tensor:
+    """Locations that depend on the caption's weights and the number of its sample, not on other images."""
+    scrambled = (log_weights[..., 0] * 1e5).long() + torch.arange(log_weights.shape[1])
+    return scrambled % log_weights.shape[-1]
+
+
+def measured(name: str, images: slice) -> dict[str, Tensor]:
+    """Loss, gradient and logged numbers of the second batch of some of the images; baselines then have a state."""
+    objective = objectives()[name]
+    soft = isinstance(objective, CrossEntropy)
+    attention = (
+        StructuredAttention(2, 3) if name == "penalty" else ScoredAttention(AdditiveScore(4), Softmax())
+    )
+    decoder = toy(attention) if soft else toy()
+    torch.manual_seed(0)
+    objective.build(decoder.query_size)
+    objective.double().train()
+    parameters = [*decoder.parameters(), *objective.parameters()]
+    for _ in range(2):
+        memory, captions = problem(decoder, LENGTHS)
+        part = select_images(memory, torch.arange(len(LENGTHS))[images])
+        given = Captions(*(tensor[images] for tensor in captions))
+        if stochastic_parts(decoder):
+            with override_draws(decoder, draw):
+                loss = objective(decoder, part, given)
+        else:
+            loss = objective(decoder, part, given)
+    gradients = torch.autograd.grad(loss.value, parameters, materialize_grads=True)
+    gradient = torch.cat([each.flatten() for each in gradients])
+    logged = mean_of_each({**loss.logged, **diagnose(loss.unrolled, decoder.properties)})
+    return {"gradient": mean(gradient), "value": mean(loss.value.detach()), **logged}
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Tensor]]:
+    file = tmp_path_factory.mktemp("two") / "measured.pt"
+    torchrun(Path(__file__), file)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not distributed.is_available(), reason="torch was built without distributed")
+@pytest.mark.parametrize("name", objectives())
+def test_two_processes_with_half_the_batch_each_equal_one_with_the_whole(
+    name: str, halves: dict[str, dict[str, Tensor]]
+):
+    whole = measured(name, slice(None))
+    assert halves[name].keys() == whole.keys()
+    assert whole["gradient"].abs().max() > 0.01
+    for key, value in whole.items():
+        torch.testing.assert_close(halves[name][key].to(value.dtype), value, rtol=1e-5, atol=1e-5, msg=key)
+
+
+if __name__ == "__main__":
+    import sys
+
+    distributed.init_process_group("gloo")
+    mine = slice(0, 2) if distributed.get_rank() == 0 else slice(2, 4)
+    found = {name: measured(name, mine) for name in objectives()}
+    if distributed.get_rank() == 0:
+        torch.save(found, sys.argv[1])
+    distributed.destroy_process_group()

@@ -1,0 +1,253 @@
+"""Training, testing and predicting in two processes that torchrun starts, against one process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import caption.encoders.torchvision_compat  # (before pytorch_lightning, which imports torchvision)
+
+# isort: split
+import pytest
+import torch
+import yaml
+from PIL import Image
+from torch import Tensor, distributed, nn
+from torchrun import torchrun
+
+import caption
+from caption.attention.stochastic import override_draws, stochastic_parts
+from caption.cli import train as cli
+from caption.encoders import SmallCNN
+from caption.errors import UserError
+from caption.training.batch_norm import batch_norm_warning
+from caption.training.module import CaptionTraining
+
+pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch was built without distributed")
+
+CAPTIONS = [
+    "a red dog runs on a long road",
+    "a dog",
+    "one cat sits",
+    "cat",
+    "a red cat and a dog sit on a road",
+]
+SPLITS = {"train": 8, "val": 4, "test": 7}
+
+
+def write_data(folder: Path) -> None:
+    """Images with one to four captions of one to ten words; an odd number of test images."""
+    lines = []
+    for number, split in enumerate(split for split, count in SPLITS.items() for _ in range(count)):
+        colour = (number * 16, 255 - number * 16, number % 3 * 100)
+        Image.new("RGB", (48, 48), colour).save(folder / f"{number}.png")
+        captions = [CAPTIONS[(number + k) % len(CAPTIONS)] for k in range(1 + number % 4)]
+        lines.append(json.dumps({"image": f"{number}.png", "captions": captions, "split": split}))
+    (folder / "captions.jsonl").write_text("\n".join(lines))
+
+
+def configuration(folder: Path, name: str, batch_size: int, **model: Any) -> Path:
+    """One batch an epoch, the whole training split; no dropout."""
+    attention = {
+        "class_path": "caption.attention.ScoredAttention",
+        "init_args": {
+            "score": {"class_path": "caption.attention.AdditiveScore", "init_args": {"size": 8}},
+            "alignment": {
+                "class_path": f"caption.attention.{'Multinoulli' if 'objective' in model else 'Softmax'}"
+            },
+        },
+    }
+    decoder = {
+        "class_path": "caption.decoders.LSTMDecoder",
+        "init_args": {"attention": attention, "embedding_size": 8, "hidden_size": 12, "dropout": 0.0},
+    }
+    decoder["init_args"]["readout"] = {
+        "class_path": "caption.decoders.DeepOutput",
+        "init_args": {"dropout": 0.0},
+    }
+    decoder["init_args"]["initial"] = {
+        "class_path": "caption.decoders.InitialState",
+        "init_args": {"dropout": 0.0},
+    }
+    written = {
+        "seed_everything": 0,
+        "trainer": {
+            "max_epochs": 4,
+            "accelerator": "cpu",
+            "log_every_n_steps": 1,
+            "num_sanity_val_steps": 0,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "default_root_dir": str(folder / name),
+        },
+        "model": {
+            "encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [4, 4, 8]}},
+            "decoder": decoder,
+            "optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1, "momentum": 0.9}},
+            "search": {
+                "class_path": "caption.search.BeamSearch",
+                "init_args": {"beam_size": 2, "max_length": 8},
+            },
+            **model,
+        },
+        "data": {
+            "reader": {
+                "class_path": "caption.data.readers.JsonLines",
+                "init_args": {"file": str(folder / "captions.jsonl")},
+            },
+            "transform": {"size": 48, "fit": "squash"},
+            "batch_size": batch_size,
+            "min_count": 1,
+        },
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(written))
+    return path
+
+
+HARD = {"objective": {"class_path": "caption.objectives.Reinforce", "init_args": {"reward_weight": 0.1}}}
+LATE = {"encoder_learning_rate": 0.01, "encoder_from_epoch": 1}
+
+
+class Finished(NamedTuple):
+    """The state of a command at its end, in one of its processes."""
+
+    weights: dict[str, Tensor]
+    logged: list[dict[str, float]]
+    drawn: Tensor
+
+
+class WatchedTraining(CaptionTraining):
+    """Logs each epoch, and reads the fourth region always, because two processes draw other numbers than one."""
+
+    def on_fit_start(self) -> None:
+        self.epochs: list[dict[str, float]] = []
+        super().on_fit_start()
+
+    def training_step(self, *batch: Any) -> Tensor:
+        decoder = self.captioner.decoder
+        with override_draws(decoder, fourth) if stochastic_parts(decoder) else nullcontext():
+            return super().training_step(*batch)
+
+    def on_train_epoch_end(self) -> None:
+        super().on_train_epoch_end()
+        self.epochs.append({name: float(value) for name, value in self.trainer.callback_metrics.items()})
+
+
+def fourth(log_weights: Tensor) -> Tensor:
+    return torch.full(log_weights.shape[:-1], 3)
+
+
+def fit(config: Path) -> Finished:
+    cli.CaptionTraining = WatchedTraining
+    try:
+        command = cli.run(["fit", "-c", str(config)])
+    finally:
+        cli.CaptionTraining = CaptionTraining
+    return Finished(command.model.state_dict(), command.model.epochs, torch.rand(4))
+
+
+class Two(NamedTuple):
+    """What two processes did: by name of the run, then by rank."""
+
+    folder: Path
+    fits: dict[str, list[Finished]]
+    stderr: str
+
+
+RUNS: dict[str, dict[str, Any]] = {"soft": {}, "hard": HARD, "late": LATE}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Two:
+    """Three trainings, the third with an encoder that learns later; then prediction and test with the first."""
+    folder = tmp_path_factory.mktemp("two")
+    write_data(folder)
+    for name, model in RUNS.items():
+        configuration(folder, f"{name}_two", SPLITS["train"] // 2, **model)
+    done = torchrun(Path(__file__), folder)
+    fits = {}
+    for name in RUNS:
+        both = [torch.load(folder / f"{name}.{rank}.pt", weights_only=True) for rank in (0, 1)]
+        fits[name] = [Finished(*each) for each in both]
+    return Two(folder, fits, done.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["soft", "hard"])
+def test_two_processes_with_half_the_batch_learn_what_one_learns_with_the_whole(
+    two: Two, name: str, lightning: None
+):
+    one = fit(configuration(two.folder, f"{name}_one", SPLITS["train"], **RUNS[name]))
+    first, second = two.fits[name]
+    assert len(one.logged) == 4
+    for mine, theirs in zip(first.logged, one.logged, strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-5)
+    assert "train/loss" in one.logged[0]
+    for key, weight in one.weights.items():
+        torch.testing.assert_close(first.weights[key], weight, rtol=1e-5, atol=1e-5, msg=key)
+        assert torch.equal(first.weights[key], second.weights[key])
+    assert not torch.equal(first.drawn, second.drawn)  # dropout and samples differ between processes
+
+
+@pytest.mark.slow
+def test_an_encoder_that_is_unfrozen_late_stays_the_same_in_all_processes(two: Two):
+    first, second = two.fits["late"]
+    learned = [
+        name for name in first.weights if name.startswith("captioner.encoder") and "running" not in name
+    ]
+    for name in learned:
+        assert torch.equal(first.weights[name], second.weights[name])
+    assert "BatchNorm" in two.stderr
+    assert "sync_dist" not in two.stderr
+
+
+@pytest.mark.slow
+def test_every_image_is_predicted_and_scored_once_in_the_order_of_the_data(two: Two):
+    """The seven images do not divide among two processes: Lightning repeats one of them to test."""
+    model = caption.load(two.folder / "soft_two" / "best.ckpt")
+    images = [str(two.folder / f"{number}.png") for number in range(12, 19)]
+    expected = [
+        {"image_id": Path(image).name, "caption": found.text}
+        for image, found in zip(images, model.describe(images), strict=True)
+    ]
+    (predicted,) = (two.folder / "soft_two").rglob("predictions.json")
+    assert json.loads(predicted.read_text()) == expected
+    (tested,) = (two.folder / "soft_two").rglob("test_captions.json")
+    assert json.loads(tested.read_text()) == expected
+
+
+# -- BatchNorm -------------------------------------------------------------------------------------------------
+
+
+def test_batch_norm_of_a_learning_encoder_is_warned_about():
+    encoder = SmallCNN((4, 4))
+    assert "--trainer.sync_batchnorm true" in str(batch_norm_warning(encoder, "cuda"))
+    on_cpu = batch_norm_warning(encoder, "cpu")
+    assert "only on GPUs" in str(on_cpu)
+    assert "sync_batchnorm true" not in str(on_cpu)
+
+
+def test_synchronised_batch_norm_is_for_gpus():
+    encoder = nn.SyncBatchNorm.convert_sync_batchnorm(SmallCNN((4, 4)))
+    assert batch_norm_warning(encoder, "cuda") is None
+    with pytest.raises(UserError, match=r"trainer\.sync_batchnorm"):
+        batch_norm_warning(encoder, "cpu")
+
+
+def test_an_encoder_without_batch_norm_is_not_warned_about():
+    assert batch_norm_warning(nn.Conv2d(3, 4, 1), "cpu") is None
+
+
+if __name__ == "__main__":
+    import os
+
+    made, rank = Path(sys.argv[1]), os.environ["RANK"]
+    for run_name in RUNS:
+        torch.save(tuple(fit(made / f"{run_name}_two.yaml")), made / f"{run_name}.{rank}.pt")
+    model = ["-c", str(made / "soft_two.yaml"), "--ckpt_path", str(made / "soft_two" / "best.ckpt")]
+    cli.run(["predict", *model])
+    cli.run(["test", *model])
