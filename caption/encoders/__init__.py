@@ -19,6 +19,7 @@ from caption.encoders.refiners import (
 )
 from caption.encoders.several_encoders import SeveralEncoders
 from caption.encoders.small_cnn import SmallCNN
+from caption.encoders.timm import TimmEncoder
 from caption.encoders.torchvision import TorchvisionEncoder
 
 __all__ = [
@@ -39,5 +40,6 @@ __all__ = [
     "SinusoidalPositions",
     "SmallCNN",
     "SqueezeExcitationRefiner",
+    "TimmEncoder",
     "TorchvisionEncoder",
 ]

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from caption.encoders.base import Encoder
-from caption.errors import CheckpointError, UserError
+from caption.encoders.pretrained import PretrainedEncoder
+from caption.errors import UserError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
-class TorchvisionEncoder(Encoder):
+class TorchvisionEncoder(PretrainedEncoder):
     """A model of `torchvision.models`, up to and including one of its layers.
 
     VGG19 with `features.35` is the paper's encoder: 14x14 regions of 512 numbers from 224 pixels. Others:
@@ -28,7 +26,8 @@ class TorchvisionEncoder(Encoder):
         layer: dotted name of the module whose output is the grid; a container means its last module. A list of names
             gives one view per name.
         weights: a name that torchvision knows ("DEFAULT", "IMAGENET1K_V1", ...: downloaded once), the path of a
-            state dict saved with torch.save, or None for random weights.
+            state dict (torch.save or safetensors), a function `module:function` that returns such a path, or None for
+            random weights.
         mean: of the training images' channels, in 0...1; that of ImageNet unless the weights need another.
         std: likewise.
         finetune_from: dotted name of the first module to fine-tune. Modules that run before it stay frozen, with their
@@ -51,26 +50,12 @@ class TorchvisionEncoder(Encoder):
         finetune_from: str | None = None,
         grid: tuple[int, int] | None = None,
     ) -> None:
-        super().__init__()
-        if grid is not None and (len(grid) != 2 or min(grid) < 1):
-            raise UserError(f"grid {list(grid)} is not a grid: give rows and columns, each 1 or more")
-        self.grid = grid
-        self.weights = weights
-        self.model_name = name
-        self.finetune_from = finetune_from
         whole = _model(name, None)
-        self.names_of_whole = frozenset(whole.state_dict())
-        self.layers = [layer] if isinstance(layer, str) else list(layer)
-        self.trunk = _cut(whole, name, self.layers)
-        self.mean: Tensor
-        self.std: Tensor
-        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
+        layers = [layer] if isinstance(layer, str) else list(layer)
+        trunk = _cut(whole, name, layers)
+        super().__init__(name, trunk, whole.state_dict(), weights, mean, std, finetune_from, grid)
+        self.layers = layers
         self.region_sizes = self._measure()
-        if finetune_from is not None and not self._late_parameters():
-            raise UserError(
-                f"{name} has no weights from module {finetune_from} on: check finetune_from and layer"
-            )
 
     def _measure(self) -> tuple[int, ...]:
         """The region sizes, after checking that all layers give grids."""
@@ -92,9 +77,6 @@ class TorchvisionEncoder(Encoder):
                 )
         return tuple(square[layer].shape[1] for layer in self.layers)
 
-    def normalise(self, images: Tensor) -> Tensor:
-        return (images / 255 - self.mean) / self.std
-
     def __getstate__(self) -> dict[str, Any]:
         # Copying or pickling puts a graph module into training mode, in which BatchNorm computes other
         # values.
@@ -106,74 +88,12 @@ class TorchvisionEncoder(Encoder):
         for name, module in self.named_modules():
             module.training = modes[name]
 
-    def features(self, images: Tensor) -> tuple[Tensor, ...]:
+    def maps(self, images: Tensor) -> tuple[Tensor, ...]:
         found = self.trunk(images)
-        views = tuple(found[layer] for layer in self.layers)
-        if self.grid is None:
-            return views
-        return tuple(functional.adaptive_avg_pool2d(view, self.grid) for view in views)
+        return tuple(found[layer] for layer in self.layers)
 
-    def freeze(self, frozen: bool = True) -> None:
-        super().freeze(frozen)
-        if not frozen and self.finetune_from is not None:
-            self.requires_grad_(False)
-            for parameter in self._late_parameters():
-                parameter.requires_grad_(True)
-
-    def train(self, mode: bool = True) -> TorchvisionEncoder:
-        super().train(mode)
-        if self.training and self.finetune_from is not None:
-            for module in self._modules_split()[0]:
-                module.training = False
-        return self
-
-    def _late_parameters(self) -> list[nn.Parameter]:
-        return [p for module in self._modules_split()[1] for p in module.parameters(recurse=False)]
-
-    def _modules_split(self) -> tuple[list[nn.Module], list[nn.Module]]:
-        """The trunk's modules before `finetune_from`, and the rest."""
-        modules = list(self.trunk.named_modules())
-        inside = (i for i, (name, _) in enumerate(modules) if f"{name}.".startswith(f"{self.finetune_from}."))
-        first = next(inside, len(modules))
-        return [module for _, module in modules[:first]], [module for _, module in modules[first:]]
-
-    def load_pretrained(self) -> None:
-        if self.weights is None:
-            return
-        if Path(self.weights).expanduser().exists() or "/" in self.weights:
-            state = read_state(Path(self.weights).expanduser())
-        else:
-            state = _model(self.model_name, self.weights).state_dict()
-        self.load_weights(state, self.weights)
-
-    def load_weights(self, state: dict[str, Tensor], source: str) -> None:
-        """Load a state dict of the whole model, or of its first layers.
-
-        Args:
-            state: tensors by torchvision's names.
-            source: their origin, for messages.
-
-        Raises:
-            CheckpointError: they belong to another model; nothing is loaded then.
-        """
-        unknown = state.keys() - self.names_of_whole
-        if unknown:
-            raise CheckpointError(
-                f"{source} is not for {self.model_name}: it has {len(unknown)} tensors too many, {min(unknown)} "
-                "among them"
-            )
-        missing = [name for name in self.trunk.state_dict() if name not in state]
-        missing = [name for name in missing if not name.endswith("num_batches_tracked")]
-        if missing:
-            raise CheckpointError(
-                f"{source} is not for {self.model_name}: it lacks {len(missing)} tensors, {missing[0]} first"
-            )
-        try:
-            self.trunk.load_state_dict(
-                {n: state[n] for n in self.trunk.state_dict() if n in state}, strict=False
-            )
-        except RuntimeError as error:
-            raise CheckpointError(f"{source} is not for {self.model_name}: {error}") from error
+    def named_weights(self, weights: str) -> dict[str, Tensor]:
+        return _model(self.model_name, weights).state_dict()
 
 
 def _model(name: str, weights: str | None) -> nn.Module:
@@ -212,20 +132,3 @@ def _cut(model: nn.Module, name: str, layers: Sequence[str]) -> Any:
         raise UserError(
             f"{name} has no layer {' or '.join(missing or layers)}; its top-level layers are {some}"
         ) from error
-
-
-def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a state dict saved with torch.save.
-
-    Raises:
-        CheckpointError: the file is missing, damaged, or not a state dict.
-    """
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"there is no file {path} with encoder weights") from error
-    except Exception as error:  # the unpickler raises many types on damaged files
-        raise CheckpointError(f"{path} is not a state dict that loads with weights_only=True") from error
-    if not (isinstance(state, dict) and state and all(isinstance(value, Tensor) for value in state.values())):
-        raise CheckpointError(f"{path} holds no state dict of tensors")
-    return state

@@ -20,7 +20,8 @@ from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.captioner import Captioner
 from caption.data.files import read_json
 from caption.decoders import Gate, InitialState, LinearOutput, LSTMDecoder
-from caption.encoders.torchvision import TorchvisionEncoder, read_state
+from caption.encoders.torchvision import TorchvisionEncoder
+from caption.encoders.weights import read_state
 from caption.errors import CheckpointError, DataError, first_few
 from caption.importers.assemble import Config, Imported, assemble, check_shapes
 from caption.search import BeamSearch

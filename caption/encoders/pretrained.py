@@ -1,0 +1,147 @@
+"""What encoders cut from a library's pretrained models have in common: weights, normalisation and fine-tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from caption.encoders.base import Encoder
+from caption.encoders.weights import read_state, weights_file
+from caption.errors import CheckpointError, UserError
+
+
+class PretrainedEncoder(Encoder):
+    """Base class of encoders whose trunk is the beginning of a library's model.
+
+    Args:
+        name: the library's name of the model.
+        trunk: the part of the model that is kept.
+        names_of_whole: names of the tensors of the whole model, which files of weights may have.
+        weights: a path, a function that gives one (see `weights_file`), a name that the library knows, or None for
+            random weights.
+        mean: of the training images' channels, in 0...1.
+        std: likewise.
+        finetune_from: dotted name of the first module of the trunk to fine-tune. Modules before it stay frozen, with
+            their BatchNorm statistics; None = all are fine-tuned. It has an effect only once the encoder is unfrozen.
+        grid: (rows, cols) that every view is averaged to; None = the model's own grids.
+
+    Raises:
+        UserError: `grid` is not a grid, or the trunk has no weights from `finetune_from` on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        trunk: nn.Module,
+        names_of_whole: Collection[str],
+        weights: str | None,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        finetune_from: str | None,
+        grid: tuple[int, int] | None,
+    ) -> None:
+        super().__init__()
+        if grid is not None and (len(grid) != 2 or min(grid) < 1):
+            raise UserError(f"grid {list(grid)} is not a grid: give rows and columns, each 1 or more")
+        self.model_name = name
+        self.trunk = trunk
+        self.names_of_whole = frozenset(names_of_whole)
+        self.weights = weights
+        self.finetune_from = finetune_from
+        self.grid = grid
+        self.mean: Tensor
+        self.std: Tensor
+        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
+        if finetune_from is not None and not self._late_parameters():
+            raise UserError(
+                f"{name} has no weights from module {finetune_from} on: check finetune_from and layer"
+            )
+
+    def normalise(self, images: Tensor) -> Tensor:
+        return (images / 255 - self.mean) / self.std
+
+    def maps(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Normalised images (B, 3, H, W) -> the map (B, D, rows, cols) of each requested layer."""
+        raise NotImplementedError
+
+    def features(self, images: Tensor) -> tuple[Tensor, ...]:
+        maps = self.maps(images)
+        if self.grid is None:
+            return maps
+        return tuple(functional.adaptive_avg_pool2d(view, self.grid) for view in maps)
+
+    # -- fine-tuning ----------------------------------------------------------------------------------------------
+
+    def freeze(self, frozen: bool = True) -> None:
+        super().freeze(frozen)
+        if not frozen and self.finetune_from is not None:
+            self.requires_grad_(False)
+            for parameter in self._late_parameters():
+                parameter.requires_grad_(True)
+
+    def train(self, mode: bool = True) -> PretrainedEncoder:
+        super().train(mode)
+        if self.training and self.finetune_from is not None:
+            for module in self._modules_split()[0]:
+                module.training = False
+        return self
+
+    def _late_parameters(self) -> list[nn.Parameter]:
+        return [p for module in self._modules_split()[1] for p in module.parameters(recurse=False)]
+
+    def _modules_split(self) -> tuple[list[nn.Module], list[nn.Module]]:
+        """The trunk's modules before `finetune_from`, and the rest."""
+        modules = list(self.trunk.named_modules())
+        inside = (i for i, (name, _) in enumerate(modules) if f"{name}.".startswith(f"{self.finetune_from}."))
+        first = next(inside, len(modules))
+        return [module for _, module in modules[:first]], [module for _, module in modules[first:]]
+
+    # -- weights --------------------------------------------------------------------------------------------------
+
+    def load_pretrained(self) -> None:
+        if self.weights is not None:
+            file = weights_file(self.weights)
+            self.load_weights(
+                self.named_weights(self.weights) if file is None else read_state(file), self.weights
+            )
+
+    def named_weights(self, weights: str) -> dict[str, Tensor]:
+        """The state dict of the whole model with the library's weights of that name.
+
+        Raises:
+            UserError: the library has none of that name, or they could not be downloaded.
+        """
+        raise NotImplementedError
+
+    def load_weights(self, state: dict[str, Tensor], source: str) -> None:
+        """Load a state dict of the whole model, or of its first layers.
+
+        Args:
+            state: tensors by the library's names.
+            source: their origin, for messages.
+
+        Raises:
+            CheckpointError: they belong to another model; nothing is loaded then.
+        """
+        unknown = state.keys() - self.names_of_whole
+        if unknown:
+            raise CheckpointError(
+                f"{source} is not for {self.model_name}: it has {len(unknown)} tensors too many, {min(unknown)} "
+                "among them"
+            )
+        missing = [name for name in self.trunk.state_dict() if name not in state]
+        missing = [name for name in missing if not name.endswith("num_batches_tracked")]
+        if missing:
+            raise CheckpointError(
+                f"{source} is not for {self.model_name}: it lacks {len(missing)} tensors, {missing[0]} first"
+            )
+        try:
+            self.trunk.load_state_dict(
+                {n: state[n] for n in self.trunk.state_dict() if n in state}, strict=False
+            )
+        except RuntimeError as error:
+            raise CheckpointError(f"{source} is not for {self.model_name}: {error}") from error

