@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     from caption.model_zoo import load as load
     from caption.result import Caption as Caption
 
+__version__: str
 _HOMES = {"load": "caption.model_zoo", "Captioner": "caption.captioner", "Caption": "caption.result"}
-__all__ = ["Caption", "Captioner", "load"]
+__all__ = ["Caption", "Captioner", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from caption.version import package_version
+
+        return package_version()
     if name not in _HOMES:
         raise AttributeError(f"module 'caption' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -6,12 +6,14 @@ each uses all processors of a CPU, and running them side by side took a tenth lo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from caption.data.images import Box, ImageTransform, open_image
@@ -36,12 +38,16 @@ class Decoded(NamedTuple):
     """(3, H, W) uint8."""
     box: Box
     """The part of the photo that the pixels show."""
+    photo: Photo
+    """The photo for the caption: as given, or opened if it was no path or Pillow image."""
 
 
 def decode(photo: Photo, transform: ImageTransform) -> Decoded:
     """Read a photo and transform it. Raises an ImageError if the photo cannot be read."""
     image = open_image(photo)
-    return Decoded(transform(image), transform.box(*image.size))
+    # An open file may be closed, and an array changed, before the caption is drawn.
+    kept = photo if isinstance(photo, (str, os.PathLike, Image.Image)) else image
+    return Decoded(transform(image), transform.box(*image.size), kept)
 
 
 def decode_ahead(
@@ -50,7 +56,7 @@ def decode_ahead(
     """Decode photos in threads, `AHEAD` batches before they are needed.
 
     Args:
-        photos: paths or PIL images, taken a few batches ahead.
+        photos: see `Captioner.describe`; taken a few batches ahead.
         transform: makes the encoder's input of a photo.
         batch_size: photos in a batch.
         workers: number of threads; None = one per processor, at most 16.

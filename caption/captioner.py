@@ -130,7 +130,8 @@ class Captioner(nn.Module):
         """Caption one photo, or a list of them.
 
         Args:
-            photos: path or PIL image, or a list of these.
+            photos: a photo, or a list of photos. A photo is a path, a Pillow image, an array or tensor of pixels, bytes
+                or an open file; see `caption.data.images.open_image`.
             search: None = the model's default search.
             batch_size: number of photos per batch.
 
@@ -162,7 +163,7 @@ class Captioner(nn.Module):
         The captioner is in evaluation mode until the iterator ends or is closed. Closing it stops the work.
 
         Args:
-            photos: paths or PIL images, taken a few batches ahead.
+            photos: see `describe`; taken a few batches ahead.
             search: None = the model's default search.
             batch_size: number of photos per batch.
             workers: number of threads that decode; None = one per processor, at most 16.
@@ -172,16 +173,16 @@ class Captioner(nn.Module):
         """
         with closing(decode_ahead(photos, self.transform, batch_size, workers)) as batches, eval_mode(self):
             for batch in batches:
-                readable = [(photo, decoded) for photo, decoded in batch if isinstance(decoded, Decoded)]
+                readable = [decoded for _, decoded in batch if isinstance(decoded, Decoded)]
                 captions = self._describe(readable, search)
                 yield from [each if isinstance(each, ImageError) else next(captions) for _, each in batch]
 
-    def _describe(self, photos: Sequence[tuple[Photo, Decoded]], search: Search | None) -> Iterator[Caption]:
-        if photos:
-            names, decoded = zip(*photos, strict=True)
+    def _describe(self, decoded: Sequence[Decoded], search: Search | None) -> Iterator[Caption]:
+        if decoded:
             views = encode(self.encoder, decoded, self.device)
             found = self.generate(views, search)
-            yield from self.captions(found, self.grids(views), [each.box for each in decoded], names)
+            boxes, photos = [each.box for each in decoded], [each.photo for each in decoded]
+            yield from self.captions(found, self.grids(views), boxes, photos)
 
     def captions(
         self,

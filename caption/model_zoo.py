@@ -8,7 +8,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.errors import UserError
+from caption.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ def load(
             return checkpoint.load(path, where, trust)
     if not Path(name).expanduser().exists() and Path(name).name == name and "." not in name:
         raise UserError(
-            f"there is no checkpoint {name} and no installed model of that name; installed models: "
-            f"{', '.join(installed_models()) or 'none'}"
+            f"there is no checkpoint {name} and no installed model of that name{did_you_mean(name, installed_models())}"
+            f"; installed models: {', '.join(installed_models()) or 'none'}"
         )
     return checkpoint.load(name, where, trust)

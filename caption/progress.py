@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 
+MEASURED = 2.0
+"""Seconds from the first advance to the first rate."""
 LOG_INTERVAL = 30.0
 """Seconds between two lines in a log file."""
 
@@ -32,21 +34,24 @@ def progress_bar(
         a function to call with the number of items just done.
     """
     on_terminal = show and sys.stderr.isatty()
-    started = logged = time.monotonic()
-    done = 0
+    logged = time.monotonic()
+    done = warm = 0
+    started = None  # when the first advance came: it includes warming up, and does not count in the rate
 
     def status(now: float) -> str:
         """Such as "1,216 of 8,091 photos, 34.2/s, 0:03:21 left"."""
         text = f"{present + done:,} of {present + total:,} {unit}"
-        if not done or now <= started:
+        if started is None or now - started < MEASURED or done == warm:
             return text
-        rate = done / (now - started)
+        rate = (done - warm) / (now - started)
         return f"{text}, {rate:,.1f}/s, {timedelta(seconds=round((total - done) / rate))} left"
 
     def advance(count: int) -> None:
-        nonlocal done, logged
+        nonlocal done, logged, started, warm
         done += count
         now = time.monotonic()
+        if started is None:
+            started, warm = now, done
         if on_terminal:
             bar.update(task, advance=count, status=status(now))
         elif show and done < total and now - logged >= LOG_INTERVAL:
@@ -61,6 +66,6 @@ def progress_bar(
         # rich would send stdout to the bar's console, which is stderr.
         console = Console(stderr=True)
         bar = Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty())
-        task = bar.add_task(doing, total=present + total, completed=present, status=status(started))
+        task = bar.add_task(doing, total=present + total, completed=present, status=status(logged))
     with bar if on_terminal else nullcontext():
         yield advance

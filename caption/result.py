@@ -20,8 +20,9 @@ from caption.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL import Image
+    from torch import Tensor
 
-    Photo = Image.Image | str | os.PathLike[str]
+    Photo = Image.Image | str | os.PathLike[str] | np.ndarray | Tensor | bytes | IO[bytes]
 
 
 class OutputError(UserError):

@@ -54,6 +54,21 @@ def test_items_without_time_between_them_have_no_rate(clock, capsys, monkeypatch
     assert capsys.readouterr().err == "captioning: 1 of 100 photos\n"
 
 
+def test_the_first_item_includes_warming_up_and_gives_no_estimate(clock, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LOG_INTERVAL", 0.0)
+    with progress_bar("captioning", 100, unit="photos") as advance:
+        clock[0] += 120  # loading, and the first batch
+        advance(1)
+        advance(1)
+        clock[0] += 4
+        advance(4)
+    assert capsys.readouterr().err.splitlines() == [
+        "captioning: 1 of 100 photos",
+        "captioning: 2 of 100 photos",
+        "captioning: 6 of 100 photos, 1.2/s, 0:01:15 left",
+    ]
+
+
 def test_nothing_is_shown_on_demand(clock, capsys, monkeypatch):
     for isatty in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda isatty=isatty: isatty, raising=False)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import torch
 from PIL import Image
@@ -148,7 +148,10 @@ def batches(photos: Photo | Iterable[Photo], batch_size: int) -> Iterator[list[P
 
 def listed(photos: Photo | Iterable[Photo]) -> Iterator[Photo]:
     """One photo, or each of many."""
-    return iter([photos] if isinstance(photos, (str, os.PathLike, Image.Image)) else photos)
+    is_image = getattr(photos, "ndim", 4) < 4  # an array or tensor
+    if is_image or hasattr(photos, "read") or isinstance(photos, (str, bytes, os.PathLike, Image.Image)):
+        return iter([cast("Photo", photos)])
+    return iter(cast("Iterable[Photo]", photos))
 
 
 class Replay:

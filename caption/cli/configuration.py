@@ -19,6 +19,7 @@ from caption.cli.config_files import (
     without_reader,
 )
 from caption.cli.error_messages import one_line
+from caption.cli.hints import with_hint
 from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionReader
 from caption.encoders.base import Encoder
@@ -76,8 +77,8 @@ def read_parts(
         found = parser.parse_args(list(overrides), found)
     except ArgumentError as error:
         raise UserError(
-            f"{', '.join(paths)}, or an option that overrides an entry: {one_line(str(error))}. Of a configuration, "
-            f"{', '.join(names)} can be used here."
+            f"{', '.join(paths)}, or an option that overrides an entry: "
+            f"{with_hint(one_line(str(error)), parser)}. Of a configuration, {', '.join(names)} can be used here."
         ) from error
     for name in names:
         if found[name] is None and name != "data.transform":

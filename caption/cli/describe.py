@@ -28,6 +28,8 @@ Caption photos. Each caption is printed to stdout as soon as it is found; photos
 stderr.
 """
 EPILOG = "exit code: 0 all photos captioned; 1 some photos could not be read, the others are captioned; 2 wrong usage"
+EMPTY = "(no words)"
+"""The text format's line for a model that ends the caption at once; the other formats have an empty string."""
 SEARCH_OPTIONS = ("beam_size", "length_normalization", "candidates")
 
 
@@ -59,7 +61,7 @@ def main(args: list[str]) -> int:
             for index, caption in enumerate(stream):
                 if isinstance(caption, ImageError):
                     failed += 1
-                    print(f"caption describe: {printable(str(caption))}", file=sys.stderr)
+                    print(f"caption describe: {_reason(photos[index], caption)}", file=sys.stderr)
                 else:
                     printer.add(photos[index], caption)
                     if attentions:
@@ -99,7 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--length-normalization", type=float, metavar="A", help=help_)
     choices = ("expectation", "argmax", "sample")
     add("--at-test", choices=choices, help="what hard attention reads at each word; default: the model's")
-    add("--candidates", type=int, metavar="N", help="captions of each photo, best first; default 1")
+    help_ = "captions of each photo, best first; widens the beam where it is smaller; default 1"
+    add("--candidates", type=int, metavar="N", help=help_)
     add("--device", default="cpu", metavar="D", help="cpu, cuda, cuda:1, mps; default cpu")
     add("--format", choices=formats, default="text", help="format of stdout; default text")
     add("--heatmap", metavar="FILE|DIR", help="a figure with a panel for each word, as .png, .pdf, .svg ...")
@@ -107,6 +110,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--html", metavar="FILE", help="one interactive page with all photos")
     add("--attention", metavar="FILE.npz|DIR", help="arrays: words, weights (T, rows, cols), gates, box")
     return parser
+
+
+def _reason(photo: str, error: ImageError) -> str:
+    """The message of an error. A folder among the photos is one in which there are no images."""
+    if Path(photo).is_dir():
+        return (
+            f"'{printable(photo)}' is a folder without images. Name one with images; subfolders are not read."
+        )
+    return printable(str(error))
 
 
 def _search(captioner: Captioner, options: argparse.Namespace) -> Search:
@@ -117,6 +129,8 @@ def _search(captioner: Captioner, options: argparse.Namespace) -> Search:
     if not given:
         return captioner.search
     base = captioner.search if isinstance(captioner.search, BeamSearch) else BeamSearch()
+    if options.beam_size is None and options.candidates is not None:  # N captions need a beam of N
+        given["beam_size"] = max(base.beam_size, options.candidates)
     return dataclasses.replace(base, **given)
 
 
@@ -153,7 +167,8 @@ class Printer:
         entry = {"image": photo, "model": self.model, **caption.to_dict()}
         if self.form == "text":
             for each in candidates:
-                print(f"{printable(photo)}\t{each}" if self.several else each)
+                sentence = str(each) or EMPTY
+                print(f"{printable(photo)}\t{sentence}" if self.several else sentence)
         elif self.form == "csv":
             self.table.writerows({"image": photo, **each.to_dict()} for each in candidates)
         elif self.form == "jsonl":

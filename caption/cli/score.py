@@ -32,7 +32,8 @@ Files may be COCO captions or results JSON, Karpathy's JSON, a JSON object of ca
 metrics: {", ".join(METRICS)}, or all. METEOR-nltk needs nltk's WordNet data; METEOR-1.5 and SPICE need Java and
 pycocoevalcap. A metric that cannot be computed is null, with the reason.
 
-exit code: 0 all files scored; 1 some candidate files could not be scored, the others are; 2 wrong usage
+exit code: 0 all files scored; 1 some candidate files could not be scored, or none of the metrics could be computed for
+them, the others are scored; 2 wrong usage
 """
 
 
@@ -75,7 +76,9 @@ def main(args: list[str]) -> int:
     _compare(results)
     if results:
         print(_json(results, len(paths) > 1) if options.format == "json" else _text(results))
-    return DONE if len(results) == len(paths) else SOME_FAILED
+    # Each file must have at least one score.
+    scored = [result for result in results if len(result.scores.reasons) < len(result.scores)]
+    return DONE if len(scored) == len(paths) else SOME_FAILED
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -30,6 +30,7 @@ from caption.cli.config_files import find_configs, import_from_working_directory
 from caption.cli.error_messages import one_line
 from caption.cli.exit_codes import DONE
 from caption.cli.files import make_folder
+from caption.cli.hints import with_hint
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.errors import CheckpointError, UserError
@@ -71,7 +72,8 @@ class Parser(LightningArgumentParser):
         if not self.exit_on_error:  # an inner parser, whose message becomes part of a longer one
             super().error(message, ex)
         verb = self.prog.split()[-1] if self.prog.split()[-1] in CaptionCLI.subcommands() else "fit"
-        raise UserError(f"{one_line(message)} (caption {verb} --help lists all options)") from ex
+        hinted = with_hint(one_line(message), self)
+        raise UserError(f"{hinted} (caption {verb} --help lists all options)") from ex
 
 
 class CaptionCLI(LightningCLI):
@@ -175,6 +177,13 @@ class CaptionCLI(LightningCLI):
                 f"{folder} holds the checkpoints of an earlier run: resume it with --ckpt_path {folder}/last.ckpt, "
                 "or choose another folder with --trainer.default_root_dir"
             )
+
+    def after_fit(self) -> None:
+        """Name the best model and its score."""
+        for callback in self.trainer.checkpoint_callbacks:
+            score = getattr(callback, "best_model_score", None)
+            if isinstance(callback, ModelCheckpoint) and score is not None:
+                self._say(f"the best model, {callback.monitor} {score:.4f}, is {callback.best_model_path}")
 
     def validate(self, verbose: bool, **options: Any) -> None:
         self.trainer.validate(**options, verbose=False)

@@ -6,14 +6,18 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import IO, TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 
+from caption.data.arrays import image_of_array, stream_of
 from caption.data.boxes import Box as Box
 from caption.errors import DataError, ImageError
+
+if TYPE_CHECKING:
+    from caption.result import Photo
 
 Fit = Literal["squash", "crop", "pad"]
 
@@ -32,7 +36,7 @@ UPRIGHT = {
 PAD_GREY = (128, 128, 128)  # middle grey, which is close to zero after any usual normalisation
 
 
-def open_image(source: str | os.PathLike[str] | Image.Image) -> Image.Image:
+def open_image(source: Photo) -> Image.Image:
     """The image, upright and in RGB.
 
     EXIF orientation is applied. Transparent pixels are blended with white. Of an animation the first frame is used (of
@@ -43,24 +47,39 @@ def open_image(source: str | os.PathLike[str] | Image.Image) -> Image.Image:
       ranges that holds all values; otherwise scaled from their own minimum...maximum. NaN becomes black.
 
     Args:
-        source: a file, or an image opened by Pillow. The latter is never changed, and returned as it is if it is
-            already upright and in RGB.
+        source: the path of a file; its bytes, or an open binary file; an array or tensor of pixels (see
+            `caption.data.arrays.image_of_array`); or an image opened by Pillow, which is never changed, and returned as
+            it is if it is already upright and in RGB.
 
     Raises:
-        ImageError: the file is missing, a folder, empty, truncated, not an image, or larger than Pillow's limit
-            against decompression bombs (twice `PIL.Image.MAX_IMAGE_PIXELS`, 179 million pixels).
+        ImageError: the source is nothing of these; or the file is missing, a folder, empty, truncated, not an image, or
+            larger than Pillow's limit against decompression bombs (twice `PIL.Image.MAX_IMAGE_PIXELS`, 179 million
+            pixels).
     """
     if isinstance(source, Image.Image):
         return _decoded(source, str(getattr(source, "filename", "") or f"Pillow image of mode {source.mode}"))
+    if (stream := stream_of(source)) is not None:
+        return _opened(stream, str(getattr(source, "name", "") or f"image of type {type(source).__name__}"))
+    if hasattr(source, "__array__"):
+        return image_of_array(source).convert("RGB")
+    if not isinstance(source, (str, os.PathLike)):
+        raise ImageError(
+            f"an object of type {type(source).__name__} is not a photo: give a path, a Pillow image, an array, a "
+            "tensor, bytes or an open file."
+        )
     path = Path(source)
     _check_file(path)
+    return _opened(path, str(path))
+
+
+def _opened(file: Path | IO[bytes], name: str) -> Image.Image:
     try:
-        with Image.open(path) as image:
-            return _decoded(image, str(path))
+        with Image.open(file) as image:
+            return _decoded(image, name)
     except ImageError:
         raise
     except Exception as error:
-        raise _failure(str(path), error) from error
+        raise _failure(name, error) from error
 
 
 def _check_file(path: Path) -> None:

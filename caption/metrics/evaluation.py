@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from caption.errors import UserError
+from caption.errors import UserError, did_you_mean
 from caption.metrics.bleu import bleu
 from caption.metrics.cider import VARIANTS, cider
 from caption.metrics.corpus import Corpus, References
@@ -73,7 +73,9 @@ def check_metrics(metrics: Sequence[str]) -> None:
     """Raise a UserError if a metric is unknown."""
     for name in metrics:
         if name not in METRICS:
-            raise UserError(f"there is no metric '{name}': choose among {', '.join(METRICS)}.")
+            raise UserError(
+                f"there is no metric '{name}'{did_you_mean(name, METRICS)}: choose among {', '.join(METRICS)}."
+            )
 
 
 def signature(corpus: Corpus, brevity_penalty: bool, protocol: Mapping[str, object] | None = None) -> str:

@@ -169,13 +169,37 @@ def test_candidates_are_several_captions_best_first(cli: Cli, model, photos, for
 
 
 @pytest.mark.parametrize(
-    "options", [["--beam-size", "0"], ["--candidates", "4"], ["--length-normalization", "-1"]]
+    "options",
+    [
+        ["--beam-size", "0"],
+        ["--candidates", "0"],
+        ["--candidates", "4", "--beam-size", "3"],
+        ["--length-normalization", "-1"],
+    ],
 )
 def test_an_impossible_search_is_wrong_usage(cli: Cli, model, photos, options: list[str]):
     ran = cli("describe", photos[0], "--model", model, *options)
     assert (ran.code, ran.out) == (2, "")
     assert options[1] in ran.err
     assert "Traceback" not in ran.err
+
+
+def test_more_candidates_than_the_models_beam_widen_it(cli: Cli, model, photos):
+    entry = described(cli, photos[0], "--model", model, "--candidates", 5)
+    best = captioner().describe(photo(80, 40, 0), BeamSearch(5, 8, candidates=5))
+    texts = [each.text for each in (best, *best.alternatives)]
+    assert len(texts) == 5
+    assert [entry["text"], *(other["text"] for other in entry["alternatives"])] == texts
+
+
+def test_an_empty_caption_is_not_an_empty_line(cli: Cli, photos, tmp_path):
+    silent = captioner()
+    with torch.no_grad():
+        silent.decoder.readout.to_words.bias[2] = 50.0  # the end token comes first
+    checkpoint.save(silent, tmp_path / "silent.ckpt")
+    ran = cli("describe", photos[0], "--model", tmp_path / "silent.ckpt")
+    assert (ran.code, ran.out) == (0, "(no words)\n")
+    assert described(cli, photos[0], "--model", tmp_path / "silent.ckpt")["text"] == ""
 
 
 # -- attention, heatmaps, pages --------------------------------------------------------------------------------
@@ -349,6 +373,13 @@ def test_every_bad_photo_is_named_with_its_reason_and_the_others_are_answered(
         assert len(json.loads(ran.out)) == 2
 
 
+def test_a_folder_without_images_is_called_that(cli: Cli, model, photos, tmp_path):
+    (tmp_path / "empty" / "inner").mkdir(parents=True)
+    ran = cli("describe", tmp_path / "empty", photos[0], "--model", model)
+    assert ran.code == 1
+    assert f"'{tmp_path / 'empty'}' is a folder without images" in ran.err
+
+
 def test_captions_match_their_photos_among_bad_ones(cli: Cli, model, photos, bad, expected, tmp_path):
     mixed = [bad["empty"], photos[0], bad["text"], photos[1], bad["folder"]]
     ran = cli("describe", *mixed, "--model", model, "--format", "json", "--attention", tmp_path / "numbers")
@@ -437,6 +468,13 @@ def test_an_unknown_model_lists_the_installed_ones(cli: Cli, photos):
     assert (ran.code, ran.out) == (2, "")
     assert "nonesuch" in ran.err
     assert "installed" in ran.err
+
+
+def test_a_misspelt_model_gets_a_hint(cli: Cli, photos, monkeypatch):
+    monkeypatch.setattr("caption.model_zoo.installed_models", lambda: ["shapes", "shapes-hard"])
+    ran = cli("describe", photos[0], "--model", "shpaes")
+    assert ran.code == 2
+    assert "did you mean shapes?" in ran.err
 
 
 def test_an_installed_model_goes_by_its_name(cli: Cli, photos, model, monkeypatch, tmp_path):

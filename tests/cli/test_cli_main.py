@@ -90,6 +90,9 @@ def test_version_is_that_of_the_distribution(capsys):
 
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == version("show-attend-and-tell") + "\n"
+    import caption
+
+    assert caption.__version__ == version("show-attend-and-tell")
 
 
 @pytest.mark.parametrize("verb", VERBS)

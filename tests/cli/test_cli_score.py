@@ -163,6 +163,21 @@ def test_unavailable_scores_are_null_with_a_reason(files, capsys, monkeypatch):
     assert "METEOR-1.5: Java is missing" in out
 
 
+def test_without_any_score_the_exit_code_says_so(files, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    arguments = [
+        "--references",
+        files["references"],
+        "--candidates",
+        files["good"],
+        "--metrics",
+        "METEOR-1.5",
+    ]
+    code, out, _ = run(*arguments, capsys=capsys)
+    assert code == 1
+    assert "METEOR-1.5: Java is missing" in out
+
+
 def test_options_reach_the_protocol(files, capsys):
     arguments = ["--references", files["references"], "--candidates", files["bad"], "--format", "json"]
     options = ["--no-brevity-penalty", "--tokenizer", "none", "--protocol", "beam=5", "--metrics", "BLEU"]
@@ -200,6 +215,7 @@ def test_drawn_on_a_terminal(files, capsys, monkeypatch):
         (["--candidates", "x"], "does not exist"),
         (["--candidates", "-", "-"], "standard input"),
         (["--candidates", "x", "--metrics", "FOO"], "no metric 'FOO'"),
+        (["--candidates", "x", "--metrics", "METEOR"], r"no metric 'METEOR' \(did you mean METEOR-1.5\?\)"),
         (["--candidates", "x", "--protocol", "beam"], "KEY=VALUE"),
     ],
 )

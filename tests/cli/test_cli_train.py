@@ -78,6 +78,12 @@ def test_fit_has_no_data_for_stdout_and_little_to_say(trained: Trained):
     assert "captioner" in trained.ran.err  # the model summary
 
 
+def test_fit_ends_with_the_best_model_and_its_score(trained: Trained):
+    rows = csv.DictReader((trained.folder / "logs" / "version_0" / "metrics.csv").open())
+    best = max(float(row["val/CIDEr"]) for row in rows if row["val/CIDEr"])
+    assert f"the best model, val/CIDEr {best:.4f}, is {trained.folder / 'best.ckpt'}" in trained.ran.err
+
+
 def test_the_last_model_is_the_last_even_where_the_best_is_an_earlier_one(cli: Cli, tiny: Path):
     never_better = ("--checkpoint.monitor", "val/attention_entropy_max", "--trainer.max_epochs", 3)
     ran = cli("fit", "-c", tiny, *never_better, *QUIET)
@@ -371,9 +377,33 @@ def test_a_wrong_configuration_is_a_line_that_names_the_place(cli: Cli, tiny: Pa
     assert not (tiny.parent / "run").exists()
 
 
+MISSPELT = {
+    "max_epochs: 2": ("max_epoch: 2", "trainer.max_epochs"),
+    "embedding_size: 8": ("embeding_size: 8", "embedding_size"),
+    "batch_size: 8": ("batchsize: 8", "data.batch_size"),
+    "encoders.SmallCNN": ("encoders.SmolCNN", "SmallCNN"),
+    "attention.Softmax": ("attention.Softmx", "Softmax"),
+}
+
+
+@pytest.mark.parametrize("right", MISSPELT)
+def test_a_misspelt_key_or_class_gets_a_hint(cli: Cli, tiny: Path, right: str):
+    wrong, meant = MISSPELT[right]
+    config = tiny.read_text()
+    assert right in config
+    tiny.write_text(config.replace(right, wrong))
+    assert f"did you mean {meant}?" in cli("fit", "-c", tiny, *QUIET).err
+
+
+def test_a_module_that_is_missing_gets_a_hint(cli: Cli, tiny: Path):
+    tiny.write_text(tiny.read_text().replace("caption.attention.Softmax", "my_own.Softmax"))
+    assert "put my_own.py into the working directory" in cli("fit", "-c", tiny, *QUIET).err
+
+
 @pytest.mark.parametrize(
     ("args", "named"),
     [
+        (["--data.batchsize", "8"], "did you mean data.batch_size?"),
         (["--data.batch_size", "many"], "data.batch_size: expected int, not many"),
         (["--data.batchsize", "8"], "--data.batchsize"),
         (["--trainer.precision", "17"], "trainer.precision"),
