@@ -10,6 +10,7 @@ from caption.decoders.show_and_tell import ShowAndTellDecoder
 from caption.decoders.top_down import TopDownDecoder
 from caption.decoders.transformer import TransformerDecoder
 from caption.decoders.unroll import Advanced, RecurrentDecoder
+from caption.decoders.word_embeddings import MetaEmbedding, WordVectors
 
 __all__ = [
     "AdaptiveDecoder",
@@ -23,6 +24,7 @@ __all__ = [
     "LSTMDecoder",
     "LinearOutput",
     "Memory",
+    "MetaEmbedding",
     "Readout",
     "RecurrentDecoder",
     "ShowAndTellDecoder",
@@ -30,4 +32,5 @@ __all__ = [
     "Trace",
     "TransformerDecoder",
     "Unrolled",
+    "WordVectors",
 ]

@@ -15,6 +15,7 @@ from caption.decoders.initial import Initial, InitialState
 from caption.decoders.lstm_cell import init_recurrent, lstm_update
 from caption.decoders.readout import DeepOutput, Readout
 from caption.decoders.unroll import Advanced, RecurrentDecoder
+from caption.decoders.word_embeddings import MetaEmbedding
 from caption.parts import check_choice
 from caption.regions import Views
 from caption.tensor_tree import State, TensorTree
@@ -55,6 +56,7 @@ class LSTMDecoder(RecurrentDecoder):
         forget_bias: added to the forget gate's bias at initialisation.
         first_input: Ey[0]; "start", the learned vector of the start token, or "zero", a fixed vector of zeros, as in
             the authors' code.
+        embedding: computes Ey from several tables; None = one learned table.
 
     Raises:
         ValueError: `first_input` is another string.
@@ -71,6 +73,7 @@ class LSTMDecoder(RecurrentDecoder):
         dropout: float = 0.0,
         forget_bias: float = 0.0,
         first_input: Literal["start", "zero"] = "start",
+        embedding: MetaEmbedding | None = None,
     ) -> None:
         super().__init__()
         check_choice("first_input", first_input, ("start", "zero"))
@@ -83,6 +86,9 @@ class LSTMDecoder(RecurrentDecoder):
         self.dropout = nn.Dropout(dropout)
         self.forget_bias = forget_bias
         self.first_input = first_input
+        self.embed: MetaEmbedding | nn.Embedding
+        if embedding is not None:
+            self.embed = embedding
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         hidden_size = self.hidden_size
@@ -93,8 +99,11 @@ class LSTMDecoder(RecurrentDecoder):
         self.initial.build(region_sizes[0], hidden_size)
         self.readout.build(self.embedding_size, hidden_size, context_size, vocabulary_size)
         self.start_id = start
-        self.embed = nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=padding)
-        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        if isinstance(given := getattr(self, "embed", None), MetaEmbedding):
+            given.build(vocabulary_size, self.embedding_size, padding)
+        else:
+            self.embed = nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=padding)
+            nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         # T of eq. 1 in two parts: that of the word, computed for all steps at once in training, and the rest.
         self.gates_from_word = nn.Linear(self.embedding_size, 4 * hidden_size)
         self.gates_from_state = nn.Linear(hidden_size + context_size, 4 * hidden_size, bias=False)
@@ -103,16 +112,15 @@ class LSTMDecoder(RecurrentDecoder):
         self.gates_from_word.bias.data[hidden_size : 2 * hidden_size] += self.forget_bias
 
     def project(self, views: Views) -> Memory:
-        views = in_working_precision(views, self.embed.weight)
+        views = in_working_precision(views, self.gates_from_word.weight)
         return Memory(views, (self.attention.project(views),))
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         hidden, cell = self.initial(memory.views[0])
         shape = (len(hidden), hypotheses, self.hidden_size)
         attending = self.attention.start(memory.projected[0], hypotheses)
-        cell = cell.to(
-            self.embed.weight.dtype
-        )  # c sums over all steps, so it keeps full precision under autocast
+        # c sums over all steps, so it keeps full precision under autocast.
+        cell = cell.to(self.gates_from_word.weight.dtype)
         return State(memory, Carried(hidden.expand(shape), cell.expand(shape), attending), trace=None)
 
     def word_vectors(self, words: Tensor) -> Tensor:

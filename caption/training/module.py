@@ -13,7 +13,7 @@ from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_l
 import torch
 from pytorch_lightning import LightningModule
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
-from pytorch_lightning.utilities import rank_zero_warn
+from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, distributed
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -24,6 +24,7 @@ from caption.captioner import Captioner, search_spec
 from caption.data.batches import Batch
 from caption.data.images import ImageTransform
 from caption.decoders.base import Decoder, Unrolled
+from caption.decoders.word_embeddings import load_word_vectors
 from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner
 from caption.errors import CheckpointError, UserError
@@ -133,6 +134,8 @@ class CaptionTraining(LightningModule):
             self._load_weights(self.warm_start)
         else:
             self.captioner.encoder.load_pretrained()
+            for file, found in load_word_vectors(self.captioner.decoder, self.captioner.vocabulary).items():
+                rank_zero_info(f"{file}: vectors of {found} of the {len(self.captioner.vocabulary)} words")
 
     def _load_weights(self, path: str) -> None:
         source = checkpoint.load(path, trust=self.trust)

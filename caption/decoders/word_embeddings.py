@@ -1,0 +1,135 @@
+"""Word vectors from several tables: dynamic meta-embeddings (Kiela, Wang and Cho 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from caption.errors import UserError
+from caption.parts import Part
+from caption.text.vocabulary import Vocabulary
+
+
+class WordVectors(Part, nn.Module):
+    """A table of word vectors, learned from scratch or started from a file.
+
+    Args:
+        size: length of the vectors.
+        file: text file of vectors, a word and `size` numbers per line (GloVe; word2vec and fastText with their first
+            line of two counts); None = random vectors. It is read when training starts. Words that it lacks keep their
+            random vectors.
+        frozen: whether the whole table stays as it was at the start, words that the file lacks included.
+
+    Raises:
+        UserError: `size` is below 1, or `frozen` without a file.
+    """
+
+    def __init__(self, size: int, file: str | None = None, frozen: bool = False) -> None:
+        super().__init__()
+        if size < 1:
+            raise UserError(f"size {size} of WordVectors must be at least 1")
+        if frozen and file is None:
+            raise UserError("frozen WordVectors need a file: random vectors that never change say nothing")
+        self.size = size
+        self.file = file
+        self.frozen = frozen
+
+    def build(self, vocabulary_size: int, padding: int) -> None:
+        """Create the table. Called once."""
+        self.table = nn.Embedding(vocabulary_size, self.size, padding_idx=padding)
+        nn.init.uniform_(self.table.weight, -0.1, 0.1)
+        self.table.weight.requires_grad_(not self.frozen)
+
+    def load(self, vocabulary: Vocabulary) -> int:
+        """Read the vectors of the vocabulary's words from the file; returns how many were found.
+
+        Raises:
+            UserError: the file cannot be read, has vectors of another length, or none of the words.
+        """
+        found = 0
+        with torch.no_grad():
+            for word, numbers in self._lines():
+                if word in vocabulary:
+                    self.table.weight[vocabulary[word]] = torch.tensor(numbers)
+                    found += 1
+        if not found:
+            raise UserError(f"{self.file} has a vector for none of the {len(vocabulary)} words of the data")
+        return found
+
+    def _lines(self) -> Iterator[tuple[str, list[float]]]:
+        assert self.file is not None
+        try:
+            with Path(self.file).open(encoding="utf-8") as lines:
+                for number, line in enumerate(lines, 1):
+                    word, *numbers = line.rstrip().split(" ")
+                    if number == 1 and len(numbers) == 1:  # counts of words and of numbers
+                        continue
+                    if len(numbers) != self.size:
+                        raise UserError(
+                            f"line {number} of {self.file} has {len(numbers)} numbers, and size is {self.size}: give "
+                            "the length of the file's vectors as size"
+                        )
+                    yield word, [float(each) for each in numbers]
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.file} cannot be read as a file of word vectors: {error}") from error
+
+    def forward(self, words: Tensor) -> Tensor:
+        """(...) -> (..., size)."""
+        return self.table(words)
+
+
+class MetaEmbedding(Part, nn.Module):
+    """E y = Σ_j α_j (P_j w_j + b_j), α = softmax_j(v·(P_j w_j + b_j)): each word weighs several tables w_j.
+
+    Kiela, Wang and Cho 2018, "Dynamic Meta-Embeddings for Improved Sentence Representations", section 3.2. The bias of
+    the score is left out, because it cancels in the softmax. A forward hook on `shares` receives the weights α
+    (..., J), and may return others.
+
+    Args:
+        tables: the tables w_j.
+
+    Raises:
+        UserError: fewer than two tables.
+    """
+
+    def __init__(self, tables: Sequence[WordVectors]) -> None:
+        super().__init__()
+        if len(tables) < 2:
+            raise UserError(f"MetaEmbedding weighs several tables of word vectors, and got {len(tables)}")
+        self.tables = nn.ModuleList(tables)
+        self.shares = nn.Identity()
+
+    def build(self, vocabulary_size: int, size: int, padding: int) -> None:
+        """Create the weights. Called once.
+
+        Args:
+            vocabulary_size: V.
+            size: E, length of the result.
+            padding: id of the padding word, whose vector is zero in every table.
+        """
+        tables = [table for table in self.tables if isinstance(table, WordVectors)]
+        for table in tables:
+            table.build(vocabulary_size, padding)
+        self.project = nn.ModuleList(nn.Linear(table.size, size) for table in tables)
+        self.score = nn.Linear(size, 1, bias=False)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """(...) -> (..., E)."""
+        projected = torch.stack(
+            [project(table(words)) for project, table in zip(self.project, self.tables, strict=True)], -2
+        )
+        shares = self.shares(self.score(projected).squeeze(-1).softmax(-1))
+        return (shares[..., None] * projected).sum(-2)
+
+
+def load_word_vectors(module: nn.Module, vocabulary: Vocabulary) -> dict[str, int]:
+    """Load every table of a module that has a file; returns how many words each file had.
+
+    Raises:
+        UserError: see `WordVectors.load`.
+    """
+    tables = [part for part in module.modules() if isinstance(part, WordVectors)]
+    return {str(table.file): table.load(vocabulary) for table in tables if table.file is not None}

@@ -1,0 +1,170 @@
+"""Meta-embeddings of words: their equation, where the vectors come from, and the decoder that reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_decoder import HIDDEN, PAD, REGION_SIZE, WORDS, images, sentences, unroll
+from tiny_views import one_row
+from torch import Tensor
+
+from caption.attention import AdditiveScore, ScoredAttention, Softmax
+from caption.decoders import DeepOutput, LSTMDecoder, MetaEmbedding, WordVectors
+from caption.decoders.word_embeddings import load_word_vectors
+from caption.errors import UserError
+from caption.objectives import Captions, CrossEntropy
+from caption.parts import make
+from caption.text.vocabulary import Vocabulary
+
+
+def built(*tables: WordVectors, size: int = 5, seed: int = 0) -> MetaEmbedding:
+    torch.manual_seed(seed)
+    made = MetaEmbedding(tables or (WordVectors(3), WordVectors(4)))
+    made.build(WORDS, size, PAD)
+    return made.double()
+
+
+def decoder(seed: int = 0) -> LSTMDecoder:
+    torch.manual_seed(seed)
+    made = LSTMDecoder(
+        ScoredAttention(AdditiveScore(6), Softmax()),
+        embedding_size=5,
+        hidden_size=HIDDEN,
+        readout=DeepOutput(dropout=0.0),
+        embedding=MetaEmbedding([WordVectors(3), WordVectors(4)]),
+    )
+    made.build((REGION_SIZE,), WORDS, padding=PAD, start=1)
+    return made.double()
+
+
+def test_it_is_the_equation():
+    made, words = built(), torch.tensor([[3, 1, 6], [2, 2, 5]])
+    projected = np.stack(
+        [
+            table.table.weight.detach().numpy()[words.numpy()] @ project.weight.detach().numpy().T
+            + project.bias.detach().numpy()
+            for table, project in zip(made.tables, made.project, strict=True)
+        ]
+    )  # (J, 2, 3, E)
+    scores = (projected @ made.score.weight.detach().numpy().T)[..., 0]
+    shares = np.exp(scores) / np.exp(scores).sum(0)
+    expected = (shares[..., None] * projected).sum(0)
+    np.testing.assert_allclose(made(words).detach().numpy(), expected, rtol=1e-12)
+
+
+def test_its_gradients():
+    made, words = built(), torch.tensor([3, 1, 6])
+    names, values = zip(*made.named_parameters(), strict=True)
+
+    def called(*parameters: Tensor) -> Tensor:
+        return torch.func.functional_call(made, dict(zip(names, parameters, strict=True)), (words,))
+
+    assert torch.autograd.gradcheck(called, tuple(value.detach().requires_grad_() for value in values))
+
+
+def test_shares_sum_to_one_and_can_be_forced():
+    made, words = built(), torch.tensor([3, 1])
+    seen: list[Tensor] = []
+
+    def first_only(module: object, args: object, shares: Tensor) -> Tensor:
+        seen.append(shares)
+        return torch.tensor([1.0, 0.0], dtype=shares.dtype).expand_as(shares)
+
+    with made.shares.register_forward_hook(first_only):  # type: ignore[attr-defined]
+        forced = made(words)
+    torch.testing.assert_close(seen[0].sum(-1), torch.ones(2, dtype=torch.float64))
+    torch.testing.assert_close(forced, made.project[0](made.tables[0](words)))
+
+
+def test_the_unroll_equals_stepping():
+    made, lengths = decoder().eval(), torch.tensor([[4, 2], [3, 0]])
+    regions, words = images(2), sentences(lengths)
+    state = made.start(made.project(one_row(regions)), 2)
+    unrolled = unroll(made, regions, words, lengths)
+    logits = unrolled.unpack(unrolled.logits.log_softmax(-1))
+    for t in range(words.shape[-1]):
+        scored, state = made.step(state, words[..., t])
+        real = t < lengths
+        torch.testing.assert_close(logits[:, :, t][real].float(), scored[real].float())
+
+
+def test_a_step_of_training_lowers_the_loss_and_moves_both_tables():
+    made, lengths = decoder(), torch.tensor([[4, 2], [3, 1]])
+    regions, words = images(2), sentences(lengths)
+    captions = Captions(words, words.roll(-1, -1), lengths)
+    objective = CrossEntropy()
+    objective.build(made.query_size)
+    optimizer = torch.optim.SGD(made.parameters(), 0.1)
+
+    def loss() -> Tensor:
+        return objective(made, made.project(one_row(regions)), captions).value
+
+    before = [table.table.weight.clone() for table in made.embed.tables]  # type: ignore[union-attr]
+    first = loss()
+    first.backward()
+    optimizer.step()
+    assert loss() < first
+    for table, old in zip(made.embed.tables, before, strict=True):  # type: ignore[union-attr, arg-type]
+        assert (table.table.weight != old).any()
+
+
+def test_the_specification_makes_an_equal_decoder():
+    made = decoder()
+    again = make(made.spec, LSTMDecoder)
+    again.build((REGION_SIZE,), WORDS, padding=PAD, start=1)
+    again.double().load_state_dict(made.state_dict())
+    assert {name for name, _ in made.named_parameters() if name.startswith("embed.tables")} == {
+        "embed.tables.0.table.weight",
+        "embed.tables.1.table.weight",
+    }
+
+
+# -- vectors from files ----------------------------------------------------------------------------------------
+
+
+VOCABULARY = Vocabulary(["dog", "cat", "runs"])
+
+
+@pytest.mark.parametrize("head", ["", "3 2\n"], ids=["GloVe", "word2vec"])
+def test_vectors_are_read_for_the_words_that_the_file_has(tmp_path: Path, head: str):
+    (tmp_path / "vectors.txt").write_text(head + "cat 1 2\nbird 3 4\ndog -1e-1 .5\n", encoding="utf-8")
+    table = WordVectors(2, str(tmp_path / "vectors.txt"), frozen=True)
+    table.build(len(VOCABULARY), PAD)
+    before = table.table.weight.clone()
+    assert load_word_vectors(torch.nn.ModuleList([table]), VOCABULARY) == {table.file: 2}
+    weight = table.table.weight
+    assert not weight.requires_grad
+    torch.testing.assert_close(weight[VOCABULARY["cat"]], torch.tensor([1.0, 2.0]))
+    torch.testing.assert_close(weight[VOCABULARY["dog"]], torch.tensor([-0.1, 0.5]))
+    assert torch.equal(weight[VOCABULARY["runs"]], before[VOCABULARY["runs"]])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cat 1 2 3\n", r"line 1 of .* has 3 numbers, and size is 2: give the length"),
+        ("cat 1 x\n", "cannot be read as a file of word vectors"),
+        ("bird 1 2\n", "has a vector for none of the"),
+        (None, "cannot be read as a file of word vectors"),
+    ],
+)
+def test_a_file_of_vectors_that_does_not_fit_is_refused(tmp_path: Path, text: str | None, message: str):
+    path = tmp_path / "vectors.txt"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    table = WordVectors(2, str(path))
+    table.build(len(VOCABULARY), PAD)
+    with pytest.raises(UserError, match=message):
+        table.load(VOCABULARY)
+
+
+def test_wrong_options_are_refused():
+    with pytest.raises(UserError, match="size 0"):
+        WordVectors(0)
+    with pytest.raises(UserError, match="need a file"):
+        WordVectors(2, frozen=True)
+    with pytest.raises(UserError, match="several tables of word vectors, and got 1"):
+        MetaEmbedding([WordVectors(2)])
