@@ -11,11 +11,16 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from caption.data.images import open_image
-from caption.visualize.colour_scale import OPACITY, draw_scale, scale_of
-from caption.visualize.figure import GAP, MARGIN, NARROWEST, NotebookFigure, add_axes
+from caption.visualize.figure import new_figure
+from caption.visualize.layout import GAP, MARGIN, NARROWEST, add_axes
 from caption.visualize.overlay import overlay, photos_of, show_photo
+from caption.visualize.scale import scale_of
+from caption.visualize.scale_bar import draw_scale
+from caption.visualize.styles import LookOptions
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from caption.result import Caption, Photo
 
 # Inches.
@@ -31,8 +36,7 @@ def contact_sheet(
     *,
     summary: Literal["max", "mean"] = "max",
     columns: int = 3,
-    smooth: bool = False,
-    opacity: float = OPACITY,
+    **look: Unpack[LookOptions],
 ) -> Figure:
     """Draw each photo beside its own attention map, with the caption beneath; one scale for the whole sheet.
 
@@ -42,11 +46,10 @@ def contact_sheet(
         summary: the largest ("max") or the mean weight of a cell over the words. For signed weights, "max" takes the
             weight that is furthest from 0.
         columns: pairs of pictures in a row.
-        smooth: interpolate between cells (see `overlay`).
-        opacity: how much of the photo is hidden where the map is lowest.
+        look: see `plot_caption`.
 
     Raises:
-        ValueError: no captions, not one photo each, an unknown summary, columns below 1.
+        ValueError: no captions, not one photo each, an unknown summary, columns below 1, no such style.
         caption.errors.ImageError: a photo cannot be opened.
     """
     photos = photos_of(captions, images)
@@ -58,22 +61,19 @@ def contact_sheet(
     columns = min(columns, len(captions))
     height = math.ceil(len(captions) / columns) * (SIDE + TEXT + GAP) + LEGEND + 2 * MARGIN
     size = max(columns * (PAIR + 2 * GAP) + 2 * MARGIN, NARROWEST), height
-    fig = NotebookFigure(figsize=size, facecolor="white")
+    fig = new_figure(size)
     for index, (caption, photo, weights) in enumerate(zip(captions, photos, maps, strict=True)):
         row, column = divmod(index, columns)
         left, top = MARGIN + column * (PAIR + 2 * GAP), MARGIN + row * (SIDE + TEXT + GAP)
         upright = open_image(photo)
         show_photo(add_axes(fig, size, (left, top, SIDE, SIDE), anchor="SE"), upright)
         ax = add_axes(fig, size, (left + SIDE + GAP, top, SIDE, SIDE), anchor="SW")
-        overlay(
-            ax, weights, caption.box, upright, scale.high, vmin=scale.low, signed=signed,
-            smooth=smooth, opacity=opacity,
-        )  # fmt: skip
+        overlay(ax, weights, caption.box, upright, scale, **look)
         lines = "\n".join(textwrap.wrap(str(caption), 48, max_lines=3, placeholder=" …"))
         across, down = (left + PAIR / 2) / size[0], 1 - (top + SIDE + 0.06) / height
         fig.text(across, down, lines, ha="center", va="top", fontsize=8, parse_math=False)
     legend = add_axes(fig, size, (MARGIN + 0.1, height - LEGEND - MARGIN + 0.14, 1.1, 0.12))
-    draw_scale(legend, scale, opacity=opacity)
+    draw_scale(legend, scale, **look)
     note = f"{summary} of α over the words, one scale for all photos"
     note += "; orange above 0, blue below" if signed else ""
     legend.text(1.2, 0.5, note, transform=legend.transAxes, va="center", fontsize=7)

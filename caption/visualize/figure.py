@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-import io
-import math
-import os
-import textwrap
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap
 from matplotlib.figure import Figure, SubFigure
-from PIL import ExifTags, Image
+from PIL import Image
 
 from caption.data.images import open_image
-from caption.outputs import MARK
-from caption.result import Caption, OutputError, map_label, open_output
-from caption.visualize.colour_scale import OPACITY, draw_scale, scale_of
+from caption.result import Caption, map_label
+from caption.visualize.figure_file import NotebookFigure
+from caption.visualize.layout import Layout, layout_of
 from caption.visualize.overlay import covers, overlay, show_photo
+from caption.visualize.scale import Scale, scale_of
+from caption.visualize.scale_bar import draw_scale
+from caption.visualize.styles import Look, LookOptions, style_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from caption.result import Photo
-
-# Inches.
-PANEL = 1.9  # side of the square that has a panel's area
-GAP = 0.08  # between panels
-TITLE = 0.27  # above a panel: its word
-FOOT = 0.17  # below a panel: its β
-MARGIN = 0.12
-LEGEND = 0.36  # the strip at the bottom that states the scale
-NARROWEST = 4.6  # width of the whole, which the legend needs
-
-
-class NotebookFigure(Figure):
-    """A figure that a notebook shows as the last line of a cell, without pyplot."""
-
-    def _repr_png_(self) -> bytes:
-        return _render(self, "png", 100)
-
-
-class Style(TypedDict, total=False):
-    """How maps are drawn, see `overlay`."""
-
-    smooth: bool
-    cmap: str | Colormap | None
-    opacity: float
-
 
 class Panel(NamedTuple):
     """One small picture of a figure."""
@@ -68,21 +41,24 @@ def plot_caption(
     map: str | None = None,
     index: int | tuple[int, ...] | None = None,
     columns: int | None = None,
-    **style: Unpack[Style],
+    **look: Unpack[LookOptions],
 ) -> Figure:
-    """Draw a caption: the photo first, then the photo once per word, bright where the model looked.
+    """Draw a caption: the sentence, the photo, then the photo once per word with where the model looked.
 
     All words share one scale, stated by the bar at the bottom. It goes from 0 to the largest α of the caption; for
-    signed weights it diverges from 0. Under each panel stand β, if the model has a gate, and the share of a sentinel,
-    if there is one. A frame marks the cell that hard attention chose, a cross the point that was chosen.
+    signed weights it diverges from 0. Under each panel stands the word's largest α in multiples of even attention, 1/L
+    (of the mean weight, if weights are not distributions; as it is, if they are signed), then β, if the model has a
+    gate, and the share of a sentinel, if there is one. A frame marks the cell that hard attention chose, a cross the
+    point that was chosen.
 
     Args:
         caption: T words with their weights.
         image: the photo, or its path, at its own resolution and aspect ratio.
         fig: a figure to draw on, at its own size; by default a new one of a size that suits the photo.
         map, index: draw this one of `caption.maps` instead of `caption.weights` (see `Caption.with_map`).
-        columns: panels in a row; by default as many as make the whole about 1.6 times as wide as high.
-        style: `smooth`, `cmap` and `opacity` of `overlay`; the figure says that it is smooth.
+        columns: panels in a row; by default as many as make the whole about 1.6 times as wide as high, and no wider
+            than a page.
+        look: `style` ("heat", "paper", "glow" or "cells"), `smooth`, `cmap` and `opacity`, see `styles.Look`.
 
     Returns:
         the figure; `save_figure` writes it.
@@ -92,9 +68,9 @@ def plot_caption(
         caption.errors.ImageError: the photo cannot be opened.
     """
     photo = open_image(image)
-    panels = _caption_panels("", caption, map, index)
-    layout = layout_of(panels, photo.size, columns)
-    return _draw_panels(fig or layout.new_figure(), panels, photo, layout, style)
+    drawing = Drawing(_caption_panels("", caption, map, index), photo, look)
+    layout = drawing.layout(columns, str(caption))
+    return drawing.draw(fig or new_figure(layout.size), layout)
 
 
 def plot_maps(
@@ -104,7 +80,7 @@ def plot_maps(
     word: int | None = None,
     *,
     columns: int | None = None,
-    **style: Unpack[Style],
+    **look: Unpack[LookOptions],
 ) -> Figure:
     """Draw the single maps of a caption, such as the heatmap of every head: one row per map, one column per word.
 
@@ -116,7 +92,7 @@ def plot_maps(
         map: the name of the maps to draw, such as "heads"; by default all.
         word: draw this word only, by its place in the caption: the photo, then one panel per map.
         columns: panels in a row, for a single word.
-        style: see `plot_caption`.
+        look: see `plot_caption`.
 
     Raises:
         ValueError: there is no such map, or no map at all; there is no such word; or as for `plot_caption`.
@@ -133,9 +109,9 @@ def plot_maps(
             raise ValueError(f"word {word} is not among the {len(caption.words)} words: they count from 0")
         panels = [Panel(caption.words[word], caption, None)]
         panels += [Panel(label, single, word) for label, single in singles.items()]
-    photo = open_image(image)
-    layout = layout_of(panels, photo.size, columns)
-    return _draw_panels(layout.new_figure(), panels, photo, layout, style)
+    drawing = Drawing(panels, open_image(image), look)
+    layout = drawing.layout(columns, str(caption))
+    return drawing.draw(new_figure(layout.size), layout)
 
 
 def compare_captions(
@@ -145,7 +121,7 @@ def compare_captions(
     map: str | None = None,
     index: int | tuple[int, ...] | None = None,
     columns: int | None = None,
-    **style: Unpack[Style],
+    **look: Unpack[LookOptions],
 ) -> Figure:
     """Draw several captions of one photo, one above the other (Xu et al. 2015, figure 2), panels in equal columns.
 
@@ -155,7 +131,7 @@ def compare_captions(
     Args:
         captions: at least one, by the name that stands over its photo.
         image: the photo that they all describe, or its path.
-        map, index, columns, style: see `plot_caption`.
+        map, index, columns, look: see `plot_caption`.
 
     Raises:
         ValueError: no captions, or as for `plot_caption`.
@@ -164,117 +140,28 @@ def compare_captions(
     if not captions:
         raise ValueError("there is nothing to compare: no captions")
     photo = open_image(image)
-    rows = [_caption_panels(name, caption, map, index) for name, caption in captions.items()]
-    columns = layout_of(max(rows, key=len), photo.size, columns).columns
+    drawings = [
+        Drawing(_caption_panels(name, each, map, index), photo, look) for name, each in captions.items()
+    ]
+    if columns is None:
+        columns = max(drawings, key=lambda each: len(each.panels)).layout().columns
     # A short caption leaves places empty rather than spreading over the width.
-    layouts = [layout_of(panels, photo.size, columns)._replace(columns=columns) for panels in rows]
+    layouts = [
+        drawing.layout(columns, str(each))._replace(columns=columns)
+        for drawing, each in zip(drawings, captions.values(), strict=True)
+    ]
     heights = [layout.size[1] for layout in layouts]
-    width = max(layout.size[0] for layout in layouts)
-    fig = NotebookFigure(figsize=(width, sum(heights)), facecolor="white")
+    fig = new_figure((max(layout.size[0] for layout in layouts), sum(heights)))
     parts = fig.subfigures(len(layouts), 1, height_ratios=heights, squeeze=False)[:, 0]
-    for part, layout, panels in zip(parts, layouts, rows, strict=True):
-        _draw_panels(part, panels, photo, layout, style)
+    for part, layout, drawing in zip(parts, layouts, drawings, strict=True):
+        drawing.draw(part, layout)
         part.axes[0].title.set_fontweight("bold")
     return fig
 
 
-def save_figure(fig: Figure, path: str | os.PathLike[str], dpi: float = 150) -> None:
-    """Write a figure; the extension of the name chooses the format.
-
-    Raises:
-        OutputError: Matplotlib knows no such extension, or the file cannot be written.
-    """
-    known = fig.canvas.get_supported_filetypes()
-    extension = Path(path).suffix.lstrip(".").lower()
-    if extension not in known:
-        raise OutputError(f"cannot write {path}: a figure's name ends in one of {', '.join(sorted(known))}")
-    picture = _render(fig, extension, dpi)
-    with open_output(path) as file:
-        file.write(picture)
-
-
-def _render(fig: Figure, extension: str, dpi: float) -> bytes:
-    buffer = io.BytesIO()
-    # Compressing photos as PNG takes longer than drawing them; level 2 is nearly as small, much sooner.
-    quick: dict[str, Any] = {"pil_kwargs": {"compress_level": 2}} if extension == "png" else {}
-    fig.savefig(buffer, format=extension, dpi=dpi, **_marked(extension), **quick)
-    return buffer.getvalue()
-
-
-def _marked(extension: str) -> dict[str, Any]:
-    """Arguments of `savefig` that write the mark of `caption.outputs`, for formats that have a place for it."""
-    if extension == "png":
-        return {"metadata": {"Software": MARK}}
-    if extension in ("pdf", "svg", "eps", "ps"):
-        return {"metadata": {"Creator": MARK}}
-    if extension in ("jpg", "jpeg", "tif", "tiff", "webp", "avif"):
-        exif = Image.Exif()
-        exif[ExifTags.Base.Software] = MARK
-        return {"pil_kwargs": {"exif": exif}}
-    return {}
-
-
-class Layout(NamedTuple):
-    """Where panels go, in inches from the upper left corner."""
-
-    panels: int
-    columns: int
-    panel: tuple[float, float]  # width, height of the photo in a panel
-    foot: float
-
-    @property
-    def size(self) -> tuple[float, float]:
-        width, height = self.panel
-        rows = math.ceil(self.panels / self.columns)
-        across = self.columns * (width + GAP) - GAP + 2 * MARGIN
-        down = rows * (TITLE + height + self.foot + GAP) + LEGEND + MARGIN
-        return max(across, NARROWEST), down
-
-    def new_figure(self) -> Figure:
-        return NotebookFigure(figsize=self.size, facecolor="white")
-
-    def add_panel(self, fig: Figure | SubFigure, index: int) -> Axes:
-        """Empty axes for a panel; panels are counted row by row."""
-        width, height = self.panel
-        row, column = divmod(index, self.columns)
-        left, top = MARGIN + column * (width + GAP), row * (TITLE + height + self.foot + GAP) + TITLE
-        return add_axes(fig, self.size, (left, top, width, height))
-
-    def add_legend(self, fig: Figure | SubFigure) -> Axes:
-        return add_axes(fig, self.size, (MARGIN + 0.1, self.size[1] - MARGIN - 0.16, 1.1, 0.12))
-
-
-def add_axes(
-    fig: Figure | SubFigure, size: Sequence[float], place: Sequence[float], anchor: str = "C"
-) -> Axes:
-    """Empty axes at (left, top, width, height), in inches from the upper left corner of a figure of this size."""
-    (across, down), (left, top, width, height) = size, place
-    bounds = (left / across, 1 - (top + height) / down, width / across, height / down)
-    return fig.add_axes(bounds, anchor=anchor)
-
-
-def layout_of(panels: Sequence[Panel], photo: tuple[int, int], columns: int | None = None) -> Layout:
-    """Where panels go that show a photo of this (width, height) in pixels."""
-    # Very long photos would leave slivers for panels; between 1:3 and 3:1 every panel has the same area.
-    stretch = math.sqrt(min(max(photo[0] / photo[1], 1 / 3), 3))
-    width, height = PANEL * stretch, PANEL / stretch
-    foot = FOOT if any(map(_foot, panels)) else 0.0
-    if columns is None:
-        columns = _columns(len(panels), (width + GAP, height + TITLE + foot + GAP))
-    if columns < 1:
-        raise ValueError(f"columns must be at least 1, not {columns}")
-    return Layout(len(panels), min(columns, len(panels)), (width, height), foot)
-
-
-def _columns(panels: int, panel: tuple[float, float]) -> int:
-    """As many as make the whole about 1.6 times as wide as high, leaving few places empty."""
-
-    def fault(columns: int) -> float:
-        rows = math.ceil(panels / columns)
-        stretch = columns * panel[0] / (rows * panel[1])
-        return abs(math.log(stretch / 1.6)) + 1.5 * (rows * columns - panels) / panels
-
-    return min(range(1, panels + 1), key=fault)
+def new_figure(size: tuple[float, float]) -> Figure:
+    """An empty white figure of this (width, height) in inches."""
+    return NotebookFigure(figsize=size, facecolor="white")
 
 
 def _caption_panels(
@@ -288,64 +175,86 @@ def _caption_panels(
     return [Panel(title, caption, None), *(Panel(w, caption, step) for step, w in enumerate(caption.words))]
 
 
-def _draw_panels(
-    fig: Figure | SubFigure, panels: Sequence[Panel], photo: Image.Image, layout: Layout, style: Style
-) -> Any:
-    """Draw panels and the legend on a figure or a part of one, and return it."""
-    drawn = [panel for panel in panels if panel.step is not None]
-    signed = any(panel.caption.properties.signed for panel in drawn)
-    scale = scale_of(*(panel.caption.weights[panel.step] for panel in drawn), signed=signed)
-    for number, panel in enumerate(panels):
-        ax, caption, step = layout.add_panel(fig, number), panel.caption, panel.step
-        if step is None:
-            show_photo(ax, photo)
-        else:
-            overlay(
-                ax, caption.weights[step], caption.box, photo, scale.high, vmin=scale.low, signed=signed,
-                location=None if caption.locations is None else caption.locations[step],
-                point=None if caption.points is None else caption.points[step], **style,
-            )  # fmt: skip
-        _write_title(ax, panel.title)
-        if foot := _foot(panel):
-            ax.text(0.5, -0.02, foot, transform=ax.transAxes, ha="center", va="top", fontsize=7)
-    if drawn:
+class Drawing:
+    """Panels that share a photo, a scale and a look.
+
+    Args:
+        panels: at least one.
+        photo: of all panels.
+        options: of the `Look`.
+    """
+
+    def __init__(self, panels: Sequence[Panel], photo: Image.Image, options: LookOptions) -> None:
+        self.panels, self.photo, self.options = panels, photo, options
+        self.look = Look(**options)
+        self.drawn = [panel for panel in panels if panel.step is not None]
+        signed = any(panel.caption.properties.signed for panel in self.drawn)
+        self.scale = scale_of(*(panel.caption.weights[panel.step] for panel in self.drawn), signed=signed)
         # Even attention has one place on the scale only if all maps are distributions over equally many cells.
-        sizes = {panel.caption.weights[0].size for panel in drawn}
-        even = len(sizes) == 1 and all(panel.caption.properties.is_distribution for panel in drawn)
-        regions = sizes.pop() if even else None
-        cmap = style.get("cmap")
-        ax = draw_scale(
-            layout.add_legend(fig), scale, regions, cmap=cmap, opacity=style.get("opacity", OPACITY)
-        )
-        note = _legend(drawn[0].caption, photo.size, regions, style.get("smooth", False), cmap is not None)
-        # About 20 letters of this size stand on an inch, and the bar needs 1.6 inches.
-        note = textwrap.fill(note, int(20 * (layout.size[0] - 1.6)))
-        ax.text(1.2, 0.5, note, transform=ax.transAxes, va="center", fontsize=7, linespacing=1.3)
-    return fig
+        sizes = {panel.caption.weights[0].size for panel in self.drawn}
+        even = len(sizes) == 1 and all(panel.caption.properties.is_distribution for panel in self.drawn)
+        self.regions = sizes.pop() if even else None
 
+    def layout(self, columns: int | None = None, heading: str = "") -> Layout:
+        """The places of the panels.
 
-def _legend(
-    caption: Caption, photo: tuple[int, int], regions: int | None, smooth: bool, own_colours: bool
-) -> str:
-    properties = caption.properties
-    notes = ["α of a cell, one scale for all panels"]
-    if regions is not None:
-        notes.append(f"line: 1/{regions}, even attention")
-    if not properties.sums_to_one:
-        notes.append("the α of a word need not sum to 1")
-    if properties.signed:
-        notes.append("signed" if own_colours else "signed: orange above 0, blue below")
-    if properties.sentinel:
-        notes.append("sentinel: the share that no region got")
-    if smooth:
-        notes.append("interpolated between cells")
-    if not covers(caption.box, photo):
-        notes.append("hatched: not seen by the model")
-    if caption.locations is not None:
-        notes.append("frame: the cell looked at")
-    if caption.points is not None:
-        notes.append("cross: the point looked at")
-    return "; ".join(notes)
+        Raises:
+            ValueError: columns is less than 1.
+        """
+        layout = layout_of(len(self.panels), self.photo.size, bool(self.drawn), columns)
+        return layout._replace(heading=heading, legend="; ".join(self._legend()) if self.drawn else "")
+
+    def draw(self, fig: Figure | SubFigure, layout: Layout) -> Any:
+        """Draw heading, panels and legend on a figure or a part of one, and return it."""
+        layout.write_heading(fig)
+        for number, panel in enumerate(self.panels):
+            ax, caption, step = layout.add_panel(fig, number), panel.caption, panel.step
+            if step is None:
+                show_photo(ax, self.photo)
+            else:
+                overlay(
+                    ax, caption.weights[step], caption.box, self.photo, self.scale,
+                    location=None if caption.locations is None else caption.locations[step],
+                    point=None if caption.points is None else caption.points[step], **self.options,
+                )  # fmt: skip
+                foot = "   ".join(_foot(caption, step, self.scale))
+                ax.text(0.5, -0.02, foot, transform=ax.transAxes, ha="center", va="top", fontsize=8)
+            _write_title(ax, panel.title)
+        if self.drawn:
+            draw_scale(layout.add_legend(fig), self.scale, self.regions, **self.options)
+        return fig
+
+    def _legend(self) -> list[str]:
+        caption = self.drawn[0].caption
+        properties = caption.properties
+        style = style_of(self.look.style)
+        plain = properties.signed or (self.look.cmap is not None and self.look.style != "heat")
+        even = "even attention" if properties.is_distribution else "the mean weight"
+        colours = "colour: α" if plain else style.legend.format(even=even)
+        notes = [f"{colours}, one scale for all panels"]
+        if self.regions is not None:
+            notes.append(f"line: 1/{self.regions}, even attention")
+        if properties.is_distribution:
+            notes.append("×: the peak of a word, in multiples of even attention")
+        elif not properties.signed:
+            notes.append("×: the peak of a word, in multiples of the mean of all words")
+        if caption.gates is not None:
+            notes.append("β: how much the word drew on the image, from 0, not at all, to 1, in full")
+        if not properties.sums_to_one:
+            notes.append("the α of a word need not sum to 1")
+        if properties.signed:
+            notes.append("signed" if self.look.cmap else "signed: orange above 0, blue below")
+        if properties.sentinel:
+            notes.append("sentinel: the share that no region got")
+        if self.look.is_smooth:
+            notes.append("interpolated between cells")
+        if not covers(caption.box, self.photo.size):
+            notes.append("hatched: not seen by the model")
+        if caption.locations is not None:
+            notes.append("frame: the cell looked at")
+        if caption.points is not None:
+            notes.append("cross: the point looked at")
+        return notes
 
 
 def _write_title(ax: Axes, title: str) -> None:
@@ -357,12 +266,27 @@ def _write_title(ax: Axes, title: str) -> None:
     ax.set_title(title, fontsize=min(11.0, room / max(len(title), 1)), pad=3, parse_math=False)
 
 
-def _foot(panel: Panel) -> str:
-    """What stands under a panel: the gate β and the share of the sentinel."""
-    if panel.step is None:
-        return ""
-    gates, shares = panel.caption.gates, panel.caption.sentinel_shares
-    parts = [] if gates is None else [f"β {gates[panel.step]:.2f}"]
-    # Adding 0 turns −0.0 into 0.0.
-    parts += [] if shares is None else [f"sentinel {round(float(shares[panel.step]), 2) + 0.0:.2f}"]
-    return "  ".join(parts)
+def _foot(caption: Caption, step: int, scale: Scale) -> list[str]:
+    """What stands under a panel: the peak, the gate β and the share of the sentinel."""
+    parts = [peak_text(caption, step, scale)]
+    if caption.gates is not None:
+        parts.append(f"β {caption.gates[step]:.2f}")
+    if caption.sentinel_shares is not None:
+        # Adding 0 turns −0.0 into 0.0.
+        parts.append(f"sentinel {round(float(caption.sentinel_shares[step]), 2) + 0.0:.2f}")
+    return parts
+
+
+def peak_text(caption: Caption, step: int, scale: Scale) -> str:
+    """The largest weight of a word in multiples of even attention, "8.7× even", or of the mean weight; signed: as it is."""
+    weights = caption.weights[step]
+    if caption.properties.signed:
+        peak = float(weights.ravel()[np.abs(weights).argmax()])
+        return f"α {peak:.2g}".replace("-", "−")
+    if caption.properties.is_distribution:
+        return f"{_times(float(weights.max()) * weights.size)} even"
+    return f"{_times(float(weights.max()) / scale.mean)} mean" if scale.mean > 0 else "α 0"
+
+
+def _times(multiple: float) -> str:
+    return f"{multiple:.1f}×" if multiple < 99.5 else f"{multiple:.0f}×"

@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as Outline
 from PIL import Image
 
 from caption.data.images import open_image
-from caption.visualize.colour_scale import OPACITY, overlay_colours
+from caption.visualize.scale import Scale, scale_of
+from caption.visualize.styles import Look, LookOptions
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from caption.result import Caption, Photo
 
 OUTLINE = (("black", 2.5), ("white", 1.0))  # colour and width in points: one of the two shows on any photo
+SMOOTH = "hermite"  # exact at the centres of cells, without overshoot, and it reaches no further than the next centre
 PRINT_DPI = 300
 """Resolution at which photos are drawn, for axes at their size when drawn. A photo with fewer pixels keeps them all."""
 
@@ -45,15 +48,11 @@ def overlay(
     weights: np.ndarray,
     box: Sequence[float],
     image: Photo,
-    vmax: float,
+    scale: Scale | None = None,
     *,
-    vmin: float = 0.0,
-    signed: bool = False,
-    smooth: bool = False,
-    cmap: str | Colormap | None = None,
-    opacity: float = OPACITY,
     location: Sequence[int] | None = None,
     point: Sequence[float] | None = None,
+    **look: Unpack[LookOptions],
 ) -> Axes:
     """Draw one word's α over the photo.
 
@@ -66,37 +65,33 @@ def overlay(
         weights: (rows, cols) α of one word.
         box: (left, top, right, bottom), the part of the photo under the grid, in pixels.
         image: the photo, or its path.
-        vmax: the α drawn brightest, to be shared by all panels that are compared.
-        vmin: the α drawn darkest.
-        signed: use the diverging colours, from −vmax to vmax; `vmin` is ignored.
-        smooth: interpolate bilinearly between the centres of neighbouring cells instead of drawing the cells.
-        cmap: a Matplotlib colour map laid over the photo, `opacity` opaque, in place of those of `colour_scale`.
-        opacity: how much of the photo is hidden where α is lowest (where it is 0 if signed), 0 to 1.
+        scale: to be shared by all panels that are compared, see `scale_of`; by default the map's own.
         location: (row, col) of a cell to outline, where hard attention looked.
         point: (x, y) in the photo's pixels to mark with a cross.
+        look: `style` ("heat", "paper", "glow" or "cells"), `smooth`, `cmap` and `opacity`, see `styles.Look`.
 
     Raises:
-        ValueError: the weights are not a grid, or the opacity is not between 0 and 1.
+        ValueError: the weights are not a grid; there is no such style or colour map; the opacity is not between 0
+            and 1.
         caption.errors.ImageError: the photo cannot be opened.
     """
     weights = np.asarray(weights, dtype=np.float64)
     if weights.ndim != 2:
         raise ValueError(f"one word's weights are (rows, cols), not {weights.shape}")
-    show_photo(ax, image)
+    drawn, scale = Look(**look), scale or scale_of(weights)
+    show_photo(ax, image, grey=drawn.grey)
     left, top, right, bottom = box
-    colours = overlay_colours(opacity, signed)
     ax.imshow(
         weights,
-        cmap=colours if cmap is None else cmap,
-        alpha=None if cmap is None else opacity,
-        vmin=-vmax if signed else vmin,
-        vmax=vmax,
+        cmap=drawn.colours(scale),
+        vmin=scale.low,
+        vmax=scale.high,
         extent=(left, right, bottom, top),
-        interpolation="bilinear" if smooth else "nearest",
+        interpolation=SMOOTH if drawn.is_smooth else "nearest",
         interpolation_stage="data",
         aspect="equal",
     )
-    _veil_outside(ax, box, opacity)
+    _veil_outside(ax, box, drawn.strength)
     if location is not None:
         _outline_cell(ax, weights.shape, box, location)
     if point is not None:
@@ -105,12 +100,13 @@ def overlay(
     return ax
 
 
-def show_photo(ax: Axes, image: Photo) -> Axes:
-    """Draw the photo alone, upright, at its true aspect ratio; the axes count in its pixels."""
+def show_photo(ax: Axes, image: Photo, grey: bool = False) -> Axes:
+    """Draw the photo alone, upright, at its true aspect ratio, if wanted in grey; the axes count in its pixels."""
     photo = open_image(image)
     width, height = photo.size
     spare = _spare_pixels(photo, ax)
-    shown = np.asarray(photo.reduce(spare) if spare > 1 else photo)
+    small = photo.reduce(spare) if spare > 1 else photo
+    shown = np.asarray(small.convert("L").convert("RGB") if grey else small)
     # If the photo cannot be divided evenly, the last pixels reach beyond its edge and are cut off there.
     ax.imshow(shown, extent=(0, shown.shape[1] * spare, shown.shape[0] * spare, 0), aspect="equal")
     ax.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])

@@ -29,7 +29,9 @@ from PIL import Image
 from caption.data.images import open_image
 from caption.outputs import MARK
 from caption.result import open_output
-from caption.visualize.colour_scale import ABOVE, BELOW, OPACITY, SIGNED_TINT, TINT, scale_of
+from caption.visualize.scale import scale_of
+from caption.visualize.styles import ABOVE, BELOW, SIGNED_TINT
+OPACITY, TINT = 0.75, 0.25
 from caption.visualize.overlay import covers, photos_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from caption.analysis.means import estimate
-from caption.visualize.colour_scale import scale_of
+from caption.visualize.scale import scale_of
 
 if TYPE_CHECKING:
     from caption.analysis.faithfulness.curves import Erasure, Kind

@@ -1,5 +1,6 @@
 """The figure of a caption: its panels, its one scale, its file."""
 
+import io
 import time
 
 import matplotlib as mpl
@@ -44,6 +45,10 @@ def pixels_of(fig):
     return np.asarray(canvas.buffer_rgba())
 
 
+def legend_of(fig):
+    return texts_of(fig)[-1].replace("\n", " ")
+
+
 def texts_of(fig):
     return [text.get_text() for ax in fig.axes for text in ax.texts]
 
@@ -63,7 +68,39 @@ def test_each_word_is_drawn_with_its_own_weights():
         assert ax.patches[0].get_y() == pytest.approx(step % 7 * 375 / 7)
 
 
-@pytest.mark.parametrize("size", [(500, 375), (257, 500), (500, 245), (900, 120)])
+@pytest.mark.parametrize("size", [(4000, 400), (400, 4000), (900, 120)])
+def test_a_panorama_does_not_waste_its_page(size):
+    fig = plot_caption(caption_of(WORDS, size), photo_of(size))
+    pixels_of(fig)
+    areas = [ax.get_window_extent() for ax in panels_of(fig)]
+    share = sum(box.width * box.height for box in areas) / (fig.bbox.width * fig.bbox.height)
+    assert share > 0.4
+    assert fig.get_size_inches()[0] <= 10.01
+
+
+def test_no_figure_is_wider_than_a_page():
+    for size in ((500, 375), (375, 500), (900, 300)):
+        assert plot_caption(caption_of(WORDS, size), photo_of(size)).get_size_inches()[0] <= 10
+
+
+@pytest.mark.parametrize("style", ["heat", "paper", "glow", "cells"])
+def test_a_png_has_at_most_400_kb(tmp_path, style):
+    caption, photo = caption_of(WORDS, gates=np.full(len(WORDS), 0.5)), photo_of()
+    save_figure(plot_caption(caption, photo, style=style), tmp_path / "small.png")
+    assert (tmp_path / "small.png").stat().st_size <= 400_000
+    save_figure(plot_caption(caption, photo, style=style), tmp_path / "asked.png", dpi=150)
+    assert (tmp_path / "asked.png").stat().st_size > 400_000
+
+
+def test_vector_files_keep_text_and_stay_small(tmp_path):
+    caption, photo = caption_of(WORDS), photo_of()
+    for name in ("dog.svg", "dog.pdf"):
+        save_figure(plot_caption(caption, photo), tmp_path / name)
+        assert (tmp_path / name).stat().st_size < 8_000_000
+    assert (tmp_path / "dog.svg").read_text().count("<text") + (tmp_path / "dog.svg").read_text().count("<use") > 100
+
+
+@pytest.mark.parametrize("size", [(500, 375), (257, 500), (500, 245), (900, 120), (2000, 150)])
 def test_every_panel_has_the_photos_aspect_ratio(size):
     fig = plot_caption(caption_of(WORDS, size), photo_of(size))
     pixels_of(fig)
@@ -110,15 +147,38 @@ def test_the_gate_is_under_each_word_if_there_is_one():
     words = ["a", "dog"]
     assert not any("β" in text for text in texts_of(plot_caption(caption_of(words), photo_of())))
     gated = plot_caption(caption_of(words, gates=[0.25, 1]), photo_of())
-    assert [text for text in texts_of(gated) if "β" in text] == ["β 0.25", "β 1.00"]
+    feet = texts_of(gated)[:-1]
+    assert [foot.split("   ")[1] for foot in feet] == ["β 0.25", "β 1.00"]
+    assert "β: how much the word drew on the image" in legend_of(gated)
+
+
+def test_the_peak_of_a_word_is_under_it_in_multiples_of_even_attention():
+    weights = np.full((2, 2, 5), 0.1)
+    weights[1, 0, 0] = 0.55
+    weights[1, 0, 1:] = weights[1, 1] = 0.05
+    caption = Caption("a dog", ["a", "dog"], weights, -1, [-1, -1], (0, 0, 500, 375))
+    fig = plot_caption(caption, photo_of())
+    assert texts_of(fig)[:-1] == ["1.0× even", "5.5× even"]
+    assert "multiples of even attention" in legend_of(fig)
+
+
+def test_the_sentence_is_the_title():
+    words = ["a", "$dog$", *["and", "another"] * 12]
+    for style in ("heat", "cells"):
+        fig = plot_caption(caption_of(words), photo_of(), style=style)
+        assert fig.texts[0].get_text().replace("\n", " ") == " ".join(words)
+        pixels_of(fig)
+        box, first = fig.texts[0].get_window_extent(), fig.axes[0].get_window_extent()
+        assert box.x1 <= fig.bbox.width
+        assert box.y0 >= first.y1
 
 
 def test_the_legend_names_smoothing_hatching_and_frame():
-    plain = texts_of(plot_caption(caption_of(["dog"]), photo_of()))[-1]
+    plain = legend_of(plot_caption(caption_of(["dog"]), photo_of(), style="cells"))
     assert not any(word in plain for word in ("interpolated", "hatched", "frame"))
     hard = caption_of(["dog"], locations=[[1, 2]])
     hard.box = (62.5, 0, 437.5, 375)
-    said = texts_of(plot_caption(hard, photo_of(), smooth=True))[-1]
+    said = legend_of(plot_caption(hard, photo_of(), smooth=True))
     assert all(word in said for word in ("interpolated", "hatched", "frame"))
 
 
@@ -174,7 +234,11 @@ def test_an_unwritable_figure_raises_an_error(tmp_path, name, said):
 def test_a_caption_draws_itself_over_its_own_photo_or_another(tmp_path):
     photo_of().save(tmp_path / "dog.png")
     caption = caption_of(["dog"], image=tmp_path / "dog.png")
-    assert caption.plot()._repr_png_().startswith(b"\x89PNG")
+    picture, shown = caption.plot()._repr_png_()
+    assert picture.startswith(b"\x89PNG")
+    # Letters of 8 points have their size on a screen, however wide the cell; the picture has more pixels.
+    assert shown["width"] == round(96 * caption.plot().get_size_inches()[0])
+    assert Image.open(io.BytesIO(picture)).width > 1.5 * shown["width"]
     elsewhere = caption.plot(photo_of((100, 80)), smooth=True)
     assert elsewhere.axes[0].get_xlim() == (0, 100)
 
@@ -224,7 +288,7 @@ def test_one_word_has_a_panel_for_each_of_all_maps():
     titles = [ax.get_title() for ax in panels_of(fig)]
     assert titles == ["dog", "heads[0]", "heads[1]", "heads[2]", "heads[3]", "level 1"]
     np.testing.assert_array_equal(panels_of(fig)[-1].images[1].get_array(), caption.maps["level 1"][1])
-    assert "even attention" not in texts_of(fig)[-1]  # the grids differ
+    assert "line" not in legend_of(fig)  # the grids differ
 
 
 @pytest.mark.parametrize(
@@ -248,7 +312,8 @@ def test_without_maps_there_is_nothing_to_plot_beside_the_weights():
 def test_signed_weights_have_a_scale_around_zero_and_two_colours():
     caption = caption_of(["dog"], size=(300, 100), grid=(1, 3), properties=WeightProperties(signed=True))
     caption.weights[:] = [-0.5, 0, 0.25]
-    fig = plot_caption(caption, Image.new("RGB", (300, 100), (128, 128, 128)))
+    fig = plot_caption(caption, Image.new("RGB", (300, 100), (128, 128, 128)), style="cells")
+    assert texts_of(fig)[0] == "α −0.5"
     assert panels_of(fig)[1].images[1].get_clim() == (-0.5, 0.5)
     assert [label.get_text() for label in fig.axes[-1].get_xticklabels()] == ["−0.5", "0", "0.5"]
     assert "orange above 0, blue below" in texts_of(fig)[-1].replace("\n", " ")
@@ -266,7 +331,8 @@ def test_the_sentinels_share_is_under_each_word():
     caption = caption_of(["a", "dog"], gates=[0.25, 1], properties=WeightProperties(sentinel=True))
     caption.weights[1] *= 0.6
     texts = texts_of(plot_caption(caption, photo_of()))
-    assert texts[:2] == ["β 0.25  sentinel 0.00", "β 1.00  sentinel 0.40"]
+    assert [text.split("   ", 1)[1] for text in texts[:2]] == ["β 0.25   sentinel 0.00", "β 1.00   sentinel 0.40"]
+    assert "mean" in texts[0]
     assert "sentinel: the share that no region got" in texts[-1].replace("\n", " ")
     assert "even" not in texts[-1]
 

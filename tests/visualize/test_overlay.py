@@ -7,8 +7,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from caption.visualize import overlay
-from caption.visualize.colour_scale import OPACITY, TINT, Scale, scale_of
 from caption.visualize.overlay import cell_edges, show_photo
+from caption.visualize.scale import Scale, scale_of
+from caption.visualize.styles import STYLES
 
 WIDE, TALL = (300, 200), (180, 320)
 
@@ -27,12 +28,15 @@ PLACES = {
 }
 
 
-def draw(photo, weights, box, **options):
+OPACITY, TINT = STYLES["cells"].opacity, STYLES["cells"].tint
+
+
+def draw(photo, weights, box, vmax, vmin=0, style="cells", **options):
     """The axes' pixels, (height, width) grey levels, one for each of the photo's when it is grey."""
     width, height = photo.size
     fig = Figure(figsize=(width / 100, height / 100), dpi=100)
     canvas = FigureCanvasAgg(fig)
-    overlay(fig.add_axes((0, 0, 1, 1)), weights, box, photo, **options)
+    overlay(fig.add_axes((0, 0, 1, 1)), weights, box, photo, Scale(vmin, vmax), style=style, **options)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].astype(int).mean(axis=2)
 
@@ -99,14 +103,14 @@ def test_one_scale_gives_one_alpha_one_colour():
     box = (0, 0, 40, 20)
     peaked, flat = np.array([[0.2, 0.8]]), np.array([[0.2, 0.3]])
     scale = scale_of(peaked, flat)
-    assert scale == Scale(0, 0.8)
+    assert scale == Scale(0, 0.8, mean=0.375)
     left_of = [draw(photo, weights, box, vmax=scale.high)[10, 5] for weights in (peaked, flat)]
     assert left_of[0] == left_of[1]
 
 
 def test_signed_weights_are_darkest_where_lowest():
     scale = scale_of(np.array([[-0.5, 1.0]]), np.array([[0.1, 0.2]]))
-    assert scale == Scale(-0.5, 1.0)
+    assert scale == Scale(-0.5, 1.0, mean=0.2)
     photo = Image.new("RGB", (40, 20), (150, 150, 150))
     weights = np.array([[-0.5, 0.0, 1.0]])
     seen = draw(photo, weights, (0, 0, 40, 20), vmin=scale.low, vmax=scale.high)[10, [5, 20, 35]]
@@ -146,11 +150,17 @@ def test_any_colour_map_can_be_laid_over():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [({"opacity": 1.5}, "opacity"), ({"weights": np.zeros(3)}, "rows, cols")]
+    ("options", "said"),
+    [
+        ({"opacity": 1.5}, "opacity"),
+        ({"weights": np.zeros(3)}, "rows, cols"),
+        ({"style": "neon"}, "no style 'neon': the styles are heat, paper, glow, cells"),
+        ({"cmap": "rainbows"}, "no colour map 'rainbows'"),
+    ],
 )
 def test_nonsense_is_refused(options, said):
     fig = Figure()
-    arguments = {"weights": np.zeros((2, 2)), "vmax": 1, **options}
+    arguments = {"weights": np.zeros((2, 2)), **options}
     with pytest.raises(ValueError, match=said):
         overlay(fig.add_subplot(), box=(0, 0, 9, 9), image=Image.new("RGB", (9, 9)), **arguments)
 

@@ -1,0 +1,104 @@
+"""Figures as files and in notebooks."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from PIL import ExifTags, Image
+from PIL.PngImagePlugin import PngInfo
+
+from caption.outputs import MARK
+from caption.result import OutputError, open_output
+
+DPI = 150
+PNG_BYTES = 400_000
+"""The most that a PNG may take if no resolution is asked for."""
+SMALLEST = 0.4
+"""The resolution is reduced to this part of it at most."""
+SCREEN = 96  # pixels on an inch of a notebook
+
+
+class NotebookFigure(Figure):
+    """A figure that a notebook shows as the last line of a cell, without pyplot."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        # Drawn finer than it is shown: small letters stay sharp on any screen.
+        width, height = (round(SCREEN * inches) for inches in self.get_size_inches())
+        return _small_png(self), {"width": width, "height": height}
+
+
+def save_figure(fig: Figure, path: str | os.PathLike[str], dpi: float | None = None) -> None:
+    """Write a figure; the extension of the name chooses the format, such as png, pdf or svg.
+
+    Text and lines of PDF and SVG are vectors; photos and maps are pictures in them.
+
+    Args:
+        fig: the figure.
+        path: the file.
+        dpi: pixels on an inch. By default 150, and a PNG takes at most 400 kB: if it must, it has 256 colours, then
+            fewer pixels, but no fewer than 60 on an inch.
+
+    Raises:
+        OutputError: Matplotlib knows no such extension, or the file cannot be written.
+    """
+    known = fig.canvas.get_supported_filetypes()
+    extension = Path(path).suffix.lstrip(".").lower()
+    if extension not in known:
+        raise OutputError(f"cannot write {path}: a figure's name ends in one of {', '.join(sorted(known))}")
+    small = extension == "png" and dpi is None
+    picture = _small_png(fig) if small else _render(fig, extension, dpi or DPI)
+    with open_output(path) as file:
+        file.write(picture)
+
+
+def _small_png(fig: Figure) -> bytes:
+    """At most PNG_BYTES, if a resolution of SMALLEST times DPI allows it."""
+    picture = _render(fig, "png", DPI)
+    if len(picture) <= PNG_BYTES:
+        return picture
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    share = 1.0
+    while True:
+        size = [max(1, round(share * side)) for side in image.size]
+        smaller = image if share == 1 else image.resize(size, Image.Resampling.LANCZOS)
+        picture = _with_palette(smaller, DPI * share)
+        if len(picture) <= PNG_BYTES or share == SMALLEST:
+            return picture
+        # The bytes grow a little more slowly than the pixels.
+        share = max(SMALLEST, 0.98 * share * (PNG_BYTES / len(picture)) ** 0.5)
+
+
+def _with_palette(image: Image.Image, dpi: float) -> bytes:
+    buffer = io.BytesIO()
+    # Median cut spends its colours on the photo, and maps get bands.
+    palette = image.quantize(256, Image.Quantize.MAXCOVERAGE)
+    dithered = image.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG)
+    mark = PngInfo()
+    mark.add_text("Software", MARK)
+    dithered.save(buffer, "PNG", dpi=(dpi, dpi), pnginfo=mark)
+    return buffer.getvalue()
+
+
+def _render(fig: Figure, extension: str, dpi: float) -> bytes:
+    buffer = io.BytesIO()
+    # Compressing photos as PNG takes longer than drawing them; level 2 is nearly as small, much sooner.
+    quick: dict[str, Any] = {"pil_kwargs": {"compress_level": 2}} if extension == "png" else {}
+    fig.savefig(buffer, format=extension, dpi=dpi, **_marked(extension), **quick)
+    return buffer.getvalue()
+
+
+def _marked(extension: str) -> dict[str, Any]:
+    """Arguments of `savefig` that write the mark of `caption.outputs`, for formats that have a place for it."""
+    if extension == "png":
+        return {"metadata": {"Software": MARK}}
+    if extension in ("pdf", "svg", "eps", "ps"):
+        return {"metadata": {"Creator": MARK}}
+    if extension in ("jpg", "jpeg", "tif", "tiff", "webp", "avif"):
+        exif = Image.Exif()
+        exif[ExifTags.Base.Software] = MARK
+        return {"pil_kwargs": {"exif": exif}}
+    return {}

@@ -1,0 +1,206 @@
+"""The styles: how a weight becomes a colour over a photo. All panels of a figure, or words of a page, share one scale.
+
+With low, mean and high from the `Scale`, and α a weight, two levels in [0, 1] are drawn from:
+
+    l = (α − low) / (high − low)                 how much of the highest weight it is
+    e = (α − mean) / (high − mean), at least 0   how far it is above even attention
+
+    style   photo      where attention is                         smooth
+    heat    in grey    colours of "inferno", opacity · v          yes      v = ease(e)   the default
+    paper   in colour  white, after Xu et al. 2015, figure 3      yes      v = ease(e)
+    glow    in colour  the photo itself, dark elsewhere           yes      v = ease(e)
+    cells   in colour  white; every cell of the grid is visible   no       v = √l
+
+with ease(e) = (1 + k) e / (e + k), k = 1/4, so that a little more than even attention can be seen, too. A pixel p in
+[0, 1] under paper, glow and cells becomes
+
+    p · (1 − opacity · (1 − v) − tint · v) + colour · tint · v
+
+dark where v is small, and tinted where v is large. The root is there because a screen's light is roughly the square of
+a pixel's value. Cells is the style to read numbers from: its grey rises with α on any photo, also in print. Signed
+weights are orange above 0 and blue below in every style, with v = √(|α| / high). The page draws by the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypedDict, get_args
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import Colormap, ListedColormap
+
+from caption.visualize.scale import Scale
+
+StyleName = Literal["heat", "paper", "glow", "cells"]
+STYLE_NAMES: tuple[StyleName, ...] = get_args(StyleName)
+DEFAULT: StyleName = "heat"
+
+STEPS = 1024  # of a colour map: v is steep at its start
+EASE = 0.25  # k
+SIGNED_TINT = 0.6  # tint of orange and blue, which are darker than white
+ABOVE, BELOW = (1.0, 0.58, 0.12), (0.25, 0.55, 1.0)  # RGB of positive and negative weights
+HEAT = ("inferno", 0.4, 0.93)  # without its black end, which is no colour on a grey photo, and without its white one
+
+Array = np.ndarray
+
+
+class Style(NamedTuple):
+    """A look, see the formulas above."""
+
+    grey: bool
+    """The photo is drawn without its colours."""
+    smooth: bool
+    """Maps are interpolated between the centres of the cells."""
+    opacity: float
+    """The default; 0 leaves the photo as it is."""
+    value: Callable[[Array, Array], Array]
+    """v from l and e."""
+    tint: float
+    colour: tuple[float, float, float]
+    """RGB of the tint."""
+    legend: str
+    """What the colours mean, in words; {even} is even attention or the mean weight."""
+
+
+WHITE = (1.0, 1.0, 1.0)
+
+
+def ease(excess: Array) -> Array:
+    """v from e: steep at its start, but without an edge."""
+    return (1 + EASE) * excess / (excess + EASE)
+
+
+STYLES: dict[StyleName, Style] = {
+    "heat": Style(True, True, 0.85, lambda level, excess: ease(excess), 0.0, WHITE, "colour: more than {even}"),
+    "paper": Style(False, True, 0.6, lambda level, excess: ease(excess), 0.6, WHITE, "white: more than {even}"),
+    "glow": Style(False, True, 0.85, lambda level, excess: ease(excess), 0.12, (1.0, 0.85, 0.5), "light: more than {even}"),
+    "cells": Style(False, False, 0.75, lambda level, excess: np.sqrt(level), 0.25, WHITE, "light: α of a cell"),
+}
+
+
+def style_of(name: str) -> Style:
+    """The style of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in STYLES:
+        raise ValueError(f"there is no style {name!r}: the styles are {', '.join(STYLES)}")
+    return STYLES[name]  # type: ignore[index]
+
+
+class LookOptions(TypedDict, total=False):
+    """The arguments of `Look`, which the drawing functions take as their own."""
+
+    style: StyleName
+    smooth: bool | None
+    cmap: str | Colormap | None
+    opacity: float | None
+
+
+class Look(NamedTuple):
+    """How the maps of one figure are drawn. None stands for the style's own."""
+
+    style: StyleName = DEFAULT
+    smooth: bool | None = None
+    cmap: str | Colormap | None = None
+    """Colours in place of the style's: of heat the colours above even attention; otherwise laid over the whole photo."""
+    opacity: float | None = None
+
+    @property
+    def grey(self) -> bool:
+        """Whether the photo is drawn in grey."""
+        return style_of(self.style).grey
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether maps are interpolated between cells."""
+        return style_of(self.style).smooth if self.smooth is None else self.smooth
+
+    @property
+    def strength(self) -> float:
+        """The opacity.
+
+        Raises:
+            ValueError: it is not between 0 and 1.
+        """
+        opacity = style_of(self.style).opacity if self.opacity is None else self.opacity
+        if not 0 <= opacity <= 1:
+            raise ValueError(f"opacity must be between 0 and 1, not {opacity}")
+        return opacity
+
+    def colours(self, scale: Scale) -> Colormap:
+        """The colours that lie over the photo, with their transparency, from `scale.low` to `scale.high`.
+
+        Raises:
+            ValueError: no such style or colour map, or the opacity is not between 0 and 1.
+        """
+        weights = np.linspace(scale.low, scale.high, STEPS)
+        level = (weights - scale.low) / (scale.high - scale.low)
+        own = None if self.cmap is None else colour_map(self.cmap)
+        if self.style == "heat":
+            rgb, alpha = _heat(scale, weights, level, own, self.strength)
+        elif own is not None:
+            rgb, alpha = own(level)[:, :3], np.full(STEPS, self.strength)
+        else:
+            rgb, alpha = self._shade(scale, weights, level)
+        return ListedColormap(np.hstack([rgb, alpha[:, None]]), name=self.style)
+
+    def _shade(self, scale: Scale, weights: Array, level: Array) -> tuple[Array, Array]:
+        """(STEPS, 3) and (STEPS,): the formula of paper, glow and cells as a colour and its transparency."""
+        style, opacity = style_of(self.style), self.strength
+        if scale.signed:
+            value, colour, tint = np.sqrt(np.abs(weights) / scale.high), _two_colours(weights), SIGNED_TINT
+        else:
+            value = style.value(level, _excess(scale, weights))
+            colour, tint = np.broadcast_to(style.colour, (STEPS, 3)), style.tint
+        share = (min(tint, opacity) * value)[:, None]
+        alpha = opacity * (1 - value[:, None]) + share
+        return np.divide(colour * share, alpha, out=np.zeros((STEPS, 3)), where=alpha > 0), alpha[:, 0]
+
+
+def colour_map(cmap: str | Colormap) -> Colormap:
+    """Matplotlib's colour map of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if isinstance(cmap, Colormap):
+        return cmap
+    if cmap not in colormaps:
+        known = "viridis, magma, inferno, cividis, turbo, gray"
+        raise ValueError(f"there is no colour map {cmap!r}: give a name that Matplotlib knows, such as {known}")
+    return colormaps[cmap]
+
+
+def heat_colours(colours: Colormap | None, count: int) -> Array:
+    """(count, 3) RGB from just above even attention to the highest weight; of a colour map if one is given."""
+    name, start, end = HEAT
+    return (
+        colormaps[name](np.linspace(start, end, count)) if colours is None else colours(np.linspace(0, 1, count))
+    )[:, :3]
+
+
+def _heat(
+    scale: Scale, weights: Array, level: Array, own: Colormap | None, opacity: float
+) -> tuple[Array, Array]:
+    if scale.signed:
+        rgb = _two_colours(weights) if own is None else own(level)[:, :3]
+        return rgb, opacity * np.sqrt(np.abs(weights) / scale.high)
+    excess = _excess(scale, weights)
+    colours = heat_colours(own, STEPS)
+    return colours[np.rint(excess * (STEPS - 1)).astype(int)], opacity * ease(excess)
+
+
+def _excess(scale: Scale, weights: Array) -> Array:
+    """e: 0 up to the mean, 1 at the highest weight. If no weight is above the mean, it is 0 throughout."""
+    span = scale.high - scale.mean
+    # Rounding may put the highest of equal weights just above their mean.
+    if span <= 1e-6 * abs(scale.high):
+        return np.zeros_like(weights)
+    return np.clip((weights - scale.mean) / span, 0, 1)
+
+
+def _two_colours(weights: Array) -> Array:
+    return np.where(weights[:, None] < 0, BELOW, ABOVE)

@@ -1,0 +1,104 @@
+"""The styles: what each does to a photo where there is more, and where there is less than even attention."""
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from caption.visualize import overlay
+from caption.visualize.scale import Scale, scale_of
+from caption.visualize.styles import STYLE_NAMES, STYLES, Look, ease
+
+EVEN = 1 / 8
+PHOTO = (200, 120, 60)
+
+
+def draw(weights, scale=None, photo=PHOTO, **look):
+    """RGB in the middle of every cell of one row, (cells, 3)."""
+    weights = np.asarray(weights, dtype=float)[None]
+    size = (20 * weights.size, 20)
+    fig = Figure(figsize=(size[0] / 100, 0.2), dpi=100)
+    canvas = FigureCanvasAgg(fig)
+    image = Image.new("RGB", size, photo)
+    overlay(fig.add_axes((0, 0, 1, 1)), weights, (0, 0, *size), image, scale, **look)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[10, 10::20, :3].astype(int)
+
+
+def colourfulness(pixels):
+    return np.ptp(pixels, axis=-1)
+
+
+WEIGHTS = np.array([0, 0.05, EVEN, 0.13, 0.2, 0.495])  # with two more cells of 0, they sum to 1
+SCALE = Scale(0, 0.495, mean=EVEN)
+
+
+def test_heat_is_grey_up_to_even_attention_and_coloured_above():
+    seen = draw(WEIGHTS, SCALE, style="heat")
+    assert colourfulness(seen[:3]).max() <= 1
+    np.testing.assert_allclose(seen[0], np.dot(PHOTO, [0.299, 0.587, 0.114]), atol=1)
+    assert (np.diff(colourfulness(seen[2:])) > 0).all()
+    assert colourfulness(seen[-1]) > 120
+
+
+def test_heat_is_the_default():
+    assert (draw(WEIGHTS, SCALE) == draw(WEIGHTS, SCALE, style="heat")).all()
+
+
+@pytest.mark.parametrize("style", ["paper", "glow"])
+def test_paper_and_glow_brighten_what_is_above_even_attention(style):
+    look = STYLES[style]
+    seen = draw(WEIGHTS, SCALE, style=style)
+    value = ease(np.clip((WEIGHTS - EVEN) / (0.495 - EVEN), 0, 1))[:, None]
+    photo = np.array(PHOTO) * (1 - look.opacity * (1 - value) - look.tint * value)
+    np.testing.assert_allclose(seen, photo + 255 * np.array(look.colour) * look.tint * value, atol=3)
+    assert (np.diff(seen[2:].sum(axis=1)) > 0).all()
+
+
+def test_only_cells_are_not_smooth():
+    assert [Look(style).is_smooth for style in STYLE_NAMES] == [True, True, True, False]
+    assert Look("cells", smooth=True).is_smooth
+    assert not Look("heat", smooth=False).is_smooth
+
+
+@pytest.mark.parametrize("style", STYLE_NAMES)
+def test_smooth_maps_have_their_own_value_at_the_centres_of_cells(style):
+    smooth, sharp = (draw(WEIGHTS, SCALE, style=style, smooth=smooth) for smooth in (True, False))
+    np.testing.assert_allclose(smooth, sharp, atol=6)
+
+
+@pytest.mark.parametrize("style", STYLE_NAMES)
+def test_opacity_0_leaves_the_photo(style):
+    seen = draw(WEIGHTS, SCALE, style=style, opacity=0)
+    grey = [round(np.dot(PHOTO, [0.299, 0.587, 0.114]))] * 3
+    np.testing.assert_allclose(seen, [grey if STYLES[style].grey else PHOTO] * len(WEIGHTS), atol=1)
+
+
+@pytest.mark.parametrize("style", STYLE_NAMES)
+def test_signed_weights_are_orange_and_blue_in_every_style(style):
+    below, zero, above = draw([-0.5, 0, 0.5], Scale(-0.5, 0.5, True), (128, 128, 128), style=style)
+    assert below[2] > below[0] + 50
+    assert above[0] > above[2] + 50
+    assert np.ptp(zero) <= 12  # its middle pixel is not its centre
+
+
+def test_a_colour_map_takes_the_place_of_heat_above_even_attention():
+    seen = draw(WEIGHTS, SCALE, style="heat", cmap="Greens", opacity=1)
+    assert colourfulness(seen[:3]).max() <= 1
+    assert seen[-1, 1] > seen[-1, 0]
+    assert seen[-1, 1] > seen[-1, 2]
+
+
+@pytest.mark.parametrize("style", STYLE_NAMES)
+def test_equal_weights_have_one_colour_and_no_noise(style):
+    weights = np.full(8, 1 / 8) + np.array([1e-9, -1e-9] * 4)
+    seen = draw(weights, scale_of(weights), style=style)
+    assert np.ptp(seen, axis=0).max() <= 1
+    if style == "heat":
+        assert colourfulness(seen).max() <= 1
+
+
+def test_even_attention_is_the_mean_of_distributions():
+    maps = np.random.default_rng(0).dirichlet(np.ones(49), 12)
+    assert scale_of(maps).mean == pytest.approx(1 / 49)
