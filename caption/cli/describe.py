@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from caption.cli.arguments import add_trust, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.cli.files import input_photos, output_file, output_paths, printable, refuse_overwriting
+from caption.cli.files import input_photos, output_paths, printable, refuse_overwriting
+from caption.cli.pictures import Pictures, add_options
 from caption.errors import ImageError, UserError
 from caption.progress import progress_bar
 
@@ -40,13 +41,10 @@ def main(args: list[str]) -> int:
     for note in notes:
         print(f"caption describe: {note}", file=sys.stderr)
     # Before any work, so that wrong usage is reported at once.
-    heatmaps = options.heatmap and output_paths(options.heatmap, photos, ".png", "--heatmap")
+    pictures = Pictures(options, photos)
     attentions = options.attention and output_paths(options.attention, photos, ".npz", "--attention")
-    page = options.html and output_file(options.html, "--html")
-    outputs = {"--heatmap": heatmaps, "--attention": attentions, "--html": page and [page]}
-    refuse_overwriting(
-        {option: paths for option, paths in outputs.items() if paths}, [*photos, options.model]
-    )
+    arrays = {"--attention": attentions} if attentions else {}
+    refuse_overwriting({**pictures.outputs, **arrays}, [*photos, options.model])
     from caption.model_zoo import load
 
     captioner = load(options.model, options.device, options.trust)
@@ -54,7 +52,6 @@ def main(args: list[str]) -> int:
         _choose_at_test(captioner, options.at_test)
     stream = captioner.describe_each(photos, _search(captioner, options))
     done = failed = 0
-    on_page: list[Caption] = []
     with progress_bar("captioning", len(photos), unit="photos") as advance:
         printer = Printer(options.format, options.model, several=len(photos) > 1)
         try:
@@ -66,13 +63,7 @@ def main(args: list[str]) -> int:
                     printer.add(photos[index], caption)
                     if attentions:
                         caption.save_attention(attentions[index])
-                    if heatmaps:
-                        from caption.visualize import plot_caption, save_figure
-
-                        figure = plot_caption(caption, photos[index], smooth=options.smooth)
-                        save_figure(figure, heatmaps[index])
-                    if page:
-                        on_page.append(caption)
+                    pictures.add(index, caption)
                 done += 1
                 advance(1)
         except KeyboardInterrupt:
@@ -81,10 +72,7 @@ def main(args: list[str]) -> int:
             raise
         finally:
             printer.finish()
-            if on_page:
-                from caption.visualize import save_html, to_html
-
-                save_html(to_html(on_page), page)
+            pictures.finish()
     return SOME_FAILED if failed else DONE
 
 
@@ -105,9 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--candidates", type=int, metavar="N", help=help_)
     add("--device", default="cpu", metavar="D", help="cpu, cuda, cuda:1, mps; default cpu")
     add("--format", choices=formats, default="text", help="format of stdout; default text")
-    add("--heatmap", metavar="FILE|DIR", help="a figure with a panel for each word, as .png, .pdf, .svg ...")
-    add("--smooth", action="store_true", help="smooth heatmaps, instead of the cells of the grid")
-    add("--html", metavar="FILE", help="one interactive page with all photos")
+    add_options(parser)
     add("--attention", metavar="FILE.npz|DIR", help="arrays: words, weights (T, rows, cols), gates, box")
     return parser
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from caption.result import Photo
 
+
 class Panel(NamedTuple):
     """One small picture of a figure."""
 
@@ -278,7 +279,10 @@ def _foot(caption: Caption, step: int, scale: Scale) -> list[str]:
 
 
 def peak_text(caption: Caption, step: int, scale: Scale) -> str:
-    """The largest weight of a word in multiples of even attention, "8.7× even", or of the mean weight; signed: as it is."""
+    """The largest weight of a word, in multiples of even attention, "8.7× even", or of the mean weight.
+
+    The largest of signed weights, in magnitude, is given as it is.
+    """
     weights = caption.weights[step]
     if caption.properties.signed:
         peak = float(weights.ravel()[np.abs(weights).argmax()])

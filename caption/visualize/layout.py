@@ -87,8 +87,7 @@ class Layout(NamedTuple):
 
     def add_legend(self, fig: Figure | SubFigure) -> Axes:
         """Axes for the bar that states the scale, with the legend's text beside it."""
-        across, down = self.size
-        top = down - self.bottom + MARGIN
+        top = self.size[1] - self.bottom + MARGIN
         ax = add_axes(fig, self.size, (MARGIN + 0.1, top + 0.01, BAR, 0.12))
         beside = (BESIDE_BAR - MARGIN - 0.1) / BAR
         ax.text(

@@ -5,7 +5,7 @@
 //
 // Every photo comes with captions. A caption has one summary map per word, rows x cols bytes, and perhaps further maps,
 // each with a grid of its own. A byte stands for u in [0, 1], and u for α = low + u · (high − low); see page.py. Colours
-// follow the formula in colour_scale.py.
+// follow the formula in styles.py.
 (function () {
   "use strict";
 
@@ -446,6 +446,7 @@
     const smooth = element("input");
     smooth.type = "checkbox";
     smooth.className = "satt-smooth";
+    smooth.checked = view.smooth;
     smooth.addEventListener("change", () => {
       view.smooth = smooth.checked;
       cards.forEach((card) => card.repaint());
@@ -469,7 +470,7 @@
   function start(root) {
     root.dataset.ready = "true";
     const data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
-    const view = { smooth: false, colours: new Colours(data.opacity, data) };
+    const view = { smooth: data.smooth, colours: new Colours(data.opacity, data) };
     const cards = Array.from(root.querySelectorAll("figure"), (figure, index) => {
       return new Card(figure, data.photos[index], view);
     });

@@ -1,7 +1,7 @@
 """The interactive page: one self-contained file in which pointing at a word shows its weights over the photo.
 
 The photo is embedded as a JPEG of at most 640 pixels, without the metadata of its file. A map is embedded as one byte q
-per cell. With low and high those of the caption's scale (see `colour_scale`),
+per cell. With low and high those of the caption's scale (see `scale_of`),
 
     q = 255 · √((α − low) / (high − low))        weights that are never negative
     q = 128 + 127 · sign(α) · √(|α| / high)      signed weights
@@ -29,10 +29,9 @@ from PIL import Image
 from caption.data.images import open_image
 from caption.outputs import MARK
 from caption.result import open_output
-from caption.visualize.scale import scale_of
-from caption.visualize.styles import ABOVE, BELOW, SIGNED_TINT
-OPACITY, TINT = 0.75, 0.25
 from caption.visualize.overlay import covers, photos_of
+from caption.visualize.scale import scale_of
+from caption.visualize.styles import ABOVE, BELOW, SIGNED_TINT, STYLES
 
 if TYPE_CHECKING:
     from caption.result import Caption, Photo
@@ -42,8 +41,8 @@ LONGEST = 640  # pixels of the longer side of an embedded photo
 PHOTO_BYTES = 200_000
 MAP_BYTES = 60_000  # of all maps of a photo
 COLOURS = {
-    "opacity": OPACITY,
-    "tint": TINT,
+    "opacity": STYLES["cells"].opacity,
+    "tint": STYLES["cells"].tint,
     "signed_tint": SIGNED_TINT,
     "above": [round(255 * part) for part in ABOVE],
     "below": [round(255 * part) for part in BELOW],
@@ -55,6 +54,7 @@ def to_html(
     title: str = "Where the model looked",
     *,
     images: Sequence[Photo] | None = None,
+    smooth: bool = False,
 ) -> str:
     """The page, a complete HTML document below 400 KB for each photo.
 
@@ -65,6 +65,7 @@ def to_html(
         captions: one per photo. Its `maps` and `alternatives` can be chosen below it, as many as there is room for.
         title: plain text.
         images: their photos, in the same order; by default those that the captions carry.
+        smooth: begin with maps that are interpolated between cells.
 
     Raises:
         ValueError: no captions, or not one photo each.
@@ -84,7 +85,7 @@ def to_html(
 <style>{style}</style>
 </head>
 <body class="satt-page">
-{_element(captions, images, heading=title)}
+{_element(captions, images, title, smooth)}
 <script>{script}</script>
 </body>
 </html>
@@ -110,7 +111,12 @@ def save_html(page: str, path: str | os.PathLike[str]) -> None:
         file.write(page.encode("utf-8", "replace"))
 
 
-def _element(captions: Sequence[Caption], images: Sequence[Photo] | None, heading: str | None = None) -> str:
+def _element(
+    captions: Sequence[Caption],
+    images: Sequence[Photo] | None,
+    heading: str | None = None,
+    smooth: bool = False,
+) -> str:
     figures, records = [], []
     for caption, source in zip(captions, photos_of(captions, images), strict=True):
         photo = open_image(source)
@@ -123,7 +129,7 @@ def _element(captions: Sequence[Caption], images: Sequence[Photo] | None, headin
     return f"""<div class="{classes}" data-lm-suppress-shortcuts="true">
 {title}<div class="satt-gallery">
 {"".join(figures)}</div>
-<script type="application/json">{_json({**COLOURS, "photos": records})}</script>
+<script type="application/json">{_json({**COLOURS, "smooth": smooth, "photos": records})}</script>
 </div>"""
 
 

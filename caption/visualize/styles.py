@@ -40,7 +40,11 @@ STEPS = 1024  # of a colour map: v is steep at its start
 EASE = 0.25  # k
 SIGNED_TINT = 0.6  # tint of orange and blue, which are darker than white
 ABOVE, BELOW = (1.0, 0.58, 0.12), (0.25, 0.55, 1.0)  # RGB of positive and negative weights
-HEAT = ("inferno", 0.4, 0.93)  # without its black end, which is no colour on a grey photo, and without its white one
+HEAT = (
+    "inferno",
+    0.4,
+    0.93,
+)  # without its black end, which is no colour on a grey photo, and without its white one
 
 Array = np.ndarray
 
@@ -72,10 +76,24 @@ def ease(excess: Array) -> Array:
 
 
 STYLES: dict[StyleName, Style] = {
-    "heat": Style(True, True, 0.85, lambda level, excess: ease(excess), 0.0, WHITE, "colour: more than {even}"),
-    "paper": Style(False, True, 0.6, lambda level, excess: ease(excess), 0.6, WHITE, "white: more than {even}"),
-    "glow": Style(False, True, 0.85, lambda level, excess: ease(excess), 0.12, (1.0, 0.85, 0.5), "light: more than {even}"),
-    "cells": Style(False, False, 0.75, lambda level, excess: np.sqrt(level), 0.25, WHITE, "light: α of a cell"),
+    "heat": Style(
+        True, True, 0.85, lambda level, excess: ease(excess), 0.0, WHITE, "colour: more than {even}"
+    ),
+    "paper": Style(
+        False, True, 0.6, lambda level, excess: ease(excess), 0.6, WHITE, "white: more than {even}"
+    ),
+    "glow": Style(
+        False,
+        True,
+        0.85,
+        lambda level, excess: ease(excess),
+        0.12,
+        (1.0, 0.85, 0.5),
+        "light: more than {even}",
+    ),
+    "cells": Style(
+        False, False, 0.75, lambda level, excess: np.sqrt(level), 0.25, WHITE, "light: α of a cell"
+    ),
 }
 
 
@@ -87,7 +105,7 @@ def style_of(name: str) -> Style:
     """
     if name not in STYLES:
         raise ValueError(f"there is no style {name!r}: the styles are {', '.join(STYLES)}")
-    return STYLES[name]  # type: ignore[index]
+    return STYLES[name]
 
 
 class LookOptions(TypedDict, total=False):
@@ -105,7 +123,7 @@ class Look(NamedTuple):
     style: StyleName = DEFAULT
     smooth: bool | None = None
     cmap: str | Colormap | None = None
-    """Colours in place of the style's: of heat the colours above even attention; otherwise laid over the whole photo."""
+    """Colours in place of the style's: in heat above even attention, otherwise over the whole photo."""
     opacity: float | None = None
 
     @property
@@ -170,7 +188,9 @@ def colour_map(cmap: str | Colormap) -> Colormap:
         return cmap
     if cmap not in colormaps:
         known = "viridis, magma, inferno, cividis, turbo, gray"
-        raise ValueError(f"there is no colour map {cmap!r}: give a name that Matplotlib knows, such as {known}")
+        raise ValueError(
+            f"there is no colour map {cmap!r}: give a name that Matplotlib knows, such as {known}"
+        )
     return colormaps[cmap]
 
 
@@ -178,7 +198,9 @@ def heat_colours(colours: Colormap | None, count: int) -> Array:
     """(count, 3) RGB from just above even attention to the highest weight; of a colour map if one is given."""
     name, start, end = HEAT
     return (
-        colormaps[name](np.linspace(start, end, count)) if colours is None else colours(np.linspace(0, 1, count))
+        colormaps[name](np.linspace(start, end, count))
+        if colours is None
+        else colours(np.linspace(0, 1, count))
     )[:, :3]
 
 

@@ -23,9 +23,11 @@ from tiny_captioner import captioner, photo
 import caption
 from caption import checkpoint
 from caption.attention import Multinoulli
+from caption.cli import pictures
 from caption.cli.describe import Printer, coco_id
 from caption.data.images import ImageTransform
 from caption.search import BeamSearch, Greedy
+from caption.visualize.styles import STYLE_NAMES
 
 Cli = Callable[..., Ran]
 
@@ -236,9 +238,62 @@ def test_heatmaps_are_figures_in_a_file_or_a_folder(cli: Cli, model, photos, tmp
         assert min(figure.size) > 100
     assert cli("describe", *photos[:2], "--model", model, "--heatmap", tmp_path / "many").code == 0
     assert sorted(path.name for path in (tmp_path / "many").iterdir()) == ["x-2.png", "x.png"]
-    smooth = tmp_path / "smooth.png"
-    assert cli("describe", photos[0], "--model", model, "--heatmap", smooth, "--smooth").code == 0
-    assert smooth.read_bytes() != (tmp_path / "one.png").read_bytes()
+    drawn = {(tmp_path / "one.png").read_bytes()}
+    for look in (
+        "--style paper",
+        "--style glow",
+        "--style cells",
+        "--no-smooth",
+        "--cmap viridis",
+        "--opacity 0.2",
+    ):
+        assert (
+            cli(
+                "describe", photos[0], "--model", model, "--heatmap", tmp_path / "look.png", *look.split()
+            ).code
+            == 0
+        )
+        drawn.add((tmp_path / "look.png").read_bytes())
+    assert len(drawn) == 7
+
+
+def test_the_look_is_checked_before_anything_is_done(cli: Cli, model, photos, tmp_path):
+    for look, said in (
+        ("--cmap rainbows", "no colour map 'rainbows'"),
+        ("--opacity 2", "between 0 and 1"),
+        ("--style neon", "invalid choice: 'neon'"),
+    ):
+        ran = cli("describe", photos[0], "--model", model, "--heatmap", tmp_path / "x.png", *look.split())
+        assert (ran.code, ran.out) == (2, "")
+        assert said in ran.err
+
+
+def test_styles_of_the_command_line_are_those_of_figures():
+    assert pictures.STYLES == STYLE_NAMES
+
+
+def test_a_contact_sheet_shows_all_photos_that_could_be_read(cli: Cli, model, photos, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"nothing")
+    sheet = tmp_path / "sheet.png"
+    ran = cli("describe", *photos, tmp_path / "broken.png", "--model", model, "--contact-sheet", sheet)
+    assert ran.code == 1
+    with Image.open(sheet) as drawn:
+        assert drawn.width > drawn.height > 100
+    assert sheet.stat().st_size <= 400_000
+    ran = cli("describe", *[photos[0]] * 101, "--model", model, "--contact-sheet", sheet)
+    assert (ran.code, ran.out) == (2, "")
+    assert "holds 100 photos, and there are 101" in ran.err
+
+
+def test_smooth_is_for_the_page_too(cli: Cli, model, photos, tmp_path):
+    pages = []
+    for smooth in ("--smooth", "--no-smooth"):
+        assert (
+            cli("describe", photos[0], "--model", model, "--html", tmp_path / "page.html", smooth).code == 0
+        )
+        pages.append((tmp_path / "page.html").read_text())
+    assert '"smooth":true' in pages[0]
+    assert '"smooth":false' in pages[1]
 
 
 def test_a_page_holds_all_photos(cli: Cli, model, photos, tmp_path, expected):

@@ -97,7 +97,9 @@ def test_vector_files_keep_text_and_stay_small(tmp_path):
     for name in ("dog.svg", "dog.pdf"):
         save_figure(plot_caption(caption, photo), tmp_path / name)
         assert (tmp_path / name).stat().st_size < 8_000_000
-    assert (tmp_path / "dog.svg").read_text().count("<text") + (tmp_path / "dog.svg").read_text().count("<use") > 100
+    assert (tmp_path / "dog.svg").read_text().count("<text") + (tmp_path / "dog.svg").read_text().count(
+        "<use"
+    ) > 100
 
 
 @pytest.mark.parametrize("size", [(500, 375), (257, 500), (500, 245), (900, 120), (2000, 150)])
@@ -331,7 +333,10 @@ def test_the_sentinels_share_is_under_each_word():
     caption = caption_of(["a", "dog"], gates=[0.25, 1], properties=WeightProperties(sentinel=True))
     caption.weights[1] *= 0.6
     texts = texts_of(plot_caption(caption, photo_of()))
-    assert [text.split("   ", 1)[1] for text in texts[:2]] == ["β 0.25   sentinel 0.00", "β 1.00   sentinel 0.40"]
+    assert [text.split("   ", 1)[1] for text in texts[:2]] == [
+        "β 0.25   sentinel 0.00",
+        "β 1.00   sentinel 0.40",
+    ]
     assert "mean" in texts[0]
     assert "sentinel: the share that no region got" in texts[-1].replace("\n", " ")
     assert "even" not in texts[-1]

@@ -8,11 +8,12 @@ from PIL import Image
 
 from caption.result import Caption, WeightProperties
 from caption.visualize import to_fragment, to_html
-from caption.visualize.colour_scale import ABOVE, BELOW, OPACITY, SIGNED_TINT, TINT
 from caption.visualize.overlay import cell_edges
+from caption.visualize.styles import ABOVE, BELOW, SIGNED_TINT, STYLES
 
 WIDE, TALL, SMALL = (300, 200), (180, 320), (96, 80)
 GREY = 128
+OPACITY, TINT = STYLES["cells"].opacity, STYLES["cells"].tint
 
 # Photo size, box, grid (rows, cols), cells of the words.
 PLACES = {
@@ -256,6 +257,17 @@ def test_smoothing_peaks_in_the_cell_and_reaches_half_a_cell_further(show, dog):
     assert abs(smooth[far_left] - raw[far_left]) <= 2
     page.click(".satt-smooth")
     assert (page.picture(".satt-photo")[..., 0] == raw).all()
+
+
+def test_a_page_that_is_asked_for_smooth_begins_smooth(show, dog):
+    seen = []
+    for smooth in (True, False):
+        page = show(to_html([dog], smooth=smooth))
+        if not smooth:
+            page.click(".satt-smooth")
+        page.hover(".satt-word", 2)
+        seen.append(page.picture(".satt-photo"))
+    assert (seen[0] == seen[1]).all()
 
 
 def test_opacity_goes_from_the_bare_photo_to_black(show, dog):

@@ -24,8 +24,8 @@ from caption.data.readers.captions import CaptionedImage
 from caption.result import Caption
 from caption.text.vocabulary import START
 from caption.visualize import overlay, save_figure, save_html, show_photo, to_fragment
-from caption.visualize.colour_scale import scale_of
 from caption.visualize.figure import NotebookFigure, add_axes
+from caption.visualize.scale import scale_of
 
 # Inches.
 PANEL, TITLE, GAP, HEADING, MARGIN = 1.05, 0.2, 0.06, 0.34, 0.1
@@ -124,8 +124,7 @@ def _panel(ax: Axes, word: Word, view: View | None) -> None:
                 bbox={"facecolor": "black", "alpha": 0.6, "linewidth": 0}, fontsize=8,
             )  # fmt: skip
     else:
-        scale = scale_of(view.weights, signed=view.signed)
-        overlay(ax, view.weights, view.box, word.scene.path, scale.high, vmin=scale.low, signed=view.signed)
+        overlay(ax, view.weights, view.box, word.scene.path, scale_of(view.weights, signed=view.signed))
     for left, top, right, bottom in word.mention.boxes:
         ax.add_patch(
             Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor="lime", linewidth=0.8)

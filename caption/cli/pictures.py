@@ -1,0 +1,92 @@
+"""The pictures that `caption describe` writes: a figure for each photo, a contact sheet, a page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from caption.cli.files import output_file, output_paths
+from caption.errors import UserError
+
+if TYPE_CHECKING:  # Matplotlib takes a second to import, and --help must not wait for it
+    from caption.result import Caption
+
+STYLES = ("heat", "paper", "glow", "cells")
+LOOK = ("style", "smooth", "cmap", "opacity")
+MOST_ON_A_SHEET = 100
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that name pictures, and those that say how they look."""
+    add = parser.add_argument
+    add("--heatmap", metavar="FILE|DIR", help="a figure with a panel for each word, as .png, .pdf, .svg ...")
+    add("--contact-sheet", metavar="FILE", help="one figure with every photo beside its attention")
+    add("--html", metavar="FILE", help="one interactive page with all photos")
+    help_ = "colours above even attention on the grey photo; the paper's white glow; the lit photo; every cell of the "
+    add("--style", choices=STYLES, help=f"of the pictures: {help_}grid; default heat")
+    add("--smooth", action=argparse.BooleanOptionalAction, help="between cells; default: the style's")
+    add("--cmap", metavar="NAME", help="Matplotlib's colours, such as viridis, in place of the style's")
+    add("--opacity", type=float, metavar="O", help="of the colours, 0 to 1; default: the style's")
+
+
+class Pictures:
+    """The pictures that the options ask for.
+
+    Args:
+        options: parsed, with those of `add_options`.
+        photos: all photos; each figure is named after its photo.
+
+    Raises:
+        UserError: a path, a colour map or the opacity cannot be used, or a sheet would hold too many photos.
+    """
+
+    def __init__(self, options: argparse.Namespace, photos: list[str]) -> None:
+        self.photos = photos
+        self.heatmaps = options.heatmap and output_paths(options.heatmap, photos, ".png", "--heatmap")
+        self.sheet = options.contact_sheet and output_file(options.contact_sheet, "--contact-sheet")
+        self.page = options.html and output_file(options.html, "--html")
+        self.look: dict[str, Any] = {name: getattr(options, name) for name in LOOK}
+        self.look = {name: value for name, value in self.look.items() if value is not None}
+        self.captions: list[Caption] = []
+        if self.sheet and len(photos) > MOST_ON_A_SHEET:
+            raise UserError(f"--contact-sheet holds {MOST_ON_A_SHEET} photos, and there are {len(photos)}")
+        if self.look:
+            self._check_look()
+
+    @property
+    def outputs(self) -> dict[str, list[Path]]:
+        """The paths by the option that named them."""
+        named = {"--heatmap": self.heatmaps, "--contact-sheet": self.sheet, "--html": self.page}
+        return {
+            option: paths if isinstance(paths, list) else [paths] for option, paths in named.items() if paths
+        }
+
+    def add(self, index: int, caption: Caption) -> None:
+        """Write the figure of a photo, and keep its caption for the sheet and the page."""
+        if self.heatmaps:
+            from caption.visualize import plot_caption, save_figure
+
+            save_figure(plot_caption(caption, self.photos[index], **self.look), self.heatmaps[index])
+        if self.sheet or self.page:
+            self.captions.append(caption)
+
+    def finish(self) -> None:
+        """Write the sheet and the page of the captions so far."""
+        if not self.captions:
+            return
+        from caption.visualize import contact_sheet, save_figure, save_html, to_html
+
+        if self.sheet:
+            save_figure(contact_sheet(self.captions, **self.look), self.sheet)
+        if self.page:
+            save_html(to_html(self.captions, smooth=self.look.get("smooth", False)), self.page)
+
+    def _check_look(self) -> None:
+        from caption.visualize.scale import Scale
+        from caption.visualize.styles import Look
+
+        try:
+            Look(**self.look).colours(Scale(0, 1))
+        except ValueError as error:
+            raise UserError(str(error)) from error
