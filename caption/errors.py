@@ -24,6 +24,8 @@ class CheckpointError(UserError):
 
 NAMED = 3
 """How many culprits a message names."""
+LONGEST_NAME = 500
+"""Characters of a culprit that a message shows."""
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
@@ -35,5 +37,7 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 def first_few(culprits: Iterable[object]) -> str:
     """The first few culprits as text, and how many more there are: "a, b, c and 12 more"."""
     names = [str(culprit) for culprit in culprits]
-    shown = ", ".join(names[:NAMED])
+    shown = ", ".join(
+        name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…" for name in names[:NAMED]
+    )
     return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"

@@ -65,6 +65,10 @@ def main(args: list[str]) -> int:
         "max_words": options.max_words or section.get("max_words") or MAX_WORDS,
     }
     reader = make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
+    if is_config:
+        from caption.cli.configuration import read_parts
+
+        read_parts([options.data], names=["data.reader"])  # checks the types of arguments, as training does
     check = check_data(reader, **limits, workers=options.workers, progress=True)
     if options.format == "json":
         print(as_json(options.data, spec, limits, check))
@@ -117,6 +121,7 @@ def _by_split(entries: list[str]) -> dict[str, str]:
 def _data_section(path: str) -> Mapping[str, Any]:
     """The section data of a configuration, its reader as class path and arguments."""
     from caption.cli.configuration import read_configuration
+    from caption.data.files import field
 
     import_from_working_directory()
     section = read_configuration(path).get("data")
@@ -125,6 +130,9 @@ def _data_section(path: str) -> Mapping[str, Any]:
         reader = {"class_path": reader}
     if not (isinstance(section, dict) and isinstance(reader, dict) and "class_path" in reader):
         raise DataError(f"'{path}' has no data.reader with a class_path: add it.")
+    for key, kind in {"tokenizer": str, "min_count": int, "max_words": int}.items():
+        if section.get(key) is not None:
+            field(section, key, kind, f"the section data of '{path}'")
     spec = {"class_path": reader["class_path"], "init_args": reader.get("init_args") or {}}
     return {**section, "reader": spec}
 

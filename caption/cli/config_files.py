@@ -6,6 +6,7 @@ class paths may name modules of the working directory.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ def find_config(given: str) -> str:
     Raises:
         UserError: there is neither such a file nor such a name.
     """
-    if Path(given).expanduser().is_file():
+    if os.path.isfile(os.path.expanduser(given)):
         return given
     name = given.removeprefix("configs/").removesuffix(".yaml")
     if name in (names := config_names()):
@@ -59,17 +60,13 @@ def read_yaml(path: str) -> Any:
         UserError: it is unreadable or not YAML; the message gives the line.
     """
     # Not at the top: --help of verbs that use this module must not wait for NumPy.
-    import yaml
-
-    from caption.data.files import read_text
+    from caption.data.files import YamlError, load_yaml, read_text
     from caption.parts import current_paths
 
     try:
-        return current_paths(yaml.safe_load(read_text(path)))
-    except yaml.YAMLError as error:
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
-        where = f"line {mark.line + 1}: " if mark else ""
-        raise UserError(f"{path} is not valid YAML: {where}{' '.join(str(problem).split())}") from error
+        return current_paths(load_yaml(read_text(path)))
+    except YamlError as error:
+        raise UserError(f"{path} is not valid YAML: {error}") from error
 
 
 def import_from_working_directory() -> None:

@@ -1,9 +1,11 @@
-"""Reading text files that users name: UTF-8, lines, JSON. Every error names the file and the remedy."""
+"""Reading text files that users name: UTF-8, lines, JSON, YAML. Every error names the file and the remedy."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import reprlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     Raises:
         DataError: the file is missing, a folder, unreadable, or not UTF-8.
     """
-    path = Path(path).expanduser()
+    path = user_path(path)
     try:
         return decoded(path.read_bytes(), f"'{path}'")
     except FileNotFoundError:
@@ -26,6 +28,13 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise DataError(f"'{path}' is a folder. Name the file in it.") from None
     except OSError as error:
         raise DataError(f"'{path}' cannot be read: {error.strerror}.") from None
+    except ValueError:
+        raise DataError(f"{str(path)!r} cannot be the name of a file: it has a null character.") from None
+
+
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """A path that a user named, with `~` as the home folder; `~name` of an unknown user stays as it is."""
+    return Path(os.path.expanduser(path))
 
 
 def decoded(data: bytes, name: str) -> str:
@@ -63,11 +72,151 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
 def parsed(text: str, name: str) -> Any:
     """The content of a JSON text. Raises a DataError, with the file's name and the line, for other text."""
     try:
-        return json.loads(text)
+        return load_json(text)
+    except JsonError as error:
+        raise DataError(f"{name} is not JSON: {error}. Download or write it again.") from None
+
+
+class JsonError(ValueError):
+    """A text is not JSON, or not JSON that says one thing.
+
+    Args:
+        fault: without the line.
+        line: of the text, from 1; None if it is not known.
+    """
+
+    def __init__(self, fault: str, line: int | None = None) -> None:
+        super().__init__(fault if line is None else f"{fault} in line {line}")
+        self.fault = fault
+
+
+def load_json(text: str) -> Any:
+    """The content of a JSON text.
+
+    Raises:
+        JsonError: the text is not JSON; an object has a key twice, of which one value would be lost; values are nested
+            too deeply; an integer has more digits than Python converts; or a string has half of a character (a lone
+            surrogate), which cannot be written as UTF-8.
+    """
+    try:
+        data = json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
-        raise DataError(
-            f"{name} is not JSON: {error.msg} in line {error.lineno}. Download or write it again."
+        raise JsonError(error.msg, error.lineno) from None
+    except JsonError:
+        raise
+    except RecursionError:
+        raise JsonError("its values are nested too deeply") from None
+    except ValueError:  # int() limits the digits, because converting them takes quadratic time
+        raise JsonError("a number has too many digits") from None
+    if _SURROGATE.search(text) and (lone := _lone_surrogate(data)) is not None:
+        raise JsonError(f"half a character, {lone!a}, stands in a string")
+    return data
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise JsonError(f"the key {shortened(twice)} stands twice in one object")
+    return found
+
+
+def _lone_surrogate(data: Any) -> str | None:
+    try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return error.object[error.start]
+    return None
+
+
+def load_yaml(text: str) -> Any:
+    """The content of a YAML text.
+
+    Raises:
+        YamlError: the text is not YAML, has a value that its tag does not allow, or a key twice in one mapping; it is
+            longer than `YAML_CHARACTERS`, deeper than `YAML_DEPTH`, or longer than `YAML_NODES` with its aliases
+            written out; or a string has half of a character.
+    """
+    import yaml
+
+    if len(text) > YAML_CHARACTERS:
+        raise YamlError(f"it has {len(text):,} characters, more than {YAML_CHARACTERS:,}")
+    try:
+        depth = 0
+        for event in yaml.parse(
+            text, Loader=yaml.SafeLoader
+        ):  # lazily, so that no deep text is read to its end
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > YAML_DEPTH:
+                raise YamlError("its values are nested too deeply", event.start_mark.line + 1)
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is not None and _written_out(root, {}) > YAML_NODES:
+            raise YamlError(f"with its aliases written out it has more than {YAML_NODES:,} values")
+        return yaml.safe_load(text)
+    except YamlError:
+        raise
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        raise YamlError(
+            " ".join(str(error.problem or error).split()), None if mark is None else mark.line + 1
         ) from None
+    except Exception as error:  # constructors of tags raise almost anything
+        raise YamlError(" ".join(str(error).split()) or type(error).__name__) from None
+
+
+YAML_CHARACTERS = 200_000
+"""Configurations have a few thousand. The parser takes seconds for this many."""
+YAML_DEPTH = 64
+YAML_NODES = 100_000
+
+
+class YamlError(ValueError):
+    """A text is not YAML that can be used. For the arguments see `JsonError`."""
+
+    def __init__(self, fault: str, line: int | None = None) -> None:
+        super().__init__(fault if line is None else f"line {line}: {fault}")
+
+
+def _written_out(node: Any, sizes: dict[int, int]) -> int:
+    """The number of nodes below a YAML node and itself, each alias counted as what it stands for."""
+    import yaml
+
+    if id(node) not in sizes:
+        line = node.start_mark.line + 1
+        if isinstance(node, yaml.ScalarNode):
+            try:
+                node.value.encode()
+            except UnicodeEncodeError:
+                raise YamlError("half a character stands in a string", line) from None
+            return 1
+        sizes[id(node)] = 0  # being counted
+        children = node.value
+        if isinstance(node, yaml.MappingNode):
+            keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            if len(set(keys)) < len(keys):
+                twice = next(key for key in keys if keys.count(key) > 1)
+                raise YamlError(f"the key {shortened(twice[1])} stands twice in one mapping", line)
+            children = [child for pair in node.value for child in pair]
+        sizes[id(node)] = 1 + sum(_written_out(child, sizes) for child in children)
+    elif sizes[id(node)] == 0:
+        raise YamlError("an alias stands inside what it names", node.start_mark.line + 1)
+    return sizes[id(node)]
+
+
+def shortened(value: Any) -> str:
+    """A value in a message: as Python writes it, but long and deep ones cut."""
+    try:
+        return _SHORT.repr(value)
+    except (ValueError, RecursionError):  # an integer of too many digits
+        return f"a long {type(value).__name__}"
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
 
 
 def entries(data: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
@@ -90,5 +239,7 @@ def field(entry: dict[str, Any], key: str, kind: type | tuple[type, ...], where:
     """
     value = entry.get(key)
     if not isinstance(value, kind):
-        raise DataError(f"{where} has no valid '{key}' (found {value!r}). Correct it, or use another file.")
+        raise DataError(
+            f"{where} has no valid '{key}' (found {shortened(value)}). Correct it, or use another file."
+        )
     return value

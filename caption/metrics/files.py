@@ -5,9 +5,6 @@ The content of a file decides its format. The images need not exist.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from caption.data.files import decoded, read_text
+from caption.data.files import JsonError, decoded, load_json, read_text, shortened
+from caption.data.readers.captions import MAX_CHARACTERS, too_long
 from caption.data.readers.recognise import CAPTION_KEYS, IMAGE_KEYS, caption_format
+from caption.data.readers.tables import DELIMITERS, CsvRows, columns_of
 from caption.errors import DataError, first_few
 from caption.metrics.score import Id
 
@@ -55,8 +54,8 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
     file = CaptionFile(name, {})
     try:
         format, data = caption_format(text)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{name} is not JSON: {error.msg} in line {error.lineno}.") from None
+    except JsonError as error:
+        raise DataError(f"{name} is not JSON: {error}.") from None
     entries: Iterator[Entry]
     if format == "COCO":
         entries = _coco(data, file)
@@ -67,7 +66,7 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
     elif format == "CSV":
         entries = _csv(text, name)
     elif format == "JSON object":
-        entries = ((f"image {image}", image, found, None) for image, found in data.items())
+        entries = ((f"image {image[:100]}", image, found, None) for image, found in data.items())
     else:
         entries = _keyed(
             _json_lines(text, name) if format == "JSON lines" else _numbered("entry", data), name
@@ -78,6 +77,8 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
         texts = [found] if isinstance(found, str) else found
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise DataError(f"{where} of {name} has no caption: give it a text as 'caption'.")
+        if long := [text for text in texts if len(text) > MAX_CHARACTERS]:
+            raise DataError(f"{where} of {name} has {too_long(long[0])}")
         if split is None or entry_split == split:
             file.captions.setdefault(image, []).extend(texts)
     if not file.captions:
@@ -97,7 +98,14 @@ def _coco(data: Mapping[str, Any], file: CaptionFile) -> Iterator[Entry]:
         raise DataError(f"'images' of {file.name} is not a list of objects. Is it the right file?")
     if not isinstance(annotations, list):
         raise DataError(f"'annotations' of {file.name} is not a list. Is it the right file?")
-    file.files = {image["file_name"]: image["id"] for image in images if {"file_name", "id"} <= set(image)}
+    for number, image in enumerate(images, 1):
+        if {"file_name", "id"} <= set(image):
+            if not (isinstance(image["file_name"], str) and isinstance(image["id"], (int, str))):
+                raise DataError(
+                    f"image {number} of {file.name} has 'file_name' {shortened(image['file_name'])} and 'id' "
+                    f"{shortened(image['id'])}: the first must be a text, the second a number or a text."
+                )
+            file.files[image["file_name"]] = image["id"]
     return _keyed(_numbered("annotation", annotations), file.name)
 
 
@@ -106,12 +114,13 @@ def _numbered(what: str, entries: list[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _json_lines(text: str, name: str) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    # splitlines() would also split at characters such as U+2028, which may occur inside a caption.
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                yield f"line {number}", json.loads(line)
-            except json.JSONDecodeError as error:
-                raise DataError(f"line {number} of {name} is not JSON: {error.msg}.") from None
+                yield f"line {number}", load_json(line)
+            except JsonError as error:
+                raise DataError(f"line {number} of {name} is not JSON: {error.fault}.") from None
 
 
 def _karpathy(images: list[Any], file: CaptionFile) -> Iterator[Entry]:
@@ -126,8 +135,8 @@ def _karpathy(images: list[Any], file: CaptionFile) -> Iterator[Entry]:
 
 
 def _flickr(text: str, name: str) -> Iterator[Entry]:
-    for number, line in enumerate(text.splitlines(), 1):
-        match = _FLICKR.fullmatch(line)
+    for number, line in enumerate(text.split("\n"), 1):
+        match = _FLICKR.fullmatch(line.rstrip("\r"))
         if match:
             yield f"line {number}", match[1], match[2], None
         elif line.strip():
@@ -135,16 +144,18 @@ def _flickr(text: str, name: str) -> Iterator[Entry]:
 
 
 def _csv(text: str, name: str) -> Iterator[Entry]:
-    header = text.splitlines()[0]
-    table = csv.DictReader(io.StringIO(text), delimiter="\t" if "\t" in header else ",")
-    columns = [column.strip() for column in table.fieldnames or ()]
-    table.fieldnames = columns
-    if not any(key in columns for key in IMAGE_KEYS) or not any(key in columns for key in CAPTION_KEYS):
+    keys = {*IMAGE_KEYS, *CAPTION_KEYS}
+    delimiter = max(DELIMITERS, key=lambda each: len(keys.intersection(columns_of(text, each))))
+    rows = CsvRows(text, delimiter, name)
+    if not (keys.intersection(IMAGE_KEYS, rows.columns) and keys.intersection(CAPTION_KEYS, rows.columns)):
         raise DataError(
             f"{name} is not JSON, and as CSV it lacks a column: its first line must name 'image' and 'caption', "
-            f"but it names {first_few(columns)}."
+            f"but it names {first_few(rows.columns) or 'nothing'}."
         )
-    return _keyed(((f"line {table.line_num}", row) for row in table), name)
+    twice = [column for column in rows.columns if column in keys and rows.columns.count(column) > 1]
+    if twice:
+        raise DataError(f"{name} has two columns '{twice[0]}': rename one.")
+    return _keyed(((f"line {line}", row) for line, row in rows), name)
 
 
 def _keyed(entries: Iterable[tuple[str, Any]], name: str) -> Iterator[Entry]:

@@ -38,6 +38,8 @@ def common_subsequence(left: Words, right: Words) -> int:
     A row of the usual table is kept as the bits of one integer (Crochemore et al. 2001). Filling 25,000 tables cell by
     cell would take most of the time of scoring.
     """
+    if len(left) > len(right):  # the shorter one becomes the bits: their number counts twice
+        left, right = right, left
     positions: dict[str, int] = {}
     for position, word in enumerate(left):
         positions[word] = positions.get(word, 0) | (1 << position)

@@ -210,6 +210,54 @@ def test_data_that_cannot_be_checked(own: Data, tmp_path: Path, capsys: pytest.C
     assert "a configuration has its own" in capsys.readouterr().err
 
 
+def test_a_bad_link_makes_no_other_image_missing(own: Data) -> None:
+    (own.images / "loop.png").symlink_to("loop.png")
+    (own.images / "long.png").symlink_to("x" * 300)
+    code, report = checked([config(own.folder)])
+    assert (code, report["findings"]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("reader", "message"),
+    [
+        ("{class_path: caption.data.readers.Csv, init_args: {file: [1]}}", "file"),
+        (
+            "{class_path: caption.data.readers.Csv, init_args: {file: x.csv, fractions: {train: x}}}",
+            "fractions",
+        ),
+        ("{class_path: caption.data.readers.Coco, init_args: {captions: 5, images: 6}}", "captions"),
+        ('{class_path: caption.data.readers.Csv, init_args: {file: "a\\0b.csv"}}', "null character"),
+        ("{class_path: caption.data.readers.Csv, init_args: {file: !!int x}}", "not valid YAML"),
+    ],
+)
+def test_values_of_a_wrong_kind_in_a_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], reader: str, message: str
+) -> None:
+    (tmp_path / "wrong.yaml").write_text(f"data: {{reader: {reader}}}")
+    code = caption_main(["check", str(tmp_path / "wrong.yaml")])
+    out, err = capsys.readouterr()
+    assert code != 0
+    assert message in out + err
+    assert "internal error" not in err
+
+
+def test_names_that_no_image_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        {"image": name, "caption": "a dog"} for name in ("x" * 300, "a\0b/c.jpg", "../" * 2000, "a\nb.jpg")
+    ]
+    (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert caption_main(["check", str(tmp_path / "captions.jsonl")]) == 1
+    out, err = capsys.readouterr()
+    assert "4 missing images" in out
+    assert "internal error" not in err
+
+
+def test_captions_of_absurd_length_are_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "captions.csv").write_text("image,caption\na.jpg," + "<!a" * 10_000)
+    assert caption_main(["check", str(tmp_path / "captions.csv")]) == 1
+    assert "a caption of 30,000 characters" in capsys.readouterr().out
+
+
 def test_help_tells_the_faults_and_does_not_wait_for_torch() -> None:
     code = (
         "import sys; from caption.cli.main import main; "

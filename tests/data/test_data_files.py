@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from caption.data.files import entries, field, read_json, read_text, text_lines
+from caption.data.files import (
+    JsonError,
+    YamlError,
+    entries,
+    field,
+    load_json,
+    load_yaml,
+    read_json,
+    read_text,
+    text_lines,
+)
 from caption.errors import DataError
 
 
@@ -56,3 +66,90 @@ def test_fields_of_the_wrong_type() -> None:
     for entry in ({}, {"id": "3"}, {"id": None}):
         with pytest.raises(DataError, match="entry 0 has no valid 'id'"):
             field(entry, "id", int, "entry 0")
+
+
+# -- from strangers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1, "b": 2, "a": 3}', "the key 'a' stands twice in one object"),
+        ('[{"x": {"b": 1, "b": 1}}]', "the key 'b' stands twice"),
+        ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ("[" + "9" * 5000 + "]", "a number has too many digits"),
+        (r'["\ud83d\ude00", "a \udc80"]', r"half a character, '\\udc80'"),
+        (r'{"\uD800": 1}', "half a character"),
+        ("[1,\n2,]", "in line 2"),
+    ],
+)
+def test_json_that_says_two_things_or_too_much(text: str, message: str) -> None:
+    with pytest.raises(JsonError, match=message):
+        load_json(text)
+
+
+def test_whole_characters_and_equal_keys_of_two_objects_are_sound_json() -> None:
+    text = r'[{"a": "\ud83d\ude00"}, {"a": "ud800"}, "\\ud800 "]'
+    assert load_json(text) == [{"a": "\U0001f600"}, {"a": "ud800"}, "\\ud800 "]
+
+
+BOMB = "a: &a [1,2,3,4,5,6,7,8,9]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefghij", "bcdefghijk", strict=True)
+)
+MERGED = "a: &a {x: 1}\n" + "".join(
+    f"{name}: &{name} {{<<: [{', '.join([f'*{before}'] * 9)}]}}\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 2001-99-99", "month must be in"),
+        ("a: !!int x", "invalid literal"),
+        ("a: !!timestamp x", "."),
+        ("a: !!float [1]", "."),
+        ("a: !!python/object/apply:os.system [ls]", "line 1: .*could not determine a constructor"),
+        ("a: " + "9" * 5000, "digits"),
+        ("a: " + "[" * 100_000, "line 1: its values are nested too deeply"),
+        ("".join(f"{'  ' * depth}a:\n" for depth in range(100)), "nested too deeply"),
+        (BOMB, "with its aliases written out"),
+        (MERGED, "with its aliases written out"),
+        ("&a [*a]", "an alias stands inside what it names"),
+        ("data: {}\nmodel: {}\ndata: {}", "the key 'data' stands twice"),
+        (r'a: "\ud800"', "half a character"),
+        ("? {a: 1}\n: b", "unhashable"),
+        ("a: b: c", "line 1: mapping values are not allowed"),
+        ("a: " + "b" * 300_000, "more than 200,000"),
+    ],
+)
+def test_yaml_that_cannot_be_used(text: str, message: str) -> None:
+    with pytest.raises(YamlError, match=message):
+        load_yaml(text)
+
+
+def test_sound_yaml() -> None:
+    assert load_yaml("a: &a {x: 1}\nb: [*a, *a]\nc: {<<: *a, y: 2}") == {
+        "a": {"x": 1},
+        "b": [{"x": 1}, {"x": 1}],
+        "c": {"x": 1, "y": 2},
+    }
+    assert load_yaml("") is None
+
+
+def test_names_that_no_file_can_have(tmp_path: Path) -> None:
+    for name in ("a\0b", "x" * 5000, "~nobody-of-this-name/captions.json"):
+        with pytest.raises(DataError, match=r"null character|cannot be read|does not exist"):
+            read_text(tmp_path / name if name[0] != "~" else name)
+
+
+def test_a_message_shows_a_value_in_short() -> None:
+    deep: list = []
+    for _ in range(50_000):
+        deep = [deep]
+    for value in (deep, "x" * 10_000, 10**9000, {"a": ["y" * 1000] * 1000}):
+        with pytest.raises(DataError) as raised:
+            field({"id": value}, "id", dict if not isinstance(value, dict) else int, "entry 1")
+        assert len(str(raised.value)) < 600

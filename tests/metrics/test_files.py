@@ -106,13 +106,52 @@ def test_standard_input(monkeypatch):
         ('[{"image_id": 1,', "not JSON.* line 1"),
         ('{"image": 1, "caption": "a"}\n{"image": 2\n', "line 2 .* not JSON"),
         ("picture,words\n1,a\n", "must name 'image' and 'caption', but it names picture, words"),
-        ("image,caption\n1\n", "line 2 .* has no caption"),
+        ("image,caption\n1\n", "line 2 .* has 1 cells, but the header 2"),
         ("1#0\ta dog\nbroken\n", "line 2 .*NAME#NUMBER"),
+        (
+            "image,caption\na,b\nb.jpg,a cat, sitting on a red mat\n",
+            "line 3 .* has 3 cells, but the header 2",
+        ),
+        (
+            'image,caption\na.jpg,"a cat\nb.jpg,a dog\n',
+            "line 2 .* is not a row of CSV: unexpected end of data",
+        ),
+        ('image,caption\na.jpg,"a cat\nb.jpg,a dog\nc.jpg,"a bird"\n', "line 2 .* is not a row of CSV"),
+        ("image,caption,caption\na,b,c\n", "two columns 'caption'"),
+        ("image,caption\na," + "b" * 140_000, "line 2 .* is not a row of CSV: field larger than field limit"),
+        ('{"a.jpg": "one", "b.jpg": "x", "a.jpg": "two"}', "the key 'a.jpg' stands twice in one object"),
+        ('{"image": "a", "caption": "x"}\n{"image": "b", "image": "c", "caption": "y"}', "line 2 .* twice"),
+        ('{"images": [{"id": 1, "file_name": ["x"]}], "annotations": []}', "image 1 .* 'file_name' .'x'."),
+        ('{"images": [{"id": [1], "file_name": "x"}], "annotations": []}', "image 1 .* 'id' .1."),
+        ('[{"image_id": [1], "caption": "x"}]', "entry 1 .* names no image"),
+        ('[{"image_id": ' + "9" * 5000 + ', "caption": "x"}]', "too many digits"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"1": "' + "dog " * 5_001 + '"}', "image 1 .* has a caption of 20,004 characters"),
     ],
 )
 def test_errors_name_the_place(write, content, message):
     with pytest.raises(DataError, match=message):
         read_captions(write(content))
+
+
+def test_line_ends_and_separators_of_any_kind(write):
+    """Only line ends end a line: Unicode has other separators, which may stand inside a caption."""
+    text = "a red\u2028dog\x85 runs"
+    expected = {"1": [text], "2": ["b"]}
+    for end in ("\n", "\r\n", "\r"):
+        assert read_captions(write(f"image,caption{end}1,{text}{end}2,b{end}", "csv")).captions == expected
+    lines = "".join(
+        json.dumps({"image": image, "caption": each}, ensure_ascii=False) + "\r\n"
+        for image, (each,) in expected.items()
+    )
+    assert read_captions(write(lines, "jsonl")).captions == expected
+    assert read_captions(write(f"1#0\t{text}\r\n2#0\tb\r\n", "token")).captions == expected
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_any_usual_delimiter_and_case_of_the_header(write, delimiter):
+    table = f"Image {delimiter} caption\n1{delimiter}a dog\n{delimiter}\n"
+    assert read_captions(write(table)).captions == {"1": ["a dog"]}
 
 
 def test_files_that_cannot_be_read(tmp_path):

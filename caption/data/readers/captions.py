@@ -19,6 +19,8 @@ from caption.data.boxes import Boxes
 from caption.errors import DataError, first_few
 
 SPLIT_NAMES = ("train", "val", "test")
+MAX_CHARACTERS = 20_000
+"""Of a caption, ten times those of a long paragraph. Tokenizing some texts takes time quadratic in their length."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,14 @@ class CaptionedImage:
 
 Splits = dict[str, list[CaptionedImage]]
 """Images by split: keys among "train", "val" and "test", no empty list."""
+
+
+def too_long(caption: str) -> str:
+    """The fault of a caption of more than `MAX_CHARACTERS`."""
+    return (
+        f"a caption of {len(caption):,} characters, more than {MAX_CHARACTERS:,}; is a quote left open, or a line end "
+        "missing?"
+    )
 
 
 class Kind(Enum):
@@ -115,11 +125,18 @@ class Findings:
         self.report([Finding(kind, text, tuple(map(str, images)))])
 
     def stripped(self, captions: Iterable[str], where: str, *images: str | Path) -> list[str]:
-        """Captions without spaces at their ends. Blank ones are left out and reported as empty, `where` they are."""
-        found = [caption.strip() for caption in captions]
-        for _ in range(found.count("")):
-            self.add(Kind.EMPTY, where, *images)
-        return [caption for caption in found if caption]
+        """Captions without spaces at their ends. Blank ones are left out and reported as empty, `where` they are;
+        those of more than `MAX_CHARACTERS` are left out and reported as malformed.
+        """
+        kept = []
+        for caption in map(str.strip, captions):
+            if not caption:
+                self.add(Kind.EMPTY, where, *images)
+            elif len(caption) > MAX_CHARACTERS:
+                self.add(Kind.MALFORMED, f"{where}: {too_long(caption)}", *images)
+            else:
+                kept.append(caption)
+        return kept
 
     def skipping(self) -> AbstractContextManager[None]:
         """A context that turns a DataError into a finding. Use it around one entry: the others are still read."""
@@ -287,7 +304,10 @@ def real_files(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
     for path in paths:
         folder, name = os.path.split(path)
         if folder not in real:
-            real[folder] = os.path.realpath(folder)
+            try:
+                real[folder] = os.path.realpath(folder)
+            except ValueError:  # a null character in the name
+                real[folder] = folder
         yield real[folder], name
 
 
@@ -301,10 +321,17 @@ def _missing(paths: Iterable[Path]) -> Iterator[Finding]:
         reason = ""
         try:
             with os.scandir(folder or ".") as listing:
-                present = {entry.name for entry in listing if entry.is_file()}
-        except OSError as error:
-            present, reason = set(), f" (folder '{folder or '.'}': {error.strerror})"
+                present = {entry.name for entry in listing if _is_file(entry)}
+        except (OSError, ValueError) as error:  # ValueError: a null character in the name
+            present, reason = set(), f" (folder '{folder or '.'}': {getattr(error, 'strerror', error)})"
         for name in dict.fromkeys(names):
             if name not in present:
                 path_text = os.path.join(folder, name)
                 yield Finding(Kind.MISSING, f"'{path_text}'{reason}", (path_text,))
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself, or to a name that is too long
+        return False

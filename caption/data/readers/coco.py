@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from caption.data.files import entries, field, read_json
+from caption.data.files import entries, field, read_json, user_path
 from caption.data.readers.captions import (
     CaptionedImage,
     CheckedReader,
@@ -43,7 +43,7 @@ class Coco(CheckedReader):
         splits: Splits = {}
         for split, file in self.captions.items():
             with findings.skipping():
-                splits[split] = _read_split(file, Path(self.images[split]).expanduser(), findings)
+                splits[split] = _read_split(file, user_path(self.images[split]), findings)
         return splits
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from caption.data.files import text_lines
+from caption.data.files import text_lines, user_path
 from caption.data.readers.captions import (
     CaptionedImage,
     CheckedReader,
@@ -38,7 +38,7 @@ class Flickr(CheckedReader):
 
     def collect(self, findings: Findings) -> Splits:
         check_split_names(self.splits)
-        folder = Path(self.images).expanduser()
+        folder = user_path(self.images)
         captions = self._read_tokens(findings)
         splits: Splits = {}
         for split, file in self.splits.items():

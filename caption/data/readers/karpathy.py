@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caption.data.files import entries, field, read_json
+from caption.data.files import entries, field, read_json, user_path
 from caption.data.readers.captions import SPLIT_NAMES, CaptionedImage, CheckedReader, Findings, Splits
 from caption.errors import DataError
 
@@ -29,7 +29,7 @@ class Karpathy(CheckedReader):
     restval: bool = True
 
     def collect(self, findings: Findings) -> Splits:
-        folder = Path(self.images).expanduser()
+        folder = user_path(self.images)
         splits: Splits = {}
         for number, entry in enumerate(entries(read_json(self.file), "images", f"'{self.file}'")):
             where = f"entry {number} of 'images' in '{self.file}'"

@@ -5,7 +5,7 @@ The name of a file decides nothing but the split, where COCO and Flickr have one
 
 from __future__ import annotations
 
-import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from caption.data.files import read_text, text_lines
+from caption.data.files import JsonError, load_json, read_text, text_lines, user_path
 from caption.data.readers.captions import SPLIT_NAMES, Findings
 from caption.data.readers.flickr import read_names
 from caption.data.readers.tables import Csv
@@ -66,7 +66,7 @@ def caption_format(text: str) -> tuple[Format, Any]:
         object with annotations, "Karpathy" any other one with a list of images. "CSV" is all that is nothing else.
 
     Raises:
-        json.JSONDecodeError: it begins like JSON, and is neither JSON nor JSON lines.
+        JsonError: it begins like JSON, and is neither JSON nor JSON lines.
     """
     lines = list(islice(filter(None, map(str.strip, text.split("\n"))), EXAMINED))
     if any(_TOKENS.match(line) for line in lines):
@@ -74,8 +74,8 @@ def caption_format(text: str) -> tuple[Format, Any]:
     if lines[0][0] not in "[{":
         return "CSV", None
     try:
-        data = json.loads(text)
-    except json.JSONDecodeError:
+        data = load_json(text)
+    except JsonError:
         if sound := _json_entries(lines):
             return "JSON lines", sound
         header = {cell.strip().casefold() for cell in re.split(r"[,;\t|]", lines[0][:1000])}
@@ -96,8 +96,8 @@ def caption_format(text: str) -> tuple[Format, Any]:
 def _json_entries(lines: Sequence[str]) -> list[dict[str, Any]]:
     found = []
     for line in lines:
-        with suppress(json.JSONDecodeError):
-            if _is_entry(entry := json.loads(line)):
+        with suppress(JsonError):
+            if _is_entry(entry := load_json(line)):
                 found.append(entry)
     return found
 
@@ -133,8 +133,8 @@ def recognised(file: Path) -> CaptionSource:
         )
     try:
         format, data = caption_format(text)
-    except json.JSONDecodeError as error:
-        raise DataError(f"'{file}' is not JSON: {error.msg} in line {error.lineno}.") from None
+    except JsonError as error:
+        raise DataError(f"'{file}' is not JSON: {error}.") from None
     images = data.get("images") if isinstance(data, dict) else data
     some = (
         [entry for entry in images[:EXAMINED] if isinstance(entry, dict)] if isinstance(images, list) else []
@@ -174,8 +174,8 @@ def reader_for(data: str, images: Mapping[str, str], splits: Mapping[str, str]) 
     Raises:
         DataError: the data has none of the formats, or several; or an argument does not fit the format.
     """
-    path = Path(data).expanduser()
-    sources = _recognised_in(path) if path.is_dir() else [recognised(path)]
+    path = user_path(data)
+    sources = _recognised_in(path) if os.path.isdir(path) else [recognised(path)]
     source, *others = sources
     if others and any(each.format != "COCO" for each in sources):
         names = first_few(f"{each.file.name} ({each.format})" for each in sources)
@@ -209,7 +209,7 @@ def _recognised_in(folder: Path) -> list[CaptionSource]:
     """All caption files directly in a folder, by name. A damaged one is an error: skipped, it would go unnoticed."""
     try:
         files = sorted(
-            file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file()
+            file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and os.path.isfile(file)
         )
     except OSError as error:
         raise DataError(f"'{folder}' cannot be read: {error.strerror}.") from None
@@ -225,7 +225,7 @@ def _recognised_in(folder: Path) -> list[CaptionSource]:
 def _coco_arguments(
     sources: list[CaptionSource], images: Mapping[str, str], splits: Mapping[str, str]
 ) -> dict[str, Any]:
-    by_split = {split: recognised(Path(file).expanduser()) for split, file in splits.items()}
+    by_split = {split: recognised(user_path(file)) for split, file in splits.items()}
     named = {source.file for source in by_split.values()}
     for source in sources:
         if source.file not in named and (not splits or len(sources) == 1):
@@ -283,4 +283,4 @@ def _image_folder(source: CaptionSource, split: str | None = None) -> Path:
     if split is not None:  # COCO's layout: annotations/captions_train2014.json, train2014/
         name = source.file.stem.removeprefix("captions_")
         folders += [beside / name, beside.parent / name, beside / split, beside.parent / "images"]
-    return max(folders, key=lambda folder: sum((folder / name).is_file() for name in source.examples))
+    return max(folders, key=lambda folder: sum(os.path.isfile(folder / name) for name in source.examples))

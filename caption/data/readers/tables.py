@@ -5,16 +5,15 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import json
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from caption.data.files import JsonError, load_json, read_text, text_lines, user_path
 from caption.data.files import field as entry_field
-from caption.data.files import read_text, text_lines
 from caption.data.readers.captions import (
     SPLIT_NAMES,
     CaptionedImage,
@@ -74,8 +73,8 @@ class Table(CheckedReader):
         """
 
     def collect(self, findings: Findings) -> Splits:
-        file = Path(self.file).expanduser()
-        folder = file.parent if self.images is None else Path(self.images).expanduser()
+        file = user_path(self.file)
+        folder = file.parent if self.images is None else user_path(self.images)
         rows = list(self.rows(file, findings))
         has_splits = any(row.split is not None for row in rows)
         if self.fractions is not None:
@@ -142,33 +141,16 @@ class Csv(Table):
     def rows(self, file: Path, findings: Findings) -> Iterator[Row]:
         text = read_text(file)
         delimiter = self._delimiter(text, file)
-        table = _table(text, delimiter)
-        header: list[str] = []
+        table = CsvRows(text, delimiter, f"'{file}'")
         while True:
-            line = table.line_num + 1
-            where = f"line {line} of '{file}'"
             with findings.skipping():
                 try:
-                    cells = next(table)
+                    line, row = next(table)
                 except StopIteration:
                     return
-                except csv.Error as error:
-                    raise DataError(
-                        f"{where} is not a row of CSV: {error}. Quote its cells properly."
-                    ) from None
-                if not any(cell.strip() for cell in cells):  # spreadsheets write rows of delimiters only
-                    continue
-                if not header:
-                    header = [column.strip().casefold() for column in cells]
-                    continue
-                yield self._row(line, cells, header, where)
+                yield self._row(line, row, f"line {line} of '{file}'")
 
-    def _row(self, line: int, cells: Sequence[str], header: list[str], where: str) -> Row:
-        if len(cells) != len(header):
-            raise DataError(
-                f"{where} has {len(cells)} cells, but the header {len(header)}. Quote cells that hold the delimiter."
-            )
-        row = dict(zip(header, (cell.strip() for cell in cells), strict=True))
+    def _row(self, line: int, row: Mapping[str, str], where: str) -> Row:
         image = row[self.image_column.casefold()]
         if not image:
             raise DataError(f"{where} names no image. Write its name, or delete the row.")
@@ -191,6 +173,51 @@ class Csv(Table):
             f"'{file}' begins with {head[:60]!r}, but its header must have the columns '{self.image_column}' and "
             f"'{self.caption_column}'. Add the header, or name the columns that the file has."
         )
+
+
+class CsvRows:
+    """The rows below the header of a CSV text, each with its line and its cells by column.
+
+    Column names are in lower case; names and cells are without spaces at their ends. After a DataError the iteration
+    goes on with the next row. Rows of blank cells, which spreadsheets write, are left out.
+
+    Args:
+        text: of the whole file.
+        delimiter: between cells.
+        name: of the file, in quotes, for messages.
+
+    Raises:
+        DataError: a row is not CSV, or has more or fewer cells than the header.
+    """
+
+    def __init__(self, text: str, delimiter: str, name: str) -> None:
+        self.name = name
+        self.columns = columns_of(text, delimiter)
+        self._table = _table(text, delimiter)
+        self._header_seen = False
+
+    def __iter__(self) -> CsvRows:
+        return self
+
+    def __next__(self) -> tuple[int, dict[str, str]]:
+        while True:
+            line = self._table.line_num + 1
+            where = f"line {line} of {self.name}"
+            try:
+                cells = next(self._table)
+            except csv.Error as error:
+                raise DataError(f"{where} is not a row of CSV: {error}. Quote its cells properly.") from None
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not self._header_seen:
+                self._header_seen = True
+                continue
+            if len(cells) != len(self.columns):
+                raise DataError(
+                    f"{where} has {len(cells)} cells, but the header {len(self.columns)}. Quote cells that hold the "
+                    "delimiter."
+                )
+            return line, dict(zip(self.columns, (cell.strip() for cell in cells), strict=True))
 
 
 def columns_of(text: str, delimiter: str) -> list[str]:
@@ -243,9 +270,9 @@ class JsonLines(Table):
 
     def _row(self, number: int, line: str, where: str) -> Row:
         try:
-            entry = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{where} is not JSON: {error.msg}. Correct or delete it.") from None
+            entry = load_json(line)
+        except JsonError as error:
+            raise DataError(f"{where} is not JSON: {error.fault}. Correct or delete it.") from None
         if not isinstance(entry, dict):
             raise DataError(f"{where} is not a JSON object with '{self.image_key}'. Correct or delete it.")
         image = entry_field(entry, self.image_key, str, where).strip()
