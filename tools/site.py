@@ -1,0 +1,98 @@
+"""What mkdocs.yml adds to the pages of docs/: the README, the notebooks with their outputs, and the API by package.
+
+A hook of MkDocs. Links to files outside docs/ become plain text, since the site has only its own pages.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from nbconvert import MarkdownExporter
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+"""Documents beside docs/, and their pages."""
+MOVED = {"attention.html": "attention-maps.html"}
+"""Files of docs/ that have the name of a page, and their names on the site."""
+LINK = re.compile(r"(?<!\!)\[([^\]]+)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Fill the navigation with notebooks, packages, and pages of docs/ that it does not name."""
+    named = set(re.findall(r"[\w-]+\.md", str(config.nav)))
+    others = {path.name: "" for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in named}
+    entries = {"Notebooks": notebooks(), "API": packages(), "More": others}
+    for section in config.nav or []:
+        for name in entries.keys() & (section if isinstance(section, dict) else {}):
+            section[name] = [{title: page} if title else page for page, title in entries[name].items()]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+
+    def add(page: str, content: str | bytes) -> None:
+        files.append(File.generated(config, page, content=content))
+
+    for document, page in PAGES.items():
+        add(page, (ROOT / document).read_text(encoding="utf-8").replace("](docs/", "]("))
+    for name, moved in MOVED.items():
+        add(moved, (ROOT / "docs" / name).read_bytes())
+    for page in notebooks():
+        text, pictures = converted(ROOT / "notebooks" / f"{Path(page).stem}.ipynb")
+        add(page, text)
+        for name, picture in pictures.items():
+            add(f"notebooks/{name}", picture)
+    for page, package in packages().items():
+        add(page, reference(package))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, files: Files, **others: Any) -> str:
+    """Keep links to pages and files of the site; others become text."""
+    folder = Path(page.file.src_uri).parent
+
+    def kept(link: re.Match[str]) -> str:
+        if link[2] in MOVED:
+            return f"[{link[1]}]({MOVED[link[2]]})"
+        target = (folder / link[2]).as_posix()
+        inside = files.get_file_from_path(target) is not None
+        known = (ROOT / "docs" / target).exists() or (ROOT / target).exists()
+        # A link that leads nowhere stays, so that a strict build fails.
+        return link[0] if inside or not known else link[1]
+
+    return LINK.sub(kept, markdown)
+
+
+def notebooks() -> dict[str, str]:
+    """Title of each notebook by its page."""
+    found = {}
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        first = nbformat.read(path, as_version=4).cells[0].source
+        found[f"notebooks/{path.stem}.md"] = first.partition("\n")[0].lstrip("# ")
+    return found
+
+
+def converted(path: Path) -> tuple[str, dict[str, bytes]]:
+    """A notebook as Markdown with its stored outputs, and its pictures by name."""
+    text, resources = MarkdownExporter().from_filename(str(path), {"unique_key": path.stem})
+    return text, resources["outputs"]
+
+
+def packages() -> dict[str, str]:
+    """Dotted name of each package by its page; "caption" stands for the modules that are in no other."""
+    names = sorted(path.parent.name for path in (ROOT / "caption").glob("*/__init__.py"))
+    return {"api/caption.md": "caption"} | {f"api/{name}.md": f"caption.{name}" for name in names}
+
+
+def reference(package: str) -> str:
+    """The page of a package, to be filled by mkdocstrings."""
+    if package != "caption":
+        return f"# {package}\n\n::: {package}\n"
+    modules = sorted(path.stem for path in (ROOT / "caption").glob("*.py") if not path.stem.startswith("__"))
+    entries = "".join(f"\n::: caption.{module}\n" for module in modules)
+    return f"# caption\n\n::: caption\n    options:\n      show_submodules: false\n{entries}"
