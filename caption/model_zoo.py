@@ -11,17 +11,27 @@ from typing import TYPE_CHECKING
 from caption.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
     import torch
 
     from caption.captioner import Captioner
 
 
+SUFFIXES = (".ckpt", ".safetensors")
+
+
 def installed_models() -> list[str]:
     """Names of the models that are installed with the package."""
+    return sorted(_installed())
+
+
+def _installed() -> dict[str, Traversable]:
+    """The files of the installed models, by name."""
     folder = files("caption") / "models"
     if not folder.is_dir():
-        return []
-    return sorted(Path(entry.name).stem for entry in folder.iterdir() if entry.name.endswith(".ckpt"))
+        return {}
+    return {Path(file.name).stem: file for file in folder.iterdir() if file.name.endswith(SUFFIXES)}
 
 
 def load(
@@ -50,8 +60,8 @@ def load(
         reason = str(error).partition("\n")[0]
         raise UserError(f"device {device} cannot be used: {reason}") from error
     # A folder of that name, such as the demo's shapes/, does not take precedence over an installed model.
-    if not Path(name).expanduser().is_file() and name in installed_models():
-        with as_file(files("caption") / "models" / f"{name}.ckpt") as path:
+    if not Path(name).expanduser().is_file() and name in (installed := _installed()):
+        with as_file(installed[name]) as path:
             return checkpoint.load(path, where, trust)
     if not Path(name).expanduser().exists() and Path(name).name == name and "." not in name:
         raise UserError(

@@ -163,9 +163,8 @@ def test_text_in_the_place_of_a_part_is_refused(place: str, text: str, trained: 
         described["encoder"] = joint
     else:
         described[place] = text
-    with pytest.raises(Exception) as caught:  # noqa: PT011
+    with pytest.raises(CheckpointError):
         checkpoint.architecture(contents)
-    assert isinstance(caught.value, (CheckpointError, AttributeError, TypeError))
     assert not canary.exists()
 
 

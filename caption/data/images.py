@@ -33,6 +33,9 @@ UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+LARGEST_SIDE = 4096
+"""Of a model's input, in pixels: 50 MB per photo. No encoder takes more."""
+
 PAD_GREY = (128, 128, 128)  # middle grey, which is close to zero after any usual normalisation
 
 
@@ -185,7 +188,7 @@ class ImageTransform:
             fills the rest with middle grey on both sides.
 
     Raises:
-        DataError: a size below one pixel, an unknown fit.
+        DataError: a size below one pixel or above `LARGEST_SIDE`, an unknown fit.
     """
 
     size: int | tuple[int, int] = 224
@@ -195,11 +198,11 @@ class ImageTransform:
         if isinstance(self.size, list):  # from YAML or JSON, which have no tuples
             object.__setattr__(self, "size", tuple(self.size))
         sides = self.size if isinstance(self.size, tuple) else (self.size, self.size)
-        if len(sides) != 2 or not all(isinstance(side, int) and side >= 1 for side in sides):
+        if len(sides) != 2 or not all(isinstance(side, int) and 1 <= side <= LARGEST_SIDE for side in sides):
             raise DataError(
-                f"image size {self.size!r} is not a size: give pixels, or (height, width), from 1 up."
+                f"image size {self.size!r} is not a size: give pixels, or (height, width), from 1 to {LARGEST_SIDE}."
             )
-        if self.fit not in get_args(Fit):
+        if not isinstance(self.fit, str) or self.fit not in get_args(Fit):
             raise DataError(f"image fit {self.fit!r} is unknown: choose one of {', '.join(get_args(Fit))}.")
 
     @property

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from caption.errors import UserError
 from caption.search.base import Hypotheses, Search, Step
 from caption.search.blocks import largest
-from caption.search.loop import Choice, Endings, device_of, explore, require_length
+from caption.search.loop import Choice, Endings, device_of, explore, require_count, require_number
 from caption.tensor_tree import State
 
 
@@ -54,15 +54,16 @@ class BeamSearch(Search):
     candidates: int = 1
 
     def __post_init__(self) -> None:
-        require_length(self.max_length)
-        if self.beam_size < 1:
-            raise UserError(f"beam_size is {self.beam_size}: it must be at least 1")
+        require_count("max_length", self.max_length)
+        require_count("beam_size", self.beam_size)
+        require_count("candidates", self.candidates)
+        require_number("length_normalization", self.length_normalization)
         if not 0 <= self.length_normalization < math.inf:
             raise UserError(
                 f"length_normalization is {self.length_normalization}: it is an exponent of at least 0 "
                 "(0 = plain sum of log-probabilities, 1 = mean per word)"
             )
-        if not 1 <= self.candidates <= self.beam_size:
+        if self.candidates > self.beam_size:
             raise UserError(
                 f"candidates is {self.candidates}: it must be from 1 to beam_size, {self.beam_size}"
             )

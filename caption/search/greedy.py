@@ -11,7 +11,7 @@ from torch import Tensor
 from caption.search.base import Hypotheses, Search, Step
 from caption.search.blocks import largest
 from caption.search.chains import Chains
-from caption.search.loop import device_of, explore, require_length
+from caption.search.loop import device_of, explore, require_count
 from caption.tensor_tree import State
 
 
@@ -23,13 +23,13 @@ class Greedy(Search):
         max_length: largest number of words; the end word counts, so a finished caption has one fewer.
 
     Raises:
-        UserError: `max_length` is below 1.
+        UserError: `max_length` is out of its range.
     """
 
     max_length: int = 30
 
     def __post_init__(self) -> None:
-        require_length(self.max_length)
+        require_count("max_length", self.max_length)
 
     def __call__(
         self, step: Step, state: State, images: int, start: int, end: int, forbidden: Sequence[int] = ()

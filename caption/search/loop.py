@@ -204,10 +204,22 @@ def device_of(tree: TensorTree) -> torch.device:
     return next((tensor.device for tensor in leaves(tree)), torch.device("cpu"))
 
 
-def require_length(max_length: int) -> None:
-    """Raise a `UserError` if `max_length` is below 1."""
-    if max_length < 1:
-        raise UserError(f"max_length is {max_length}: a caption needs room for at least 1 word")
+LARGEST = 1000
+"""Largest number of hypotheses or words: a model from a stranger must not take all memory or time for a photo."""
+
+
+def require_count(name: str, count: int) -> None:
+    """Raise a `UserError` unless the number of hypotheses or words `name` is a whole number in 1...LARGEST."""
+    if not isinstance(count, int):
+        raise UserError(f"{name} is {count!r}: it must be a whole number")
+    if not 1 <= count <= LARGEST:
+        raise UserError(f"{name} is {count}: it must be at least 1 and at most {LARGEST}")
+
+
+def require_number(name: str, number: float) -> None:
+    """Raise a `UserError` if the option `name` is not a number."""
+    if not isinstance(number, (int, float)):
+        raise UserError(f"{name} is {number!r}: it must be a number")
 
 
 def _admissible(log_probs: Tensor, barred: Tensor) -> Tensor:

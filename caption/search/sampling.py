@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import NoneType
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from caption.errors import UserError
 from caption.search.base import Hypotheses, Search, Step
 from caption.search.blocks import invert, largest
 from caption.search.chains import Chains
-from caption.search.loop import device_of, explore, require_length
+from caption.search.loop import device_of, explore, require_count, require_number
 from caption.tensor_tree import State, select_hypotheses
 
 
@@ -53,15 +54,21 @@ class Sampling(Search):
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        require_length(self.max_length)
+        require_count("max_length", self.max_length)
+        require_count("samples", self.samples)
+        require_number("temperature", self.temperature)
+        if not isinstance(self.top_k, (int, NoneType)) or not isinstance(self.seed, (int, NoneType)):
+            raise UserError(
+                f"top_k is {self.top_k!r} and seed {self.seed!r}: each must be a whole number or None"
+            )
+        if self.top_p is not None:
+            require_number("top_p", self.top_p)
         if not 0 < self.temperature < math.inf:
             raise UserError(f"temperature is {self.temperature}: it must be above 0; Greedy is the limit 0")
         if self.top_k is not None and self.top_k < 1:
             raise UserError(f"top_k is {self.top_k}: at least 1 word must be admitted")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"top_p is {self.top_p}: it is a probability above 0 and at most 1")
-        if self.samples < 1:
-            raise UserError(f"samples is {self.samples}: at least 1 caption must be drawn")
 
     def __call__(
         self,

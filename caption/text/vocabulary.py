@@ -149,11 +149,17 @@ class Vocabulary:
         """The vocabulary that `to_dict` described.
 
         Raises:
-            DataError: keys are missing, or it was made with another version of the tokenizer, whose words may differ.
+            DataError: keys are missing, words are not text, or it was made with another version of the tokenizer,
+                whose words may differ.
         """
         if not {"words", "tokenizer", "tokenizer_version"} <= set(data):
             raise DataError(f"a saved vocabulary has words and a tokenizer, this one has {sorted(data)}.")
-        vocabulary = cls(data["words"], data["tokenizer"])
+        words = data["words"]
+        if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
+            raise DataError(
+                "the words of a saved vocabulary are a list of text, these are not: save it again."
+            )
+        vocabulary = cls(words, data["tokenizer"])
         installed = vocabulary.tokenizer.version
         if data["tokenizer_version"] != installed:
             raise DataError(

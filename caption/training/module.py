@@ -322,6 +322,18 @@ class CaptionTraining(LightningModule):
             raise CheckpointError(
                 "the checkpoint's vocabulary is not the one of this data: it was trained on other captions"
             )
+        if self.trainer.state.fn == "fit":
+            self._check_groups(checkpoint_contents.get("optimizer_states") or [])
+
+    def _check_groups(self, states: list[dict[str, Any]]) -> None:
+        """Check that the optimizer to be resumed has a group for the encoder if and only if this one has."""
+        finetuning = self.encoder_learning_rate is not None
+        if states and (len(states[0].get("param_groups", ())) > 1) != finetuning:
+            was, remedy = ("frozen", "leave out") if finetuning else ("fine-tuned", "set")
+            raise CheckpointError(
+                f"the encoder was {was} when the checkpoint was written: {remedy} model.encoder_learning_rate to "
+                "resume it, or start from its weights with model.warm_start"
+            )
 
 
 def _per_image(unrolled: Unrolled, targets: Tensor) -> tuple[list[float], list[int]]:

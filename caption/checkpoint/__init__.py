@@ -1,0 +1,18 @@
+"""Checkpoints, files that hold a whole captioner and run no code when they are loaded.
+
+The layout is Lightning's, so every file written by training is a model:
+
+    state_dict        tensors; the captioner's under "captioner."
+    captioner         format (int), package version, and `Captioner.description()`: encoder, refiner and decoder
+                      as class paths with arguments, vocabulary, image transform, search
+    ...               in training checkpoints, the entries with which Lightning resumes
+
+A safetensors file holds the captioner alone, see `tensor_file`. `read` is the one function that opens either; what it
+returns is checked, and of the current format.
+"""
+
+from caption.checkpoint.files import PREFIX, read, save, section
+from caption.checkpoint.rebuild import architecture, load, rebuild
+from caption.checkpoint.upgrade import FORMAT, upgrade
+
+__all__ = ["FORMAT", "PREFIX", "architecture", "load", "read", "rebuild", "save", "section", "upgrade"]
