@@ -22,7 +22,7 @@ from caption.encoders import Encoder, SmallCNN
 from caption.errors import UserError
 from tools.compare_attention import __main__ as tool
 from tools.compare_attention import bench as benches
-from tools.compare_attention import data_sets, mechanisms, pictures, report
+from tools.compare_attention import data_sets, differences, mechanisms, pictures, report
 
 BUDGET = ["--epochs", "1", "--images", "30", "--test-images", "6", "--seeds", "1"]
 OVERLAYS = {
@@ -466,3 +466,34 @@ def wait_for(found: Callable[[], list[int]], number: int) -> list[int]:
             return there
         time.sleep(0.2)
     raise AssertionError(f"{len(found())} instead of {number}")
+
+
+# -- differences -----------------------------------------------------------------------------------------------
+
+
+def test_a_gap_is_welchs_interval():
+    # By hand: means 2 and 5, variances 1 and 4, error sqrt(1/3 + 4/3), 2 degrees of freedom.
+    found = differences.gap([1.0, 2.0, 3.0], [3.0, 5.0, 7.0])
+    assert found is not None
+    assert found.difference == pytest.approx(-3.0)
+    assert found.high - found.difference == pytest.approx(4.303 * (5 / 3) ** 0.5)
+    assert not found.clear
+    near = differences.gap([1.0, 1.01, 0.99], [3.0, 3.01, 2.99])
+    assert near is not None
+    assert near.clear
+    assert differences.gap([1.0], [3.0, 5.0]) is None
+
+
+def test_differences_from_additive_attention_have_intervals():
+    def found(*pointing: float, other: float = 0.2) -> dict[str, Any]:
+        numbers = [{"NLL": 0.1, "pointing_accuracy": each, "pointing_other_word": other} for each in pointing]
+        return {"runs": [{"numbers": each} for each in numbers]}
+
+    text = differences.differences({"additive": found(0.9, 0.91), "far": found(0.1, 0.12), "one": found(0.5)})
+    rows = {line.split(" | ")[0].strip("| `"): line for line in text.splitlines() if line.startswith("| `")}
+    assert rows["additive"].count("(reference)") == 4
+    assert "**−0.795 [" in rows["far"]
+    assert "+0.000 [+0.000, +0.000]" in rows["far"]
+    assert rows["one"].endswith("| – | – | – | – | – |")
+    assert "1 to 2 each" in text
+    assert "has not been run" in differences.differences({"far": found(0.1)})

@@ -31,6 +31,7 @@ from caption.errors import UserError
 from tools import make_parser
 from tools.compare_attention.bench import Bench, write_json
 from tools.compare_attention.data_sets import CONFIGS, Budget, DataSet, Flickr8kData, ShapesData
+from tools.compare_attention.differences import differences
 from tools.compare_attention.mechanisms import Mechanism, chosen, read_mechanisms
 from tools.compare_attention.pictures import PAGE_SCENES, SCENES, choose_words, draw, load_models, page
 from tools.compare_attention.report import summary, table
@@ -127,7 +128,10 @@ def report(bench: Bench, mechanisms: dict[str, Mechanism], options: argparse.Nam
     if not options.write:
         return
     document: Path = options.document
-    write_sections(document, {data_set.section: text})
+    sections = {data_set.section: text}
+    if options.seeds > 1:
+        sections[f"{data_set.section} differences"] = differences(summaries)
+    write_sections(document, sections)
     content = {"budget": asdict(bench.budget), "mechanisms": summaries}
     write_json(document.with_name(f"{document.stem}{data_set.suffix}.json"), content)
     written = f"{document} and its .json"

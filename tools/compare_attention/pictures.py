@@ -24,7 +24,8 @@ from caption.data.readers.captions import CaptionedImage
 from caption.result import Caption
 from caption.text.vocabulary import START
 from caption.visualize import overlay, save_figure, save_html, show_photo, to_fragment
-from caption.visualize.figure import NotebookFigure, add_axes
+from caption.visualize.figure_file import NotebookFigure
+from caption.visualize.layout import add_axes
 from caption.visualize.scale import scale_of
 
 # Inches.

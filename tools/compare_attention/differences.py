@@ -1,0 +1,90 @@
+"""Which differences from additive attention are larger than the spread between seeds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tools.compare_attention.mechanisms import WARM as REFERENCE
+from tools.documents import table as markdown_table
+
+COMPARED = {
+    "NLL": ("NLL", 3),
+    "BLEU-4": ("BLEU-4", 3),
+    "pointing_accuracy": ("pointing", 3),
+    "attention_entropy": ("entropy", 2),
+}
+"""Scores by name: the column's head, and decimals."""
+QUANTILES = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
+"""Of Student's t: 97.5 % by degrees of freedom."""
+
+
+class Gap(NamedTuple):
+    """A difference of means over seeds, with its 95 % interval."""
+
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.low > 0 or self.high < 0
+
+
+def gap(values: Sequence[float], others: Sequence[float]) -> Gap | None:
+    """Mean of `values` less mean of `others`; None unless both have two seeds or more.
+
+    Welch's interval with the fewest degrees of freedom that his formula allows, one less than the smaller number of
+    seeds, which makes it wide rather than narrow.
+    """
+    fewest = min(len(values), len(others))
+    if fewest < 2:
+        return None
+    difference = statistics.mean(values) - statistics.mean(others)
+    error = math.sqrt(sum(statistics.variance(each) / len(each) for each in (values, others)))
+    half = QUANTILES[min(fewest - 1, max(QUANTILES))] * error
+    return Gap(difference, difference - half, difference + half)
+
+
+def differences(summaries: Mapping[str, dict[str, Any]]) -> str:
+    """The Markdown of the section: each mechanism less additive attention, and whether its maps depend on the word."""
+    reference = summaries.get(REFERENCE)
+    if reference is None:
+        return f"`{REFERENCE}` has not been run, with which the others would be compared."
+    rows = []
+    for name, found in summaries.items():
+        cells = [_cell(gap(_seeds(found, key), _seeds(reference, key)), key) for key in COMPARED]
+        own = gap(_seeds(found, "pointing_accuracy"), _seeds(found, "pointing_other_word"))
+        if name == REFERENCE:
+            cells = ["(reference)"] * len(cells)
+        rows.append([f"`{name}`", *cells, _text(own, 3) if own else "–"])
+    head = ["mechanism", *(f"Δ {head}" for head, _ in COMPARED.values()), "pointing − other word's map"]
+    seeds = {len(found["runs"]) for found in summaries.values()}
+    count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else str(*seeds)
+    return "\n\n".join(
+        [
+            f"Each mechanism less `{REFERENCE}`: difference of means over seeds ({count} each) and its 95 % interval "
+            "(Welch, with the fewest degrees of freedom). **Bold**: the interval leaves out 0. A dash: one seed alone, "
+            "or no map. The last column says whether a word's own map points better than another word's map of the "
+            "same caption.",
+            markdown_table(head, rows),
+        ]
+    )
+
+
+def _seeds(found: dict[str, Any], key: str) -> list[float]:
+    return [run["numbers"][key] for run in found["runs"] if key in run["numbers"]]
+
+
+def _cell(found: Gap | None, key: str) -> str:
+    return "–" if found is None else _text(found, COMPARED[key][1])
+
+
+def _text(found: Gap, digits: int) -> str:
+    text = f"{found.difference:+.{digits}f} [{found.low:+.{digits}f}, {found.high:+.{digits}f}]".replace(
+        "-", "−"
+    )
+    return f"**{text}**" if found.clear else text
