@@ -92,8 +92,8 @@ class CaptionedImages(Dataset[Example]):
         """The image with the given captions."""
         image = self.images[index]
         if self.store is None:
-            photo = open_image(image.path)
-            return Example(image, self.transform(photo), captions, self.transform.box(*photo.size))
+            pixels, width, height = self.transform.read(image.path)
+            return Example(image, pixels, captions, self.transform.box(width, height))
         return Example(image, None, captions, self._stored_box(image) if self.with_boxes else None)
 
     def _stored_box(self, image: CaptionedImage) -> Box:
