@@ -48,13 +48,13 @@ class Followed(NamedTuple):
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
     folder = tmp_path_factory.mktemp("own")
-    (folder / "configs").symlink_to(REPOSITORY / "configs")
     (folder / "four_heads.py").write_text(blocks("python")[0], encoding="utf-8")
     (folder / "four_heads.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
-    path, program, *arguments = shlex.split(blocks("sh")[0])
-    assert (path, program) == ("PYTHONPATH=.", "caption")
-    # The checkout that is tested, and not another one that may be installed.
-    ran = run_command(*arguments, *SMALL, cwd=folder, env={"PYTHONPATH": f".:{REPOSITORY}"})
+    program, *arguments = shlex.split(blocks("sh")[0])
+    assert program == "caption"
+    # Like the installed command, which has not the working directory in its path; and the checkout that is tested.
+    environment = {"PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": "1"}
+    ran = run_command(*arguments, *SMALL, cwd=folder, env=environment)
     assert ran.code == 0, ran.err
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ cannot be checked; 130 stopped by Ctrl-C, after a report of the findings so far.
 """
 
 CONFIGURATIONS = (".yaml", ".yml")
+BASE = "flickr8k_soft_lite2"
 SHOWN = 10
 """Findings of a kind that the text report names."""
 
@@ -49,6 +51,8 @@ def main(args: list[str]) -> int:
     )
     if is_config and (images or splits):
         parser.error("--images and --splits are for captions; a configuration has its own")
+    if is_config and options.write:
+        parser.error("--write is for captions: here, DATA is a configuration already")
 
     # These import torch, which takes seconds that --help should not take.
     from caption.data.check import MAX_WORDS, MIN_COUNT, check_data
@@ -76,6 +80,8 @@ def main(args: list[str]) -> int:
         print(as_text(options.data, spec, limits, check, recognised=not is_config))
     if not check.complete:
         return INTERRUPTED
+    if options.write and not check.faults:
+        _write(options, spec, limits, check)
     return SOME_FAILED if check.faults else DONE
 
 
@@ -100,9 +106,28 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokenizer", metavar="T", help=f"splits captions into words {from_data.format('ptb')}")
     help_ = "threads that decode (default: one per processor, at most 16)"
     add("--workers", type=count, metavar="N", help=help_)
+    help_ = "write a whole configuration for this data, if it has no faults"
+    add("--write", metavar="FILE.yaml", help=help_)
+    help_ = (
+        f"configuration that --write changes, a file or a name (default {BASE}, which needs the extra photos)"
+    )
+    add("--base", default=BASE, metavar="CONFIG", help=help_)
     help_ = "of the report (default text); json names every finding"
     add("--format", choices=("text", "json"), default="text", help=help_)
     return parser
+
+
+def _write(options: argparse.Namespace, spec: Spec, limits: Mapping[str, Any], check: Check) -> None:
+    """Write the configuration that --write asks for, and say how to go on."""
+    from caption.cli.own_configuration import own_configuration, write_configuration
+
+    path = Path(options.write).expanduser()
+    used = {key: limits[key] for key in ("tokenizer", "min_count")}
+    if options.max_words:  # otherwise training does not cut
+        used["max_words"] = options.max_words
+    config = own_configuration(options.base, path.stem, spec, used, check)
+    write_configuration(path, config, options.data, options.base)
+    print(f"caption check: wrote {path}, which begins with the next commands", file=sys.stderr)
 
 
 def _by_split(entries: list[str]) -> dict[str, str]:

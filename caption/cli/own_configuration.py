@@ -1,0 +1,84 @@
+"""A training configuration for the user's own data: one that comes with the package, with its data exchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from caption.cli.config_files import find_config, read_yaml
+from caption.cli.files import make_folder
+from caption.errors import DataError, UserError
+
+if TYPE_CHECKING:
+    from caption.data.check import Check
+    from caption.parts import Spec
+
+STEPS = 20
+"""Batches that an epoch should have at least: a small data set gets small batches."""
+SMALLEST_BATCH = 4
+
+HEADER = """\
+# Written by `caption check {data} --write {path}`: {base}, with this data.
+#
+{commands}
+"""
+
+
+def own_configuration(
+    base: str, name: str, reader: Spec, limits: Mapping[str, Any], check: Check
+) -> dict[str, Any]:
+    """The configuration `base` for other data.
+
+    Args:
+        base: path or name of a configuration.
+        name: of the new one; its run is runs/NAME, its precomputed regions are runs/NAME_features.
+        reader: class path and arguments of the data's reader.
+        limits: tokenizer and min_count, and max_words if captions are cut.
+        check: the result of checking the data.
+
+    Raises:
+        DataError: the data has no training or validation images.
+    """
+    for split in ("train", "val"):
+        if split not in check.splits or not check.splits[split].images:
+            raise DataError(
+                f"the data has no images in the split {split}, which training needs: give fractions, such as --splits "
+                "train=0.7 val=0.15 test=0.15, or name the splits in the data"
+            )
+    config = read_yaml(find_config(base))
+    config["trainer"]["default_root_dir"] = f"runs/{name}"
+    data = config["data"]
+    data |= {"reader": dict(reader), **limits}
+    batch = max(SMALLEST_BATCH, check.splits["train"].images // STEPS)
+    data["batch_size"] = min(data.get("batch_size", 64), batch)
+    if "features" in data:
+        data["features"] = f"runs/{name}_features"
+    return config
+
+
+def write_configuration(path: Path, config: Mapping[str, Any], data: str, base: str) -> None:
+    """Write a configuration, with the commands that use it in its first lines; never over another file.
+
+    Raises:
+        UserError: the file exists, or its folder cannot be made.
+    """
+    folder = config["trainer"]["default_root_dir"]
+    commands = [
+        f"caption fit -c {path}",
+        f"caption test -c {path} --ckpt_path {folder}/best.ckpt",
+        f"caption describe PHOTO --model {folder}/best.ckpt",
+    ]
+    if "features" in config["data"]:
+        commands.insert(0, f"caption features -c {path} --out {config['data']['features']}")
+    header = HEADER.format(
+        data=data, path=path, base=base, commands="\n".join(f"#   {line}" for line in commands)
+    )
+    make_folder(path.parent, "--write")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(header + yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+    except FileExistsError:
+        raise UserError(f"--write {path}: the file exists; delete it, or name another one") from None
