@@ -22,6 +22,21 @@ class CheckpointError(UserError):
     """A file is no checkpoint of this package, or one that cannot be trusted or rebuilt."""
 
 
+class Stopped(BaseException):
+    """A signal has stopped the command. Not an `Exception`: whoever handles errors must let it pass.
+
+    Args:
+        number: of the signal; the exit code is 128 + its number, as in shells.
+        message: where it stopped, and what was saved.
+    """
+
+    def __init__(self, number: int, message: str = "") -> None:
+        super().__init__(message)
+        self.number = number
+        self.hint = ""
+        """How to go on."""
+
+
 NAMED = 3
 """How many culprits a message names."""
 LONGEST_NAME = 500

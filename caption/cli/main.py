@@ -9,7 +9,8 @@ import traceback
 from importlib import import_module
 
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED, WRONG_USAGE
-from caption.errors import UserError, did_you_mean
+from caption.errors import Stopped, UserError, did_you_mean
+from caption.signals import name_of
 
 # Each verb's module has main(args) -> exit code. It is imported only when needed: importing torch takes seconds.
 VERBS = {
@@ -30,7 +31,6 @@ VERBS = {
         "make a checkpoint from a model of the authors' code or of sgrvinod's tutorial",
     ),
     "configs": ("caption.cli.configs", "list the configurations that come with the package"),
-    "export": ("caption.cli.export", "write a model as ONNX files, which run without torch"),
     "fit": ("caption.cli.train", "train as a configuration says"),
     "validate": ("caption.cli.train", "evaluate a checkpoint on the validation split"),
     "test": ("caption.cli.train", "evaluate a checkpoint on the test split"),
@@ -83,6 +83,9 @@ def main(args: list[str] | None = None) -> int:
         return code
     except UserError as error:
         return _failed(str(error), WRONG_USAGE, debug)
+    except Stopped as stop:
+        message = str(stop) or f"stopped by {name_of(stop.number)}"
+        return _failed(f"{message}; {stop.hint}" if stop.hint else message, 128 + stop.number, debug)
     except KeyboardInterrupt:
         return _failed("stopped", INTERRUPTED, debug)
     except BrokenPipeError:

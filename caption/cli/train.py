@@ -6,7 +6,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,19 +31,23 @@ from caption.cli.error_messages import one_line
 from caption.cli.exit_codes import DONE
 from caption.cli.files import make_folder
 from caption.cli.hints import with_hint
+from caption.cli.run_folder import check_free, find_checkpoint, locked
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
-from caption.errors import CheckpointError, UserError
+from caption.errors import CheckpointError, Stopped, UserError
 from caption.parts import current_paths
+from caption.signals import stopping_at_once
 from caption.text.vocabulary import Vocabulary
 from caption.training.callbacks import AttentionFigures
+from caption.training.checkpoint_file import CheckpointFile
+from caption.training.last_checkpoint import LastCheckpoint
 from caption.training.module import CaptionTraining
 
 DEFAULT_FOLDER = "runs/default"
 
 # Warnings about intended behaviour: arguments from Python, decoding in the main process, resuming into a checkpoint
-# folder that is not empty, a frozen encoder, and evaluation by several processes (each of which has all the captions
-# and counts every image once).
+# folder that is not empty, a frozen encoder, checkpoints of earlier releases with other callbacks, and evaluation
+# by several processes (each of which has all the captions and counts every image once).
 INTENDED = (
     ".*args parameter is intended.*",
     ".*does not have many workers.*",
@@ -51,6 +55,7 @@ INTENDED = (
     ".*LeafSpec.*",
     ".*in eval mode at the start of training.*",
     ".*Using `DistributedSampler` with the dataloaders.*",
+    ".*callbacks used to create the checkpoint need to be provided.*",
     r".*It is recommended to use `self.log\('(val|test)[/_].*sync_dist=True.*",
 )
 # Evaluating a checkpoint in another folder than that of its training is intended; resuming it there deserves a warning.
@@ -82,6 +87,7 @@ class CaptionCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--trust", type=str, action="append", default=[], metavar="PACKAGE", help=TRUST)
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
+        parser.add_lightning_class_args(LastCheckpoint, "last_checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.add_lightning_class_args(AttentionFigures, "attention_figures")
         parser.set_defaults(
@@ -100,6 +106,7 @@ class CaptionCLI(LightningCLI):
             }
         )
         parser.link_arguments("trainer.default_root_dir", "checkpoint.dirpath")
+        parser.link_arguments("trainer.default_root_dir", "last_checkpoint.folder")
         parser.link_arguments("data", "model.vocabulary", self._vocabulary, apply_on="instantiate")
         parser.link_arguments("data", "model.transform", self._transform, apply_on="instantiate")
 
@@ -110,7 +117,7 @@ class CaptionCLI(LightningCLI):
     def _checkpoint(self) -> dict[str, Any] | None:
         """The contents of the checkpoint given with --ckpt_path, if one is given."""
         path = self._option("ckpt_path")
-        return None if path in (None, "best", "last", "hpc", "registry") else checkpoint.read(path)
+        return None if path is None else checkpoint.read(path)
 
     def _vocabulary(self, data: CaptionData) -> Vocabulary:
         """The checkpoint's vocabulary, if there is a checkpoint, otherwise that of the data."""
@@ -124,6 +131,9 @@ class CaptionCLI(LightningCLI):
         return data.transform
 
     def _parse_ckpt_path(self) -> None:
+        options = self.config[self.config["subcommand"]]
+        folder = Path(options["trainer"]["default_root_dir"])
+        options["ckpt_path"] = find_checkpoint(options["ckpt_path"], folder, self.config["subcommand"])
         if self._option("ckpt_path") is None and self.config["subcommand"] != "fit":
             raise UserError(
                 f"caption {self.config['subcommand']} needs a trained model: give it with --ckpt_path FILE"
@@ -153,10 +163,10 @@ class CaptionCLI(LightningCLI):
         if config.get("enable_progress_bar") is not False:
             callbacks.append(RichProgressBar(console_kwargs={"stderr": True}))
         if config.get("enable_checkpointing") is False:
-            self._parser(self.subcommand).callback_keys.remove("checkpoint")
-        else:
-            # A second callback, because `save_last` of a monitoring callback writes only when the best improves.
-            callbacks.append(ModelCheckpoint(folder, "last", enable_version_counter=False))
+            for key in ("checkpoint", "last_checkpoint"):
+                self._parser(self.subcommand).callback_keys.remove(key)
+        plugins = config.get("plugins") or []
+        kwargs["plugins"] = [*(plugins if isinstance(plugins, list) else [plugins]), CheckpointFile()]
         self.trainer_defaults["callbacks"] = callbacks
         trainer = super().instantiate_trainer(**torchrun.settings(config), **kwargs)
         make_folder(folder, "--trainer.default_root_dir")
@@ -166,17 +176,11 @@ class CaptionCLI(LightningCLI):
         tensorboard = TensorBoardLogger(str(folder), name="logs")
         return [tensorboard, CSVLogger(str(folder), name="logs", version=tensorboard.version)]
 
-    def before_fit(self) -> None:
-        """Refuse to overwrite the checkpoints of an earlier run."""
-        folder, resumed = Path(self.trainer.default_root_dir), self._option("ckpt_path")
-        if (folder / "last.ckpt").exists() and (
-            resumed is None
-            or (Path(resumed).is_file() and Path(resumed).resolve().parent != folder.resolve())
-        ):
-            raise UserError(
-                f"{folder} holds the checkpoints of an earlier run: resume it with --ckpt_path {folder}/last.ckpt, "
-                "or choose another folder with --trainer.default_root_dir"
-            )
+    def fit(self, **options: Any) -> None:
+        folder = Path(self.trainer.default_root_dir)
+        with locked(folder, "--trainer.default_root_dir") if self.trainer.is_global_zero else nullcontext():
+            check_free(folder, self._option("checkpoint")["filename"], self._option("ckpt_path"))
+            self.trainer.fit(**options)
 
     def after_fit(self) -> None:
         """Name the best model and its score."""
@@ -212,7 +216,12 @@ class CaptionCLI(LightningCLI):
 
 def main(args: list[str]) -> int:
     """Run one of Lightning's verbs; `args` begins with the verb."""
-    run(args)
+    try:
+        run(args)
+    except Stopped as stop:
+        if args[0] == "fit":
+            stop.hint = "go on with the same command and --ckpt_path auto"
+        raise
     return DONE
 
 
@@ -222,7 +231,7 @@ def run(args: list[str]) -> CaptionCLI:
     import_from_working_directory()
     torch.set_float32_matmul_precision("high")
     try:
-        with _quiet(evaluating=args[0] != "fit"):
+        with _quiet(evaluating=args[0] != "fit"), stopping_at_once():
             return CaptionCLI(
                 CaptionTraining,
                 CaptionData,

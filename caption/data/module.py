@@ -12,15 +12,16 @@ from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_l
 import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
 
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
 from caption.data.images import ImageTransform
+from caption.data.order import EpochBatches, TrainingLoader, seed_of
 from caption.data.readers.captions import CaptionReader, Splits
-from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
 from caption.errors import DataError
 from caption.features.store import FeatureStore
 from caption.regions import Regions
+from caption.signals import ignore_stop_signals
 from caption.text.vocabulary import Vocabulary
 
 
@@ -46,7 +47,6 @@ class CaptionData(LightningDataModule):
         workers: processes that decode images.
         predict_split: the split that `caption predict` captions.
         vocabulary: use this one instead of counting the training split, for data of another model.
-        shards: read the training split from WebDataset shards; the reader then gives the other splits.
     """
 
     def __init__(
@@ -63,7 +63,6 @@ class CaptionData(LightningDataModule):
         workers: int = 0,
         predict_split: Literal["train", "val", "test"] = "test",
         vocabulary: Vocabulary | None = None,
-        shards: TrainingShards | None = None,
     ) -> None:
         super().__init__()
         if batch_size < 1 or (captions_per_image is not None and captions_per_image < 1):
@@ -79,59 +78,47 @@ class CaptionData(LightningDataModule):
         self.store = None if features is None else FeatureStore(features)
         self.workers = workers
         self.predict_split = predict_split
+        self.seed = torch.initial_seed()
         self.splits: Splits = reader.read()
         if self.store is not None:
             self.store.check([image.id for images in self.splits.values() for image in images])
-        self.shards = shards
-        if shards is not None:
-            if features is not None or batching != "images":
-                raise DataError(
-                    "data.shards reads images in any order: leave out data.features and data.batching"
-                )
-            self.splits.pop("train", None)
-            self.shard_index = ShardIndex.read(shards.url)
         self.vocabulary = vocabulary or self._count_words(min_count, tokenizer)
 
     def _count_words(self, min_count: int, tokenizer: str) -> Vocabulary:
-        if self.shards is not None:
-            return self.shard_index.vocabulary(min_count, tokenizer)
         if "train" not in self.splits:
             raise DataError("the data has no training split, from which the vocabulary is counted")
         captions = (text for image in self.splits["train"] for text in image.captions)
         return Vocabulary.build(captions, min_count, tokenizer)
 
-    def train_dataloader(self) -> DataLoader[Any] | ShardLoader:
-        if self.shards is not None:
-            return self._shard_loader(self.shards)
+    def train_dataloader(self) -> DataLoader[Any]:
         images = self._dataset("train", self.captions_per_image, self.max_words)
-        # The global generator, which training seeds at each epoch, gives the order. The seeds of workers come from
-        # another one: a resumed run draws them at another time, and would then shuffle differently.
-        for_workers = torch.Generator().manual_seed(torch.initial_seed())
-        common: dict[str, Any] = {"collate_fn": images.collate, "generator": for_workers, **self._loading()}
         if self.batching == "images":
-            order, whole = RandomSampler(images), self._fills_a_batch(images)
-            return DataLoader(images, batch_size=self.batch_size, sampler=order, drop_last=whole, **common)
+            order, whole = self._order(images), self._fills_a_batch(images)
+            batches = BatchSampler(order, self.batch_size, drop_last=whole)
+            return TrainingLoader(
+                images, EpochBatches(batches, self.seed), collate_fn=images.collate, **self._loading()
+            )
         single = SingleCaptions(images)
-        order, whole = RandomSampler(single), self._fills_a_batch(single)
+        order, whole = self._order(single), self._fills_a_batch(single)
         batches = SimilarLengths(order, self.batch_size, drop_last=whole, lengths=single.lengths)
-        return DataLoader(single, batch_sampler=batches, **common)
-
-    def _shard_loader(self, shards: TrainingShards) -> ShardLoader:
-        trainer = self.trainer
-        batches = ShardBatches(
-            self.shard_index,
-            shards,
-            self.vocabulary,
-            self.transform,
-            self.captions_per_image,
-            self.max_words,
-            self.batch_size,
-            processes=1 if trainer is None else trainer.world_size,
-            rank=0 if trainer is None else trainer.global_rank,
-            workers=max(self.workers, 1),
-            seed=torch.initial_seed(),
+        return TrainingLoader(
+            single, EpochBatches(batches, self.seed), collate_fn=images.collate, **self._loading()
         )
-        return ShardLoader(batches, num_workers=self.workers, pin_memory=self._on_gpu())
+
+    def _order(self, examples: Dataset[Any]) -> DistributedSampler[Any]:
+        """A shuffled order, of which each process takes its share."""
+        trainer, processes, rank = self.trainer, 1, 0
+        if trainer is not None:
+            processes, rank = trainer.world_size, trainer.global_rank
+            self.seed = trainer.strategy.broadcast(self.seed)
+        return DistributedSampler(examples, processes, rank, seed=seed_of(self.seed))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What Lightning writes into checkpoints, so that a resumed run has the order of the stopped one."""
+        return {"seed": self.seed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.seed = state["seed"]
 
     def _fills_a_batch(self, examples: Sized) -> bool:
         """Whether there is at least one whole batch, so that the last, smaller one can be dropped."""
@@ -166,6 +153,7 @@ class CaptionData(LightningDataModule):
             "num_workers": self.workers,
             "persistent_workers": self.workers > 0,
             "pin_memory": self._on_gpu(),
+            "worker_init_fn": ignore_stop_signals,
         }
 
     def _on_gpu(self) -> bool:

@@ -23,6 +23,7 @@ from caption.attention.stochastic import AtTest, at_test, stochastic_parts
 from caption.captioner import Captioner, search_spec
 from caption.data.batches import Batch
 from caption.data.images import ImageTransform
+from caption.data.order import seed_of
 from caption.decoders.base import Decoder, Unrolled
 from caption.decoders.word_embeddings import load_word_vectors
 from caption.encoders.base import Encoder
@@ -167,6 +168,8 @@ class CaptionTraining(LightningModule):
         self._check_store()
 
     def on_train_start(self) -> None:
+        # A run that was stopped inside an epoch does not start that epoch again.
+        self.captioner.encoder.freeze(not self._finetuning(self.current_epoch))
         if self.trainer.world_size > 1 and self.encoder_learning_rate is not None:
             warning = batch_norm_warning(self.captioner.encoder, self.trainer.strategy.root_device.type)
             if warning is not None:
@@ -175,6 +178,8 @@ class CaptionTraining(LightningModule):
     def on_validation_start(self) -> None:
         if self.trainer.state.fn == "validate":  # during fit, on_fit_start has checked it
             self._check_store()
+        else:  # sampled attention may decide which epoch is the best
+            torch.manual_seed(seed_of(self.seed, self.global_step, self.global_rank))
 
     def on_test_start(self) -> None:
         self._check_store()
@@ -199,16 +204,27 @@ class CaptionTraining(LightningModule):
             return [optimizer], [{"scheduler": scheduler, "monitor": "val/CIDEr"}]
         return [optimizer], [scheduler]
 
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        if not isinstance(scheduler, ReduceLROnPlateau):
+            scheduler.step()
+
+    def on_train_epoch_end(self) -> None:
+        # Lightning would step it after the epoch's checkpoint is written, and a resumed run would miss the step.
+        for config in self.trainer.lr_scheduler_configs:
+            found = self.trainer.callback_metrics.get(str(config.monitor))
+            if isinstance(config.scheduler, ReduceLROnPlateau) and found is not None:
+                config.scheduler.step(found.item())
+
     def _finetuning(self, epoch: int) -> bool:
         return self.encoder_learning_rate is not None and epoch >= self.encoder_from_epoch
 
     def on_train_epoch_start(self) -> None:
-        # Set at each epoch, so that a resumed run equals an uninterrupted one. Each process has its own seed,
-        # so that dropout and samples differ between processes.
-        torch.manual_seed(
-            (self.seed + self.current_epoch * self.trainer.world_size + self.global_rank) % 2**63
-        )
         self.captioner.encoder.freeze(not self._finetuning(self.current_epoch))
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        # Set at each step, so that a resumed run equals an uninterrupted one. Each process has its own seed,
+        # so that dropout and samples differ between processes.
+        torch.manual_seed(seed_of(self.seed, self.current_epoch, batch_idx, self.global_rank))
 
     def views(self, batch: Batch) -> Views:
         """The batch's regions, precomputed or encoded now."""
@@ -312,9 +328,11 @@ class CaptionTraining(LightningModule):
 
     def on_save_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
         checkpoint_contents["captioner"] = checkpoint.section(self.captioner)
+        checkpoint_contents["seed"] = self.seed
 
     def on_load_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
         self.restored = True
+        self.seed = checkpoint_contents.get("seed", self.seed)
         if "captioner" in checkpoint_contents:
             checkpoint.upgrade(checkpoint_contents)
         stored = checkpoint_contents.get("captioner", {}).get("vocabulary")

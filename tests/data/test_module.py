@@ -93,8 +93,9 @@ def test_training_batches_hold_some_captions_of_each_image(reader: Shapes):
 
 def test_training_batches_are_shuffled_and_captions_drawn_again(reader: Shapes):
     loader = module(reader, captions_per_image=1).train_dataloader()
-    torch.manual_seed(0)
-    first, second = list(loader), list(loader)
+    first = list(loader)
+    loader.sampler.set_epoch(1)
+    second = list(loader)
     assert [batch.ids for batch in first] != [batch.ids for batch in second]
     drawn = [
         {i: c for b in epoch for i, c in zip(b.ids, captions_of(b), strict=True)} for epoch in (first, second)
@@ -137,8 +138,7 @@ def test_training_captions_are_cut_and_end(reader: Shapes):
 def test_batches_of_near_equal_lengths(reader: Shapes):
     data = module(reader, batching="lengths", batch_size=10)
     loader = data.train_dataloader()
-    assert isinstance(loader.batch_sampler, SimilarLengths)
-    torch.manual_seed(0)
+    assert isinstance(loader.batch_sampler.batches, SimilarLengths)
     batches = list(loader)
     assert len(batches) == 20
     assert all(batch.lengths.shape == (10, 1) for batch in batches)
@@ -151,25 +151,74 @@ def test_batches_of_near_equal_lengths(reader: Shapes):
     assert padding / sum(int(batch.lengths.sum()) for batch in batches) < 0.05
 
 
-def test_the_same_seed_gives_the_same_batches(reader: Shapes):
-    for batching in ("images", "lengths"):
-        loader = module(reader, batching=batching, captions_per_image=2).train_dataloader()
-        epochs = []
-        for _ in range(2):
-            torch.manual_seed(3)
-            epochs.append([(batch.ids, batch.targets.tolist()) for batch in loader])
-        assert epochs[0] == epochs[1]
+def contents(loader: DataLoader[Any]) -> list[Any]:
+    return [(batch.ids, batch.targets.tolist()) for batch in loader]
 
 
-def test_starting_workers_draws_nothing_from_the_generator_that_shuffles(reader: Shapes):
-    """In a resumed run, Lightning starts the first epoch earlier than in an uninterrupted one."""
+@pytest.mark.parametrize("batching", ["images", "lengths"])
+def test_seed_and_epoch_alone_decide_the_batches(reader: Shapes, batching: str):
+    torch.manual_seed(3)
+    loader, same = (
+        module(reader, batching=batching, captions_per_image=2).train_dataloader() for _ in range(2)
+    )
+    torch.manual_seed(4)
+    other = module(reader, batching=batching, captions_per_image=2).train_dataloader()
+    first = contents(loader)
+    assert first == contents(same) != contents(other)
+    for each in (loader, same):
+        each.sampler.set_epoch(1)
+    torch.rand(10)
+    assert contents(loader) == contents(same) != first
+
+
+def test_neighbouring_seeds_have_no_epoch_in_common(reader: Shapes):
+    seen = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        loader = module(reader).train_dataloader()
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            seen.append([tuple(batch) for batch in loader.batch_sampler])
+    assert all(one != other for i, one in enumerate(seen) for other in seen[:i])
+
+
+def test_loading_draws_nothing_from_the_global_generator(reader: Shapes):
+    loader = module(reader, batching="lengths", captions_per_image=2).train_dataloader()
+    state = torch.get_rng_state()
+    list(loader.batch_sampler)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_loader_goes_on_behind_the_batches_that_it_has_given(reader: Shapes, workers: int):
+    loader = module(reader, captions_per_image=2, workers=workers).train_dataloader()
+    epochs = []
+    for epoch in range(3):
+        loader.sampler.set_epoch(epoch)
+        epochs.append(contents(loader))
+    stopped = module(reader, captions_per_image=2, workers=workers).train_dataloader()
+    stopped.sampler.set_epoch(1)
+    batches = iter(stopped)
+    for _ in range(3):
+        next(batches)
+    state = stopped.state_dict()
+    assert state == {"epoch": 1, "given": 3}
+
+    resumed = module(reader, captions_per_image=2, workers=workers).train_dataloader()
+    resumed.load_state_dict(state)
+    started = iter(resumed)  # Lightning calls iter() before it sets the epoch
+    resumed.sampler.set_epoch(1)
+    assert [(batch.ids, batch.targets.tolist()) for batch in started] == epochs[1][3:]
+    assert resumed.state_dict() == {"epoch": 1, "given": 5}
+    resumed.sampler.set_epoch(2)
+    assert contents(resumed) == epochs[2]
+
+
+def test_a_place_in_another_epoch_is_not_this_ones(reader: Shapes):
     loader = module(reader).train_dataloader()
-    torch.manual_seed(3)
-    early = iter(loader)
-    torch.manual_seed(3)
-    on_time = [batch.ids for batch in loader]
-    torch.manual_seed(3)
-    assert [batch.ids for batch in early] == on_time
+    loader.load_state_dict({"epoch": 1, "given": 3})
+    loader.sampler.set_epoch(2)
+    assert len(list(loader)) == len(loader) == 5
 
 
 @pytest.mark.slow

@@ -1,0 +1,100 @@
+"""The folder of a training run: its checkpoints by name, what must not be overwritten, and its lock."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import caption.encoders.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+
+# isort: split
+from filelock import FileLock, Timeout
+from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
+
+from caption import checkpoint
+from caption.errors import CheckpointError, UserError
+from caption.training.last_checkpoint import LAST
+
+BEST = "best.ckpt"
+
+
+def find_checkpoint(name: str | None, folder: Path, verb: str) -> str | None:
+    """The file that --ckpt_path names.
+
+    Args:
+        name: a file; "last" or "best", in the run's folder; "auto" for the newest one there that can be read, or None
+            if there is none.
+        folder: of the run.
+        verb: of the command; only fit takes "auto".
+
+    Raises:
+        UserError: "auto" for another verb.
+        CheckpointError: "auto" finds checkpoints, and all are damaged.
+    """
+    if name in ("last", "best"):
+        return str(folder / f"{name}.ckpt")
+    if name != "auto":
+        return name
+    if verb != "fit":
+        raise UserError(f"--ckpt_path auto resumes a training: caption {verb} takes best, last or a file")
+    damage = None
+    for path in (folder / LAST, folder / BEST):
+        if path.exists():
+            try:
+                checkpoint.read(path)
+            except CheckpointError as error:
+                damage = error
+                rank_zero_warn(str(error))
+            else:
+                _say(f"caption fit: resuming from {path}")
+                return str(path)
+    if damage is not None:
+        raise damage
+    return None
+
+
+@rank_zero_only
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def check_free(folder: Path, filename: str, resumed: str | None) -> None:
+    """Raise a UserError if a training would overwrite checkpoints of another one.
+
+    Args:
+        folder: of the run.
+        filename: of the best checkpoint, without suffix; may have {fields}.
+        resumed: the checkpoint that the training starts from. Its own folder is free.
+    """
+    if resumed is not None and Path(resumed).expanduser().resolve().parent == folder.resolve():
+        return
+    best = re.sub(r"\{[^}]*\}", "*", filename)
+    found = [path.name for pattern in (LAST, f"{best}.ckpt") for path in sorted(folder.glob(pattern))]
+    if found:
+        raise UserError(
+            f"{folder} holds {' and '.join(found)} of an earlier run: resume it with --ckpt_path auto, or choose "
+            "another folder with --trainer.default_root_dir"
+        )
+
+
+@contextmanager
+def locked(folder: Path, option: str) -> Iterator[None]:
+    """Keep other processes of this package out of a folder; one process may lock it several times.
+
+    Raises:
+        UserError: another process has locked it.
+    """
+    lock = FileLock(folder / ".lock", timeout=0, is_singleton=True)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(
+            f"another process is writing to {folder}: wait until it has ended, or choose another folder with {option}"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,84 @@
+"""The order of training: a function of seed and epoch alone, so that a stopped run goes on at any batch of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
+
+from caption.data.batches import Batch
+
+Key = tuple[int, int]
+"""The index of an example, and the seed of what is drawn for it in this epoch."""
+
+
+def seed_of(*numbers: int) -> int:
+    """A seed, 0 to 2⁶² − 1, that depends on all `numbers`, such as run, epoch and step: sums of them would repeat."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 2)
+
+
+class EpochBatches(BatchSampler):
+    """The batches of one epoch, as keys of examples.
+
+    Neither the state of PyTorch's generators nor the number of workers changes them.
+
+    Args:
+        batches: makes batches of what its sampler gives. The sampler knows the epoch, which Lightning sets.
+        seed: of the run.
+    """
+
+    sampler: DistributedSampler[Any]
+
+    def __init__(self, batches: BatchSampler, seed: int) -> None:
+        super().__init__(batches.sampler, batches.batch_size, batches.drop_last)
+        self.batches = batches
+        self.seed = seed
+        self.start = 0
+        """Number of batches to leave out, because training had them before it was stopped."""
+
+    def __iter__(self) -> Iterator[list[Key]]:  # type: ignore[override]
+        seed = seed_of(self.seed, self.sampler.epoch)
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(seed)
+            batches = list(self.batches)
+        for batch in islice(batches, self.start, None):
+            yield [(index, seed) for index in batch]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class TrainingLoader(DataLoader[Batch]):
+    """A loader that knows how many batches of its epoch it has given, and goes on behind them after a restart.
+
+    Lightning writes `state_dict` into checkpoints. Batches that workers hold ready do not count.
+    """
+
+    batch_sampler: EpochBatches
+
+    def __init__(self, dataset: Any, batches: EpochBatches, **options: Any) -> None:
+        super().__init__(dataset, batch_sampler=batches, **options)
+        # Lightning looks here whether the examples are already divided among the processes.
+        vars(self)["sampler"] = batches.sampler
+        self.given = 0
+        self._restored: dict[str, int] | None = None
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        # A generator, because Lightning sets the epoch of a resumed run only after it has called iter().
+        epoch, restored = self.batch_sampler.sampler.epoch, self._restored
+        self._restored = None
+        self.given = restored["given"] if restored is not None and restored["epoch"] == epoch else 0
+        self.batch_sampler.start = self.given
+        for batch in super().__iter__():
+            self.given += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.batch_sampler.sampler.epoch, "given": self.given}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._restored = state

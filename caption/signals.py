@@ -1,0 +1,90 @@
+"""Signals that ask a command to stop: Ctrl-C, and what schedulers and closing terminals send."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from caption.errors import Stopped
+
+STOP_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)
+)
+"""SIGUSR1 is what SLURM's `--signal` usually sends some time before the end."""
+
+
+def ignore_stop_signals(worker: int) -> None:
+    """In a worker process: the main process stops it, once its step is complete. A terminal signals both."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def stop_now(number: int, frame: Any = None) -> None:
+    """A handler that raises the exception of a signal."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise Stopped(number)
+
+
+@contextmanager
+def stopping_at_once() -> Iterator[None]:
+    """Raise `Stopped` on a signal that would otherwise end the process, or that Lightning would swallow."""
+    replaced = _install(stop_now)
+    try:
+        yield
+    finally:
+        _restore(replaced)
+
+
+class StopRequest:
+    """Remembers a signal until the step is complete. A second Ctrl-C raises at once.
+
+    `install` and `restore` are separate, because Lightning calls one hook at the start and another at the end.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._replaced: dict[int, Any] = {}
+
+    def install(self) -> None:
+        self.received = None
+        self._replaced = _install(self._handle)
+
+    def restore(self) -> None:
+        _restore(self._replaced)
+        self._replaced = {}
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self.received is not None:
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            return  # schedulers repeat theirs
+        self.received = number
+        # Not print: the signal may have interrupted one.
+        os.write(2, f"\n{name_of(number)}: stopping after this step (Ctrl-C: at once)\n".encode())
+
+
+def name_of(number: int) -> str:
+    """ "Ctrl-C", "SIGTERM", ..."""
+    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+
+
+def _install(handler: Callable[[int, Any], None]) -> dict[int, Any]:
+    """Install a handler for all stop signals but ignored ones (nohup); returns the previous handlers."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    previous = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    return {
+        number: signal.signal(number, handler)
+        for number in STOP_SIGNALS
+        if previous[number] != signal.SIG_IGN
+    }
+
+
+def _restore(handlers: dict[int, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -1,0 +1,234 @@
+"""`caption fit`, stopped and resumed: exit codes, --ckpt_path auto, last and best, and what is not overwritten."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command_line import Ran, Trained
+from filelock import FileLock
+
+from caption.training.module import CaptionTraining
+
+pytestmark = pytest.mark.slow
+Cli = Callable[..., Ran]
+QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
+
+
+@pytest.fixture
+def copied(trained: Trained, tmp_path: Path) -> Path:
+    """A copy of the trained run's folder, for changes."""
+    shutil.copytree(trained.folder, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def weights(folder: Path, name: str = "last") -> dict[str, Any]:
+    return torch.load(folder / f"{name}.ckpt", weights_only=True)["state_dict"]
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def send(monkeypatch: pytest.MonkeyPatch, number: int, step: str, epoch: int, batch: int) -> None:
+    """Send this process a signal in a step."""
+    original = getattr(CaptionTraining, step)
+
+    def sending(self: CaptionTraining, batch_of_images: Any, index: int) -> Any:
+        if (self.current_epoch, index) == (epoch, batch):
+            os.kill(os.getpid(), number)
+        return original(self, batch_of_images, index)
+
+    monkeypatch.setattr(CaptionTraining, step, sending)
+
+
+# -- exit codes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"])
+@pytest.mark.parametrize("where", [("training_step", 1, 2), ("validation_step", 0, 0)], ids=["train", "val"])
+def test_a_signal_saves_says_how_to_go_on_and_is_the_exit_code(
+    cli: Cli, trained: Trained, tiny: Path, tmp_path: Path, monkeypatch, name: str, where
+):
+    if where[0] == "validation_step" and name != "SIGTERM":
+        pytest.skip("one signal is enough in validation")
+    number = getattr(signal, name)
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, number)]
+    with monkeypatch.context() as patch:
+        send(patch, number, *where)
+        ran = cli("fit", "-c", tiny, *QUIET)
+    assert ran.code == 128 + number
+    message = ran.err.splitlines()[-1]
+    assert message.startswith("caption: stopped by " + ("Ctrl-C" if name == "SIGINT" else name))
+    assert str(tmp_path / "run" / "last.ckpt") in message
+    assert "--ckpt_path auto" in message
+    assert "Traceback" not in ran.err
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, number)] == handlers
+
+    ran = cli("fit", "-c", tiny, *QUIET, "--ckpt_path", "auto")
+    assert ran.code == 0
+    assert f"resuming from {tmp_path}/run/last.ckpt" in ran.err
+    assert same(weights(tmp_path / "run"), weights(trained.folder))
+
+
+def test_a_second_ctrl_c_stops_at_once(cli: Cli, tiny: Path, tmp_path: Path, monkeypatch):
+    step = CaptionTraining.training_step
+    after: list[int] = []
+
+    def twice(self: CaptionTraining, batch: Any, index: int) -> Any:
+        if index == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            after.append(index)
+        return step(self, batch, index)
+
+    monkeypatch.setattr(CaptionTraining, "training_step", twice)
+    ran = cli("fit", "-c", tiny, *QUIET)
+    assert (ran.code, after) == (130, [])
+    assert not (tmp_path / "run" / "last.ckpt").exists()
+
+
+def test_a_stopped_evaluation_has_not_succeeded(cli: Cli, trained: Trained, tmp_path: Path, monkeypatch):
+    send(monkeypatch, signal.SIGTERM, "test_step", 0, 0)
+    where = ("--ckpt_path", trained.folder / "best.ckpt", "--trainer.default_root_dir", tmp_path)
+    ran = cli("test", "-c", trained.config, *QUIET, *where)
+    assert (ran.code, ran.out) == (143, "")
+    assert ran.err.splitlines()[-1] == "caption: stopped by SIGTERM"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_real_process_is_killed_in_its_second_epoch_and_goes_on(
+    command, trained: Trained, tiny: Path, tmp_path: Path, number: signal.Signals
+):
+    """With workers, which the terminal and schedulers signal, too."""
+    options = ["--data.workers=2", "--last_checkpoint.every=1 step", "--trainer.max_epochs=300", *QUIET]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "caption", "fit", "-c", str(tiny), *options],
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        text=True,
+    )
+    last, deadline = tmp_path / "run" / "last.ckpt", time.monotonic() + 120
+    while time.monotonic() < deadline and not _epoch(last) >= 1:
+        time.sleep(0.2)
+    os.killpg(process.pid, number)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 143), said
+    reached = _epoch(last) + 1
+    more = ["--ckpt_path", "auto", "--trainer.max_epochs", reached + 1, *QUIET]
+    whole = ["--trainer.max_epochs", reached + 1, "--trainer.default_root_dir", tmp_path / "whole", *QUIET]
+    assert command("fit", "-c", tiny, *more).code == 0
+    assert command("fit", "-c", tiny, *whole).code == 0
+    assert same(weights(tmp_path / "run"), weights(tmp_path / "whole"))
+
+
+def _epoch(path: Path) -> int:
+    return torch.load(path, weights_only=True)["epoch"] if path.exists() else -1
+
+
+# -- names of checkpoints --------------------------------------------------------------------------------------
+
+
+def test_auto_starts_where_there_is_nothing(cli: Cli, tiny: Path, tmp_path: Path):
+    ran = cli("fit", "-c", tiny, *QUIET, "--ckpt_path", "auto", "--trainer.max_epochs=1")
+    assert ran.code == 0
+    assert "resuming" not in ran.err
+    assert (tmp_path / "run" / "last.ckpt").exists()
+
+
+def test_auto_takes_the_best_where_the_last_is_damaged(cli: Cli, trained: Trained, copied: Path):
+    (copied / "last.ckpt").write_bytes((copied / "last.ckpt").read_bytes()[:1000])
+    where = ("--trainer.default_root_dir", copied, "--ckpt_path", "auto")
+    with pytest.warns(UserWarning, match=r"last\.ckpt"):
+        ran = cli("fit", "-c", trained.config, *QUIET, *where)
+    assert ran.code == 0
+    assert f"resuming from {copied}/best.ckpt" in ran.err
+    assert same(weights(copied), weights(trained.folder))
+
+
+def test_auto_does_not_start_anew_over_damaged_checkpoints(cli: Cli, trained: Trained, copied: Path):
+    for name in ("last.ckpt", "best.ckpt"):
+        (copied / name).write_bytes(b"damaged")
+    where = ("--trainer.default_root_dir", copied, "--ckpt_path", "auto")
+    with pytest.warns(UserWarning, match="damaged"):
+        ran = cli("fit", "-c", trained.config, *QUIET, *where)
+    assert ran.code == 2
+    assert "damaged" in ran.err
+    assert (copied / "last.ckpt").read_bytes() == b"damaged"
+
+
+@pytest.mark.parametrize("name", ["last", "best"])
+def test_checkpoints_of_the_folder_by_name(cli: Cli, trained: Trained, copied: Path, name: str):
+    where = ("--trainer.default_root_dir", copied, "--ckpt_path")
+    by_name = cli("test", "-c", trained.config, *QUIET, *where, name)
+    by_file = cli("test", "-c", trained.config, *QUIET, *where, copied / f"{name}.ckpt")
+    assert by_name.code == 0
+    assert by_name.out == by_file.out
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "said"),
+    [
+        ("test", "auto", "best, last or a file"),
+        ("test", "hpc", "no checkpoint hpc"),
+        ("fit", "hpc", "no checkpoint hpc"),
+        ("fit", "best", "best.ckpt"),
+    ],
+)
+def test_names_that_mean_nothing_here(cli: Cli, tiny: Path, verb: str, name: str, said: str):
+    ran = cli(verb, "-c", tiny, *QUIET, "--ckpt_path", name)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert "internal error" not in ran.err
+
+
+# -- files of others -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt"])
+def test_a_checkpoint_of_others_is_not_overwritten(cli: Cli, tiny: Path, tmp_path: Path, name: str):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).write_text("somebody's")
+    ran = cli("fit", "-c", tiny, *QUIET)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"holds {name}" in ran.err
+    assert "--trainer.default_root_dir" in ran.err
+    assert (tmp_path / "run" / name).read_text() == "somebody's"
+
+
+def test_two_trainings_do_not_share_a_folder(cli: Cli, tiny: Path, tmp_path: Path):
+    (tmp_path / "run").mkdir()
+    with FileLock(tmp_path / "run" / ".lock"):
+        ran = cli("fit", "-c", tiny, *QUIET)
+    assert (ran.code, ran.out) == (2, "")
+    assert "another process" in ran.err
+    assert not list((tmp_path / "run").glob("*.ckpt"))
+
+
+def test_a_full_disk_ends_training_with_the_last_good_checkpoint(cli: Cli, tiny: Path, tmp_path, monkeypatch):
+    sync, synced = os.fsync, []
+
+    def full(descriptor: int) -> None:
+        synced.append(descriptor)
+        if len(synced) > 2:
+            raise OSError(28, "No space left on device")
+        sync(descriptor)
+
+    every = ("--last_checkpoint.every", "2 steps")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        ran = cli("fit", "-c", tiny, *QUIET, *every)
+    assert (ran.code, ran.out) == (2, "")
+    assert "No space left on device" in ran.err
+    assert torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["global_step"] == 2
+    assert cli("fit", "-c", tiny, *QUIET, "--ckpt_path", "auto").code == 0

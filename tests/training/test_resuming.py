@@ -1,0 +1,297 @@
+"""A run that is stopped at any step and resumed ends with the same bits as one that was never stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import caption.encoders.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+
+# isort: split
+import pytest
+import torch
+from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
+from torch.optim import Adam
+from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
+
+from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
+from caption.data.images import ImageTransform
+from caption.data.module import CaptionData
+from caption.data.shapes import Shapes
+from caption.decoders import DeepOutput, Gate, LSTMDecoder
+from caption.encoders import SmallCNN
+from caption.errors import Stopped, UserError
+from caption.objectives import CrossEntropy, Reinforce
+from caption.search import Greedy
+from caption.training.checkpoint_file import CheckpointFile
+from caption.training.last_checkpoint import LastCheckpoint
+from caption.training.module import CaptionTraining
+
+pytestmark = pytest.mark.slow
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: the process has no time to write anything."""
+
+
+@pytest.fixture(scope="module")
+def reader(shapes: Path) -> Shapes:
+    return Shapes(str(shapes), train=40, val=8, test=8, size=48)
+
+
+MODEL = ("scheduler", "encoder_from_epoch", "alignment", "objective")
+DATA = ("workers", "batching")
+
+
+class Run:
+    """Training in a folder: 3 epochs of 5 batches, each followed by 2 batches of validation, which are its events."""
+
+    def __init__(self, reader: Shapes, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.reader = reader
+        self.options = options
+
+    def fit(self, resume: bool = False, at: int = -1, event: Callable[[], object] = int) -> None:
+        """Train; `event` happens in the event number `at`, counted from 1."""
+        options = dict(self.options)
+        seed_everything(0, verbose=False)
+        for_data = {name: options.pop(name) for name in DATA if name in options}
+        size = 40 if for_data.get("batching") == "lengths" else 8
+        data = CaptionData(
+            self.reader, ImageTransform(48, "squash"), size, captions_per_image=2, min_count=1, **for_data
+        )
+        if for_data.get("workers"):
+            data.val_dataloader = self._val_dataloader(data)  # type: ignore[method-assign]
+        for_model = {name: options.pop(name) for name in MODEL if name in options}
+        attention = ScoredAttention(AdditiveScore(4), for_model.pop("alignment", Softmax)())
+        training = CaptionTraining(
+            encoder=SmallCNN((4, 4, 4)),
+            decoder=LSTMDecoder(attention, 4, 6, gate=Gate(), readout=DeepOutput(dropout=0.3)),
+            vocabulary=data.vocabulary,
+            transform=data.transform,
+            objective=for_model.pop("objective", CrossEntropy)(),
+            optimizer=lambda groups: Adam(groups, lr=0.01),
+            encoder_learning_rate=0.01,
+            validation_search=Greedy(8),
+            **for_model,
+        )
+        self._count(training, at, event)
+        monitor = options.pop("monitor", "val/NLL")
+        callbacks = [
+            EarlyStopping(monitor, patience=options.pop("patience", 50)),
+            ModelCheckpoint(self.folder, "best", monitor=monitor, enable_version_counter=False),
+            LastCheckpoint(str(self.folder), options.pop("every", "1 step")),
+        ]
+        quiet: dict[str, Any] = dict.fromkeys(
+            ("logger", "enable_progress_bar", "enable_model_summary"), False
+        )
+        made: dict[str, Any] = {"accelerator": "cpu", "max_epochs": 3, "num_sanity_val_steps": 0}
+        made |= {"default_root_dir": self.folder, "plugins": [CheckpointFile()], "callbacks": callbacks}
+        self.trainer = Trainer(**quiet | made | options)
+        last = self.folder / "last.ckpt"
+        self.trainer.fit(training, data, ckpt_path=str(last) if resume and last.exists() else None)
+
+    @staticmethod
+    def _val_dataloader(data: CaptionData) -> Callable[[], Any]:
+        """Without workers, to save time."""
+
+        def made() -> Any:
+            workers, data.workers = data.workers, 0
+            try:
+                return CaptionData.val_dataloader(data)
+            finally:
+                data.workers = workers
+
+        return made
+
+    def _count(self, training: CaptionTraining, at: int, event: Callable[[], object]) -> None:
+        self.events = 0
+
+        def counted(step: Callable[..., Any]) -> Callable[..., Any]:
+            def run(batch: Any, batch_idx: int) -> Any:
+                self.events += 1
+                if self.events == at:
+                    event()
+                return step(batch, batch_idx)
+
+            return run
+
+        training.training_step = counted(training.training_step)  # type: ignore[method-assign]
+        training.validation_step = counted(training.validation_step)  # type: ignore[method-assign]
+
+    def state(self, name: str = "last.ckpt") -> dict[str, Any]:
+        """What training has to restore, flat."""
+        contents = torch.load(self.folder / name, weights_only=True)
+        kept = {name: contents[name] for name in ("state_dict", "optimizer_states", "lr_schedulers", "seed")}
+        kept["early"] = [state for key, state in contents["callbacks"].items() if key.startswith("Early")]
+        kept["progress"] = (contents["epoch"], contents["global_step"])
+        return dict(leaves(kept))
+
+    def stop(self, at: int, how: signal.Signals | None) -> None:
+        """Train until an event; None stands for SIGKILL."""
+
+        def killed() -> None:
+            raise Killed
+
+        if how is None:
+            with pytest.raises(Killed):
+                self.fit(at=at, event=killed)
+        else:
+            with pytest.raises(Stopped) as stopped:
+                self.fit(at=at, event=lambda: os.kill(os.getpid(), how))
+            assert stopped.value.number == how
+
+
+def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
+    if isinstance(tree, dict):
+        return [leaf for key, value in tree.items() for leaf in leaves(value, f"{path}.{key}")]
+    if isinstance(tree, (list, tuple)):
+        return [leaf for key, value in enumerate(tree) for leaf in leaves(value, f"{path}.{key}")]
+    return [(path, tree)]
+
+
+def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    assert one.keys() == other.keys()
+
+    def equal(x: Any, y: Any) -> bool:
+        return torch.equal(x, y) if isinstance(x, torch.Tensor) else x == y
+
+    return [name for name in one if not equal(one[name], other[name])]
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "soft": {},
+    "hard": {"alignment": Multinoulli, "objective": Reinforce},
+    "lengths": {"batching": "lengths"},
+    "workers": {"workers": 2},
+    "plateau": {"scheduler": lambda optimizer: ReduceLROnPlateau(optimizer, patience=0, mode="max")},
+    "late": {"encoder_from_epoch": 1, "scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=3)},
+    "steps": {"max_epochs": -1, "max_steps": 13},
+    "every other": {"check_val_every_n_epoch": 2, "max_epochs": 4},
+    "twice": {"val_check_interval": 2},
+    "accumulated": {"accumulate_grad_batches": 2},
+    "early": {"monitor": "val/attention_entropy_max", "patience": 2, "max_epochs": 9},
+    "limited": {"limit_train_batches": 4},
+}
+
+
+# Events: steps 1 to 5, validation 6, steps 7 to 11, validation 12, ... in most cases.
+STOPS = {
+    "soft": [(1, signal.SIGTERM), (3, None), (5, signal.SIGINT), (6, None), (12, signal.SIGTERM), (18, None)],
+    "hard": [(4, None), (6, signal.SIGTERM), (9, signal.SIGINT)],
+    "lengths": [(4, None), (8, signal.SIGTERM)],
+    "workers": [(2, None), (8, signal.SIGTERM)],
+    "plateau": [(7, None), (12, signal.SIGTERM)],
+    "late": [(4, signal.SIGTERM), (8, None)],
+    "steps": [(6, signal.SIGTERM), (7, None), (13, None), (15, signal.SIGTERM)],
+    "every other": [(5, signal.SIGTERM), (6, None), (11, signal.SIGTERM)],
+    "twice": [(3, signal.SIGTERM), (4, None), (6, signal.SIGTERM)],
+    "accumulated": [(2, None), (3, signal.SIGTERM)],
+    "early": [(13, None), (18, signal.SIGTERM)],
+    "limited": [(5, None), (7, signal.SIGTERM)],
+}
+
+
+@pytest.fixture(scope="module")
+def whole(reader: Shapes, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """The run of a case that is never stopped."""
+    runs: dict[str, Run] = {}
+
+    def found(case: str) -> Run:
+        if case not in runs:
+            runs[case] = Run(reader, tmp_path_factory.mktemp(case.replace(" ", "_")), **CASES[case])
+            runs[case].fit()
+        return runs[case]
+
+    return found
+
+
+@pytest.mark.parametrize(("case", "at", "how"), [(case, *stop) for case in STOPS for stop in STOPS[case]])
+def test_stopped_and_resumed_is_never_stopped(
+    whole: Callable[[str], Run], tmp_path: Path, case: str, at: int, how: signal.Signals | None
+):
+    expected = whole(case)
+    run = Run(expected.reader, tmp_path, **CASES[case])
+    run.stop(at, how)
+    before = run.events
+    run.fit(resume=True)
+    assert differing(expected.state(), run.state()) == []
+    assert differing(expected.state("best.ckpt"), run.state("best.ckpt")) == []
+    # Nothing that was saved is done again: a signal saves the step it interrupts, a kill loses at most two.
+    assert before + run.events - expected.events <= (1 if how else 3)
+
+
+def test_the_number_of_workers_may_change(whole: Callable[[str], Run], tmp_path: Path):
+    run = Run(whole("workers").reader, tmp_path, workers=2)
+    run.stop(3, None)
+    run.options["workers"] = 0
+    run.fit(resume=True)
+    assert differing(whole("soft").state(), run.state()) == []
+    assert differing(whole("workers").state(), run.state()) == []
+
+
+def test_stopped_again_and_again(whole: Callable[[str], Run], tmp_path: Path):
+    run = Run(whole("hard").reader, tmp_path, **CASES["hard"])
+    for _ in range(40):
+        try:
+            run.fit(resume=True, at=2, event=lambda: os.kill(os.getpid(), signal.SIGTERM))
+        except Stopped:
+            continue
+        break
+    assert differing(whole("hard").state(), run.state()) == []
+
+
+def test_a_finished_run_stays_finished(whole: Callable[[str], Run], tmp_path: Path):
+    for case in ("soft", "early", "steps"):
+        run = Run(whole(case).reader, tmp_path / case, **CASES[case])
+        run.fit()
+        before = (run.folder / "last.ckpt").read_bytes()
+        run.fit(resume=True)
+        assert run.events == 0
+        assert (run.folder / "last.ckpt").read_bytes() == before
+
+
+def test_more_patience_continues_a_run_that_had_ended(whole: Callable[[str], Run], tmp_path: Path):
+    run = Run(whole("early").reader, tmp_path, **CASES["early"])
+    run.fit()
+    run.options["patience"] = 4
+    run.fit(resume=True)
+    assert run.state()[".progress.0"] == whole("early").state()[".progress.0"] + 2
+
+
+def test_the_seed_of_the_checkpoint_counts(whole: Callable[[str], Run], tmp_path: Path, monkeypatch):
+    run = Run(whole("soft").reader, tmp_path)
+    run.stop(3, None)
+    monkeypatch.setattr(f"{__name__}.seed_everything", lambda *args, **options: torch.manual_seed(7))
+    run.fit(resume=True)
+    assert differing(whole("soft").state(), run.state()) == []
+
+
+def test_how_often(whole: Callable[[str], Run], tmp_path: Path, monkeypatch):
+    reader, saved = whole("soft").reader, []
+    save = CheckpointFile.save_checkpoint
+    monkeypatch.setattr(
+        CheckpointFile,
+        "save_checkpoint",
+        lambda self, contents, path, storage_options=None: (
+            saved.append((contents["epoch"], contents["global_step"])) if Path(path).stem == "last" else None,
+            save(self, contents, path),
+        ),
+    )
+    for every, expected in {"2 steps": [2, 4, 5, 7, 9, 10], "epoch": [5, 10], "10 minutes": [5, 10]}.items():
+        saved.clear()
+        Run(reader, tmp_path / every, every=every, max_epochs=2).fit()
+        assert [step for _, step in saved] == expected
+    saved.clear()
+    Run(reader, tmp_path / "often", every="0.000001 seconds", max_epochs=1).fit()
+    assert [step for _, step in saved] == [1, 2, 3, 4, 5, 5]  # before and after validation
+
+
+@pytest.mark.parametrize("every", ["", "often", "0 steps", "-1 minutes", "3 days"])
+def test_a_wrong_interval(every: str):
+    with pytest.raises(UserError, match="10 minutes"):
+        LastCheckpoint("folder", every)
