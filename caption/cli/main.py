@@ -6,6 +6,8 @@ import io
 import os
 import sys
 import traceback
+import warnings
+from contextlib import suppress
 from importlib import import_module
 
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED, WRONG_USAGE
@@ -36,6 +38,8 @@ VERBS = {
     "test": ("caption.cli.train", "evaluate a checkpoint on the test split"),
     "predict": ("caption.cli.train", "caption a whole split"),
 }
+LONGEST_MESSAGE = 3000
+"""Characters of an error message; names in files from strangers may have millions."""
 SUMMARIES = "\n".join(f"  {verb:<11}{summary}" for verb, (_, summary) in VERBS.items())
 USAGE = f"""\
 usage: caption VERB [OPTIONS]          caption VERB --help lists the options of a verb
@@ -59,6 +63,34 @@ def main(args: list[str] | None = None) -> int:
         # File names that are not Unicode are printed byte for byte.
         sys.stdout.reconfigure(errors="surrogateescape")
     args = list(sys.argv[1:] if args is None else args)
+    if sys.stderr is None:  # closed by the shell; print() would then send messages to stdout
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        return _failed("stdout is closed: redirect it to a file, or to /dev/null", WRONG_USAGE)
+    # Pillow's, about oddities of files that it can decode; those that it cannot decode are named.
+    warnings.filterwarnings("ignore", module=r"PIL\b")
+    try:
+        code = _run(args)
+        sys.stdout.flush()  # here, where a closed pipe and a full disk are handled
+        return code
+    except BrokenPipeError:  # the reader of stdout, such as `head`, has exited
+        _discard_stdout()
+        return DONE
+    except OSError as error:
+        _discard_stdout()
+        culprit = f"'{error.filename}'" if error.filename else "the output"
+        message = f"{culprit} cannot be read or written: {error.strerror or error}"
+        return _failed(message, SOME_FAILED, "--debug" in args)
+
+
+def _discard_stdout() -> None:
+    """Send to nowhere what Python would still write to stdout when it exits."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(args: list[str]) -> int:
+    """Like `main`, but errors of the operating system are raised."""
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE, end="", file=sys.stdout if args else sys.stderr)
         return DONE if args else WRONG_USAGE
@@ -78,9 +110,7 @@ def main(args: list[str] | None = None) -> int:
     module = VERBS[verb][0]
     try:
         # Lightning's parser reads the verb itself.
-        code = import_module(module).main(args if module == "caption.cli.train" else args[1:])
-        sys.stdout.flush()  # here, where a closed pipe is handled
-        return code
+        return import_module(module).main(args if module == "caption.cli.train" else args[1:])
     except UserError as error:
         return _failed(str(error), WRONG_USAGE, debug)
     except Stopped as stop:
@@ -88,14 +118,12 @@ def main(args: list[str] | None = None) -> int:
         return _failed(f"{message}; {stop.hint}" if stop.hint else message, 128 + stop.number, debug)
     except KeyboardInterrupt:
         return _failed("stopped", INTERRUPTED, debug)
-    except BrokenPipeError:
-        # The reader of stdout, such as `head`, has exited. What Python writes at exit is discarded.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
     except SystemExit as leaving:  # argparse
         if leaving.code is None or isinstance(leaving.code, int):
             return leaving.code or DONE
         return _failed(str(leaving.code), WRONG_USAGE, debug)
+    except OSError:
+        raise
     except Exception as error:
         message = f"internal error, {type(error).__name__}: {error} (--debug shows the traceback)"
         return _failed(message, SOME_FAILED, debug)
@@ -104,7 +132,10 @@ def main(args: list[str] | None = None) -> int:
 def _failed(message: str, code: int, debug: bool = False) -> int:
     if debug:
         traceback.print_exc()
-    print(f"caption: {message}", file=sys.stderr)
+    if len(message) > LONGEST_MESSAGE:
+        message = f"{message[: LONGEST_MESSAGE - 300]} … {message[-300:]}"
+    with suppress(OSError):  # stderr may be full, too
+        print(f"caption: {message}", file=sys.stderr)
     return code
 
 

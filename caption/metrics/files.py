@@ -48,6 +48,8 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
         DataError: the file is missing, empty or in none of these formats, or an entry is incomplete.
     """
     name = "standard input" if path == STDIN else f"'{path}'"
+    if path == STDIN and sys.stdin is None:
+        raise DataError("standard input is closed: give a file.")
     text = decoded(sys.stdin.buffer.read(), name) if path == STDIN else read_text(path)
     if not text.strip():
         raise DataError(f"{name} is empty: give captions as JSON, JSON lines or CSV.")

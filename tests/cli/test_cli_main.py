@@ -203,3 +203,56 @@ def test_a_closed_pipe_is_not_an_error(lines: int):
 def test_the_module_is_the_command():
     done = subprocess.run([sys.executable, "-m", "caption", "nonsense"], capture_output=True, check=False)
     assert done.returncode == 2
+
+
+# -- streams that are full or closed -----------------------------------------------------------------------------
+
+PRINT = """
+import os, sys
+from types import SimpleNamespace
+from caption.cli import main
+def act(args):
+    print("a caption")
+    print("a message", file=sys.stderr)
+    return 0
+main.import_module = lambda name: SimpleNamespace(main=act)
+sys.exit(main.main())
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("streams", "code", "out", "err"),
+    [
+        (
+            ">/dev/full",
+            1,
+            "",
+            "a message\ncaption: the output cannot be read or written: No space left on device\n",
+        ),
+        (">&-", 2, "", "caption: stdout is closed: redirect it to a file, or to /dev/null\n"),
+        ("2>&-", 0, "a caption\n", ""),
+        ("2>&- >&-", 2, "", ""),
+    ],
+)
+def test_streams_that_are_full_or_closed(streams: str, code: int, out: str, err: str):
+    command = ["sh", "-c", f'exec "$@" {streams}', "sh", sys.executable, "-c", PRINT, "describe"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, out, err)
+
+
+def test_an_error_of_the_operating_system_names_its_file(monkeypatch, capsys):
+    stand_in(monkeypatch, raising(PermissionError(13, "Permission denied", "runs/last.ckpt")))
+    assert main(["fit"]) == 1
+    assert (
+        capsys.readouterr().err == "caption: 'runs/last.ckpt' cannot be read or written: Permission denied\n"
+    )
+
+
+def test_a_message_has_a_bound(monkeypatch, capsys):
+    stand_in(monkeypatch, raising(ImageError("x" * 100_000 + " is the end")))
+    assert main(["describe"]) == 2
+    err = capsys.readouterr().err
+    assert len(err) < 3100
+    assert err.endswith("x is the end\n")
