@@ -44,10 +44,10 @@ class Decoded(NamedTuple):
 
 def decode(photo: Photo, transform: ImageTransform) -> Decoded:
     """Read a photo and transform it. Raises an ImageError if the photo cannot be read."""
-    image = open_image(photo)
     # An open file may be closed, and an array changed, before the caption is drawn.
-    kept = photo if isinstance(photo, (str, os.PathLike, Image.Image)) else image
-    return Decoded(transform(image), transform.box(*image.size), kept)
+    kept = photo if isinstance(photo, (str, os.PathLike, Image.Image)) else open_image(photo)
+    pixels, width, height = transform.read(kept)
+    return Decoded(pixels, transform.box(width, height), kept)
 
 
 def decode_ahead(

@@ -22,7 +22,7 @@ import torch
 from rich.filesize import decimal
 from torch import Tensor
 
-from caption.data.images import ImageTransform, open_image
+from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionedImage
 from caption.encoders.base import Encoder
 from caption.errors import DataError, ImageError, first_few
@@ -163,10 +163,10 @@ def read_photo(path: Path, transform: ImageTransform) -> tuple[Tensor, PhotoFile
     """Pixels (3, H, W) uint8 of an image file, and its size and digest. ImageError: it cannot be decoded."""
     # Digest first: if the file is replaced in between, the store has the old digest, and the change is noticed.
     digest = photo_digest(path)
-    image = open_image(path)
+    pixels, width, height = transform.read(path)
     if digest is None:
         raise ImageError(f"'{path}' changed while it was read. Wait until it is complete, and try again.")
-    return transform(image), PhotoFile(*image.size, digest)
+    return pixels, PhotoFile(width, height, digest)
 
 
 def photo_digest(path: Path) -> int | None:

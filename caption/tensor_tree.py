@@ -76,8 +76,13 @@ def leaves(tree: TensorTree) -> list[Tensor]:
 def combine(function: Callable[[list[Tensor]], Tensor], trees: Sequence[TensorTree]) -> TensorTree:
     """Combine trees of the same structure into one: `function` maps the list of tensors at each position to one
     tensor."""
-    columns = iter([function(list(column)) for column in zip(*map(leaves, trees), strict=True)])
-    return _map(lambda _: next(columns), trees[0])
+    return with_leaves(trees[0], [function(list(column)) for column in zip(*map(leaves, trees), strict=True)])
+
+
+def with_leaves(tree: TensorTree, tensors: Sequence[Tensor]) -> TensorTree:
+    """The same tree with other tensors, in the order of `leaves`."""
+    others = iter(tensors)
+    return _map(lambda _: next(others), tree)
 
 
 def select_images(tree: TensorTree, images: Tensor) -> TensorTree:

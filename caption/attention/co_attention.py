@@ -55,16 +55,16 @@ class CoAttention(Attention):
 
     def project(self, views: Views) -> ScoredMemory:
         one_view(self, views)
-        return ScoredMemory(self.region(views[0].vectors), views[0].vectors, views[0].mask, views[0].grid)
+        return ScoredMemory.of(views[0], self.region(views[0].vectors))
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> tuple[Tensor, ...]:
-        """No words yet."""
-        return ()
+    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
+        """(B, K, 0, A): no words yet."""
+        return memory.keys.new_zeros(memory.keys.shape[0], hypotheses, 0, self.size)
 
-    def weigh(self, query: Query, memory: ScoredMemory, state: tuple[Tensor, ...]) -> Weighed:
+    def weigh(self, query: Query, memory: ScoredMemory, state: Tensor) -> Weighed:
         assert query.word is not None
-        words_so_far = (*state, self.word(query.word))
-        scores, attended = self.attend(torch.stack(words_so_far, 2), memory)
+        words_so_far = torch.cat((state, self.word(query.word)[:, :, None]), 2)
+        scores, attended = self.attend(words_so_far, memory)
         return Weighed(CoMaps(_softmax(scores, memory.mask), attended), words_so_far)
 
     def attend(self, words: Tensor, memory: ScoredMemory) -> tuple[Tensor, Tensor]:

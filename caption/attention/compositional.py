@@ -38,7 +38,7 @@ class CompositionalDeAttention(Attention):
 
     def project(self, views: Views) -> ScoredMemory:
         one_view(self, views)
-        return ScoredMemory(self.key(views[0].vectors), views[0].vectors, views[0].mask, views[0].grid)
+        return ScoredMemory.of(views[0], self.key(views[0].vectors))
 
     def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
         queries = self.query(query.hidden)

@@ -44,7 +44,7 @@ class FeatureWiseAttention(Attention):
 
     def project(self, views: Views) -> ScoredMemory:
         one_view(self, views)
-        return ScoredMemory(self.region(views[0].vectors), views[0].vectors, views[0].mask, views[0].grid)
+        return ScoredMemory.of(views[0], self.region(views[0].vectors))
 
     def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
         pairs = (memory.keys[:, None] + self.query(query.hidden)[:, :, None]).tanh()

@@ -60,7 +60,7 @@ class WindowAttention(Attention):
         return None
 
 
-class GlimpseAttention(Attention, Stochastic):
+class GlimpseAttention(Stochastic, Attention):
     """Hard location-wise attention: samples a point (x, y) ~ N(μ, σ²) and reads a small window around it.
 
     μ = σ(W h) across the grid (Mnih et al. 2014, section 3.1). The point's density has a gradient, and an estimator
@@ -87,10 +87,9 @@ class GlimpseAttention(Attention, Stochastic):
         expectation: float = 0.5,
         at_test: AtTest = "expectation",
     ) -> None:
-        Stochastic.__init__(self, at_test)
+        super().__init__(at_test)
         if deviation <= 0 or points < 1:
             raise UserError(f"deviation {deviation} must be above 0, and points {points} at least 1")
-        self.maps = nn.Identity()
         self.deviation = deviation
         self.points = points
         self.size = size
@@ -107,7 +106,7 @@ class GlimpseAttention(Attention, Stochastic):
 
     def start(self, memory: Regions, hypotheses: int) -> Tensor:
         """(B, K) bool: True for captions that sample their points."""
-        shape, device = (len(memory.vectors), hypotheses), memory.vectors.device
+        shape, device = (memory.vectors.shape[0], hypotheses), memory.vectors.device
         if not self.training:
             return torch.full(shape, self.at_test == "sample", device=device)
         return torch.rand(shape, device=device) >= self.expectation
@@ -127,8 +126,9 @@ class GlimpseAttention(Attention, Stochastic):
                 maps.to(memory.vectors.dtype) @ memory.vectors, nowhere, nowhere.new_zeros(maps.shape[:2])
             )
         centre, sampled = weighed.state
-        density = torch.distributions.Normal(centre, self.deviation)
-        point = density.sample() if bool(sampled.any()) else centre.detach()
+        density = torch.distributions.Normal(centre, self.deviation, validate_args=False)
+        draws = self.training or self.at_test == "sample"  # without drawing, a graph can be exported
+        point = density.sample() if draws and bool(sampled.any()) else centre.detach()
         place = point.clamp(0, 1)  # the Gaussian reaches beyond the grid
         weights = torch.where(sampled[..., None], self._window(place, memory), maps)
         return Reading(

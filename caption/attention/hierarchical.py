@@ -78,7 +78,7 @@ class HierarchicalAttention(Attention):
         vectors, (rows, cols), mask = views[0]
         row, col = (torch.arange(count, device=vectors.device) // self.block for count in (rows, cols))
         blocks = self._blocks(views[0].grid)
-        block = (row[:, None] * blocks[1] + col).flatten().expand(len(vectors), -1)
+        block = (row[:, None] * blocks[1] + col).flatten().expand(vectors.shape[0], -1)
         memory = ScoredMemory(self.cell_score.keys(views[0]), vectors, mask, views[0].grid)
         return BlockMemory(memory, block, blocks)
 
@@ -173,10 +173,10 @@ class AttentionViaAttention(Attention):
         device = fine.vectors.device
         row = (torch.arange(rows, device=device) * 2 + 1) * coarse_rows // (2 * rows)
         col = (torch.arange(cols, device=device) * 2 + 1) * coarse_cols // (2 * cols)
-        parent = (row[:, None] * coarse_cols + col).flatten().expand(len(fine.vectors), -1)
+        parent = (row[:, None] * coarse_cols + col).flatten().expand(fine.vectors.shape[0], -1)
         return LevelMemory(
-            ScoredMemory(self.fine_score.keys(fine), fine.vectors, fine.mask, fine.grid),
-            ScoredMemory(self.coarse_score.keys(coarse), coarse.vectors, coarse.mask, coarse.grid),
+            ScoredMemory.of(fine, self.fine_score.keys(fine)),
+            ScoredMemory.of(coarse, self.coarse_score.keys(coarse)),
             parent,
         )
 

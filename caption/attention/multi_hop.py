@@ -52,7 +52,7 @@ class MultiHopAttention(Attention):
 
     def project(self, views: Views) -> ScoredMemory:
         one_view(self, views)
-        return ScoredMemory(self.score.keys(views[0]), views[0].vectors, views[0].mask, views[0].grid)
+        return ScoredMemory.of(views[0], self.score.keys(views[0]))
 
     def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
         maps: list[Tensor] = []

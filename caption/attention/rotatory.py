@@ -56,18 +56,18 @@ class RotatoryAttention(Attention):
     def project(self, views: Views) -> tuple[ScoredMemory, ...]:
         two_views(self, views)
         return tuple(
-            ScoredMemory(project(view.vectors), view.vectors, view.mask, view.grid)
+            ScoredMemory.of(view, project(view.vectors))
             for project, view in zip(self.regions, views, strict=True)
         )
 
-    def start(self, memory: tuple[ScoredMemory, ...], hypotheses: int) -> tuple[Tensor, ...]:
-        """No words yet."""
-        return ()
+    def start(self, memory: tuple[ScoredMemory, ...], hypotheses: int) -> Tensor:
+        """(B, K, 0, A): no words yet."""
+        keys = memory[0].keys
+        return keys.new_zeros(keys.shape[0], hypotheses, 0, self.size)
 
-    def weigh(self, query: Query, memory: tuple[ScoredMemory, ...], state: tuple[Tensor, ...]) -> Weighed:
+    def weigh(self, query: Query, memory: tuple[ScoredMemory, ...], state: Tensor) -> Weighed:
         assert query.word is not None
-        words_so_far = (*state, self.word(query.word))
-        words = torch.stack(words_so_far, 2)  # (B, K, T, A)
+        words = torch.cat((state, self.word(query.word)[:, :, None]), 2)  # (B, K, T, A)
         target = words.mean(2)
         maps, attended = [], []
         for side, (to_regions, from_regions) in enumerate(
@@ -80,7 +80,7 @@ class RotatoryAttention(Attention):
             read = from_regions(maps[-1].to(grid.values.dtype) @ grid.values)
             of_words = ((words @ read[..., None]).squeeze(-1) + self.offsets[2 + side]).tanh().softmax(-1)
             attended.append((of_words[..., None, :] @ words).squeeze(-2))
-        return Weighed(RotatoryMaps(maps[0], maps[1], torch.cat(attended, -1)), words_so_far)
+        return Weighed(RotatoryMaps(maps[0], maps[1], torch.cat(attended, -1)), words)
 
     def read(
         self,

@@ -27,6 +27,11 @@ class ScoredMemory(NamedTuple):
     grid: tuple[int, int]
     """(rows, cols)."""
 
+    @classmethod
+    def of(cls, regions: Regions, keys: TensorTree) -> ScoredMemory:
+        """Regions that are their own values."""
+        return cls(keys, regions.vectors, regions.mask, regions.grid)
+
 
 class Score(Part, nn.Module):
     """The similarity of a query and a region: the f_att of eq. 4."""
@@ -157,7 +162,7 @@ class ScoredAttention(Attention):
 
     def project(self, views: Views) -> ScoredMemory:
         one_view(self, views)
-        return ScoredMemory(self.score.keys(views[0]), views[0].vectors, views[0].mask, views[0].grid)
+        return ScoredMemory.of(views[0], self.score.keys(views[0]))
 
     def start(self, memory: ScoredMemory, hypotheses: int) -> ScoredState:
         return ScoredState(self.score.start(memory, hypotheses), self.alignment.start(memory, hypotheses))

@@ -62,7 +62,7 @@ class SentinelAttention(Attention):
 
     def project(self, views: Views) -> ScoredMemory:
         one_view(self, views)
-        return ScoredMemory(self.score.keys(views[0]), views[0].vectors, views[0].mask, views[0].grid)
+        return ScoredMemory.of(views[0], self.score.keys(views[0]))
 
     def _sentinel(self, query: Query) -> Tensor:
         """(B, K, H) s[t]."""

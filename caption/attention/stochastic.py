@@ -20,7 +20,8 @@ Draw = Callable[[Tensor], Tensor]
 
 
 class Stochastic(nn.Module):
-    """Base class of attention parts that sample a location. Custom mechanisms that sample must derive from it, too.
+    """Base class of attention parts that sample a location. Custom mechanisms that sample derive from it, too: first
+    from `Stochastic`, then from `Attention` or `Alignment`.
 
     Args:
         at_test: what is read outside training.

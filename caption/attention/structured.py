@@ -48,7 +48,7 @@ class StructuredAttention(Attention):
         one_view(self, views)
         scores = self.energy(self.region(views[0].vectors).tanh()).mT  # (B, S, L)
         scores = hide_masked(scores, views[0].mask)
-        return ScoredMemory(scores.softmax(-1), views[0].vectors, views[0].mask, views[0].grid)
+        return ScoredMemory.of(views[0], scores.softmax(-1))
 
     def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
         return Weighed(QueryMaps(memory.keys[:, None].expand(-1, query.hidden.shape[1], -1, -1)))

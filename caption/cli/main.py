@@ -33,6 +33,7 @@ VERBS = {
         "make a checkpoint from a model of the authors' code or of sgrvinod's tutorial",
     ),
     "configs": ("caption.cli.configs", "list the configurations that come with the package"),
+    "export": ("caption.cli.export", "write a model as ONNX files, which run without torch"),
     "fit": ("caption.cli.train", "train as a configuration says"),
     "validate": ("caption.cli.train", "evaluate a checkpoint on the validation split"),
     "test": ("caption.cli.train", "evaluate a checkpoint on the test split"),

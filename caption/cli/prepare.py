@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import sys
 from pathlib import Path
+from typing import Any
 
-from caption.cli.arguments import add_noun, verb_parser
+from caption.cli.arguments import add_noun, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 
 DESCRIPTION = """\
@@ -18,6 +20,22 @@ Zip and tar archives, unpacked folders and single files may be given in any numb
 
 exit code: 0 all is well; 1 some photos are damaged, each is named; 2 wrong usage, or incomplete downloads; 130 stopped
 by Ctrl-C: the same command goes on from there
+"""
+
+
+SECTION = """\
+data:
+  shards: {{url: '{folder}'}}
+  reader:
+    class_path: caption.data.readers.ShardEvaluation
+    init_args: {{folder: '{folder}'}}"""
+
+SHARDS = """\
+Write the training split as WebDataset shards
+
+The images and captions of the training split go into tar files, in a shuffled order, for training from a disk that is
+read from front to back or from another machine. The other splits are copied as files. The section of the configuration
+that reads both is printed. Needs the extra webdataset.
 """
 
 
@@ -35,7 +53,10 @@ def main(args: list[str]) -> int:
         help_ = f"folder to lay out (default {dataset.folder})"
         add("--out", metavar="DIR", default=dataset.folder, help=help_)
         add("--check-only", action="store_true", help="write nothing; without PATH, check what is in --out")
+    _add_shards(nouns)
     options = parser.parse_args(args)
+    if options.dataset == "shards":
+        return _write_shards(options)
     if not (options.downloads or options.check_only):
         nouns.choices[options.dataset].error("give the downloads, or --check-only to check what is in --out")
     paths = options.downloads or [options.out]
@@ -50,3 +71,27 @@ def main(args: list[str]) -> int:
     done = "checked" if options.check_only else f"in '{options.out}'"
     print(f"{len(plan.images) - len(damaged):,} images {done}, {len(damaged)} damaged", file=sys.stderr)
     return SOME_FAILED if damaged else DONE
+
+
+def _add_shards(nouns: Any) -> None:
+    epilog = (
+        "exit code: 0 all is written; 2 wrong usage or data; 130 stopped: the same command goes on from there"
+    )
+    add = add_noun(nouns, "shards", SHARDS, epilog).add_argument
+    help_ = "configuration whose data.reader reads the data; may be repeated"
+    add("--config", "-c", metavar="YAML", action="append", required=True, help=help_)
+    add("--out", metavar="DIR", required=True, help="folder of the shards; made, or continued")
+    add("--samples", metavar="N", type=count, default=1000, help="images in a shard (default 1000)")
+    add("--tokenizer", metavar="NAME", default="ptb", help="as data.tokenizer (default ptb)")
+
+
+def _write_shards(options: argparse.Namespace) -> int:
+    from caption.cli.configuration import make_reader, read_parts
+    from caption.data.shards.writing import write_shards
+
+    splits = make_reader(read_parts(options.config, (), ("data.reader",))).read()
+    folder = Path(options.out).expanduser()
+    index = write_shards(splits, folder, options.samples, options.tokenizer)
+    print(f"{index.samples:,} samples in {len(index.shards):,} shards in '{folder}'", file=sys.stderr)
+    print(SECTION.format(folder=folder))
+    return DONE

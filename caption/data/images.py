@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from caption.data.arrays import image_of_array, stream_of
 from caption.data.boxes import Box as Box
-from caption.errors import DataError, ImageError
+from caption.data.decoding import Needed, read_image
+from caption.errors import DataError
 
 if TYPE_CHECKING:
     from caption.result import Photo
 
 Fit = Literal["squash", "crop", "pad"]
 
-ORIENTATION_TAG = 0x0112
-# The transposition that undoes each EXIF orientation; 1 is upright. `ImageOps.exif_transpose` would also write the
-# EXIF block anew, which fails for odd ones.
-UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 LARGEST_SIDE = 4096
 """Of a model's input, in pixels: 50 MB per photo. No encoder takes more."""
 
@@ -55,124 +40,21 @@ def open_image(source: Photo) -> Image.Image:
             it is if it is already upright and in RGB.
 
     Raises:
-        ImageError: the source is nothing of these; or the file is missing, a folder, empty, truncated, not an image, or
+        ImageError: the source is nothing of these; or the file is missing, a folder, empty, truncated, not an image,
             larger than Pillow's limit against decompression bombs (twice `PIL.Image.MAX_IMAGE_PIXELS`, 179 million
-            pixels).
+            pixels), or would take more memory or time than `caption.data.decoding` allows.
     """
-    if isinstance(source, Image.Image):
-        return _decoded(source, str(getattr(source, "filename", "") or f"Pillow image of mode {source.mode}"))
-    if (stream := stream_of(source)) is not None:
-        return _opened(stream, str(getattr(source, "name", "") or f"image of type {type(source).__name__}"))
-    if hasattr(source, "__array__"):
-        return image_of_array(source).convert("RGB")
-    if not isinstance(source, (str, os.PathLike)):
-        raise ImageError(
-            f"an object of type {type(source).__name__} is not a photo: give a path, a Pillow image, an array, a "
-            "tensor, bytes or an open file."
-        )
-    path = Path(source)
-    _check_file(path)
-    return _opened(path, str(path))
+    return read_image(source).image
 
 
-def _opened(file: Path | IO[bytes], name: str) -> Image.Image:
-    try:
-        with Image.open(file) as image:
-            return _decoded(image, name)
-    except ImageError:
-        raise
-    except Exception as error:
-        raise _failure(name, error) from error
+class Transformed(NamedTuple):
+    """A photo as the input of a model."""
 
-
-def _check_file(path: Path) -> None:
-    """Raise an ImageError unless `path` is a regular file that is not empty."""
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a null character in the name
-        raise ImageError(f"'{path}' does not exist. Check the path of the image.") from None
-    except OSError as error:
-        raise ImageError(f"'{path}' cannot be read: {error.strerror}. Check the path of the image.") from None
-    if stat.S_ISDIR(status.st_mode):
-        raise ImageError(f"'{path}' is a folder, not an image. Name the image files in it.")
-    if not stat.S_ISREG(status.st_mode):
-        raise ImageError(f"'{path}' is not a regular file. Give an image file.")
-    if status.st_size == 0:
-        raise ImageError(f"'{path}' is empty (0 bytes). Get the image again.")
-
-
-def _failure(name: str, error: Exception) -> ImageError:
-    """The message for an error of Pillow, whose decoders raise almost anything for damaged files."""
-    if isinstance(error, UnidentifiedImageError):
-        return ImageError(
-            f"'{name}' is not an image, or its beginning is damaged. Give a JPEG, PNG or the like."
-        )
-    if isinstance(error, Image.DecompressionBombError):
-        return ImageError(f"'{name}' is too large to open safely: {error} Scale it down first.")
-    if isinstance(error, OSError) and error.errno is not None:
-        return ImageError(f"'{name}' cannot be read: {error.strerror}.")
-    if isinstance(error, MemoryError):
-        return ImageError(f"'{name}' is too large for the memory. Scale it down first.")
-    reason = str(error) or type(error).__name__
-    return ImageError(f"'{name}' is truncated or damaged ({reason}). Get the image again.")
-
-
-def _decoded(image: Image.Image, name: str) -> Image.Image:
-    """`image` loaded, upright, in RGB."""
-    try:
-        image.load()
-    except Exception as error:
-        raise _failure(name, error) from error
-    if 0 in image.size:
-        raise ImageError(f"'{name}' has no pixels: it is {image.width}×{image.height}. Give another image.")
-    # After load(), in which Pillow's TIFF reader turns the image and drops the tag.
-    turn = UPRIGHT.get(_orientation(image))
-    try:
-        rgb = _to_rgb(image)
-    except ValueError as error:
-        raise ImageError(f"'{name}' is of mode {image.mode}: {error}. Save it as RGB.") from error
-    if turn is not None:
-        rgb = rgb.transpose(turn)
-        rgb.info.clear()  # otherwise a second call would see the orientation and turn the image again
-    return rgb
-
-
-def _orientation(image: Image.Image) -> Any:
-    """The EXIF orientation; 1 if there is none, or the EXIF block is unreadable."""
-    try:
-        return image.getexif().get(ORIENTATION_TAG, 1)
-    except Exception:
-        return 1
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
-    if image.mode in ("I", "F"):
-        return Image.fromarray(_scaled_to_bytes(np.asarray(image))).convert("RGB")
-    if image.has_transparency_data:
-        rgba = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, rgba).convert("RGB")
-    return image if image.mode == "RGB" else image.convert("RGB")
-
-
-def _scaled_to_bytes(values: np.ndarray) -> np.ndarray:
-    """32-bit greyscale (H, W) as uint8 (H, W), by the rule in `open_image`."""
-    real = np.asarray(values, dtype=np.float64)
-    finite = real[np.isfinite(real)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    unknown = np.isnan(real)
-    real = np.nan_to_num(real, posinf=high, neginf=low)
-    if low >= 0 and high <= 1 and values.dtype.kind == "f":
-        scaled = real * 255
-    elif low >= 0 and high <= 255:
-        scaled = real
-    elif low >= 0 and high <= 65535:
-        scaled = np.floor(real / 256)
-    else:
-        scaled = (real - low) / ((high - low) or 1.0) * 255
-    return np.where(unknown, 0, np.rint(scaled)).astype(np.uint8)
+    pixels: torch.Tensor
+    """(3, H, W) uint8, RGB."""
+    width: int
+    """Of the photo, upright."""
+    height: int
 
 
 @dataclass(frozen=True)
@@ -227,18 +109,35 @@ class ImageTransform:
         Raises:
             ImageError: the image cannot be decoded.
         """
-        image = open_image(image)
+        return self.read(image).pixels
+
+    def read(self, source: Photo) -> Transformed:
+        """The input pixels of a model, and the photo's size.
+
+        Photos many times larger than the output are reduced by whole numbers first (JPEG while it is decoded), and
+        stay at least three times as large as the output. This saves memory and time, and changes pixels by rounding.
+
+        Args:
+            source: as for `open_image`.
+
+        Raises:
+            ImageError: see `open_image`.
+        """
+        image, region, width, height = read_image(source, self._needed)
+        needed = self._needed(width, height)
+        fitted = image.resize((needed.width, needed.height), Image.Resampling.BILINEAR, box=region)
         if self.fit == "pad":
-            width, height = self._content(image.width, image.height)
-            fitted = Image.new("RGB", (self.width, self.height), PAD_GREY)
-            content = image.resize((width, height), Image.Resampling.BILINEAR)
-            fitted.paste(content, ((self.width - width) // 2, (self.height - height) // 2))
-        else:
-            # Pillow crops at fractions of a pixel, so nothing is rounded and the box is exact.
-            region = self.box(image.width, image.height)
-            fitted = image.resize((self.width, self.height), Image.Resampling.BILINEAR, box=region)
+            content, fitted = fitted, Image.new("RGB", (self.width, self.height), PAD_GREY)
+            fitted.paste(content, ((self.width - needed.width) // 2, (self.height - needed.height) // 2))
         # NumPy copies in this thread; torch would use all processors, which other workers need for decoding.
-        return torch.from_numpy(np.asarray(fitted).transpose(2, 0, 1).copy())
+        return Transformed(torch.from_numpy(np.asarray(fitted).transpose(2, 0, 1).copy()), width, height)
+
+    def _needed(self, width: int, height: int) -> Needed:
+        """The part of an image that the output shows, and its size there without padding."""
+        if self.fit == "pad":
+            return Needed(Box(0.0, 0.0, float(width), float(height)), *self._content(width, height))
+        # Pillow crops at fractions of a pixel, so nothing is rounded and the box is exact.
+        return Needed(self.box(width, height), self.width, self.height)
 
     def box(self, width: int, height: int) -> Box:
         """The part of an image that the output covers, edge to edge.

@@ -18,6 +18,7 @@ from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleC
 from caption.data.images import ImageTransform
 from caption.data.order import EpochBatches, TrainingLoader, seed_of
 from caption.data.readers.captions import CaptionReader, Splits
+from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
 from caption.errors import DataError
 from caption.features.store import FeatureStore
 from caption.regions import Regions
@@ -47,6 +48,7 @@ class CaptionData(LightningDataModule):
         workers: processes that decode images.
         predict_split: the split that `caption predict` captions.
         vocabulary: use this one instead of counting the training split, for data of another model.
+        shards: read the training split from WebDataset shards; the reader then gives the other splits.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class CaptionData(LightningDataModule):
         workers: int = 0,
         predict_split: Literal["train", "val", "test"] = "test",
         vocabulary: Vocabulary | None = None,
+        shards: TrainingShards | None = None,
     ) -> None:
         super().__init__()
         if batch_size < 1 or (captions_per_image is not None and captions_per_image < 1):
@@ -82,15 +85,27 @@ class CaptionData(LightningDataModule):
         self.splits: Splits = reader.read()
         if self.store is not None:
             self.store.check([image.id for images in self.splits.values() for image in images])
+        self.shards = shards
+        if shards is not None:
+            if features is not None or batching != "images":
+                raise DataError(
+                    "data.shards reads images in any order: leave out data.features and data.batching"
+                )
+            self.splits.pop("train", None)
+            self.shard_index = ShardIndex.read(shards.url)
         self.vocabulary = vocabulary or self._count_words(min_count, tokenizer)
 
     def _count_words(self, min_count: int, tokenizer: str) -> Vocabulary:
+        if self.shards is not None:
+            return self.shard_index.vocabulary(min_count, tokenizer)
         if "train" not in self.splits:
             raise DataError("the data has no training split, from which the vocabulary is counted")
         captions = (text for image in self.splits["train"] for text in image.captions)
         return Vocabulary.build(captions, min_count, tokenizer)
 
-    def train_dataloader(self) -> DataLoader[Any]:
+    def train_dataloader(self) -> DataLoader[Any] | ShardLoader:
+        if self.shards is not None:
+            return self._shard_loader(self.shards)
         images = self._dataset("train", self.captions_per_image, self.max_words)
         if self.batching == "images":
             order, whole = self._order(images), self._fills_a_batch(images)
@@ -119,6 +134,23 @@ class CaptionData(LightningDataModule):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.seed = state["seed"]
+
+    def _shard_loader(self, shards: TrainingShards) -> ShardLoader:
+        trainer = self.trainer
+        batches = ShardBatches(
+            self.shard_index,
+            shards,
+            self.vocabulary,
+            self.transform,
+            self.captions_per_image,
+            self.max_words,
+            self.batch_size,
+            processes=1 if trainer is None else trainer.world_size,
+            rank=0 if trainer is None else trainer.global_rank,
+            workers=max(self.workers, 1),
+            seed=torch.initial_seed(),
+        )
+        return ShardLoader(batches, num_workers=self.workers, pin_memory=self._on_gpu())
 
     def _fills_a_batch(self, examples: Sized) -> bool:
         """Whether there is at least one whole batch, so that the last, smaller one can be dropped."""

@@ -79,16 +79,13 @@ class AdaptiveDecoder(RecurrentDecoder):
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         hidden, cell = self.initial(memory.views[0])
-        shape = (len(hidden), hypotheses, self.hidden_size)
+        shape = (hidden.shape[0], hypotheses, self.hidden_size)
         attending = self.attention.start(memory.projected[0], hypotheses)
         return State(
             memory,
             Carried(hidden.expand(shape), cell.to(self.embed.weight.dtype).expand(shape), attending),
             trace=None,
         )
-
-    def word_vectors(self, words: Tensor) -> Tensor:
-        return self.embed(words)
 
     def offsets(self, embedded: Tensor) -> tuple[Tensor]:
         return (self.gates_from_word(self.dropout(embedded)),)
@@ -111,6 +108,3 @@ class AdaptiveDecoder(RecurrentDecoder):
     def read_out(self, embedded: Tensor, outputs: TensorTree) -> Tensor:
         hidden, context = outputs
         return self.to_words(self.dropout((self.from_hidden(hidden) + self.from_context(context)).tanh()))
-
-    def query_of(self, carried: Carried) -> Tensor:
-        return carried.hidden

@@ -35,7 +35,7 @@ class ConstantState(Initial):
         self.cell = nn.Parameter(torch.zeros(hidden_size))
 
     def forward(self, regions: Regions) -> tuple[Tensor, Tensor]:
-        shape = (len(regions.vectors), 1, -1)
+        shape = (regions.vectors.shape[0], 1, -1)
         return self.hidden.expand(shape), self.cell.expand(shape)
 
 

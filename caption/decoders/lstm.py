@@ -86,7 +86,6 @@ class LSTMDecoder(RecurrentDecoder):
         self.dropout = nn.Dropout(dropout)
         self.forget_bias = forget_bias
         self.first_input = first_input
-        self.embed: MetaEmbedding | nn.Embedding
         if embedding is not None:
             self.embed = embedding
 
@@ -117,7 +116,7 @@ class LSTMDecoder(RecurrentDecoder):
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         hidden, cell = self.initial(memory.views[0])
-        shape = (len(hidden), hypotheses, self.hidden_size)
+        shape = (hidden.shape[0], hypotheses, self.hidden_size)
         attending = self.attention.start(memory.projected[0], hypotheses)
         # c sums over all steps, so it keeps full precision under autocast.
         cell = cell.to(self.gates_from_word.weight.dtype)
@@ -158,6 +157,3 @@ class LSTMDecoder(RecurrentDecoder):
 
     def read_out(self, embedded: Tensor, outputs: Outputs) -> Tensor:
         return self.readout(embedded, outputs.hidden, outputs.context)
-
-    def query_of(self, carried: Carried) -> Tensor:
-        return carried.hidden

@@ -56,13 +56,10 @@ class ShowAndTellDecoder(RecurrentDecoder):
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         image = self.image(mean_region(memory.views[0]))
-        zeros = image.new_zeros(len(image), 1, self.hidden_size)
+        zeros = image.new_zeros(image.shape[0], 1, self.hidden_size)
         hidden, cell = lstm_update(self.gates_from_word(self.dropout(image)), zeros)
-        shape = (len(image), hypotheses, self.hidden_size)
+        shape = (image.shape[0], hypotheses, self.hidden_size)
         return State(memory, Carried(hidden.expand(shape), cell.expand(shape)), trace=None)
-
-    def word_vectors(self, words: Tensor) -> Tensor:
-        return self.embed(words)
 
     def offsets(self, embedded: Tensor) -> tuple[Tensor]:
         return (self.gates_from_word(self.dropout(embedded)),)
@@ -82,6 +79,3 @@ class ShowAndTellDecoder(RecurrentDecoder):
 
     def read_out(self, embedded: Tensor, outputs: Tensor) -> Tensor:
         return self.to_words(self.dropout(outputs))
-
-    def query_of(self, carried: Carried) -> Tensor:
-        return carried.hidden

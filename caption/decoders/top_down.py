@@ -76,12 +76,9 @@ class TopDownDecoder(RecurrentDecoder):
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         weight = self.embed.weight
-        zeros = weight.new_zeros(len(memory.views[0].vectors), hypotheses, self.hidden_size)
+        zeros = weight.new_zeros(memory.views[0].vectors.shape[0], hypotheses, self.hidden_size)
         attending = self.attention.start(memory.projected[0], hypotheses)
         return State(memory, Carried(zeros, zeros, zeros, zeros, attending), trace=None)
-
-    def word_vectors(self, words: Tensor) -> Tensor:
-        return self.embed(words)
 
     def offsets(self, embedded: Tensor) -> tuple[Tensor, Tensor]:
         bias = self.language_gates.bias
@@ -108,6 +105,3 @@ class TopDownDecoder(RecurrentDecoder):
 
     def read_out(self, embedded: Tensor, outputs: Tensor) -> Tensor:
         return self.to_words(self.dropout(outputs))
-
-    def query_of(self, carried: Carried) -> Tensor:
-        return carried.hidden

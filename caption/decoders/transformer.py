@@ -101,7 +101,7 @@ class TransformerDecoder(Decoder):
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         vectors = memory.views[0].vectors
-        images = len(vectors)
+        images = vectors.shape[0]
         empty = vectors.new_zeros(images, hypotheses, self.heads, 0, self.hidden_size // self.heads)
         return State(memory, Carried(tuple(Cache(empty, empty) for _ in self.layers)), trace=None)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,13 +37,16 @@ class Advanced(NamedTuple):
 class RecurrentDecoder(Decoder):
     """Base class of decoders whose step needs the state of the previous step.
 
-    Subclasses define a step in `word_vectors`, `offsets`, `recurrent_weights`, `advance` and `read_out`, and inherit
-    `step` and `forward`.
+    Subclasses define a step in `offsets`, `recurrent_weights`, `advance` and `read_out`, and inherit `step` and
+    `forward`.
     """
+
+    embed: Any
+    """The module that maps words to their vectors, such as `nn.Embedding`; created in `build`."""
 
     def word_vectors(self, words: Tensor) -> Tensor:
         """(...) input words -> their vectors Ey (..., E)."""
-        raise NotImplementedError
+        return self.embed(words)
 
     def offsets(self, embedded: Tensor) -> tuple[Tensor, ...]:
         """Ey (..., E) -> for each of the recurrent weights W, the offset o (..., outputs) in y = o + W x.
@@ -85,7 +88,7 @@ class RecurrentDecoder(Decoder):
 
     def query_of(self, carried: TensorTree) -> Tensor:
         """(B, K, H) the state h[t-1], taken from `carried`, for `Unrolled.queries`."""
-        raise NotImplementedError
+        return carried.hidden
 
     def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
         packing = PackedCaptions.sort(words, lengths)

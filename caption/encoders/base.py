@@ -47,6 +47,7 @@ class Encoder(Part, nn.Module):
         """Images (B, 3, H, W) uint8, the output of the image transform -> their regions, view by view."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             in_pieces = images.device.type == "cpu" and not torch.is_grad_enabled() and not self.training
+            in_pieces = in_pieces and not torch.compiler.is_exporting()  # a graph is for any number of images
             pieces = images.split(max(PIECE, torch.get_num_threads())) if in_pieces else [images]
             features = compiled_features(type(self).features) if self.compiled else type(self).features
             encoded = [features(self, self.normalise(piece)) for piece in pieces]

@@ -53,10 +53,17 @@ class Vocabulary:
         Raises:
             DataError: a limit is below 1, or no word is left.
         """
-        if min_count < 1 or (max_size is not None and max_size < 1):
-            raise DataError(f"min_count {min_count} and max_size {max_size} must be 1 or more.")
         tokenize = get_tokenizer(tokenizer)
         counts = Counter(word for caption in captions for word in tokenize(caption))
+        return cls.from_counts(counts, min_count, tokenizer, max_size)
+
+    @classmethod
+    def from_counts(
+        cls, counts: Counter[str], min_count: int = 5, tokenizer: str = "ptb", max_size: int | None = None
+    ) -> Vocabulary:
+        """As `build`, from the number of times that each word occurs in the training captions."""
+        if min_count < 1 or (max_size is not None and max_size < 1):
+            raise DataError(f"min_count {min_count} and max_size {max_size} must be 1 or more.")
         frequent = [
             word for word, count in counts.items() if count >= min_count and word not in SPECIAL_TOKENS
         ]

@@ -12,7 +12,7 @@ from PIL import Image
 
 from caption.data import check as check_images
 from caption.data.check import ImageCheck, fingerprint
-from caption.data.images import ORIENTATION_TAG
+from caption.data.decoding import ORIENTATION_TAG
 from caption.data.readers.captions import CaptionedImage, Finding, Findings, Kind, Splits
 from caption.errors import ImageError
 

@@ -32,15 +32,14 @@ from feature_stores import (
     regions_of,
     small_store,
 )
-from PIL import Image
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from caption import extraction as writer
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.captioner import Captioner
 from caption.data.batches import Batch, CaptionedImages
+from caption.data.decoding import Reduced, read_image
 from caption.data.images import ImageTransform, open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.decoders import LSTMDecoder
@@ -322,7 +321,7 @@ def test_nothing_is_done_twice(
 ) -> None:
     before = contents(folder)
     opened: list[Path] = []
-    monkeypatch.setattr(writer, "open_image", opened.append)
+    monkeypatch.setattr("caption.data.images.read_image", opened.append)
     done = extract(images, folder)
     assert (done.stored, done.present, done.failed, opened) == (0, 23, [], [])
     assert contents(folder) == before
@@ -440,8 +439,8 @@ def test_decoding_overlaps_encoding(
 ) -> None:
     decoded = threading.Semaphore(0)
 
-    def counted(path: Path) -> Image.Image:
-        image = open_image(path)
+    def counted(path: Path, *needed: Any) -> Reduced:
+        image = read_image(path, *needed)
         decoded.release()
         return image
 
@@ -454,7 +453,7 @@ def test_decoding_overlaps_encoding(
             wanted = 8 if calls == 2 else min(4, len(images) - 4 * (calls - 1))
             assert all(decoded.acquire(timeout=60) for _ in range(wanted))
 
-    monkeypatch.setattr(writer, "open_image", counted)
+    monkeypatch.setattr("caption.data.images.read_image", counted)
     # This would wait forever if a batch were decoded only after the previous one was encoded.
     extract(images, tmp_path / "store", encoder=watched(wait_for_the_next_batch))
     assert calls == 7

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +13,9 @@ import torch
 from feature_stores import TRANSFORM, contents, extract, make_encoder, make_images, read, regions_of
 from PIL import Image
 
-from caption import extraction as writer
-from caption.data import batches
+from caption.data import images as pixels
 from caption.data.batches import Batch, CaptionedImages
+from caption.data.decoding import Reduced
 from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionedImage
 from caption.errors import DataError, ImageError
@@ -43,13 +43,13 @@ def folder(images: list[CaptionedImage], tmp_path: Path) -> Path:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Records the photos that are opened, for pixels or for their size."""
     paths: list[Path] = []
-    for module in (batches, writer):
+    read = pixels.read_image
 
-        def counted(path: Path, whole: Callable[[Path], Image.Image] = module.open_image) -> Image.Image:
-            paths.append(path)
-            return whole(path)
+    def counted(path: Path, *needed: Any) -> Reduced:
+        paths.append(path)
+        return read(path, *needed)
 
-        monkeypatch.setattr(module, "open_image", counted)
+    monkeypatch.setattr(pixels, "read_image", counted)
     return paths
 
 
@@ -157,14 +157,14 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_photo_replaced_while_it_is_read_does_not_go_unnoticed(
     images: list[CaptionedImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = writer.open_image
+    read = pixels.read_image
 
-    def too_late(path: Path) -> Image.Image:
+    def too_late(path: Path, *needed: Any) -> Reduced:
         if path == images[2].path:
             replace_photo(images[2])
-        return whole(path)
+        return read(path, *needed)
 
-    monkeypatch.setattr(writer, "open_image", too_late)
+    monkeypatch.setattr(pixels, "read_image", too_late)
     extract(images, tmp_path / "store")
     changed = changed_photos(FeatureStore(tmp_path / "store"), images, 2, progress=False)
     assert changed == [images[2]]

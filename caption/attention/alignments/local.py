@@ -73,7 +73,7 @@ class FollowingWindow(Alignment):
 
     def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
         """(B, K, 2) NaN: there is no previous centre."""
-        return memory.values.new_full((len(memory.values), hypotheses, 2), torch.nan)
+        return memory.values.new_full((memory.values.shape[0], hypotheses, 2), torch.nan)
 
     def forward(
         self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None

@@ -15,7 +15,7 @@ from caption.parts import check_choice
 from caption.tensor_tree import TensorTree
 
 
-class Multinoulli(Alignment, Stochastic):
+class Multinoulli(Stochastic, Alignment):
     """z = a_s with s ~ Multinoulli(α). Train it with an estimator: see `caption.objectives.Reinforce`.
 
     In training, a caption reads the expected context Σ α_i a_i at all its steps with probability `expectation`, which
@@ -35,7 +35,7 @@ class Multinoulli(Alignment, Stochastic):
         share: Literal["batch", "caption"] = "batch",
         at_test: AtTest = "expectation",
     ) -> None:
-        Stochastic.__init__(self, at_test)
+        super().__init__(at_test)
         if not 0 <= expectation <= 1:
             raise ValueError(f"expectation must be a probability, not {expectation}")
         check_choice("share", share, ("batch", "caption"))
@@ -44,7 +44,7 @@ class Multinoulli(Alignment, Stochastic):
 
     def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
         """(B, K) bool: True for the captions that sample. Drawn once per caption."""
-        shape = (len(memory.values), hypotheses)
+        shape = (memory.values.shape[0], hypotheses)
         device = memory.values.device
         if not self.training:
             return torch.full(shape, self.at_test != "expectation", device=device)

@@ -1,0 +1,131 @@
+"""The index of a set of shards: which there are, how many samples they hold, and the words of the captions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from caption.data.files import entries, field, parsed
+from caption.errors import DataError, UserError
+from caption.text.vocabulary import Vocabulary
+
+INDEX = "shards.json"
+
+
+@dataclass
+class TrainingShards:
+    """Where training samples come from, if not from the reader.
+
+    Args:
+        url: the folder that `caption prepare shards` has written, or the URL of its shards.json: of any kind that
+            webdataset opens (http, s3, gs, "pipe:COMMAND", ...). The shards are beside it.
+        shuffle_buffer: the next sample is drawn from so many, which each worker holds in memory, encoded. The order of
+            the shards is shuffled in any case.
+        max_damaged: the share of an epoch's samples, 0 to 1, that may be damaged. Damaged samples are named and
+            skipped; training stops when there are more.
+    """
+
+    url: str
+    shuffle_buffer: int = 1000
+    max_damaged: float = 0.001
+
+    def __post_init__(self) -> None:
+        if self.shuffle_buffer < 1 or not 0 <= self.max_damaged <= 1:
+            raise DataError(
+                f"data.shards needs a shuffle_buffer of 1 or more and max_damaged from 0 to 1, not "
+                f"{self.shuffle_buffer} and {self.max_damaged}"
+            )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One tar file of samples."""
+
+    name: str
+    samples: int
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """The content of shards.json."""
+
+    shards: tuple[Shard, ...]
+    tokenizer: str
+    """Name of the tokenizer that split the captions into `words`."""
+    words: Counter[str]
+    """How often each word occurs in the captions."""
+    location: str = INDEX
+    """The URL that it was read from."""
+
+    @property
+    def samples(self) -> int:
+        """The number of samples in all shards."""
+        return sum(shard.samples for shard in self.shards)
+
+    def url(self, shard: Shard) -> str:
+        """The URL of a shard, which lies beside the index."""
+        before, _, after = self.location.rpartition(INDEX)
+        return f"{before}{shard.name}{after}"
+
+    def vocabulary(self, min_count: int, tokenizer: str) -> Vocabulary:
+        """The words that occur `min_count` times.
+
+        Raises:
+            DataError: the words were counted with another tokenizer.
+        """
+        if tokenizer != self.tokenizer:
+            raise DataError(
+                f"the words of '{self.location}' were counted with the tokenizer '{self.tokenizer}', and "
+                f"data.tokenizer is '{tokenizer}': use the same, or make the shards again"
+            )
+        return Vocabulary.from_counts(self.words, min_count, tokenizer)
+
+    @classmethod
+    def read(cls, url: str) -> ShardIndex:
+        """The index of a folder or URL.
+
+        Raises:
+            UserError: the extra webdataset is not installed, or the index cannot be read or is damaged.
+        """
+        location = url if INDEX in url else f"{url.rstrip('/')}/{INDEX}"
+        where = f"'{location}'"
+        try:
+            with open_url(location) as stream:
+                text = stream.read().decode("utf-8")
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{where} cannot be read ({error}): give the folder or URL that `caption prepare shards` has written"
+            ) from error
+        data = parsed(text, where)
+        if not isinstance(data, dict):
+            raise DataError(f"{where} is not an index of shards: make it with `caption prepare shards`")
+        shards = tuple(
+            Shard(field(each, "name", str, where), field(each, "samples", int, where))
+            for each in entries(data, "shards", where)
+        )
+        words = Counter(field(data, "words", dict, where))
+        return cls(shards, field(data, "tokenizer", str, where), words, location)
+
+    def to_json(self) -> str:
+        """The text of shards.json."""
+        shards = [{"name": shard.name, "samples": shard.samples} for shard in self.shards]
+        content = {"format": 1, "shards": shards, "tokenizer": self.tokenizer, "words": self.words}
+        return json.dumps(content, ensure_ascii=False) + "\n"
+
+
+def open_url(url: str) -> Any:
+    """A binary stream of anything that webdataset opens.
+
+    Raises:
+        UserError: the extra webdataset is not installed.
+        OSError, ValueError: the URL cannot be opened.
+    """
+    try:
+        from webdataset.gopen import gopen
+    except ImportError:
+        raise UserError(
+            "shards need the package webdataset: pip install 'show-attend-and-tell[webdataset]'"
+        ) from None
+    return gopen(url)

@@ -1,0 +1,1 @@
+"""A trained captioner as graphs that run without this package: `torch.export` programs and ONNX files."""

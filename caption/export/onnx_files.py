@@ -1,0 +1,143 @@
+"""Writes a captioner as ONNX files, in a folder that captions photos with numpy and onnxruntime alone."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from caption.captioner import FORBIDDEN, Captioner
+from caption.errors import UserError
+from caption.export.programs import Programs, programs
+from caption.search import BeamSearch, Greedy
+from caption.text.vocabulary import END, START
+from caption.version import package_version
+
+ENCODER, STEP, MODEL, SCRIPT = "encoder.onnx", "step.onnx", "model.json", "captioner.py"
+MADE_BY = "caption export"
+LARGEST = 2**30
+"""Bytes of weights that one file holds; larger ones go to a second file beside it, since ONNX files end at 2 GB."""
+
+
+def write(captioner: Captioner, folder: Path) -> None:
+    """Write `encoder.onnx`, `step.onnx`, `model.json`, and `captioner.py`, which runs them.
+
+    Args:
+        captioner: in evaluation mode afterwards.
+        folder: exists; files of these names are replaced.
+
+    Raises:
+        UserError: the packages are missing, or a part of the captioner cannot be exported; nothing is written.
+    """
+    require_packages()
+    settings = search_settings(captioner)
+    made = programs(captioner)
+    state = [*made.shared, *made.carried]
+    following = [f"next_{name}" for name in made.carried]
+    graphs = {
+        ENCODER: _graph(made.encoder, ["images"], state),
+        STEP: _graph(made.step, ["words", *state], [*made.outputs, *following]),
+    }
+    for name, graph in graphs.items():
+        graph.save(folder / name, external_data=_bytes(captioner) > LARGEST)
+    (folder / MODEL).write_text(json.dumps(description(captioner, made, settings)), encoding="utf-8")
+    shutil.copyfile(Path(__file__).with_name("standalone.py"), folder / SCRIPT)
+
+
+def require_packages() -> None:
+    """Raise a `UserError` if a package that writes ONNX is missing."""
+    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"an export to ONNX needs {' and '.join(missing)}: pip install 'show-attend-and-tell[onnx]'"
+        )
+
+
+def require_own_folder(folder: Path) -> None:
+    """Raise a `UserError` if `folder` holds files that no export wrote."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    try:
+        made_by = json.loads((folder / MODEL).read_text(encoding="utf-8")).get("made_by")
+    except (OSError, ValueError, AttributeError):
+        made_by = None
+    if made_by != MADE_BY:
+        raise UserError(f"--out {folder} holds files that caption export did not write: name a new folder")
+
+
+def search_settings(captioner: Captioner) -> dict[str, float]:
+    """The search of a captioner as that of `standalone.py`.
+
+    Raises:
+        UserError: it samples.
+    """
+    search = captioner.search
+    if isinstance(search, Greedy):
+        return {"beam_size": 1, "max_length": search.max_length, "length_normalization": 0.0}
+    if not isinstance(search, BeamSearch):
+        raise UserError(
+            f"the model's search {type(search).__name__} cannot be exported: choose a beam with --beam-size"
+        )
+    return {name: getattr(search, name) for name in ("beam_size", "max_length", "length_normalization")}
+
+
+def description(captioner: Captioner, made: Programs, settings: dict[str, float]) -> dict[str, Any]:
+    """The contents of model.json."""
+    return {
+        "made_by": MADE_BY,
+        "version": package_version(),
+        "words": captioner.vocabulary.words,
+        "start": START,
+        "end": END,
+        "forbidden": FORBIDDEN,
+        "transform": captioner.transform.to_dict(),
+        "search": settings,
+        "grid": made.grid,
+        "carried": made.carried,
+    }
+
+
+def _graph(
+    program: torch.export.ExportedProgram, inputs: list[str], outputs: list[str]
+) -> torch.onnx.ONNXProgram:
+    with _quiet():
+        try:
+            graph = torch.onnx.export(
+                # Decomposed, since ONNX has attention for four dimensions only, and hypotheses make a fifth.
+                program.run_decompositions(),
+                input_names=inputs,
+                output_names=outputs,
+                dynamo=True,
+                verbose=False,
+            )
+        except torch.onnx.errors.OnnxExporterError as error:
+            reason = str(error.__cause__ or error).strip().partition("\n")[0]
+            raise UserError(f"ONNX cannot express a part of this model: {reason}") from error
+    assert graph is not None
+    return graph
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's remarks on its own progress."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _bytes(captioner: Captioner) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in captioner.state_dict().values())

@@ -1,0 +1,232 @@
+"""Captions by exported ONNX files. `caption export` copies this file beside them; it imports nothing of the package.
+
+It needs numpy and onnxruntime, and Pillow to read photos from files:
+
+    python captioner.py PHOTO...
+
+or, in Python,
+
+    captioner = OnnxCaptioner("folder")
+    captions = captioner.describe(pixels)  # (B, 3, H, W) uint8, RGB; `captioner.pixels(photo)` makes them
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+
+MODEL = "model.json"
+"""Words, search and image transform, and the names of the tensors."""
+ENCODER, STEP = "encoder.onnx", "step.onnx"
+
+
+class Caption(NamedTuple):
+    """A caption of T words and where the model looked."""
+
+    text: str
+    words: list[str]
+    weights: np.ndarray
+    """(T, rows, cols) α."""
+    gates: np.ndarray | None
+    """(T,) β; None for models without a gate."""
+    log_prob: float
+    """Of all words and the end."""
+    finished: bool
+    """False if the largest number of words was reached before the end."""
+
+
+class _Step(NamedTuple):
+    """One step's extension of the hypotheses: each continues a parent (B, K) by a word (B, K)."""
+
+    parents: np.ndarray
+    words: np.ndarray
+    shown: list[np.ndarray]
+    """The weights (B, K, L) of that word, and its gate (B, K) if there is one."""
+
+
+class OnnxCaptioner:
+    """An exported captioner.
+
+    Args:
+        folder: written by `caption export --format onnx`.
+        providers: of onnxruntime, such as "CUDAExecutionProvider".
+        threads: of each operation; 0 = onnxruntime decides.
+    """
+
+    def __init__(
+        self, folder: str | Path, providers: Sequence[str] = ("CPUExecutionProvider",), threads: int = 0
+    ) -> None:
+        folder = Path(folder)
+        self.model: dict[str, Any] = json.loads((folder / MODEL).read_text(encoding="utf-8"))
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        self.encoder, self.step = (
+            onnxruntime.InferenceSession(str(folder / name), options, providers=list(providers))
+            for name in (ENCODER, STEP)
+        )
+        self.carried: list[str] = self.model["carried"]
+
+    def describe(self, images: np.ndarray, beam_size: int | None = None) -> list[Caption]:
+        """Caption images by beam search, with the settings in model.json.
+
+        Args:
+            images: (B, 3, H, W) uint8, RGB, of the size in model.json.
+            beam_size: K; None = the model's, 1 = greedy.
+        """
+        search = self.model["search"]
+        beam = _Beam(self.model, len(images), beam_size or search["beam_size"])
+        tensors = self._run(self.encoder, {"images": images})
+        words = np.full((len(images), 1), self.model["start"], dtype=np.int64)
+        for _ in range(search["max_length"]):
+            out = self._run(self.step, {"words": words, **tensors})
+            shown = [out[name] for name in ("weights", "gate") if name in out]
+            step = beam.extend(out["log_probs"], shown)
+            for name in self.carried:
+                tensors[name] = _taken(out[f"next_{name}"], step.parents)
+            words = step.words
+            if beam.done():
+                break
+        return [self._caption(*beam.best(image)) for image in range(len(images))]
+
+    def pixels(self, photo: Any) -> np.ndarray:
+        """(3, H, W) uint8 of a photo, upright and fitted to the model's size.
+
+        Args:
+            photo: path, or a Pillow image.
+        """
+        from PIL import Image, ImageOps
+
+        image = photo if isinstance(photo, Image.Image) else Image.open(photo)
+        image = ImageOps.exif_transpose(image).convert("RGB")
+        size, fit = self.model["transform"]["size"], self.model["transform"]["fit"]
+        height, width = size if isinstance(size, list) else (size, size)
+        if fit == "pad":
+            if image.width * height > image.height * width:
+                inner = (width, max(1, round(image.height * width / image.width)))
+            else:
+                inner = (max(1, round(image.width * height / image.height)), height)
+            fitted = Image.new("RGB", (width, height), (128, 128, 128))
+            place = ((width - inner[0]) // 2, (height - inner[1]) // 2)
+            fitted.paste(image.resize(inner, Image.Resampling.BILINEAR), place)
+        else:
+            left = top = 0.0
+            if fit == "crop":
+                left = max(0.0, image.width - image.height * width / height) / 2
+                top = max(0.0, image.height - image.width * height / width) / 2
+            box = (left, top, image.width - left, image.height - top)
+            fitted = image.resize((width, height), Image.Resampling.BILINEAR, box=box)
+        return np.asarray(fitted).transpose(2, 0, 1).copy()
+
+    def _caption(
+        self, ids: list[int], shown: list[list[np.ndarray]], log_prob: float, finished: bool
+    ) -> Caption:
+        rows, cols = self.model["grid"]
+        words = [self.model["words"][number] for number in ids]
+        weights = np.array([step[0] for step in shown], np.float32).reshape(len(ids), rows, cols)
+        gates = np.array([step[1] for step in shown], np.float32) if shown and len(shown[0]) > 1 else None
+        return Caption(" ".join(words), words, weights, gates, log_prob, finished)
+
+    @staticmethod
+    def _run(session: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        wanted = {entry.name: inputs[entry.name] for entry in session.get_inputs()}
+        names = [entry.name for entry in session.get_outputs()]
+        return dict(zip(names, session.run(names, wanted), strict=True))
+
+
+class _Ending(NamedTuple):
+    """The end of a hypothesis: its number of steps, its place in the last of them, its log-probability, its score."""
+
+    steps: int
+    slot: int
+    log_prob: float
+    score: float
+
+
+class _Beam:
+    """Beam search over B images; score = log p / length ** length_normalization, the length with the end word.
+
+    Args:
+        model: the contents of model.json.
+        images: B.
+        beam_size: K.
+    """
+
+    def __init__(self, model: dict[str, Any], images: int, beam_size: int) -> None:
+        self.end: int = model["end"]
+        self.forbidden: list[int] = model["forbidden"]
+        self.exponent: float = model["search"]["length_normalization"]
+        self.max_length: int = model["search"]["max_length"]
+        self.beam_size = beam_size
+        self.totals = np.zeros((images, 1), np.float32)  # -inf where there is no live hypothesis
+        self.steps: list[_Step] = []
+        self.finished = [_Ending(0, 0, -np.inf, -np.inf)] * images
+        self.unfinished = [_Ending(0, 0, 0.0, 0.0)] * images  # no words yet
+
+    def extend(self, log_probs: np.ndarray, shown: list[np.ndarray]) -> _Step:
+        """Take the K most probable one-word extensions of each image, given log-probabilities (B, K, V)."""
+        log_probs = np.nan_to_num(log_probs.astype(np.float32), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+        log_probs[..., self.forbidden] = -np.inf
+        images, _, words = log_probs.shape
+        totals = (self.totals[..., None] + log_probs).reshape(images, -1)
+        best = np.arange(totals.shape[1])[None].repeat(images, 0)
+        if self.beam_size < totals.shape[1]:
+            best = np.argpartition(-totals, self.beam_size, axis=1)[:, : self.beam_size]
+        order = np.take_along_axis(-totals, best, 1).argsort(axis=1, kind="stable")
+        best = np.take_along_axis(best, order, 1)
+        totals = np.take_along_axis(totals, best, 1)
+        step = _Step(best // words, best % words, [_taken(each, best // words) for each in shown])
+        self.steps.append(step)
+        ended = step.words == self.end
+        self.totals = np.where(ended, -np.inf, totals)
+        for image in range(images):
+            self._note(image, np.where(ended[image], totals[image], -np.inf), self.finished)
+            if (totals[image] > -np.inf).any():
+                self.unfinished[image] = _Ending(0, 0, -np.inf, -np.inf)
+                self._note(image, self.totals[image], self.unfinished)
+        return step
+
+    def _note(self, image: int, totals: np.ndarray, endings: list[_Ending]) -> None:
+        """Keep the best of the hypotheses (K,) if it beats the one noted before."""
+        slot = int(totals.argmax())
+        score = float(totals[slot]) / len(self.steps) ** self.exponent
+        if score > endings[image].score:
+            endings[image] = _Ending(len(self.steps), slot, float(totals[slot]), score)
+
+    def done(self) -> bool:
+        """Whether no live hypothesis can overtake a finished one."""
+        reach = self.totals.max(1) / self.max_length**self.exponent
+        return all(bool(reach[image] <= ending.score) for image, ending in enumerate(self.finished))
+
+    def best(self, image: int) -> tuple[list[int], list[list[np.ndarray]], float, bool]:
+        """Words, what they were shown with, log-probability, and whether the caption is finished."""
+        finished = self.finished[image].score > -np.inf
+        ending = (self.finished if finished else self.unfinished)[image]
+        words, shown, slot = [], [], ending.slot
+        for step in reversed(self.steps[: ending.steps]):
+            words.append(int(step.words[image, slot]))
+            shown.append([each[image, slot] for each in step.shown])
+            slot = int(step.parents[image, slot])
+        length = ending.steps - finished
+        return words[::-1][:length], shown[::-1][:length], ending.log_prob, finished
+
+
+def _taken(tensor: np.ndarray, parents: np.ndarray) -> np.ndarray:
+    """(B, K, ...) reordered so that hypothesis k of image b is the old `parents[b, k]`."""
+    return tensor[np.arange(len(tensor))[:, None], parents]
+
+
+def main(photos: Sequence[str]) -> None:
+    """Print the captions of photos, one a line."""
+    captioner = OnnxCaptioner(Path(__file__).parent)
+    for photo in photos:
+        print(captioner.describe(captioner.pixels(photo)[None])[0].text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,309 @@
+"""Training from WebDataset shards: each sample once an epoch, damage skipped, a restart inside an epoch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from PIL import Image
+
+pytest.importorskip("webdataset")
+
+from caption.data.batches import Batch
+from caption.data.images import ImageTransform
+from caption.data.module import CaptionData
+from caption.data.readers import JsonLines, ShardEvaluation
+from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards, loader
+from caption.data.shards.writing import write_shards
+from caption.errors import DataError
+
+TRAINING, PER_SHARD = 23, 5
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of 23 training and 3 validation images, some with several captions."""
+    folder = tmp_path_factory.mktemp("source")
+    lines = []
+    for number in range(TRAINING + 3):
+        Image.new("RGB", (48, 48), (number * 9, 255 - number * 9, 0)).save(folder / f"{number}.png")
+        captions = [f"a {('red', 'green', 'blue')[k]} square {number % 4}" for k in range(1 + number % 3)]
+        split = "train" if number < TRAINING else "val"
+        lines.append(json.dumps({"image": f"{number}.png", "captions": captions, "split": split}))
+    (folder / "captions.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture
+def shards(source: Path, tmp_path: Path) -> Path:
+    write_shards(JsonLines(str(source / "captions.jsonl")).read(), tmp_path / "shards", PER_SHARD)
+    return tmp_path / "shards"
+
+
+def make_batches(folder: Path | str, **options: Any) -> ShardBatches:
+    index = ShardIndex.read(str(folder))
+    source = TrainingShards(str(folder), shuffle_buffer=4, max_damaged=options.pop("max_damaged", 0.0))
+    given = {
+        "processes": 1,
+        "rank": 0,
+        "workers": 1,
+        "seed": 0,
+        "captions_per_image": None,
+        "max_words": None,
+    }
+    fixed: dict[str, Any] = {
+        "vocabulary": index.vocabulary(1, "ptb"),
+        "transform": ImageTransform(48, "squash"),
+    }
+    return ShardBatches(index, source, **{"batch_size": 4, **fixed, **given, **options})
+
+
+def names(batches: Any) -> list[int | str]:
+    return [name for batch in batches for name in batch.ids]
+
+
+def in_worker(monkeypatch: pytest.MonkeyPatch, batches: ShardBatches, worker: int) -> list[Batch]:
+    monkeypatch.setattr(loader, "get_worker_info", lambda: SimpleNamespace(id=worker))
+    found = [batch for batch, _ in batches]
+    assert all(batch is not None for batch in found)
+    return found  # type: ignore[return-value]
+
+
+# -- an epoch --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("processes", "workers"), [(1, 1), (1, 3), (2, 1), (3, 2), (2, 4), (5, 1), (23, 1)])
+def test_each_sample_comes_once_and_all_processes_make_the_same_number_of_steps(
+    shards: Path, monkeypatch: pytest.MonkeyPatch, processes: int, workers: int
+):
+    seen: Counter[int | str] = Counter()
+    for rank in range(processes):
+        batches = make_batches(shards, processes=processes, workers=workers, rank=rank, batch_size=2)
+        for worker in range(workers):
+            found = in_worker(monkeypatch, batches, worker)
+            assert len(found) == batches.batches_per_worker
+            assert all(1 <= len(batch.ids) <= 2 for batch in found)
+            seen.update(names(found))
+    assert seen == Counter(f"{number}.png" for number in range(TRAINING))
+
+
+def test_worker_processes_share_the_epoch(shards: Path):
+    made = ShardLoader(make_batches(shards, workers=2), num_workers=2)
+    found = list(made)
+    assert len(found) == len(made)
+    assert sorted(names(found)) == sorted(f"{number}.png" for number in range(TRAINING))
+
+
+def test_the_order_is_another_in_each_epoch_and_the_same_again(shards: Path):
+    made = ShardLoader(make_batches(shards))
+    first = names(made)
+    assert names(made) == first
+    made.set_epoch(1)
+    assert names(made) != first
+    assert sorted(map(str, names(made))) == sorted(map(str, first))
+
+
+def test_a_batch_has_the_captions_and_pixels_of_its_images(shards: Path, source: Path):
+    data = CaptionData(JsonLines(str(source / "captions.jsonl")), ImageTransform(48, "squash"), min_count=1)
+    expected = {image.id: image.captions for image in data.splits["train"]}
+    batch = next(iter(ShardLoader(make_batches(shards))))
+    assert batch.references == [expected[name] for name in batch.ids]
+    for name, pixels, inputs, lengths in zip(
+        batch.ids, batch.images, batch.targets, batch.lengths, strict=True
+    ):
+        number = int(str(name).removesuffix(".png"))
+        assert pixels[:, 0, 0].tolist() == [number * 9, 255 - number * 9, 0]
+        words = [" ".join(data.vocabulary.decode(ids)) for ids in inputs[lengths > 0]]
+        assert words == list(expected[name])
+
+
+def test_drawn_captions_change_with_the_epoch(shards: Path):
+    made = ShardLoader(make_batches(shards, captions_per_image=1, batch_size=TRAINING))
+    drawn = []
+    for epoch in range(4):
+        made.set_epoch(epoch)
+        (batch,) = made
+        assert batch.lengths.shape == (TRAINING, 1)
+        drawn.append(dict(zip(batch.ids, batch.targets[:, 0, 1].tolist(), strict=True))["2.png"])
+    assert len(set(drawn)) > 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("given", [0, 1, 3, 6])
+def test_a_restart_goes_on_behind_the_batches_that_were_given(shards: Path, given: int, workers: int):
+    options = {"workers": max(workers, 1), "captions_per_image": 1}
+    whole = ShardLoader(make_batches(shards, **options), num_workers=workers)
+    whole.set_epoch(3)
+    every = list(whole)
+    stopped = ShardLoader(make_batches(shards, **options), num_workers=workers)
+    stopped.set_epoch(3)
+    running = iter(stopped)
+    for _ in range(given):
+        next(running)
+    again = ShardLoader(make_batches(shards, **options), num_workers=workers)
+    again.load_state_dict(stopped.state_dict() if given else {"epoch": 3, "given": 0})
+    again.set_epoch(3)
+    rest = list(again)
+    assert len(rest) == len(every) - given
+    for mine, theirs in zip(rest, every[given:], strict=True):
+        assert mine.ids == theirs.ids
+        assert mine.targets.equal(theirs.targets)
+    again.set_epoch(4)
+    assert len(list(again)) == len(every)
+
+
+# -- damage ----------------------------------------------------------------------------------------------------
+
+
+def some_shard(folder: Path) -> Path:
+    return min(folder.glob("train-000001-*.tar"))
+
+
+def flip(path: Path, marker: bytes, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[data.index(marker) + offset] ^= 0xFF
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+DAMAGE = {
+    "an image": (lambda path: flip(path, b"IDAT", 6), 1, "not those that were written"),
+    "a description": (lambda path: flip(path, b'"captions"', 2), 1, "does not say id, captions"),
+    "the end cut off": (lambda path: os.truncate(path, 2100), PER_SHARD - 1, "unexpected end|ends before"),
+    "no shard": (lambda path: path.unlink(), PER_SHARD, "No such file"),
+    "not a tar file": (
+        lambda path: path.write_bytes(b"<html>404</html>" * 99),
+        PER_SHARD,
+        "not be opened|end|header",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_samples_are_named_counted_and_skipped(shards: Path, name: str):
+    damage, lost, reason = DAMAGE[name]
+    path = some_shard(shards)
+    damage(path)
+    made = ShardLoader(make_batches(shards, max_damaged=0.5))
+    with pytest.warns(UserWarning, match="damaged") as warned:
+        found = names(made)
+    assert len(set(found)) == TRAINING - lost
+    messages = [str(warning.message) for warning in warned]
+    assert len(messages) == lost + 1
+    assert all(path.name in message for message in messages[:-1])
+    assert f"{lost} of {TRAINING} training samples were damaged" in messages[-1]
+    with pytest.raises(DataError, match=rf"max_damaged.*{path.name}.*({reason})|{path.name}.*({reason})"):
+        for _ in ShardLoader(make_batches(shards)):
+            pass
+
+
+def test_the_number_of_steps_does_not_change_with_damage(shards: Path):
+    """Other processes wait for each step."""
+    made = ShardLoader(make_batches(shards, max_damaged=1.0, batch_size=1))
+    some_shard(shards).unlink()
+    with pytest.warns(UserWarning, match="damaged"):
+        assert len(list(made)) == len(made)
+
+
+def test_nothing_but_damage_is_an_error(shards: Path):
+    for path in shards.glob("*.tar"):
+        path.unlink()
+    with pytest.warns(UserWarning, match="damaged"), pytest.raises(DataError, match="caption prepare shards"):
+        next(iter(ShardLoader(make_batches(shards, max_damaged=1.0))))
+
+
+def test_wrong_requests_are_refused(shards: Path, tmp_path: Path, source: Path):
+    with pytest.raises(DataError, match="too few for 24 processes"):
+        ShardLoader(make_batches(shards, processes=24))
+    with pytest.raises(DataError, match=r"shards\.json.*caption prepare shards"):
+        ShardIndex.read(str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match="whitespace"):
+        ShardIndex.read(str(shards)).vocabulary(1, "whitespace")
+    with pytest.raises(DataError, match="max_damaged"):
+        TrainingShards("x", max_damaged=2)
+    with pytest.raises(DataError, match=r"leave out data\.features"):
+        CaptionData(ShardEvaluation(str(shards)), batching="lengths", shards=TrainingShards(str(shards)))
+    with pytest.raises(DataError, match="no training split"):
+        write_shards({"val": []}, tmp_path / "none")
+
+
+# -- writing and reading ---------------------------------------------------------------------------------------
+
+
+def test_the_shards_have_the_vocabulary_and_the_other_splits_of_the_data(shards: Path, source: Path):
+    original = CaptionData(JsonLines(str(source / "captions.jsonl")), min_count=2)
+    data = CaptionData(ShardEvaluation(str(shards)), min_count=2, shards=TrainingShards(str(shards)))
+    assert data.vocabulary == original.vocabulary
+    assert set(data.splits) == {"val"}
+    for mine, theirs in zip(data.splits["val"], original.splits["val"], strict=True):
+        assert (mine.id, mine.captions) == (theirs.id, theirs.captions)
+        assert mine.path.read_bytes() == theirs.path.read_bytes()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_stopped_writer_goes_on_with_the_shards_that_are_whole(source: Path, shards: Path):
+    splits = JsonLines(str(source / "captions.jsonl")).read()
+    before = contents(shards)
+    kept = min(shards.glob("train-000000-*.tar"))
+    time = kept.stat().st_mtime_ns
+    some_shard(shards).unlink()
+    (shards / "shards.json").unlink()
+    some_partial = shards / "train-000001-abc.partial"
+    some_partial.write_bytes(b"half")
+    write_shards(splits, shards, PER_SHARD)
+    some_partial.unlink()
+    assert contents(shards) == before
+    assert kept.stat().st_mtime_ns == time
+
+
+def test_other_captions_make_other_shards(source: Path, shards: Path):
+    splits = JsonLines(str(source / "captions.jsonl")).read()
+    splits["train"] = [replace(image, captions=("new",)) for image in splits["train"]]
+    index = write_shards(splits, shards, PER_SHARD)
+    assert dict(index.words) == {"new": TRAINING}
+    batch = next(iter(ShardLoader(make_batches(shards))))
+    assert set(batch.references) == {("new",)}
+
+
+@pytest.mark.parametrize("url", ["file:{}/shards.json", "pipe:cat {}/shards.json", "{}/"])
+def test_shards_are_read_through_urls(shards: Path, url: str):
+    assert len(names(ShardLoader(make_batches(url.format(shards))))) == TRAINING
+
+
+@pytest.fixture
+def configured(source: Path, tmp_path: Path, tiny: Path) -> Iterator[Path]:
+    config = yaml.safe_load(tiny.read_text())
+    arguments = {"file": str(source / "captions.jsonl")}
+    config["data"]["reader"] = {"class_path": "caption.data.readers.JsonLines", "init_args": arguments}
+    tiny.write_text(yaml.safe_dump(config))
+    return tiny
+
+
+def test_the_command_prints_the_section_that_trains(configured: Path, tmp_path: Path, cli: Any):
+    ran = cli("prepare", "shards", "-c", configured, "--out", tmp_path / "made", "--samples", 6)
+    assert ran.code == 0, ran.err
+    assert f"{TRAINING} samples in 4 shards" in ran.err
+    config = yaml.safe_load(configured.read_text())
+    config["data"] |= yaml.safe_load(ran.out)["data"]
+    config["trainer"] |= {"max_epochs": 1, "logger": False}
+    configured.write_text(yaml.safe_dump(config))
+    trained = cli("fit", "-c", configured)
+    assert trained.code == 0, trained.err
+    assert (tmp_path / "run" / "best.ckpt").exists()
+    some = min((tmp_path / "made").glob("train-000001-*.tar"))
+    os.truncate(some, 3000)
+    failed = cli("fit", "-c", configured, "--trainer.default_root_dir", tmp_path / "second")
+    assert failed.code == 2
+    assert some.name in failed.err
+    assert "Traceback" not in failed.err
