@@ -1,4 +1,4 @@
-"""Loads models by the path of a checkpoint, or by the name of a model that is installed with the package."""
+"""Loads models by the path of a checkpoint, by the name of an installed model, or by an address of the hub."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ def _installed() -> dict[str, Traversable]:
 def load(
     model: str | os.PathLike[str], device: str | torch.device = "cpu", trust: Iterable[str] = ()
 ) -> Captioner:
-    """Load a captioner from a checkpoint, or an installed model by its name, in evaluation mode.
+    """Load a captioner in evaluation mode: from a file, an installed model by its name, or from the hub.
 
     Args:
-        model: path of a checkpoint, or one of `installed_models()`; a file of that name takes precedence.
+        model: path of a checkpoint or a safetensors file; or one of `installed_models()`, over which a file of that name
+            takes precedence; or hf://owner/name of the Hugging Face Hub, see `caption.hub`.
         device: where to put the captioner.
         trust: packages whose classes the checkpoint may name, although their modules are not imported yet. Importing a
             module runs its code.
 
     Raises:
-        UserError: neither exists, or the device is not available.
+        UserError: there is no such model, the device is not available, or the hub cannot be reached.
         CheckpointError: the file is not a checkpoint, is not safe to load, or cannot be rebuilt.
     """
     import torch
@@ -59,6 +60,10 @@ def load(
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(f"device {device} cannot be used: {reason}") from error
+    if name.startswith("hf://"):
+        from caption import hub
+
+        return checkpoint.load(hub.fetch(name), where, trust)
     # A folder of that name, such as the demo's shapes/, does not take precedence over an installed model.
     if not Path(name).expanduser().is_file() and name in (installed := _installed()):
         with as_file(installed[name]) as path:

@@ -11,8 +11,8 @@ A safetensors file holds the captioner alone, see `tensor_file`. `read` is the o
 returns is checked, and of the current format.
 """
 
-from caption.checkpoint.files import PREFIX, read, save, section
+from caption.checkpoint.files import PREFIX, Precision, read, save, section
 from caption.checkpoint.rebuild import architecture, load, rebuild
 from caption.checkpoint.upgrade import FORMAT, upgrade
 
-__all__ = ["FORMAT", "PREFIX", "architecture", "load", "read", "rebuild", "save", "section", "upgrade"]
+__all__ = ["FORMAT", "PREFIX", "Precision", "architecture", "load", "read", "rebuild", "save", "section", "upgrade"]

@@ -39,3 +39,9 @@ def count(text: str) -> int:
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """The option that names the packages whose classes a checkpoint may name."""
     parser.add_argument("--trust", metavar="PACKAGE", action="append", default=[], help=TRUST)
+
+
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    """The option for the precision of the weights in a file."""
+    choices = ("float32", "float16", "bfloat16")
+    parser.add_argument("--precision", choices=choices, help="of the weights in the file; default: the model's")

@@ -32,6 +32,7 @@ VERBS = {
         "caption.cli.import_",
         "make a checkpoint from a model of the authors' code or of sgrvinod's tutorial",
     ),
+    "push": ("caption.cli.push", "put a model on the Hugging Face Hub, from where others load it"),
     "configs": ("caption.cli.configs", "list the configurations that come with the package"),
     "export": ("caption.cli.export", "write a model as ONNX files, which run without torch"),
     "fit": ("caption.cli.train", "train as a configuration says"),

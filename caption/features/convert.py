@@ -60,7 +60,7 @@ def convert_store(
         entries = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
         if len(grid) != 2 or min(shape) < 1:
             raise ValueError("its grid is not rows and columns")
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise DataError(
             f"'{old}' is not a feature store of format 1 or 2, or its store.json or index.bin is lost or damaged "
             f"({type(error).__name__}: {error}). Check the path, or make a new store with `caption features`."

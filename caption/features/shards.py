@@ -70,7 +70,7 @@ class Shard:
                 raise ValueError(f"it has format {self.header['format']}, not {FORMAT}")
             if self.header.pop("checksum") != _checksum(self.header, self.tables):
                 raise ValueError("its header or tables are not as they were written")
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
             reason = " ".join(str(error).split())
             raise DataError(
                 f"'{path}' is damaged, or is not a shard of a feature store ({reason}). {VERIFY}"
@@ -83,7 +83,10 @@ class Shard:
     @property
     def ids(self) -> list[int | str]:
         """The ids of its images, in order."""
-        return json.loads(self.tables["ids"].tobytes())
+        try:
+            return json.loads(self.tables["ids"].tobytes())
+        except (ValueError, RecursionError) as error:  # whoever writes other ids can write their checksum
+            raise DataError(f"'{self.path}' has ids that are not JSON ({error}). {VERIFY}") from error
 
     def damaged(self) -> np.ndarray:
         """Which regions (n,) bool are not as they were written; reads the whole file."""

@@ -651,9 +651,14 @@ def foreign_json(path: Path) -> None:
     save_file(load_file(path), path, {"feature_store": "[3]"})
 
 
+def deep_json(path: Path) -> None:
+    save_file(load_file(path), path, {"feature_store": "[" * 100_000})
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
+        deep_json,
         lambda path: path.write_bytes(b""),
         lambda path: path.write_bytes(b"\xff" * 100),
         lambda path: path.write_bytes(b"\x02" + bytes(7) + b"{}"),
@@ -902,3 +907,10 @@ def test_training_from_the_store_and_from_images_gives_the_same_losses(
         near = losses(captioner, batch, encoded)
         torch.testing.assert_close(loss, near[0], rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(gradient, near[1], rtol=1e-2, atol=1e-4)
+
+
+def test_ids_that_are_nested_too_deeply(folder: Path) -> None:
+    shard = shards.Shard(shard_path(folder, 0))
+    shard.tables["ids"] = np.frombuffer(b"[" * 100_000, np.uint8)
+    with pytest.raises(DataError, match=r"shard-00000.safetensors' has ids that are not JSON"):
+        _ = shard.ids

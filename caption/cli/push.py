@@ -1,0 +1,37 @@
+"""`caption push`: put a model on the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import sys
+
+from caption.cli.arguments import add_precision, add_trust, verb_parser
+from caption.cli.exit_codes import DONE
+
+DESCRIPTION = """\
+Put a model on the Hugging Face Hub, as model.safetensors with its description in the header, and a card. Log in once with
+`hf auth login`. Anybody who may read the repository then loads the model by its address:
+
+  caption push runs/best.ckpt hf://owner/name --precision float16
+  caption describe PHOTO --model hf://owner/name
+"""
+
+
+def main(args: list[str]) -> int:
+    """Run `caption push`."""
+    parser = verb_parser("push", DESCRIPTION)
+    parser.add_argument("model", metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
+    parser.add_argument("address", metavar="hf://OWNER/NAME", help="the repository; made if there is none")
+    add_precision(parser)
+    parser.add_argument("--private", action="store_true", help="make a new repository private")
+    add_trust(parser)
+    options = parser.parse_args(args)
+
+    # These import torch, which takes seconds that --help should not take.
+    from caption import hub
+    from caption.model_zoo import load
+
+    hub.parse(options.address)
+    captioner = load(options.model, trust=options.trust)
+    commit = hub.push(captioner, options.address, options.private, options.precision)
+    print(f"{options.address}: {commit}", file=sys.stderr)
+    return DONE

@@ -1,0 +1,131 @@
+"""Models on the Hugging Face Hub, as `hf://owner/name` or `hf://owner/name@revision`. Needs the extra `hub`.
+
+A repository holds one model: `model.safetensors`, with its description in the header, and a card, `README.md`. Nothing
+else of it is fetched or read.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from caption import checkpoint
+from caption.captioner import Captioner
+from caption.errors import UserError
+
+SCHEME = "hf://"
+MODEL, CARD = "model.safetensors", "README.md"
+
+
+class Address(NamedTuple):
+    """A repository, `owner/name`, and a branch, tag or commit of it; None = its main branch."""
+
+    repository: str
+    revision: str | None
+
+
+def parse(address: str) -> Address:
+    """The repository that an address names; a UserError if it is not such an address."""
+    match = re.fullmatch(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", address)
+    if match is None:
+        raise UserError(f"{address} is not an address of the hub: write hf://owner/name, or hf://owner/name@revision")
+    return Address(match[1], match[2])
+
+
+def fetch(address: str) -> Path:
+    """The model's file, downloaded unless the hub's cache has it.
+
+    Raises:
+        UserError: the package huggingface_hub is missing, or there is no such model, or no connection.
+    """
+    repository, revision = parse(address)
+    with _client(address) as hub:
+        return Path(hub.hf_hub_download(repository, MODEL, revision=revision))
+
+
+def push(
+    captioner: Captioner, address: str, private: bool = False, precision: checkpoint.Precision | None = None
+) -> str:
+    """Write a captioner to the hub, into a repository that is made if there is none. A card that is there stays.
+
+    Args:
+        captioner: the model.
+        address: where to.
+        private: whether a new repository is private.
+        precision: see `checkpoint.save`.
+
+    Returns:
+        The address of the commit, for a browser.
+
+    Raises:
+        UserError: the package huggingface_hub is missing, or the hub refuses.
+    """
+    repository, revision = parse(address)
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint.save(captioner, Path(folder) / MODEL, precision)
+        with _client(address) as hub:
+            api = hub.HfApi()
+            api.create_repo(repository, private=private, exist_ok=True)
+            if not api.file_exists(repository, CARD, revision=revision):
+                (Path(folder) / CARD).write_text(card(captioner, address), encoding="utf-8")
+            where = {"repo_id": repository, "folder_path": folder, "revision": revision}
+            done = api.upload_folder(**where, commit_message="Captioner with visual attention")
+    return str(done.commit_url)
+
+
+def card(captioner: Captioner, address: str) -> str:
+    """The text of a model's card, with the metadata by which the hub lists it."""
+    parts = {"encoder": captioner.encoder, "refiner": captioner.refiner, "decoder": captioner.decoder}
+    lines = [f"- {name}: `{part.spec['class_path']}`" for name, part in parts.items() if part is not None]
+    lines += [f"- attention: `{part.spec['class_path']}`" for part in captioner.decoder.attentions.values()]
+    return f"""\
+---
+library_name: show-attend-and-tell
+pipeline_tag: image-to-text
+tags: [image-captioning, visual-attention]
+---
+# {parse(address).repository.partition("/")[2]}
+
+Captions photos, and shows where it looked for every word.
+
+```python
+import caption
+
+captioner = caption.load("{address}")
+result = captioner.describe("photo.jpg")
+print(result)
+result.plot()
+```
+
+{chr(10).join(lines)}
+- vocabulary: {len(captioner.vocabulary):,} words
+"""
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    """The package huggingface_hub, with its errors in one sentence."""
+    try:
+        import huggingface_hub
+        from huggingface_hub import errors
+    except ImportError as error:
+        raise UserError(
+            f"{address} needs the package huggingface_hub, which is missing: run pip install huggingface_hub"
+        ) from error
+    try:
+        yield huggingface_hub
+    except errors.EntryNotFoundError as error:
+        if isinstance(error, errors.LocalEntryNotFoundError):
+            raise UserError(f"{address} cannot be reached, and is not in the cache: check the connection") from error
+        raise UserError(f"{address} has no {MODEL}: it is not a model of this package") from error
+    except errors.RepositoryNotFoundError as error:
+        raise UserError(
+            f"{address} does not exist, or is private: check the name, or log in with `hf auth login`"
+        ) from error
+    except (errors.HfHubHTTPError, errors.HFValidationError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"{address}: the hub refused or cannot be reached: {reason}") from error
