@@ -32,7 +32,9 @@ def parse(address: str) -> Address:
     """The repository that an address names; a UserError if it is not such an address."""
     match = re.fullmatch(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", address)
     if match is None:
-        raise UserError(f"{address} is not an address of the hub: write hf://owner/name, or hf://owner/name@revision")
+        raise UserError(
+            f"{address} is not an address of the hub: write hf://owner/name, or hf://owner/name@revision"
+        )
     return Address(match[1], match[2])
 
 
@@ -120,7 +122,9 @@ def _client(address: str) -> Iterator[Any]:
         yield huggingface_hub
     except errors.EntryNotFoundError as error:
         if isinstance(error, errors.LocalEntryNotFoundError):
-            raise UserError(f"{address} cannot be reached, and is not in the cache: check the connection") from error
+            raise UserError(
+                f"{address} cannot be reached, and is not in the cache: check the connection"
+            ) from error
         raise UserError(f"{address} has no {MODEL}: it is not a model of this package") from error
     except errors.RepositoryNotFoundError as error:
         raise UserError(

@@ -40,8 +40,8 @@ def load(
     """Load a captioner in evaluation mode: from a file, an installed model by its name, or from the hub.
 
     Args:
-        model: path of a checkpoint or a safetensors file; or one of `installed_models()`, over which a file of that name
-            takes precedence; or hf://owner/name of the Hugging Face Hub, see `caption.hub`.
+        model: path of a checkpoint or a safetensors file; or one of `installed_models()`, over which a file of that
+            name takes precedence; or hf://owner/name of the Hugging Face Hub, see `caption.hub`.
         device: where to put the captioner.
         trust: packages whose classes the checkpoint may name, although their modules are not imported yet. Importing a
             module runs its code.

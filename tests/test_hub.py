@@ -41,20 +41,26 @@ class Handler(BaseHTTPRequestHandler):
         if not file.is_file():
             return self.answer(404, {"X-Error-Code": "EntryNotFound"})
         content = file.read_bytes()
-        return self.answer(200, {"ETag": f'"{sha256(content).hexdigest()}"', "X-Repo-Commit": COMMIT}, content)
+        return self.answer(
+            200, {"ETag": f'"{sha256(content).hexdigest()}"', "X-Repo-Commit": COMMIT}, content
+        )
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.path == "/api/repos/create":
             asked = json.loads(body)
             (self.folder / asked["organization"] / asked["name"]).mkdir(parents=True, exist_ok=True)
-            return self.answer_json({"url": f"https://huggingface.co/{asked['organization']}/{asked['name']}"})
+            return self.answer_json(
+                {"url": f"https://huggingface.co/{asked['organization']}/{asked['name']}"}
+            )
         if self.path == "/api/validate-yaml":
             return self.answer_json({"errors": [], "warnings": []})
         _, _, owner, name, what, _ = self.path.strip("/").split("/")
         if what == "preupload":
             names = [file["path"] for file in json.loads(body)["files"]]
-            return self.answer_json({"files": [{"path": n, "uploadMode": "regular", "shouldIgnore": False} for n in names]})
+            return self.answer_json(
+                {"files": [{"path": n, "uploadMode": "regular", "shouldIgnore": False} for n in names]}
+            )
         for line in map(json.loads, body.splitlines()):
             if line["key"] == "file":
                 file = self.folder / owner / name / line["value"]["path"]
@@ -130,7 +136,10 @@ def test_the_command_line(cli: Cli, served: Path, tmp_path: Path):
 
 def test_a_model_from_the_hub_is_not_trusted_more_than_others(served: Path, tmp_path: Path):
     made = captioner()
-    described = {**checkpoint.section(made), "encoder": {"class_path": "antigravity.Encoder", "init_args": {}}}
+    described = {
+        **checkpoint.section(made),
+        "encoder": {"class_path": "antigravity.Encoder", "init_args": {}},
+    }
     (served / "me" / "model").mkdir(parents=True)
     from caption.checkpoint.tensor_file import write_tensors
 
@@ -147,7 +156,9 @@ def test_what_is_not_there(served: Path):
         caption.load("hf://me/empty")
 
 
-@pytest.mark.parametrize("address", ["hf://me", "hf://me/model/more", "hf://", "hf://me/mo del", "http://me/model"])
+@pytest.mark.parametrize(
+    "address", ["hf://me", "hf://me/model/more", "hf://", "hf://me/mo del", "http://me/model"]
+)
 def test_addresses_that_are_none(address: str):
     with pytest.raises(UserError, match="write hf://owner/name"):
         hub.parse(address)

@@ -15,4 +15,15 @@ from caption.checkpoint.files import PREFIX, Precision, read, save, section
 from caption.checkpoint.rebuild import architecture, load, rebuild
 from caption.checkpoint.upgrade import FORMAT, upgrade
 
-__all__ = ["FORMAT", "PREFIX", "Precision", "architecture", "load", "read", "rebuild", "save", "section", "upgrade"]
+__all__ = [
+    "FORMAT",
+    "PREFIX",
+    "Precision",
+    "architecture",
+    "load",
+    "read",
+    "rebuild",
+    "save",
+    "section",
+    "upgrade",
+]

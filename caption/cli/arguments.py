@@ -44,4 +44,6 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 def add_precision(parser: argparse.ArgumentParser) -> None:
     """The option for the precision of the weights in a file."""
     choices = ("float32", "float16", "bfloat16")
-    parser.add_argument("--precision", choices=choices, help="of the weights in the file; default: the model's")
+    parser.add_argument(
+        "--precision", choices=choices, help="of the weights in the file; default: the model's"
+    )

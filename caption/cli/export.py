@@ -1,48 +1,101 @@
-"""`caption export`: write a model for use outside this package."""
+"""`caption export`: write a model for use outside this package, or as one small file."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from caption.cli.arguments import count, verb_parser
+from caption.cli.arguments import add_precision, add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE
+from caption.errors import UserError
+
+if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
+    from caption.captioner import Captioner
 
 DESCRIPTION = """\
-Write a model as ONNX files: the encoder, one step of the decoder, the vocabulary, and a Python module that captions
-photos with them. The module needs numpy, onnxruntime and Pillow, but neither torch nor this package:
+Write a model in another format.
+
+onnx: a folder with the encoder, one step of the decoder, the vocabulary, and a Python module that captions photos with
+them. The module needs numpy, onnxruntime and Pillow, but neither torch nor this package:
 
   caption export shapes --format onnx --out FOLDER
   python FOLDER/captioner.py PHOTO...
+
+safetensors: one file with the weights, and the description of the model in its header; ckpt: a checkpoint without
+training state. This package loads both:
+
+  caption export runs/best.ckpt --format safetensors --precision float16 --out model.safetensors
+  caption describe PHOTO --model model.safetensors
 """
-EPILOG = "docs/export.md lists the attention mechanisms that can be exported"
+EPILOG = "docs/export.md lists the attention mechanisms that can be exported as ONNX files"
 
 
 def main(args: list[str]) -> int:
     """Run `caption export`."""
     parser = verb_parser("export", DESCRIPTION, EPILOG)
-    parser.add_argument("model", metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
-    parser.add_argument("--format", choices=("onnx",), required=True, help="format of the files")
-    parser.add_argument("--out", metavar="FOLDER", required=True, help="a new folder, or an earlier export")
-    help_ = "hypotheses of the module's beam search, 1 = greedy; default: the model's"
-    parser.add_argument("--beam-size", type=count, metavar="K", help=help_)
+    add, formats = parser.add_argument, ("onnx", "safetensors", "ckpt")
+    add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
+    add("--format", choices=formats, required=True, help="format of the files")
+    help_ = "onnx: a new folder, or an earlier export; otherwise a new file"
+    add("--out", metavar="FOLDER|FILE", required=True, help=help_)
+    add(
+        "--beam-size",
+        type=count,
+        metavar="K",
+        help="hypotheses of the search, 1 = greedy; default: the model's",
+    )
+    add_precision(parser)
+    add_trust(parser)
     options = parser.parse_args(args)
+    if options.format == "onnx" and options.precision:
+        parser.error("--precision is for --format safetensors and ckpt")
+    (_write_onnx if options.format == "onnx" else _write_file)(options)
+    return DONE
 
-    # These import torch, which takes seconds that --help should not take.
-    from caption.cli.files import make_folder
-    from caption.export import onnx_files
+
+def _load(options: argparse.Namespace) -> Captioner:
     from caption.model_zoo import load
     from caption.search import BeamSearch
+
+    captioner = load(options.model, trust=options.trust)
+    if options.beam_size:
+        beam = captioner.search if isinstance(captioner.search, BeamSearch) else BeamSearch()
+        captioner.search = dataclasses.replace(beam, beam_size=options.beam_size, candidates=1)
+    return captioner
+
+
+def _write_onnx(options: argparse.Namespace) -> None:
+    from caption.cli.files import make_folder
+    from caption.export import onnx_files
 
     folder = Path(options.out).expanduser()
     onnx_files.require_packages()
     onnx_files.require_own_folder(folder)
-    captioner = load(options.model)
-    if options.beam_size:
-        beam = captioner.search if isinstance(captioner.search, BeamSearch) else BeamSearch()
-        captioner.search = dataclasses.replace(beam, beam_size=options.beam_size, candidates=1)
+    captioner = _load(options)
     make_folder(folder, "--out")
     onnx_files.write(captioner, folder)
     print(f"{folder}: try python {folder / onnx_files.SCRIPT} PHOTO", file=sys.stderr)
-    return DONE
+
+
+def _write_file(options: argparse.Namespace) -> None:
+    from caption import checkpoint
+    from caption.cli.files import output_file
+
+    out = output_file(options.out, "--out")
+    if out.suffix != f".{options.format}":
+        raise UserError(
+            f"--out {out} is a file of format {options.format}: end its name in .{options.format}"
+        )
+    if out.exists():
+        raise UserError(f"--out {out} exists: choose another name, or delete it")
+    captioner = _load(options)
+    try:
+        checkpoint.save(captioner, out, options.precision)
+    except (OSError, RuntimeError) as error:
+        raise UserError(f"--out {out} cannot be written: {error}") from error
+    print(
+        f"{out}: {out.stat().st_size / 1e6:.1f} MB; try caption describe PHOTO --model {out}", file=sys.stderr
+    )

@@ -34,7 +34,10 @@ VERBS = {
     ),
     "push": ("caption.cli.push", "put a model on the Hugging Face Hub, from where others load it"),
     "configs": ("caption.cli.configs", "list the configurations that come with the package"),
-    "export": ("caption.cli.export", "write a model as ONNX files, which run without torch"),
+    "export": (
+        "caption.cli.export",
+        "write a model as ONNX files, which run without torch, or as one small file",
+    ),
     "fit": ("caption.cli.train", "train as a configuration says"),
     "validate": ("caption.cli.train", "evaluate a checkpoint on the validation split"),
     "test": ("caption.cli.train", "evaluate a checkpoint on the test split"),

@@ -8,8 +8,8 @@ from caption.cli.arguments import add_precision, add_trust, verb_parser
 from caption.cli.exit_codes import DONE
 
 DESCRIPTION = """\
-Put a model on the Hugging Face Hub, as model.safetensors with its description in the header, and a card. Log in once with
-`hf auth login`. Anybody who may read the repository then loads the model by its address:
+Put a model on the Hugging Face Hub, as model.safetensors with its description in the header, and a card. Log in once
+with `hf auth login`. Anybody who may read the repository then loads the model by its address:
 
   caption push runs/best.ckpt hf://owner/name --precision float16
   caption describe PHOTO --model hf://owner/name

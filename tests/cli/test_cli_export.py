@@ -1,0 +1,58 @@
+"""`caption export` to one file; the ONNX files have tests of their own in tests/export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import Ran
+from tiny_captioner import captioner, photo
+
+import caption
+from caption import checkpoint
+
+Cli = Callable[..., Ran]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    checkpoint.save(captioner(), tmp_path / "model.ckpt")
+    return tmp_path / "model.ckpt"
+
+
+def test_a_checkpoint_as_a_safetensors_file_and_back(cli: Cli, model: Path, tmp_path: Path):
+    half, back = tmp_path / "half.safetensors", tmp_path / "back.ckpt"
+    ran = cli("export", model, "--format", "safetensors", "--precision", "float16", "--out", half)
+    assert (ran.code, ran.out) == (0, "")
+    assert f"try caption describe PHOTO --model {half}" in ran.err
+    assert half.stat().st_size < model.stat().st_size
+    assert cli("export", half, "--format", "ckpt", "--out", back, "--beam-size", 2).code == 0
+    assert caption.load(back).search.beam_size == 2
+    photo().save(tmp_path / "photo.png")
+    said = [cli("describe", tmp_path / "photo.png", "--model", file).out for file in (model, half)]
+    assert said[0] == said[1] != ""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--format", "safetensors", "--out", "model.ckpt"), "end its name in .safetensors"),
+        (("--format", "safetensors", "--out", "there.safetensors"), "exists: choose another name"),
+        (("--format", "onnx", "--out", "folder", "--precision", "float16"), "--precision is for"),
+    ],
+)
+def test_what_is_refused(
+    options: tuple[str, ...],
+    said: str,
+    cli: Cli,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.safetensors").write_text("somebody's")
+    ran = cli("export", model, *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert (tmp_path / "there.safetensors").read_text() == "somebody's"
