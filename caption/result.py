@@ -205,7 +205,8 @@ class Caption:
 
         Args:
             image: the photo to draw over; by default the caption's own.
-            options: passed on to `plot_caption`, such as `map="heads", index=2` to draw a single map.
+            options: passed on to `plot_caption`, such as `style="paper"`, or `map="heads", index=2` to draw a single
+                map.
 
         Raises:
             ValueError: neither the call nor the caption has a photo, or there is no such map.
@@ -215,12 +216,13 @@ class Caption:
 
         return plot_caption(self, self._photo(image), **options)
 
-    def to_html(self, image: Photo | None = None, title: str | None = None) -> str:
+    def to_html(self, image: Photo | None = None, title: str | None = None, **options: Any) -> str:
         """A complete interactive page, which shows a word's weights under the pointer (`caption.visualize.to_html`).
 
         Args:
             image: the photo; by default the caption's own.
             title: plain text above the photo; by default the sentence.
+            options: passed on to `to_html`, such as `style="paper"`.
 
         Raises:
             ValueError: neither the call nor the caption has a photo.
@@ -228,7 +230,8 @@ class Caption:
         """
         from caption.visualize.page import to_html
 
-        return to_html([self], str(self) if title is None else title, images=[self._photo(image)])
+        photo = self._photo(image)
+        return to_html([self], str(self) if title is None else title, images=[photo], **options)
 
     def _repr_html_(self) -> str | None:
         """The page's content for a notebook; None without a photo, so that the notebook prints `repr`."""

@@ -80,7 +80,7 @@ class Pictures:
         if self.sheet:
             save_figure(contact_sheet(self.captions, **self.look), self.sheet)
         if self.page:
-            save_html(to_html(self.captions, smooth=self.look.get("smooth", False)), self.page)
+            save_html(to_html(self.captions, **self.look), self.page)
 
     def _check_look(self) -> None:
         from caption.visualize.scale import Scale

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 OUTLINE = (("black", 2.5), ("white", 1.0))  # colour and width in points: one of the two shows on any photo
 SMOOTH = "hermite"  # exact at the centres of cells, without overshoot, and it reaches no further than the next centre
+LUMINANCE = (0.2126, 0.7152, 0.0722, 0.0)  # of red, green and blue: the grey of browsers
 PRINT_DPI = 300
 """Resolution at which photos are drawn, for axes at their size when drawn. A photo with fewer pixels keeps them all."""
 
@@ -106,7 +107,7 @@ def show_photo(ax: Axes, image: Photo, grey: bool = False) -> Axes:
     width, height = photo.size
     spare = _spare_pixels(photo, ax)
     small = photo.reduce(spare) if spare > 1 else photo
-    shown = np.asarray(small.convert("L").convert("RGB") if grey else small)
+    shown = np.asarray(small.convert("L", LUMINANCE).convert("RGB") if grey else small)
     # If the photo cannot be divided evenly, the last pixels reach beyond its edge and are cut off there.
     ax.imshow(shown, extent=(0, shown.shape[1] * spare, shown.shape[0] * spare, 0), aspect="equal")
     ax.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])

@@ -1,13 +1,7 @@
 """The interactive page: one self-contained file in which pointing at a word shows its weights over the photo.
 
-The photo is embedded as a JPEG of at most 640 pixels, without the metadata of its file. A map is embedded as one byte q
-per cell. With low and high those of the caption's scale (see `scale_of`),
-
-    q = 255 · √((α − low) / (high − low))        weights that are never negative
-    q = 128 + 127 · sign(α) · √(|α| / high)      signed weights
-
-rounded, so α comes back to within (high − low) / 255, or high / 127 for signed weights. The box stays in the pixels of
-the original photo.
+A photo is embedded as a JPEG of at most 640 pixels, without the metadata of its file; its captions and maps as
+`page_data` says. The style sheet and the script are the files of the folder `web`, one after the other.
 """
 
 from __future__ import annotations
@@ -17,61 +11,62 @@ import html
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from PIL import Image
 
 from caption.data.images import open_image
 from caption.outputs import MARK
 from caption.result import open_output
-from caption.visualize.overlay import covers, photos_of
-from caption.visualize.scale import scale_of
-from caption.visualize.styles import ABOVE, BELOW, SIGNED_TINT, STYLES
+from caption.visualize.overlay import photos_of
+from caption.visualize.page_data import look_record, photo_record
+from caption.visualize.styles import Look, LookOptions
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from caption.result import Caption, Photo
+
+    Captions = Sequence[Caption] | Mapping[str, Sequence[Caption]]
 
 LONGEST = 640  # pixels of the longer side of an embedded photo
 # Bytes before base64, which makes them a third more. Together with the script, a photo stays below 400 KB.
-PHOTO_BYTES = 200_000
-MAP_BYTES = 60_000  # of all maps of a photo
-COLOURS = {
-    "opacity": STYLES["cells"].opacity,
-    "tint": STYLES["cells"].tint,
-    "signed_tint": SIGNED_TINT,
-    "above": [round(255 * part) for part in ABOVE],
-    "below": [round(255 * part) for part in BELOW],
-}
+PHOTO_BYTES = 180_000
+STYLE_SHEETS = ("page.css", "card.css")
+SCRIPTS = ("text.js", "colours.js", "raster.js", "overlay.js", "strip.js", "save.js", "card.js", "page.js")
 
 
 def to_html(
-    captions: Sequence[Caption],
+    captions: Captions,
     title: str = "Where the model looked",
     *,
     images: Sequence[Photo] | None = None,
-    smooth: bool = False,
+    names: Sequence[str] | None = None,
+    **look: Unpack[LookOptions],
 ) -> str:
-    """The page, a complete HTML document below 400 KB for each photo.
+    """The page, a complete HTML document below 400 KB for each photo of a model.
 
     It loads nothing: its content security policy forbids every request, and every script and style but its own.
     Without scripting it shows photos and sentences.
 
     Args:
-        captions: one per photo. Its `maps` and `alternatives` can be chosen below it, as many as there is room for.
+        captions: one per photo. Its `maps` and `alternatives` can be chosen below it, as many as there is room for. Or
+            such captions by the name of the model; then those of a photo stand side by side.
         title: plain text.
         images: their photos, in the same order; by default those that the captions carry.
-        smooth: begin with maps that are interpolated between cells.
+        names: of the photos, in the same order; by default the names of their files.
+        look: `style`, `smooth`, `cmap` and `opacity` with which the page begins, see `styles.Look`.
 
     Raises:
-        ValueError: no captions, or not one photo each.
+        ValueError: no captions, not one photo or name each, or no such look.
         caption.errors.ImageError: a photo cannot be opened.
     """
-    script, style = _resource("page.js"), _resource("page.css")
+    script, style = _script(), _style()
     policy = f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}"
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -85,20 +80,28 @@ def to_html(
 <style>{style}</style>
 </head>
 <body class="satt-page">
-{_element(captions, images, title, smooth)}
+<main>
+{_element(captions, images, names, Look(**look), heading=title)}
+</main>
 <script>{script}</script>
 </body>
 </html>
 """
 
 
-def to_fragment(captions: Sequence[Caption], *, images: Sequence[Photo] | None = None) -> str:
+def to_fragment(
+    captions: Captions,
+    *,
+    images: Sequence[Photo] | None = None,
+    names: Sequence[str] | None = None,
+    **look: Unpack[LookOptions],
+) -> str:
     """The content of `to_html` as an element for another page, such as a notebook's output.
 
     A page may hold several of them, and the same one twice. Arguments and errors are those of `to_html`.
     """
-    body = _element(captions, images)
-    return f"<style>{_resource('page.css')}</style>\n{body}\n<script>{_resource('page.js')}</script>"
+    body = _element(captions, images, names, Look(**look))
+    return f"<style>{_style()}</style>\n{body}\n<script>{_script()}</script>"
 
 
 def save_html(page: str, path: str | os.PathLike[str]) -> None:
@@ -112,94 +115,63 @@ def save_html(page: str, path: str | os.PathLike[str]) -> None:
 
 
 def _element(
-    captions: Sequence[Caption],
+    captions: Captions,
     images: Sequence[Photo] | None,
+    names: Sequence[str] | None,
+    look: Look,
     heading: str | None = None,
-    smooth: bool = False,
 ) -> str:
-    figures, records = [], []
-    for caption, source in zip(captions, photos_of(captions, images), strict=True):
+    by_model = captions if isinstance(captions, Mapping) else {"": captions}
+    if not by_model:
+        raise ValueError("at least one model is needed")
+    photos = photos_of(next(iter(by_model.values())), images)
+    for each in by_model.values():
+        photos_of(each, photos)  # raises if there is not one caption for each photo
+    if names is not None and len(names) != len(photos):
+        raise ValueError(f"{len(photos)} photos need as many names, not {len(names)}")
+    groups, records = [], []
+    for index, source in enumerate(photos):
         photo = open_image(source)
         small = _shrunk(photo)
-        figures.append(_figure(caption, small))
-        records.append(_record(caption, photo.size, small.size))
+        name = names[index] if names is not None else _name(source, index)
+        figures: list[str] = []
+        for model, each in by_model.items():
+            first = not figures
+            figures.append(_figure(each[index], small, first, name if first else "", model))
+            records.append(photo_record(each[index], name, photo.size, small.size))
+        groups.append(f'<div class="satt-group">\n{"".join(figures)}</div>\n')
     title = "" if heading is None else f"<h1>{html.escape(heading)}</h1>\n"
     # In a notebook, MathJax would read "$" in a caption as a formula, and JupyterLab would intercept arrow keys.
     classes = "satt mathjax_ignore tex2jax_ignore"
+    data = _json({**look_record(look), "photos": records})
     return f"""<div class="{classes}" data-lm-suppress-shortcuts="true">
 {title}<div class="satt-gallery">
-{"".join(figures)}</div>
-<script type="application/json">{_json({**COLOURS, "smooth": smooth, "photos": records})}</script>
+{"".join(groups)}</div>
+<script type="application/json">{data}</script>
 </div>"""
 
 
-def _figure(caption: Caption, photo: Image.Image) -> str:
+def _name(photo: Photo, index: int) -> str:
+    """The name of the photo's file, without its folder; its number, if it has none."""
+    path = photo if isinstance(photo, (str, os.PathLike)) else getattr(photo, "filename", "")
+    return Path(path).name if isinstance(path, (str, os.PathLike)) and path else f"photo {index + 1}"
+
+
+def _figure(caption: Caption, photo: Image.Image, embedded: bool, name: str, model: str) -> str:
     """A photo and its sentence, readable before the script has built the rest, and without it."""
     sentence = html.escape(str(caption))
     size = 'width="{}" height="{}"'.format(*photo.size)
+    source = f'src="{_data_uri(photo)}" ' if embedded else ""
+    above = f'<p class="satt-model">{html.escape(model)}</p>\n' if model else ""
+    # An empty line keeps photos that stand side by side on one height.
+    above = f'<h2 class="satt-name">{html.escape(name) or "&nbsp;"}</h2>\n{above}'
     return f"""<figure>
-<div class="satt-photo"><img src="{_data_uri(photo)}" {size} alt="Photo: {sentence}"></div>
+<div class="satt-body"><div class="satt-main">
+{above}<div class="satt-photo"><img {source}{size} alt="Photo: {sentence}"></div>
 <figcaption>{sentence}</figcaption>
+</div></div>
 </figure>
 """
-
-
-def _record(caption: Caption, size: tuple[int, int], shown: tuple[int, int]) -> dict[str, Any]:
-    """What the script needs to know about a photo; sizes are (width, height) in pixels."""
-    first, *others = [_caption_record(each, size) for each in (caption, *caption.alternatives)]
-    first["maps"] = [{"name": name, **_map_record(each)} for name, each in caption.single_maps().items()]
-    room = MAP_BYTES - caption.weights.size
-    maps, room = _fitting(first["maps"], room)
-    captions, _ = _fitting(others, room)
-    left_out = {
-        "left_out": len(others) - len(captions),
-        "maps_left_out": len(first["maps"]) - len(maps),
-    }
-    first["maps"] = maps
-    return {"size": size, "shown": shown, **left_out, "captions": [first, *captions]}
-
-
-def _fitting(records: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], int]:
-    """The first records whose maps fit into so many bytes, and the bytes that remain; none after one that does not."""
-    kept: list[dict[str, Any]] = []
-    for record in records:
-        bytes_taken = 3 * len(record["weights"]) // 4
-        if bytes_taken > room:
-            return kept, 0
-        kept.append(record)
-        room -= bytes_taken
-    return kept, room
-
-
-def _caption_record(caption: Caption, size: tuple[int, int]) -> dict[str, Any]:
-    record = {key: value for key, value in caption.to_dict().items() if key != "alternatives"}
-    shares = caption.sentinel_shares
-    sentinel = None if shares is None else [float(share) for share in shares]
-    return {
-        **record,
-        **_map_record(caption),
-        "sentinel": sentinel,
-        "covers": covers(caption.box, size),
-        "maps": [],
-    }
-
-
-def _map_record(caption: Caption) -> dict[str, Any]:
-    """The caption's weights as bytes, and what the script needs to know to draw them."""
-    properties = caption.properties
-    scale = scale_of(caption.weights, signed=properties.signed)
-    weights = caption.weights.astype(np.float64)
-    if scale.signed:
-        levels = 128 + 127 * np.sign(weights) * np.sqrt(np.abs(weights) / scale.high)
-    else:
-        levels = 255 * np.sqrt((weights - scale.low) / (scale.high - scale.low))
-    return {
-        "grid": list(weights.shape[1:]),
-        **scale._asdict(),
-        "even": 1 / weights[0].size if len(weights) and properties.is_distribution else None,
-        "sums_to_one": properties.sums_to_one,
-        "weights": base64.b64encode(np.rint(levels).astype(np.uint8).tobytes()).decode(),
-    }
 
 
 def _shrunk(photo: Image.Image) -> Image.Image:
@@ -235,5 +207,15 @@ def _hash(text: str) -> str:
 
 
 @cache
+def _style() -> str:
+    return "".join(map(_resource, STYLE_SHEETS))
+
+
+@cache
+def _script() -> str:
+    # One function, so that nothing becomes global in a notebook.
+    return f'(function () {{\n"use strict";\n{"".join(map(_resource, SCRIPTS))}}})();\n'
+
+
 def _resource(name: str) -> str:
-    return files("caption.visualize").joinpath(name).read_text(encoding="utf-8")
+    return files("caption.visualize").joinpath("web").joinpath(name).read_text(encoding="utf-8")

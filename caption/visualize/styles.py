@@ -23,7 +23,6 @@ weights are orange above 0 and blue below in every style, with v = √(|α| / hi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple, TypedDict, get_args
 
 import numpy as np
@@ -58,8 +57,8 @@ class Style(NamedTuple):
     """Maps are interpolated between the centres of the cells."""
     opacity: float
     """The default; 0 leaves the photo as it is."""
-    value: Callable[[Array, Array], Array]
-    """v from l and e."""
+    from_even: bool
+    """v = ease(e), else √l."""
     tint: float
     colour: tuple[float, float, float]
     """RGB of the tint."""
@@ -76,24 +75,18 @@ def ease(excess: Array) -> Array:
 
 
 STYLES: dict[StyleName, Style] = {
-    "heat": Style(
-        True, True, 0.85, lambda level, excess: ease(excess), 0.0, WHITE, "colour: more than {even}"
-    ),
-    "paper": Style(
-        False, True, 0.6, lambda level, excess: ease(excess), 0.6, WHITE, "white: more than {even}"
-    ),
+    "heat": Style(True, True, 0.85, True, 0.0, WHITE, "colour: more than {even}"),
+    "paper": Style(False, True, 0.6, True, 0.6, WHITE, "white: more than {even}"),
     "glow": Style(
         False,
         True,
         0.85,
-        lambda level, excess: ease(excess),
+        True,
         0.12,
         (1.0, 0.85, 0.5),
         "light: more than {even}",
     ),
-    "cells": Style(
-        False, False, 0.75, lambda level, excess: np.sqrt(level), 0.25, WHITE, "light: α of a cell"
-    ),
+    "cells": Style(False, False, 0.75, False, 0.25, WHITE, "light: α of a cell"),
 }
 
 
@@ -171,7 +164,7 @@ class Look(NamedTuple):
         if scale.signed:
             value, colour, tint = np.sqrt(np.abs(weights) / scale.high), _two_colours(weights), SIGNED_TINT
         else:
-            value = style.value(level, _excess(scale, weights))
+            value = ease(_excess(scale, weights)) if style.from_even else np.sqrt(level)
             colour, tint = np.broadcast_to(style.colour, (STEPS, 3)), style.tint
         share = (min(tint, opacity) * value)[:, None]
         alpha = opacity * (1 - value[:, None]) + share

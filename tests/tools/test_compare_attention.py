@@ -185,7 +185,7 @@ def test_a_new_mechanism_is_added_to_the_documents(run: Run, out: Path, document
     assert document.with_suffix(".png").stat().st_size > 20_000
     page = document.with_suffix(".html").read_text(encoding="utf-8")
     assert len(page.encode()) < pictures.PAGE_BYTES
-    assert page.count('<p class="mechanism">multi_head</p>') == pictures.PAGE_SCENES
+    assert page.count('<p class="satt-model">multi_head</p>') == pictures.PAGE_SCENES
     assert not re.findall(r"""(?:src|href)=["'](?!data:)""", page)
 
 

@@ -152,6 +152,25 @@ class Page:
         shot = base64.b64decode(self.call("Page.captureScreenshot", format="png", **options)["data"])
         return np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).astype(int)
 
+    def hover_at(self, selector, across, down):
+        """Move the mouse to a place within an element, in shares of its width and height."""
+        left, top, width, height = self.box_of(selector)
+        scroll = self.run("[scrollX, scrollY]")
+        place = {"x": left + across * width - scroll[0], "y": top + down * height - scroll[1]}
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", **place)
+
+    def choose(self, selector, value):
+        """Set the value of a control, as a user does."""
+        self.run(
+            f"(control => {{ control.value = {json.dumps(value)};"
+            "for (const kind of ['input', 'change']) control.dispatchEvent(new Event(kind)); })"
+            f"(document.querySelector({json.dumps(selector)}))"
+        )
+
+    def text(self, selector, index=0):
+        """What an element says."""
+        return self.run(f"document.querySelectorAll({json.dumps(selector)})[{index}].textContent")
+
     def _middle(self, selector, index):
         left, top, width, height = self.box_of(selector, index)
         scroll = self.run("[scrollX, scrollY]")

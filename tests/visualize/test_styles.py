@@ -37,7 +37,7 @@ SCALE = Scale(0, 0.495, mean=EVEN)
 def test_heat_is_grey_up_to_even_attention_and_coloured_above():
     seen = draw(WEIGHTS, SCALE, style="heat")
     assert colourfulness(seen[:3]).max() <= 1
-    np.testing.assert_allclose(seen[0], np.dot(PHOTO, [0.299, 0.587, 0.114]), atol=1)
+    np.testing.assert_allclose(seen[0], np.dot(PHOTO, [0.2126, 0.7152, 0.0722]), atol=1)
     assert (np.diff(colourfulness(seen[2:])) > 0).all()
     assert colourfulness(seen[-1]) > 120
 
@@ -71,7 +71,7 @@ def test_smooth_maps_have_their_own_value_at_the_centres_of_cells(style):
 @pytest.mark.parametrize("style", STYLE_NAMES)
 def test_opacity_0_leaves_the_photo(style):
     seen = draw(WEIGHTS, SCALE, style=style, opacity=0)
-    grey = [round(np.dot(PHOTO, [0.299, 0.587, 0.114]))] * 3
+    grey = [round(np.dot(PHOTO, [0.2126, 0.7152, 0.0722]))] * 3
     np.testing.assert_allclose(seen, [grey if STYLES[style].grey else PHOTO] * len(WEIGHTS), atol=1)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +21,7 @@ from caption.data.images import open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.result import Caption
 from caption.text.vocabulary import START
-from caption.visualize import overlay, save_figure, save_html, show_photo, to_fragment
+from caption.visualize import overlay, save_figure, save_html, show_photo, to_html
 from caption.visualize.figure_file import NotebookFigure
 from caption.visualize.layout import add_axes
 from caption.visualize.scale import scale_of
@@ -35,14 +33,6 @@ SCENES = 3
 """In the picture; the first of the test split."""
 PAGE_SCENES = 4
 PAGE_BYTES = 1_000_000
-
-STYLE = """
-body { margin: 0 auto; max-width: 90rem; font: 1rem/1.45 system-ui, sans-serif; }
-h1, .lead { margin: 1rem; }
-.satt-gallery h2 { grid-column: 1 / -1; margin: 1rem 0 0; }
-.mechanism { margin: 0 0 .25rem; font-weight: 600; }
-.satt .satt-gallery { grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); }
-"""
 
 
 class View(NamedTuple):
@@ -151,38 +141,11 @@ def page(models: Mapping[str, Captioner], scenes: Sequence[CaptionedImage], file
 
 
 def _page(described: Mapping[str, Sequence[Caption]], scenes: Sequence[CaptionedImage]) -> str:
-    """The document, from the captions of the scenes by mechanism."""
+    """The document, from the captions of the scenes by mechanism; a scene is named by a reference caption."""
     # Single heads and channels would not fit; the summary is what the mechanisms have in common.
-    told = [
-        replace(captions[number], maps={}, alternatives=[])
-        for number in range(len(scenes))
-        for captions in described.values()
-    ]
-    head, *figures = to_fragment(told).split("<figure>")
-    places = product(scenes, described)
-    named = []
-    for (scene, name), figure in zip(places, figures, strict=True):
-        if name == next(iter(described)):
-            named.append(f"<h2>{html.escape(scene.captions[0])}</h2>\n")
-        named.append(f'<figure>\n<p class="mechanism">{html.escape(name)}</p>{figure}')
-    gallery = head + "".join(named)
+    told = {
+        name: [replace(caption, maps={}, alternatives=[]) for caption in captions]
+        for name, captions in described.items()
+    }
     title = "How mechanisms of attention look at the same scenes"
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; img-src data:; script-src 'unsafe-inline'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-</head>
-<body>
-<h1>{title}</h1>
-<p class="lead">Each heading is a reference caption of the scene; below it stands what every mechanism says. Point at a
-word to see where the mechanism looked for it. Every caption has a colour scale of its own.</p>
-{gallery}
-<style>{STYLE}</style>
-</body>
-</html>
-"""
+    return to_html(told, title, names=[scene.captions[0] for scene in scenes])

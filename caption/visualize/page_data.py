@@ -1,0 +1,136 @@
+"""What the page's script needs to know: captions, maps as bytes, styles and colour maps, in types that JSON has.
+
+A map is one byte q per cell. With low and high those of the caption's scale (see `scale_of`),
+
+    q = 255 · √((α − low) / (high − low))        weights that are never negative
+    q = 128 + 127 · sign(α) · √(|α| / high)      signed weights
+
+rounded, so α comes back to within (high − low) / 255, or high / 127 for signed weights. The box stays in the pixels of
+the original photo.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from caption.visualize.overlay import covers
+from caption.visualize.scale import scale_of
+from caption.visualize.styles import ABOVE, BELOW, EASE, SIGNED_TINT, STYLES, Look, colour_map, heat_colours
+
+if TYPE_CHECKING:
+    from caption.result import Caption
+
+MAP_BYTES = 60_000  # of all maps of a photo
+COLOUR_MAPS = ("viridis", "magma", "inferno", "cividis", "turbo", "gray")
+"""The colour maps that the page offers, beside one that is asked for."""
+COLOURS = 64  # of each
+
+
+def look_record(look: Look) -> dict[str, Any]:
+    """The styles, the colour maps, and which of them the page begins with.
+
+    Raises:
+        ValueError: no such style or colour map, or the opacity is not between 0 and 1.
+    """
+    own = None if look.cmap is None else colour_map(look.cmap)
+    maps = {name: colour_map(name) for name in COLOUR_MAPS} | ({} if own is None else {own.name: own})
+    # Also checks the style and the opacity.
+    opacity = look.strength
+    return {
+        "styles": {
+            name: {
+                "grey": style.grey,
+                "smooth": style.smooth,
+                "opacity": style.opacity,
+                "from_even": style.from_even,
+                "tint": style.tint,
+                "colour": _bytes_of(style.colour),
+            }
+            for name, style in STYLES.items()
+        },
+        "ease": EASE,
+        "heat": _packed(heat_colours(None, COLOURS)),
+        "signed_tint": SIGNED_TINT,
+        "above": _bytes_of(ABOVE),
+        "below": _bytes_of(BELOW),
+        "colour_maps": {
+            name: _packed(cmap(np.linspace(0, 1, COLOURS))[:, :3]) for name, cmap in maps.items()
+        },
+        "look": {
+            "style": look.style,
+            "smooth": look.smooth,
+            "cmap": None if own is None else own.name,
+            "opacity": None if look.opacity is None else opacity,
+        },
+    }
+
+
+def photo_record(
+    caption: Caption, name: str, size: tuple[int, int], shown: tuple[int, int]
+) -> dict[str, Any]:
+    """A caption with its alternatives and maps, as many as there is room for; sizes are (width, height) in pixels."""
+    first, *others = [_caption_record(each, size) for each in (caption, *caption.alternatives)]
+    first["maps"] = [{"name": label, **_map_record(each)} for label, each in caption.single_maps().items()]
+    room = MAP_BYTES - caption.weights.size
+    maps, room = _fitting(first["maps"], room)
+    captions, _ = _fitting(others, room)
+    left_out = {
+        "left_out": len(others) - len(captions),
+        "maps_left_out": len(first["maps"]) - len(maps),
+    }
+    first["maps"] = maps
+    return {"name": name, "size": size, "shown": shown, **left_out, "captions": [first, *captions]}
+
+
+def _fitting(records: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], int]:
+    """The first records whose maps fit into so many bytes, and the bytes that remain; none after one that does not."""
+    kept: list[dict[str, Any]] = []
+    for record in records:
+        bytes_taken = 3 * len(record["weights"]) // 4
+        if bytes_taken > room:
+            return kept, 0
+        kept.append(record)
+        room -= bytes_taken
+    return kept, room
+
+
+def _caption_record(caption: Caption, size: tuple[int, int]) -> dict[str, Any]:
+    record = {key: value for key, value in caption.to_dict().items() if key != "alternatives"}
+    shares = caption.sentinel_shares
+    sentinel = None if shares is None else [float(share) for share in shares]
+    return {
+        **record,
+        **_map_record(caption),
+        "sentinel": sentinel,
+        "covers": covers(caption.box, size),
+        "maps": [],
+    }
+
+
+def _map_record(caption: Caption) -> dict[str, Any]:
+    """The caption's weights as bytes, and what the script needs to know to draw them."""
+    properties = caption.properties
+    scale = scale_of(caption.weights, signed=properties.signed)
+    weights = caption.weights.astype(np.float64)
+    if scale.signed:
+        levels = 128 + 127 * np.sign(weights) * np.sqrt(np.abs(weights) / scale.high)
+    else:
+        levels = 255 * np.sqrt((weights - scale.low) / (scale.high - scale.low))
+    return {
+        "grid": list(weights.shape[1:]),
+        **scale._asdict(),
+        "even": 1 / weights[0].size if len(weights) and properties.is_distribution else None,
+        "sums_to_one": properties.sums_to_one,
+        "weights": base64.b64encode(np.rint(levels).astype(np.uint8).tobytes()).decode(),
+    }
+
+
+def _packed(colours: np.ndarray) -> str:
+    return base64.b64encode(np.rint(255 * colours).astype(np.uint8).tobytes()).decode()
+
+
+def _bytes_of(colour: tuple[float, float, float]) -> list[int]:
+    return [round(255 * part) for part in colour]

@@ -1,0 +1,316 @@
+// One photo with the words of one model.
+
+const PACE = 900; // milliseconds per word when playing
+
+class Card {
+  constructor(figure, photo, view, chosen) {
+    Object.assign(this, { figure, photo, view, chosen });
+    const stage = figure.querySelector(".satt-photo");
+    stage.style.setProperty("--ratio", photo.size[0] / photo.size[1]);
+    this.stage = stage;
+    this.image = stage.querySelector("img");
+    this.overlay = new Overlay(stage, photo, view);
+    this.words = element("div", "satt-words");
+    this.words.setAttribute("role", "toolbar");
+    this.words.setAttribute("aria-label", "Words of the caption");
+    this.play = button("satt-play", "▶ Play");
+    this.save = button("satt-save", "Save as PNG");
+    this.save.addEventListener("click", () => savePicture(this));
+    this.status = element("p", "satt-status");
+    this.status.setAttribute("role", "status");
+    this.others = element("p", "satt-others");
+    this.strip = new Strip(this);
+    const tools = element("div", "satt-tools");
+    tools.append(this.play, this.save);
+    const caption = figure.querySelector("figcaption");
+    caption.textContent = "";
+    caption.append(this.words, this.status, this.others, this.makeGate(), tools, this.makeMapChoice(), this.makeScale());
+    if (photo.captions.length > 1) caption.append(this.makeChoice());
+    for (const [count, what] of [[photo.left_out, "captions"], [photo.maps_left_out, "maps"]]) {
+      if (count) caption.append(element("p", "satt-note", `${count} more ${what} are left out here.`));
+    }
+    figure.querySelector(".satt-body").append(this.strip.node);
+    this.listen();
+    this.show(0);
+  }
+
+  setVisible(visible) {
+    this.overlay.setVisible(visible);
+    this.strip.setVisible(visible);
+  }
+
+  makeGate() {
+    this.gate = element("div", "satt-gate");
+    this.gateLabel = element("span", "", "gate β");
+    this.meter = element("span", "satt-meter");
+    this.meter.setAttribute("role", "meter");
+    this.meter.setAttribute("aria-label", "gate β, how much of the image this word took in");
+    this.meter.setAttribute("aria-valuemin", "0");
+    this.meter.setAttribute("aria-valuemax", "1");
+    this.meter.append(element("span"));
+    this.gate.append(this.gateLabel, this.meter, element("small", "", "how much the word drew on the image"));
+    return this.gate;
+  }
+
+  // The single maps of a caption: heads, hops, levels.
+  makeMapChoice() {
+    this.mapChoice = element("label", "satt-map", "Map ");
+    this.mapSelect = element("select");
+    this.mapSelect.addEventListener("change", () => this.showMap(this.mapSelect.selectedIndex));
+    this.mapChoice.append(this.mapSelect);
+    return this.mapChoice;
+  }
+
+  makeScale() {
+    const scale = element("p", "satt-scale");
+    this.ramp = element("canvas");
+    this.ramp.width = 256;
+    this.ramp.height = 1;
+    this.ramp.setAttribute("aria-hidden", "true");
+    this.scaleText = element("span");
+    scale.append(this.ramp, this.scaleText);
+    return scale;
+  }
+
+  // The other captions of the search, as radio buttons.
+  makeChoice() {
+    const name = `satt-${Math.random()}`; // radio buttons of one name exclude each other
+    const choice = element("fieldset", "satt-choice");
+    choice.append(element("legend", "", "Captions, best first"));
+    this.photo.captions.forEach((caption, index) => {
+      const label = element("label");
+      const radio = element("input");
+      radio.type = "radio";
+      radio.name = name;
+      radio.checked = index === 0;
+      radio.addEventListener("change", () => this.show(index));
+      const end = caption.finished ? "" : " (unfinished)";
+      label.append(radio, element("span", "", (caption.text || "(no words)") + end));
+      if (caption.log_prob !== null) {
+        label.append(element("small", "", `log p ${caption.log_prob.toFixed(2).replace("-", "−")}`));
+      }
+      choice.append(label);
+    });
+    return choice;
+  }
+
+  show(index) {
+    this.caption = this.photo.captions[index];
+    const { words, gates, maps } = this.caption;
+    const chips = words.map((word, step) => this.makeChip(word, gates ? gates[step] : null));
+    const plain = this.makeChip("photo", null);
+    plain.classList.add("satt-plain");
+    plain.title = "The photo alone";
+    this.chips = [plain, ...chips];
+    this.words.replaceChildren(...this.chips);
+    this.gate.hidden = !gates;
+    this.play.hidden = !words.length;
+    const names = ["summary", ...maps.map((map) => map.name)];
+    this.mapSelect.replaceChildren(...names.map((name) => element("option", "", name)));
+    this.mapChoice.hidden = !maps.length;
+    this.step = -1;
+    this.showMap(0);
+    this.select(this.sharpest());
+  }
+
+  // The word whose weights are the most peaked: the first to be shown.
+  sharpest() {
+    const peaks = this.caption.words.map((_, step) => {
+      const values = this.valuesOf(step);
+      return Math.abs(this.map.low + values[peakOf(this.map, values)] * (this.map.high - this.map.low));
+    });
+    return peaks.indexOf(Math.max(...peaks));
+  }
+
+  // The summary, or one of the further maps.
+  showMap(index) {
+    this.map = index ? this.caption.maps[index - 1] : this.caption;
+    this.map.values = this.map.values || decode(this.map);
+    this.drawScale();
+    this.strip.show();
+    this.select(this.step);
+  }
+
+  // u of every cell for one word.
+  valuesOf(step) {
+    const size = this.map.grid[0] * this.map.grid[1];
+    return this.map.values.subarray(step * size, (step + 1) * size);
+  }
+
+  makeChip(word, gate) {
+    const chip = button("satt-word", word);
+    if (gate !== null) {
+      const bar = element("span", "satt-bar");
+      bar.setAttribute("aria-hidden", "true");
+      bar.style.setProperty("--gate", gate);
+      chip.append(bar);
+    }
+    return chip;
+  }
+
+  listen() {
+    const stepOf = (event) => {
+      const chip = event.target.closest(".satt-word");
+      return chip ? this.chips.indexOf(chip) - 1 : null;
+    };
+    this.words.addEventListener("pointerover", (event) => {
+      const step = stepOf(event);
+      if (step !== null && event.pointerType === "mouse" && step !== this.step) this.halt(step);
+    });
+    this.words.addEventListener("focusin", (event) => {
+      const step = stepOf(event);
+      if (step !== null && step !== this.step && event.target.matches(":focus-visible")) this.halt(step);
+    });
+    this.words.addEventListener("click", (event) => {
+      const step = stepOf(event);
+      if (step !== null) this.halt(step, { focus: true, link: true });
+    });
+    this.words.addEventListener("keydown", (event) => this.key(event));
+    this.play.addEventListener("click", () => this.togglePlay());
+    this.stage.addEventListener("pointermove", (event) => this.pointAt(event));
+    this.stage.addEventListener("pointerdown", (event) => this.pointAt(event));
+    this.stage.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.select(this.step));
+  }
+
+  key(event) {
+    if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    const last = this.caption.words.length - 1;
+    const { step } = this;
+    const goals = { ArrowLeft: step - 1, ArrowRight: step + 1, Home: 0, End: last, Escape: -1 };
+    if (!(event.key in goals)) return;
+    event.preventDefault();
+    event.stopPropagation(); // a notebook would move to another cell
+    this.halt(Math.max(Math.min(goals[event.key], last), -1), { focus: true, link: true });
+  }
+
+  halt(step, { focus = false, link = false } = {}) {
+    this.stop();
+    this.select(step);
+    if (focus) this.chips[step + 1].focus();
+    if (link) this.chosen(this, step);
+  }
+
+  select(step) {
+    this.step = step;
+    this.chips.forEach((chip, index) => {
+      chip.setAttribute("aria-pressed", String(index === step + 1));
+      chip.tabIndex = index === step + 1 ? 0 : -1;
+      chip.style.removeProperty("--seen");
+    });
+    this.words.classList.remove("satt-pointing");
+    this.strip.select(step);
+    const { gates, likeliest } = this.caption;
+    const values = step < 0 ? null : this.valuesOf(step);
+    this.overlay.move(this.caption, this.map, values, ...this.choice(step));
+    this.status.textContent = step < 0 ? this.hint() : this.describe(step, values);
+    this.others.hidden = !likeliest;
+    if (likeliest) this.others.textContent = step < 0 ? "" : this.alsoLikely(step);
+    if (gates) this.drawGate(step < 0 ? null : gates[step]);
+  }
+
+  // The cell and the point that were chosen for a word, where there are any.
+  choice(step) {
+    const { grid, locations, points } = this.caption;
+    const framed = step >= 0 && locations && String(grid) === String(this.map.grid);
+    return [framed ? locations[step] : null, step >= 0 && points ? points[step] : null];
+  }
+
+  hint() {
+    if (!this.caption.words.length) return "The model said nothing.";
+    return "Point at a word, tap it or use the arrow keys to see where the model looked. Point at the photo to see which words looked there.";
+  }
+
+  describe(step, values) {
+    const { words, word_log_probs: logs, sentinel, box } = this.caption;
+    const { low, high, grid } = this.map;
+    const peak = peakOf(this.map, values);
+    const alpha = number(low + values[peak] * (high - low));
+    const share = logs[step] === null ? "" : `, p ${probability(logs[step])}`;
+    const cell = `row ${Math.floor(peak / grid[1]) + 1}, column ${(peak % grid[1]) + 1} of ${grid[0]} × ${grid[1]}`;
+    const place = `${region(this.photo, box, grid, peak)} (${cell})`;
+    const height = this.map.signed ? "" : `, ${peakText(this.map, values)}`;
+    const rest = sentinel && this.map === this.caption ? `; sentinel ${number(sentinel[step])}` : "";
+    return `“${words[step]}”${share}: looked most at the ${place}, α ${alpha}${height}${rest}`;
+  }
+
+  alsoLikely(step) {
+    const others = this.caption.likeliest[step].filter(([word]) => word !== this.caption.words[step]);
+    const told = others.slice(0, 4).map(([word, log]) => `“${word}” ${probability(log)}`);
+    return told.length ? `also likely: ${told.join(", ")}` : "";
+  }
+
+  // The words that looked at the place under the pointer light up.
+  pointAt(event) {
+    const frame = this.stage.getBoundingClientRect();
+    const x = ((event.clientX - frame.left) / frame.width) * this.photo.size[0];
+    const y = ((event.clientY - frame.top) / frame.height) * this.photo.size[1];
+    const [left, top, right, bottom] = this.caption.box;
+    const { grid, low, high, even, mean } = this.map;
+    const [row, col] = [((y - top) / (bottom - top)) * grid[0], ((x - left) / (right - left)) * grid[1]].map(Math.floor);
+    const inside = row >= 0 && col >= 0 && row < grid[0] && col < grid[1];
+    const weights = this.caption.words.map((_, step) =>
+      inside ? low + this.valuesOf(step)[row * grid[1] + col] * (high - low) : 0,
+    );
+    const most = Math.max(...weights);
+    const threshold = this.map.signed ? high / 4 : mean;
+    this.words.classList.add("satt-pointing");
+    weights.forEach((weight, step) => {
+      const seen = weight > threshold ? weight / most : 0;
+      this.chips[step + 1].style.setProperty("--seen", seen.toFixed(3));
+    });
+    const order = weights.map((weight, step) => [weight, step]).filter(([weight]) => weight > threshold);
+    order.sort((one, other) => other[0] - one[0]);
+    const told = order.slice(0, 4).map(([weight, step]) => {
+      return `“${this.caption.words[step]}” ${even === null ? number(weight) : `${times(weight / even)} even`}`;
+    });
+    const nobody = inside ? "No word looked here more than evenly." : "The model did not see this part.";
+    this.status.textContent = told.length ? `Looked here: ${told.join(", ")}` : nobody;
+  }
+
+  drawGate(value) {
+    this.gateLabel.textContent = `gate β ${value === null ? "–" : value.toFixed(2)}`;
+    this.meter.setAttribute("aria-valuenow", value === null ? "0" : String(value));
+    this.meter.firstChild.style.setProperty("--gate", value === null ? 0 : value);
+  }
+
+  drawScale() {
+    const context = this.ramp.getContext("2d");
+    const strip = context.createImageData(256, 1);
+    const colours = new Uint32Array(strip.data.buffer);
+    const table = this.view.table(this.map);
+    for (let x = 0; x < 256; x++) colours[x] = table[Math.round((x / 255) * (LEVELS - 1))];
+    context.putImageData(strip, 0, 0);
+    const { low, high, even, signed, sums_to_one: sums } = this.map;
+    const { covers, locations, points, sentinel } = this.caption;
+    this.scaleText.textContent =
+      `α from ${number(low)} to ${number(high)}, one scale for all words of this caption` +
+      (even === null ? "" : `; spread evenly it would be ${number(even)}`) +
+      (sums ? "" : "; the α of a word need not sum to 1") +
+      (signed ? "; signed: orange above 0, blue below" : "") +
+      (sentinel ? "; sentinel: the share that no region got" : "") +
+      (covers ? "" : "; hatched: not seen by the model") +
+      (locations ? "; frame: the cell looked at" : "") +
+      (points ? "; cross: the point looked at" : "");
+  }
+
+  togglePlay() {
+    if (this.timer) return this.stop();
+    const last = this.caption.words.length - 1;
+    const advance = () => (this.step >= last ? this.stop() : this.select(this.step + 1));
+    this.play.textContent = "❚❚ Pause";
+    this.timer = setInterval(advance, PACE);
+    this.select(this.step >= last ? Math.min(0, last) : this.step + 1);
+  }
+
+  stop() {
+    clearInterval(this.timer);
+    this.timer = null;
+    this.play.textContent = "▶ Play";
+  }
+
+  repaint() {
+    this.overlay.paint();
+    this.drawScale();
+    this.strip.refresh();
+  }
+}

@@ -1,0 +1,112 @@
+// A map as pixels: over the photo, over the small photos of the strip, and in the picture that is saved.
+
+// For each of `pixels` along one side: the cell it lies in, or -1 outside the box; the two cells between whose centres
+// it lies, and the share of the second. The share is that of Hermite's interpolation: exact at the centres, and smooth.
+function along(pixels, length, start, end, cells) {
+  const axis = {
+    cell: new Int16Array(pixels),
+    before: new Int16Array(pixels),
+    after: new Int16Array(pixels),
+    part: new Float32Array(pixels),
+  };
+  for (let i = 0; i < pixels; i++) {
+    const place = ((((i + 0.5) / pixels) * length - start) / (end - start)) * cells;
+    const before = Math.floor(place - 0.5);
+    const distance = place - 0.5 - before;
+    axis.cell[i] = place >= 0 && place < cells ? Math.floor(place) : -1;
+    axis.before[i] = Math.min(Math.max(before, 0), cells - 1);
+    axis.after[i] = Math.min(Math.max(before + 1, 0), cells - 1);
+    axis.part[i] = distance * distance * (3 - 2 * distance);
+  }
+  return axis;
+}
+
+// u of every cell of all words of a map.
+function decode(map) {
+  const root = (q) => (q - 128) / 127;
+  const toU = map.signed ? (q) => (1 + root(q) * Math.abs(root(q))) / 2 : (q) => (q / 255) ** 2;
+  return Float32Array.from(atob(map.weights), (byte) => toU(byte.charCodeAt(0)));
+}
+
+class Raster {
+  constructor(width, height) {
+    this.canvas = element("canvas");
+    this.width = this.canvas.width = width;
+    this.height = this.canvas.height = height;
+    this.context = this.canvas.getContext("2d");
+    this.pixels = this.context.createImageData(width, height);
+    this.values = new Uint32Array(this.pixels.data.buffer);
+  }
+
+  // size: (width, height) of the photo, box and grid: of the map.
+  place(size, box, grid) {
+    const key = [size, box, grid].join();
+    if (this.placed === key) return;
+    this.placed = key;
+    const [left, top, right, bottom] = box;
+    this.cols = grid[1];
+    this.across = along(this.width, size[0], left, right, grid[1]);
+    this.down = along(this.height, size[1], top, bottom, grid[0]);
+  }
+
+  // values: u of one word; map: its scale.
+  paint(values, map, view) {
+    const table = view.table(map);
+    const { unseen, hatch, smooth } = view;
+    for (let y = 0, at = 0; y < this.height; y++) {
+      const row = this.down.cell[y];
+      for (let x = 0; x < this.width; x++, at++) {
+        const col = this.across.cell[x];
+        if (row < 0 || col < 0) this.values[at] = (x + y) % 10 < 2 ? hatch : unseen;
+        else {
+          const u = smooth ? this.between(values, x, y) : values[row * this.cols + col];
+          this.values[at] = table[Math.round(u * (LEVELS - 1))];
+        }
+      }
+    }
+    this.context.putImageData(this.pixels, 0, 0);
+  }
+
+  between(values, x, y) {
+    const { before, after, part } = this.across;
+    const upper = this.down.before[y] * this.cols;
+    const lower = this.down.after[y] * this.cols;
+    const over = values[upper + before[x]] * (1 - part[x]) + values[upper + after[x]] * part[x];
+    const under = values[lower + before[x]] * (1 - part[x]) + values[lower + after[x]] * part[x];
+    return over * (1 - this.down.part[y]) + under * this.down.part[y];
+  }
+}
+
+// Draw a photo on a context, without its colours if `grey`; the same grey as that of the filter on the page.
+function drawPhoto(context, photo, width, height, grey) {
+  context.drawImage(photo, 0, 0, width, height);
+  if (!grey) return;
+  const pixels = context.getImageData(0, 0, width, height);
+  const { data } = pixels;
+  for (let at = 0; at < data.length; at += 4) {
+    data[at] = data[at + 1] = data[at + 2] = 0.2126 * data[at] + 0.7152 * data[at + 1] + 0.0722 * data[at + 2];
+  }
+  context.putImageData(pixels, 0, 0);
+}
+
+// Frame the cell and cross the point that was chosen, on a picture of this width.
+function markChoice(context, width, photo, caption, cell, point) {
+  const [left, top, right, bottom] = caption.box;
+  const scale = width / photo.size[0];
+  const [rows, cols] = caption.grid;
+  const path = new Path2D();
+  if (cell) {
+    const [across, down] = [((right - left) / cols) * scale, ((bottom - top) / rows) * scale];
+    path.rect(left * scale + cell[1] * across, top * scale + cell[0] * down, across, down);
+  }
+  if (point) {
+    const [x, y] = point.map((place) => place * scale);
+    path.addPath(new Path2D(`M${x - 8} ${y}H${x + 8}M${x} ${y - 8}V${y + 8}`));
+  }
+  // Black under white: one of the two shows on any photo.
+  for (const [colour, line] of [["#000", 4], ["#fff", 2]]) {
+    context.strokeStyle = colour;
+    context.lineWidth = line;
+    context.stroke(path);
+  }
+}

@@ -1,0 +1,78 @@
+// The maps of all words beside the photo, small. For the pointer only: the words themselves serve the keyboard.
+
+const THUMB = 240; // pixels of the longer side
+
+class Strip {
+  constructor(card) {
+    this.card = card;
+    this.node = element("div", "satt-strip");
+    this.node.setAttribute("aria-hidden", "true");
+    this.thumbs = [];
+    const stepOf = (event) => {
+      const thumb = event.target.closest(".satt-thumb");
+      return thumb ? this.thumbs.indexOf(thumb) : null;
+    };
+    this.node.addEventListener("pointerover", (event) => {
+      const step = stepOf(event);
+      if (step !== null && event.pointerType === "mouse" && step !== card.step) card.halt(step);
+    });
+    this.node.addEventListener("click", (event) => {
+      const step = stepOf(event);
+      if (step !== null) card.halt(step, { link: true });
+    });
+  }
+
+  // Only strips in view have pixels: a gallery may have thousands of words.
+  setVisible(visible) {
+    this.visible = visible;
+    if (visible) this.draw();
+    else for (const thumb of this.thumbs) thumb.firstChild.width = 0;
+  }
+
+  // Show the words of another caption, or of another map.
+  show() {
+    const { caption, photo } = this.card;
+    const scale = THUMB / Math.max(...photo.shown);
+    this.size = photo.shown.map((side) => Math.max(1, Math.round(side * scale)));
+    this.thumbs = caption.words.map((word) => {
+      const thumb = element("div", "satt-thumb");
+      const canvas = element("canvas");
+      canvas.style.aspectRatio = this.size.join(" / ");
+      thumb.append(canvas, element("span", "", word), element("small"));
+      return thumb;
+    });
+    this.node.replaceChildren(...this.thumbs);
+    this.refresh();
+  }
+
+  refresh() {
+    if (this.visible) this.draw();
+  }
+
+  draw() {
+    const { caption, map, photo, view, image } = this.card;
+    if (!image.complete || !image.naturalWidth) {
+      image.addEventListener("load", () => this.refresh(), { once: true });
+      return;
+    }
+    const [width, height] = this.size;
+    const base = element("canvas");
+    [base.width, base.height] = this.size;
+    drawPhoto(base.getContext("2d", { willReadFrequently: true }), image, width, height, view.grey);
+    const raster = new Raster(width, height);
+    raster.place(photo.size, caption.box, map.grid);
+    this.thumbs.forEach((thumb, step) => {
+      const values = this.card.valuesOf(step);
+      raster.paint(values, map, view);
+      [thumb.firstChild.width, thumb.firstChild.height] = this.size;
+      const context = thumb.firstChild.getContext("2d");
+      context.drawImage(base, 0, 0);
+      context.drawImage(raster.canvas, 0, 0);
+      thumb.lastChild.textContent = peakText(map, values).replace(" even", "");
+    });
+  }
+
+  select(step) {
+    this.thumbs.forEach((thumb, index) => thumb.classList.toggle("satt-current", index === step));
+  }
+}

@@ -1,0 +1,67 @@
+// Elements, and numbers and places in words.
+
+function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function button(className, text, label) {
+  const made = element("button", className, text);
+  made.type = "button";
+  if (label) made.setAttribute("aria-label", label);
+  return made;
+}
+
+function select(className, label, options) {
+  const row = element("label", "", `${label} `);
+  const made = element("select", className);
+  made.append(...options.map(([value, text]) => Object.assign(element("option", "", text), { value })));
+  row.append(made);
+  return [row, made];
+}
+
+function number(value) {
+  return value === null ? "?" : String(Number(value.toPrecision(2))).replace("-", "−");
+}
+
+// A probability; 1 only if it is.
+function probability(logarithm) {
+  const p = Math.exp(logarithm);
+  if (p >= 0.9995 && p < 1) return "> 0.999";
+  return p < 0.0995 ? number(p) : String(Number(p.toFixed(3)));
+}
+
+function times(multiple) {
+  return `${multiple < 99.5 ? multiple.toFixed(1) : Math.round(multiple)}×`;
+}
+
+// The largest weight of a word, as the figures state it.
+function peakText(map, values) {
+  const weights = Array.from(values, (u) => map.low + u * (map.high - map.low));
+  const peak = weights[peakOf(map, values)];
+  if (map.signed) return `α ${number(peak)}`;
+  if (map.even !== null) return `${times(peak / map.even)} even`;
+  return map.mean > 0 ? `${times(peak / map.mean)} mean` : `α ${number(peak)}`;
+}
+
+// The cell with the largest weight; of signed weights, with the largest in magnitude.
+function peakOf(map, values) {
+  const size = map.signed ? (u) => Math.abs(u - 0.5) : (u) => u;
+  let best = 0;
+  for (let cell = 1; cell < values.length; cell++) if (size(values[cell]) > size(values[best])) best = cell;
+  return best;
+}
+
+// Where in the photo a cell lies.
+function region(photo, box, grid, cell) {
+  const [left, top, right, bottom] = box;
+  const [row, col] = [Math.floor(cell / grid[1]), cell % grid[1]];
+  const x = (left + ((col + 0.5) / grid[1]) * (right - left)) / photo.size[0];
+  const y = (top + ((row + 0.5) / grid[0]) * (bottom - top)) / photo.size[1];
+  if (x < 0 || y < 0 || x > 1 || y > 1) return "margin beyond the photo";
+  const vertical = ["upper", "middle", "lower"][Math.min(2, Math.floor(3 * y))];
+  const horizontal = ["left", "centre", "right"][Math.min(2, Math.floor(3 * x))];
+  return vertical === "middle" && horizontal === "centre" ? "centre" : `${vertical} ${horizontal}`;
+}
