@@ -13,6 +13,8 @@ REPOSITORY = Path(__file__).parents[1]
 FILES = sorted((REPOSITORY / "configs").glob("*.yaml"))
 OVERLAYS = sorted((REPOSITORY / "configs" / "attention").rglob("*.yaml"))
 """Overlays, which change parts of another configuration; their headers name it."""
+TRAINING = sorted((REPOSITORY / "configs" / "training").glob("*.yaml"))
+"""Overlays of other kinds of training."""
 PAIRS = ["shapes", "flickr8k", "coco"]
 
 
@@ -94,12 +96,14 @@ def test_its_parts_make_a_model(path: Path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", OVERLAYS + TRAINING, ids=lambda path: path.stem)
 def test_an_overlay_changes_its_entries_and_makes_a_model(parse, path: Path):
     before, after = parse(base(path)).as_dict(), parse(base(path), path).as_dict()
     written, one, other = flat(load(path)), flat(before), flat(after)
     different = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
     named = ("config", *(name.removesuffix(".class_path") for name in written))
+    parents = {name.rpartition(".")[0] for name in written}
+    named += tuple(parent for parent in parents if one.get(parent, "") is None)  # a part where there was none
     assert {
         name for name in different if not f"{name}.".startswith(tuple(f"{part}." for part in named))
     } == set()
@@ -109,7 +113,7 @@ def test_an_overlay_changes_its_entries_and_makes_a_model(parse, path: Path):
 
 def base(overlay: Path) -> Path:
     """The base configuration of an overlay."""
-    found = re.search(r"caption fit -c (configs/\w+\.yaml) -c configs/attention/", header(overlay))
+    found = re.search(r"caption fit -c (configs/\w+\.yaml) -c configs/(attention|training)/", header(overlay))
     assert found
     return REPOSITORY / found[1]
 
@@ -160,7 +164,7 @@ def test_the_header_names_the_paper_and_the_commands(path: Path):
         assert (REPOSITORY / "configs" / other).exists()
 
 
-@pytest.mark.parametrize("path", OVERLAYS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", OVERLAYS + TRAINING, ids=lambda path: path.stem)
 def test_the_header_of_an_overlay_names_the_source_and_the_command(path: Path):
     text = header(path)
     assert re.search(r"^# Source: ([^#]|\n# )*\b(19|20)\d\d\b", text, re.MULTILINE)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, Dataset, Sampler
 
+from caption.data.augmentation import HorizontalFlip
 from caption.data.images import Box, ImageTransform, open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.features.store import FeatureStore
@@ -59,6 +60,7 @@ class CaptionedImages(Dataset[Example]):
         store: precomputed regions; None = decode the images.
         with_boxes: whether to say which part of the image the grid covers. A store knows the image's size, unless it
             was converted from an early format; then the image is opened.
+        flip: mirrors images at random; None = never.
     """
 
     def __init__(
@@ -70,32 +72,42 @@ class CaptionedImages(Dataset[Example]):
         max_words: int | None = None,
         store: FeatureStore | None = None,
         with_boxes: bool = False,
+        flip: HorizontalFlip | None = None,
     ) -> None:
         self.images = images
         self.transform = transform
         self.per_image = per_image
         self.store = store
         self.with_boxes = with_boxes
+        self.flip = flip
         self.encoded = [[vocabulary.encode(text, max_words) for text in image.captions] for image in images]
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, key: int | tuple[int, int]) -> Example:
-        """An example by its index, or by index and seed: the seed decides which captions are drawn."""
-        index, seed = key if isinstance(key, tuple) else (key, None)
+        """An example by its index, or by index and seed: the seed decides which captions are drawn, and what is
+        mirrored."""
+        index, random = self.random(key)
         captions = self.encoded[index]
         if self.per_image is not None and self.per_image < len(captions):
-            seed = int(torch.randint(2**62, ())) if seed is None else seed
-            drawn = np.random.default_rng((seed, index)).permutation(len(captions))[: self.per_image]
+            drawn = random.permutation(len(captions))[: self.per_image]
             captions = [captions[i] for i in drawn]
-        return self.example(index, captions)
+        return self.example(index, captions, random)
 
-    def example(self, index: int, captions: list[list[int]]) -> Example:
+    @staticmethod
+    def random(key: int | tuple[int, int]) -> tuple[int, np.random.Generator]:
+        """The index of an example, and the generator of its random numbers."""
+        index, seed = key if isinstance(key, tuple) else (key, int(torch.randint(2**62, ())))
+        return index, np.random.default_rng((seed, index))
+
+    def example(self, index: int, captions: list[list[int]], random: np.random.Generator) -> Example:
         """The image with the given captions."""
         image = self.images[index]
         if self.store is None:
             pixels, width, height = self.transform.read(image.path)
+            if self.flip is not None:
+                pixels = self.flip(pixels, image.captions, random)
             return Example(image, pixels, captions, self.transform.box(width, height))
         return Example(image, None, captions, self._stored_box(image) if self.with_boxes else None)
 
@@ -152,8 +164,9 @@ class SingleCaptions(Dataset[Example]):
         return len(self.pairs)
 
     def __getitem__(self, key: int | tuple[int, int]) -> Example:
-        i, k = self.pairs[key[0] if isinstance(key, tuple) else key]
-        return self.images.example(i, [self.images.encoded[i][k]])
+        index, random = self.images.random(key)
+        i, k = self.pairs[index]
+        return self.images.example(i, [self.images.encoded[i][k]], random)
 
 
 class SimilarLengths(BatchSampler):

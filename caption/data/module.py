@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
 from typing import Any, Literal
 
 from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
@@ -14,6 +14,7 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
 
+from caption.data.augmentation import HorizontalFlip
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
 from caption.data.images import ImageTransform
 from caption.data.order import EpochBatches, TrainingLoader, seed_of
@@ -49,6 +50,7 @@ class CaptionData(LightningDataModule):
         predict_split: the split that `caption predict` captions.
         vocabulary: use this one instead of counting the training split, for data of another model.
         shards: read the training split from WebDataset shards; the reader then gives the other splits.
+        flip: mirrors training images at random; None = never. It needs the images, not `features` or `shards`.
     """
 
     def __init__(
@@ -66,8 +68,13 @@ class CaptionData(LightningDataModule):
         predict_split: Literal["train", "val", "test"] = "test",
         vocabulary: Vocabulary | None = None,
         shards: TrainingShards | None = None,
+        flip: HorizontalFlip | None = None,
     ) -> None:
         super().__init__()
+        if flip is not None and not (features is None and shards is None):
+            raise DataError(
+                "data.flip mirrors the reader's images: leave out data.features and data.shards, or data.flip"
+            )
         if batch_size < 1 or (captions_per_image is not None and captions_per_image < 1):
             raise DataError(
                 f"batch_size {batch_size} and captions_per_image {captions_per_image} must be 1 or more"
@@ -82,6 +89,7 @@ class CaptionData(LightningDataModule):
         self.workers = workers
         self.predict_split = predict_split
         self.seed = torch.initial_seed()
+        self.flip = flip
         self.splits: Splits = reader.read()
         if self.store is not None:
             self.store.check([image.id for images in self.splits.values() for image in images])
@@ -103,10 +111,24 @@ class CaptionData(LightningDataModule):
         captions = (text for image in self.splits["train"] for text in image.captions)
         return Vocabulary.build(captions, min_count, tokenizer)
 
+    def training_captions(self) -> Iterator[list[list[int]]]:
+        """For each training image, the word ids of its captions, with the end token.
+
+        Raises:
+            DataError: the training captions are in shards.
+        """
+        if self.shards is not None:
+            raise DataError(
+                "this objective needs all training captions before training, which data.shards does not give: "
+                "train on the images themselves"
+            )
+        for image in self.splits["train"]:
+            yield [self.vocabulary.encode(text, self.max_words) for text in image.captions]
+
     def train_dataloader(self) -> DataLoader[Any] | ShardLoader:
         if self.shards is not None:
             return self._shard_loader(self.shards)
-        images = self._dataset("train", self.captions_per_image, self.max_words)
+        images = self._dataset("train", self.captions_per_image, self.max_words, flip=self.flip)
         if self.batching == "images":
             order, whole = self._order(images), self._fills_a_batch(images)
             batches = BatchSampler(order, self.batch_size, drop_last=whole)
@@ -172,12 +194,24 @@ class CaptionData(LightningDataModule):
         return DataLoader(images, batch_size=self.batch_size, collate_fn=images.collate, **self._loading())
 
     def _dataset(
-        self, split: str, per_image: int | None, max_words: int | None, with_boxes: bool = False
+        self,
+        split: str,
+        per_image: int | None,
+        max_words: int | None,
+        with_boxes: bool = False,
+        flip: HorizontalFlip | None = None,
     ) -> CaptionedImages:
         if split not in self.splits:
             raise DataError(f"the data has no split {split!r}, only {', '.join(self.splits)}")
         return CaptionedImages(
-            self.splits[split], self.vocabulary, self.transform, per_image, max_words, self.store, with_boxes
+            self.splits[split],
+            self.vocabulary,
+            self.transform,
+            per_image,
+            max_words,
+            self.store,
+            with_boxes,
+            flip,
         )
 
     def _loading(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
 from caption.decoders.lstm_cell import init_recurrent, lstm_update
-from caption.decoders.readout import DeepOutput, Readout
+from caption.decoders.readout import DeepOutput, Readout, tie_weights
 from caption.decoders.unroll import Advanced, RecurrentDecoder
 from caption.decoders.word_embeddings import MetaEmbedding
 from caption.parts import check_choice
@@ -57,9 +57,11 @@ class LSTMDecoder(RecurrentDecoder):
         first_input: Ey[0]; "start", the learned vector of the start token, or "zero", a fixed vector of zeros, as in
             the authors' code.
         embedding: computes Ey from several tables; None = one learned table.
+        tie_weights: whether E and L_o are one parameter, see `readout.tie_weights`; the paper has two.
 
     Raises:
         ValueError: `first_input` is another string.
+        UserError: when built, the weights cannot be tied.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class LSTMDecoder(RecurrentDecoder):
         forget_bias: float = 0.0,
         first_input: Literal["start", "zero"] = "start",
         embedding: MetaEmbedding | None = None,
+        tie_weights: bool = False,
     ) -> None:
         super().__init__()
         check_choice("first_input", first_input, ("start", "zero"))
@@ -88,6 +91,7 @@ class LSTMDecoder(RecurrentDecoder):
         self.first_input = first_input
         if embedding is not None:
             self.embed = embedding
+        self.tie_weights = tie_weights
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         hidden_size = self.hidden_size
@@ -103,6 +107,8 @@ class LSTMDecoder(RecurrentDecoder):
         else:
             self.embed = nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=padding)
             nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        if self.tie_weights:
+            tie_weights(self.readout.to_words, self.embed)
         # T of eq. 1 in two parts: that of the word, computed for all steps at once in training, and the rest.
         self.gates_from_word = nn.Linear(self.embedding_size, 4 * hidden_size)
         self.gates_from_state = nn.Linear(hidden_size + context_size, 4 * hidden_size, bias=False)

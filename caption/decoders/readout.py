@@ -6,11 +6,15 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from caption.errors import UserError
 from caption.parts import Part, check_choice
 
 
 class Readout(Part, nn.Module):
     """Base class of read-outs. It takes any leading shape, so training calls it once for all steps."""
+
+    to_words: nn.Linear
+    """The last layer, L_o."""
 
     def build(self, embedding_size: int, hidden_size: int, context_size: int, vocabulary_size: int) -> None:
         """Create the weights. Called once."""
@@ -78,3 +82,20 @@ class LinearOutput(Readout):
 
     def forward(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
         return self.to_words(self.dropout(hidden))
+
+
+def tie_weights(to_words: nn.Linear, embed: nn.Module) -> None:
+    """Make the word vectors E and the weight of the last layer L_o one parameter (Press and Wolf 2017).
+
+    Raises:
+        UserError: there are several tables of word vectors, or a word vector and the last layer's input differ in
+            length.
+    """
+    if not isinstance(embed, nn.Embedding):
+        raise UserError("tie_weights needs one table of word vectors: leave out embedding, or tie_weights")
+    if to_words.in_features != embed.embedding_dim:
+        raise UserError(
+            f"tie_weights needs word vectors as long as the last layer's input: embedding_size is "
+            f"{embed.embedding_dim}, the input {to_words.in_features}"
+        )
+    to_words.weight = embed.weight

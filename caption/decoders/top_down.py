@@ -11,6 +11,7 @@ from torch.nn import functional
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.lstm_cell import init_recurrent, lstm_update
+from caption.decoders.readout import tie_weights
 from caption.decoders.unroll import Advanced, RecurrentDecoder
 from caption.regions import Views, mean_region
 from caption.tensor_tree import State, TensorTree
@@ -41,6 +42,7 @@ class TopDownDecoder(RecurrentDecoder):
         embedding_size: length of the word vectors.
         hidden_size: length of the states of both LSTMs.
         dropout: on the word vectors and before the output layer.
+        tie_weights: whether the word vectors and W are one parameter; needs `embedding_size` = `hidden_size`.
     """
 
     def __init__(
@@ -49,12 +51,14 @@ class TopDownDecoder(RecurrentDecoder):
         embedding_size: int = 512,
         hidden_size: int = 512,
         dropout: float = 0.5,
+        tie_weights: bool = False,
     ) -> None:
         super().__init__()
         self.attention = attention
         self.embedding_size = embedding_size
         self.hidden_size = self.query_size = hidden_size
         self.dropout = nn.Dropout(dropout)
+        self.tie_weights = tie_weights
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         hidden_size = self.hidden_size
@@ -69,6 +73,8 @@ class TopDownDecoder(RecurrentDecoder):
         for gates in (self.attention_gates, self.language_gates):
             init_recurrent(gates.weight, hidden_size)
         self.to_words = nn.Linear(hidden_size, vocabulary_size)
+        if self.tie_weights:
+            tie_weights(self.to_words, self.embed)
 
     def project(self, views: Views) -> Memory:
         views = in_working_precision(views, self.embed.weight)

@@ -16,9 +16,10 @@ There are three names for two measures:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from caption.metrics.corpus import LONGEST, Corpus, Counts
+from caption.metrics.corpus import LONGEST, Corpus, Counts, Words, ngram_counts
 from caption.metrics.score import MetricScore
 
 SIGMA = 6.0
@@ -60,12 +61,39 @@ def cider(corpus: Corpus, variants: tuple[str, ...] = ("CIDEr",)) -> list[Metric
     return [MetricScore.from_mean(variant, corpus.ids, values) for variant, values in similarities.items()]
 
 
+class CiderD:
+    """CIDEr-D of single sentences, with the weights of n-grams from a fixed set of references: a training reward.
+
+    Args:
+        references: for each image, its captions as lists of words.
+    """
+
+    def __init__(self, references: Sequence[Sequence[Words]]) -> None:
+        self._rarity = _rarity_of(
+            ([ngram_counts(words) for words in group] for group in references), len(references)
+        )
+
+    def __call__(self, candidates: Sequence[Words], references: Sequence[Words]) -> list[float]:
+        """CIDEr-D of each candidate of an image against the image's references, between 0 and 10."""
+        vectors = [_vector(ngram_counts(words), self._rarity) for words in references]
+        scored = []
+        for words in candidates:
+            candidate = _vector(ngram_counts(words), self._rarity)
+            total = sum(_similarity(candidate, reference, self._rarity, "CIDEr-D") for reference in vectors)
+            scored.append(10.0 * total / len(vectors))
+        return scored
+
+
 def _rarity(corpus: Corpus) -> Rarity:
+    return _rarity_of(corpus.references.counts, len(corpus.ids))
+
+
+def _rarity_of(groups: Iterable[Sequence[list[Counts]]], images: int) -> Rarity:
+    """From the n-gram counts of each image's references."""
     frequency: dict[str, int] = {}
-    for group in corpus.references.counts:
+    for group in groups:
         for ngram in set().union(*(counted for counts in group for counted in counts)):
             frequency[ngram] = frequency.get(ngram, 0) + 1
-    images = len(corpus.ids)
     squares = [(math.log(images) - math.log(max(1, count))) ** 2 for count in range(images + 1)]
     return Rarity(frequency, squares)
 

@@ -13,6 +13,8 @@ from caption.objectives.baselines import (
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.objectives.regularizers import doubly_stochastic
 from caption.objectives.reinforce import Reinforce
+from caption.objectives.scheduled_sampling import ScheduledSampling
+from caption.objectives.self_critical import SelfCriticalSequence
 
 __all__ = [
     "Baseline",
@@ -26,7 +28,9 @@ __all__ = [
     "Objective",
     "Reinforce",
     "Returns",
+    "ScheduledSampling",
     "SelfCritical",
+    "SelfCriticalSequence",
     "doubly_stochastic",
     "word_log_likelihoods",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -64,6 +65,13 @@ class Objective(Part, nn.Module):
 
         Args:
             query_size: length H of the decoder's queries.
+        """
+
+    def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
+        """Learn what the objective needs of the training captions. Called before training.
+
+        Args:
+            references: for each image, the word ids of its captions, with the end token.
         """
 
     def forward(self, decoder: Decoder, memory: TensorTree, captions: Captions) -> Loss:

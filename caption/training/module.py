@@ -166,6 +166,7 @@ class CaptionTraining(LightningModule):
             )
         self._start_weights()
         self._check_store()
+        self.objective.prepare(self.trainer.datamodule.training_captions())  # type: ignore[attr-defined]
 
     def on_train_start(self) -> None:
         # A run that was stopped inside an epoch does not start that epoch again.

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from caption.metrics import evaluate
+from caption.metrics.cider import CiderD
 
 NAMES = ["CIDEr", "CIDEr-D", "CIDEr-plain"]
 
@@ -82,3 +83,14 @@ def test_sums_do_not_depend_on_the_seed_of_hashing():
         for seed in ("1", "2", "3")
     }
     assert len(printed) == 1
+
+
+def test_a_reward_is_the_score_of_the_same_corpus():
+    references = {1: ["a dog runs", "the dog"], 2: ["a cat sits on a mat"], 3: ["two men", "a man and a dog"]}
+    candidates = {1: "a dog dog runs", 2: "a cat", 3: "a man and a dog"}
+    expected = cider(candidates, references).score("CIDEr-D").per_image
+    reward = CiderD([[text.split() for text in texts] for texts in references.values()])
+    for image, texts in references.items():
+        words = [text.split() for text in texts]
+        found = reward([candidates[image].split(), []], words)
+        assert found == pytest.approx([expected[image], 0])

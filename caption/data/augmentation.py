@@ -1,0 +1,45 @@
+"""Augmentation of training images."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from caption.errors import DataError
+
+
+@dataclass(frozen=True)
+class HorizontalFlip:
+    """Mirrors a training image with some probability, unless one of its captions names a side.
+
+    A mirrored image needs mirrored captions. Exchanging "left" and "right" would be wrong in "left the house" and
+    "right behind", so images with such words are never mirrored. Writing in the image is mirrored, too.
+
+    Args:
+        probability: of an image to be mirrored, each time it is used.
+        sides: words of the captions' language that name a side, in lower case.
+
+    Raises:
+        DataError: the probability is not one.
+    """
+
+    probability: float = 0.5
+    sides: Sequence[str] = ("left", "right", "leftmost", "rightmost", "lefthand", "righthand")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.probability <= 1:
+            raise DataError(f"the probability of a flip is {self.probability}: it must be between 0 and 1")
+
+    def __call__(self, pixels: Tensor, captions: Sequence[str], random: np.random.Generator) -> Tensor:
+        """The pixels (3, H, W) of an image with these captions, mirrored or not."""
+        if random.random() >= self.probability or self._names_a_side(captions):
+            return pixels
+        return pixels.flip(-1)
+
+    def _names_a_side(self, captions: Sequence[str]) -> bool:
+        words = {word for caption in captions for word in re.findall(r"\w+", caption.lower())}
+        return not words.isdisjoint(self.sides)

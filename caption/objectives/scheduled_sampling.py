@@ -1,0 +1,76 @@
+"""Scheduled sampling: in training, the decoder is fed some of its own words in place of the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from caption.decoders.base import Decoder
+from caption.objectives.base import Captions, Loss, Objective
+from caption.objectives.cross_entropy import CrossEntropy
+from caption.tensor_tree import TensorTree
+from caption.text.vocabulary import END, PAD, START, UNKNOWN
+
+NEVER_FED = [PAD, START, END, UNKNOWN]
+"""Words that search never feeds to the decoder."""
+
+
+class ScheduledSampling(Objective):
+    """Another objective, with each input word after the first replaced by one of the model's with probability ε.
+
+    Bengio et al. 2015. The words are drawn from the model's distribution given the reference's words, for all steps at
+    once (parallel scheduled sampling, Duckworth et al. 2019), which costs a second unroll without gradient. Targets
+    stay the reference's.
+
+    Args:
+        objective: computes the loss; None = `CrossEntropy()`.
+        probability: the final ε.
+        ramp: training batches in which ε rises linearly from 0.
+
+    Raises:
+        ValueError: the probability is not one, or `ramp` is negative.
+    """
+
+    batches: Tensor
+
+    def __init__(self, objective: Objective | None = None, probability: float = 0.25, ramp: int = 0) -> None:
+        super().__init__()
+        if not 0 <= probability <= 1 or ramp < 0:
+            raise ValueError(f"probability {probability} must be between 0 and 1, and ramp {ramp} at least 0")
+        self.objective = objective or CrossEntropy()
+        self.probability = probability
+        self.ramp = ramp
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))  # restored when training resumes
+
+    def build(self, query_size: int) -> None:
+        self.objective.build(query_size)
+
+    def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
+        self.objective.prepare(references)
+
+    def forward(self, decoder: Decoder, memory: TensorTree, captions: Captions) -> Loss:
+        if not self.training:
+            return self.objective(decoder, memory, captions)
+        risen = (self.batches / self.ramp).clamp(max=1) if self.ramp else torch.ones_like(self.batches)
+        probability = self.probability * risen
+        self.batches += 1
+        loss = self.objective(decoder, memory, _mixed(decoder, memory, captions, probability))
+        return loss._replace(logged=loss.logged | {"scheduled_sampling": probability})
+
+
+@torch.no_grad()
+def _mixed(decoder: Decoder, memory: TensorTree, captions: Captions, probability: Tensor) -> Captions:
+    """The captions with some of their input words drawn from the model."""
+    unrolled = decoder(memory, captions.words, captions.lengths)
+    chances = unrolled.logits.float().index_fill(
+        1, torch.tensor(NEVER_FED, device=probability.device), -torch.inf
+    )
+    drawn = unrolled.unpack(chances.softmax(-1).multinomial(1).squeeze(1))
+    words = captions.words.clone()
+    fed = torch.arange(words.shape[2], device=words.device) < captions.lengths[..., None]
+    replaced = fed & (torch.rand(words.shape, device=words.device) < probability)
+    # The word drawn at a step is fed at the next one.
+    words[..., 1:] = drawn[..., :-1].where(replaced[..., 1:], words[..., 1:])
+    return captions._replace(words=words)

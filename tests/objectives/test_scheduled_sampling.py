@@ -1,0 +1,91 @@
+"""Scheduled sampling: which words are replaced, how often, and what is never fed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from toy import problem, toy
+
+from caption.attention import AdditiveScore, ScoredAttention, Softmax
+from caption.objectives import Captions, CrossEntropy, Loss, Objective, ScheduledSampling
+from caption.text.vocabulary import START
+
+LENGTHS = [[4, 2, 0], [3, 4, 1]]
+
+
+class Recorded(Objective):
+    """Keeps the captions that it gets."""
+
+    def prepare(self, references) -> None:
+        self.prepared = list(references)
+
+    def forward(self, decoder, memory, captions: Captions) -> Loss:
+        self.given = captions
+        return CrossEntropy(0)(decoder, memory, captions)
+
+
+def run(probability: float, ramp: int = 0, batches: int = 1, training: bool = True):
+    made = toy(ScoredAttention(AdditiveScore(4), Softmax()))
+    # Words 0 to 3 are special, so one word is left: whatever is drawn is 4.
+    memory, captions = problem(made, LENGTHS)
+    captions.words[..., 0] = START
+    captions.words[..., 1:] = 3
+    inner = Recorded()
+    objective = ScheduledSampling(inner, probability, ramp).train(training)
+    torch.manual_seed(0)
+    losses = [objective(made, memory, captions) for _ in range(batches)]
+    return captions, inner.given, losses
+
+
+def test_at_one_every_word_after_the_first_is_the_models():
+    before, after, _ = run(1.0)
+    fed = torch.arange(4) < torch.tensor(LENGTHS)[..., None]
+    assert (after.words[..., 0] == START).all()
+    assert (after.words[..., 1:][fed[..., 1:]] == 4).all()
+    assert torch.equal(after.words[~fed], before.words[~fed])
+    assert torch.equal(after.targets, before.targets)
+
+
+def test_at_zero_and_in_evaluation_nothing_changes():
+    for probability, training in ((0.0, True), (1.0, False)):
+        before, after, _ = run(probability, training=training)
+        assert torch.equal(after.words, before.words)
+
+
+def test_the_probability_rises_over_the_ramp_and_stays():
+    _, _, losses = run(0.5, ramp=4, batches=6)
+    found = [loss.logged["scheduled_sampling"].item() for loss in losses]
+    assert found == pytest.approx([0, 0.125, 0.25, 0.375, 0.5, 0.5])
+
+
+def test_words_are_drawn_from_the_model_given_the_words_before():
+    made = toy(ScoredAttention(AdditiveScore(4), Softmax()))
+    made.readout.to_words = nn.Linear(3, 8).double()  # words 4 to 7
+    made.embed = nn.Embedding(8, 3).double()
+    memory, captions = problem(made, [[2]])
+    captions = Captions(
+        *(each.repeat(1, 4000, 1)[..., :2] for each in captions[:2]), torch.full((1, 4000), 2)
+    )
+    unrolled = made(memory, captions.words, captions.lengths)
+    logits = unrolled.unpack(unrolled.logits)[0, 0, 0]
+    expected = logits[4:].softmax(-1)
+    inner = Recorded()
+    torch.manual_seed(0)
+    ScheduledSampling(inner, 1.0)(made, memory, captions)
+    found = torch.bincount(inner.given.words[0, :, 1], minlength=8) / 4000
+    assert found[:4].sum() == 0
+    torch.testing.assert_close(found[4:].double(), expected, atol=0.03, rtol=0)
+
+
+def test_the_inner_objective_is_prepared_and_its_batches_are_restored():
+    inner = Recorded()
+    objective = ScheduledSampling(inner, ramp=10)
+    objective.prepare([[[4, 2]]])
+    assert inner.prepared == [[[4, 2]]]
+    assert objective.state_dict()["batches"].item() == 0
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ValueError, match=r"probability 1.5 must be between 0 and 1"):
+        ScheduledSampling(probability=1.5)

@@ -1,0 +1,140 @@
+"""Self-critical training: its reward, and its gradient against that of the expected reward by enumeration."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+from tiny_views import one_row
+from torch import Tensor
+
+from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
+from caption.decoders import DeepOutput, InitialState, LSTMDecoder
+from caption.errors import UserError
+from caption.metrics.cider import CiderD
+from caption.objectives import Captions, SelfCriticalSequence
+from caption.text.vocabulary import END, START
+
+A, B = 4, 5  # the two words, after the special ones
+REFERENCES = [[[A, B, END], [A, END]], [[B, B, END], [B, END]], [[A, A, B, END], [END]]]
+
+
+def decoder(alignment=None, dropout: float = 0.0) -> LSTMDecoder:
+    attention = ScoredAttention(AdditiveScore(4), alignment or Softmax())
+    made = LSTMDecoder(attention, 3, 4, InitialState(dropout=dropout), readout=DeepOutput(dropout=dropout))
+    made.build((2,), vocabulary_size=6, padding=0, start=START)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return made.double().train()
+
+
+COPIES = 12
+"""Of an image in one batch: with 1,000 samples of each, the noise of the gradient is a few percent."""
+
+
+def memory(made: LSTMDecoder, copies: int = 1):
+    """Of the same image several times."""
+    regions = torch.randn(1, 3, 2, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    return made.project(one_row(regions.repeat(copies, 1, 1)))
+
+
+def captions(*groups: list[list[int]]) -> Captions:
+    """Padded, in the form for teacher forcing."""
+    longest = max(len(ids) for group in groups for ids in group)
+    targets = torch.tensor([[ids + [0] * (longest - len(ids)) for ids in group] for group in groups])
+    inputs = torch.cat((torch.full_like(targets[..., :1], START), targets[..., :-1]), -1)
+    return Captions(inputs, targets, torch.tensor([[len(ids) for ids in group] for group in groups]))
+
+
+def objective(samples: int, max_length: int = 3) -> SelfCriticalSequence:
+    made = SelfCriticalSequence(samples, max_length)
+    made.prepare(REFERENCES)
+    return made
+
+
+def gradient(value: Tensor, made: LSTMDecoder) -> Tensor:
+    found = torch.autograd.grad(value, list(made.parameters()), materialize_grads=True)
+    return torch.cat([part.flatten() for part in found])
+
+
+def expected_reward(made: LSTMDecoder, of: list[list[int]]) -> Tensor:
+    """Σ_y p(y) CIDEr-D(y) over all captions of at most two words and an end, or three words without one."""
+    finished = [[*words, END] for length in range(3) for words in product((A, B), repeat=length)]
+    every = finished + [list(words) for words in product((A, B), repeat=3)]
+    given = captions(every)
+    unrolled = made(memory(made), given.words, given.lengths)
+    logits = unrolled.logits.index_fill(1, torch.tensor([0, 1, 3]), -torch.inf)  # never emitted
+    words = logits.log_softmax(-1).gather(1, unrolled.pack(given.targets)[:, None]).squeeze(1)
+    probabilities = unrolled.unpack(words).sum(-1)[0].exp()
+    assert probabilities.sum().item() == pytest.approx(1)
+    cider = CiderD([[list(map(str, ids)) for ids in group] for group in REFERENCES])
+    rewards = cider([list(map(str, ids)) for ids in every], [list(map(str, ids)) for ids in of])
+    return (probabilities * torch.tensor(rewards)).sum()
+
+
+@pytest.mark.parametrize("references", [0, 2])
+def test_the_gradient_is_that_of_the_expected_reward(references: int):
+    made = decoder()
+    exact = -gradient(expected_reward(made, REFERENCES[references]), made)
+    torch.manual_seed(0)
+    given = captions(*[REFERENCES[references]] * COPIES)
+    loss = objective(samples=1000)(made, memory(made, COPIES), given)
+    estimated = gradient(loss.value, made)
+    assert exact.norm() > 0.1
+    assert (estimated - exact).norm() < 0.08 * exact.norm()
+    expected = expected_reward(made, REFERENCES[references]).item()
+    assert loss.logged["reward"].item() == pytest.approx(expected, rel=0.05)
+
+
+def test_each_image_is_rewarded_by_its_own_captions():
+    made = decoder()
+    rewards = []
+    for first, second in ((0, 1), (0, 0), (1, 1)):
+        torch.manual_seed(0)
+        loss = objective(1000)(made, memory(made, 2), captions(REFERENCES[first], REFERENCES[second]))
+        rewards.append(loss.logged["reward"].item())
+    assert rewards[0] == pytest.approx((rewards[1] + rewards[2]) / 2, rel=0.05)
+    assert rewards[1] != pytest.approx(rewards[2], rel=0.2)
+
+
+def test_absent_captions_are_not_references():
+    made = decoder()
+    losses = []
+    for lengths in ([2, 0], [2]):
+        given = captions([[A, END], [END, END]]) if len(lengths) == 2 else captions([[A, END]])
+        torch.manual_seed(0)
+        losses.append(objective(4)(made, memory(made), given._replace(lengths=torch.tensor([lengths]))))
+    assert losses[0].value.item() == losses[1].value.item()
+
+
+def test_equal_rewards_have_no_gradient():
+    made = decoder()
+    torch.manual_seed(0)
+    # A reference that shares no word with any sample: all rewards are 0.
+    loss = objective(6)(made, memory(made), captions([[3, 3, 3]]))
+    assert gradient(loss.value, made).abs().max() == 0
+
+
+def test_dropout_is_off_and_on_again():
+    made = decoder(dropout=0.5)
+    values = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        values.append(objective(8)(made, memory(made), captions(REFERENCES[0])).value.item())
+    made.eval()
+    torch.manual_seed(0)
+    assert objective(8)(made, memory(made), captions(REFERENCES[0])).value.item() == values[0] == values[1]
+    made.train()
+    objective(8)(made, memory(made), captions(REFERENCES[0]))
+    assert made.training
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ValueError, match="samples must be 2 or more, not 1"):
+        SelfCriticalSequence(1)
+    made = decoder(Multinoulli())
+    with pytest.raises(UserError, match="no gradient for sampled attention"):
+        objective(2)(made, memory(made), captions(REFERENCES[0]))

@@ -1,0 +1,68 @@
+"""Lightning's moving average of the weights: what is validated, saved and resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import caption.encoders.torchvision_compat  # (before pytorch_lightning, which imports torchvision)
+
+# isort: split
+import pytest
+import torch
+from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
+from test_training import Watch, make_data, make_training
+from torch import Tensor
+
+import caption
+from caption.data.shapes import Shapes
+from caption.objectives import CrossEntropy
+
+DECAY = 0.8
+
+
+@pytest.fixture(scope="module")
+def reader(shapes: Path) -> Shapes:
+    return Shapes(str(shapes), train=40, val=8, test=8, size=48)
+
+
+def fit(folder: Path, reader: Shapes, epochs: int, *callbacks: Any, resume: str | None = None) -> Any:
+    seed_everything(0, verbose=False)
+    data = make_data(reader)
+    training = make_training(data, objective=CrossEntropy(entropy=0.1, entropy_after=7))
+    trainer = Trainer(
+        accelerator="cpu", devices=1, max_epochs=epochs, num_sanity_val_steps=0, default_root_dir=folder,
+        logger=False, enable_progress_bar=False, enable_model_summary=False,
+        callbacks=[EMAWeightAveraging(decay=DECAY), ModelCheckpoint(folder, "last"), *callbacks],
+    )  # fmt: skip
+    trainer.fit(training, data, ckpt_path=resume)
+    return training
+
+
+def decoder_weights(module: Any) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in module.captioner.decoder.named_parameters()}
+
+
+@pytest.mark.filterwarnings("ignore:.*weights_only.*", "ignore:Checkpoint directory.*exists")
+def test_the_average_is_validated_and_saved_and_training_goes_on_from_the_weights(
+    tmp_path: Path, reader: Shapes
+):
+    steps = Watch(lambda module, *args: decoder_weights(module), "on_train_batch_end")
+    validated = Watch(lambda module, *args: decoder_weights(module), "on_validation_batch_start")
+    fit(tmp_path / "whole", reader, 2, steps, validated)
+    average = steps.seen[0]
+    for after in steps.seen[1:]:
+        average = {name: DECAY * average[name] + (1 - DECAY) * value for name, value in after.items()}
+    saved = dict(caption.load(tmp_path / "whole" / "last.ckpt").decoder.named_parameters())
+    for name, value in average.items():
+        torch.testing.assert_close(validated.seen[-1][name], value)
+        torch.testing.assert_close(saved[name], value)
+    assert not torch.equal(steps.seen[-1]["embed.weight"], average["embed.weight"])
+
+    fit(tmp_path / "parts", reader, 1)
+    fit(tmp_path / "parts", reader, 2, resume=str(tmp_path / "parts" / "last.ckpt"))
+    resumed = sorted((tmp_path / "parts").glob("*.ckpt"), key=lambda path: path.stat().st_mtime)[-1]
+    again = dict(caption.load(resumed).decoder.named_parameters())
+    for name, value in saved.items():
+        torch.testing.assert_close(again[name], value)
