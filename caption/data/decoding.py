@@ -6,6 +6,7 @@ Together, the images that are being decoded at one time take at most `BUDGET` by
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import stat
@@ -24,6 +25,8 @@ from caption.errors import ImageError
 
 if TYPE_CHECKING:
     from caption.result import Photo
+
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # what it says of damaged files is in our messages
 
 ORIENTATION_TAG = 0x0112
 # The transposition that undoes each EXIF orientation; 1 is upright. `ImageOps.exif_transpose` would also write the

@@ -171,3 +171,15 @@ def test_room_is_free_again_after_an_error():
     with pytest.raises(ZeroDivisionError), _reserved(100):
         _ = 1 / 0
     assert decoding._budget.used == 0
+
+
+def test_pillows_log_does_not_reach_stderr(tmp_path, capfd):
+    file = tmp_path / "photo.tif"
+    scene(20, 10).save(file)
+    # SamplesPerPixel (277) becomes 1024, which Pillow reports by logging.
+    file.write_bytes(
+        file.read_bytes().replace(struct.pack("<HHIH", 277, 3, 1, 3), struct.pack("<HHIH", 277, 3, 1, 1024))
+    )
+    with pytest.raises(ImageError):
+        open_image(file)
+    assert capfd.readouterr().err == ""
