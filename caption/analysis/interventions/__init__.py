@@ -1,6 +1,17 @@
 """What would the model say if it looked elsewhere? Captions under edited attention."""
 
 from caption.analysis.interventions.edits import Erase, Force, Mask, Move
+from caption.analysis.interventions.everywhere import Everywhere, force_everywhere
 from caption.analysis.interventions.intervene import Intervention, LogProbs, intervene
 
-__all__ = ["Erase", "Force", "Intervention", "LogProbs", "Mask", "Move", "intervene"]
+__all__ = [
+    "Erase",
+    "Everywhere",
+    "Force",
+    "Intervention",
+    "LogProbs",
+    "Mask",
+    "Move",
+    "force_everywhere",
+    "intervene",
+]

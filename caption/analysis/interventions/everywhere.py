@@ -1,0 +1,112 @@
+"""One word with the attention forced to every region in turn.
+
+result = force_everywhere(captioner, "photo.jpg", at="circle")
+result.words[2][5]     # the likeliest word if the model looks at row 2, column 5 only
+result.probability     # (rows, cols): how likely "circle" remains
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from caption.analysis.grids import Grid, carried, spread, sums
+from caption.analysis.interventions.selection import step_of, tokens_of
+from caption.analysis.replay import with_parts
+from caption.attention.edited import Edit, attentions, edited
+from caption.attention.stochastic import at_test
+from caption.data.images import open_image
+from caption.eval_mode import eval_mode
+from caption.result import Caption
+from caption.tensor_tree import select_images
+from caption.text.vocabulary import START
+
+if TYPE_CHECKING:
+    from typing import SupportsIndex
+
+    from caption.captioner import Captioner
+    from caption.result import Photo
+    from caption.search import Search
+
+AT_ONCE = 64
+"""Regions that are forced together; bounds the memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Everywhere:
+    """What a model says at one step of a caption, with all attention on one region, for each region."""
+
+    caption: Caption
+    """Of the unedited model; the words before the step are those of this caption."""
+    step: int
+    """Counted from 0."""
+    words: list[list[str]]
+    """(rows, cols) the likeliest word."""
+    probability: np.ndarray
+    """(rows, cols) float32, the probability of the caption's own word."""
+
+
+@torch.no_grad()
+def force_everywhere(
+    captioner: Captioner, photo: Photo, at: SupportsIndex | str, search: Search | None = None
+) -> Everywhere:
+    """Force the attention of one word to each region of the first grid in turn.
+
+    Every map of every attention is forced, as by `Force`. Attention that samples reads its expectation.
+
+    Args:
+        captioner: the model; it is the same afterwards.
+        photo: see `Captioner.describe`.
+        at: a step, or a word that the caption says once.
+        search: None = the search the model was saved with.
+
+    Raises:
+        ValueError: there is no such step or word.
+        UserError: the decoder has no attention.
+        caption.errors.ImageError: the photo cannot be read.
+    """
+    attentions(captioner.decoder)
+    image = open_image(photo)
+    with eval_mode(captioner), at_test(captioner, "expectation"):
+        views = captioner.refine(captioner.encode([image]))
+        model = with_parts(captioner, {"refiner": None})  # these regions are refined
+        grids = [view.grid for view in views]
+        box = model.transform.box(*image.size)
+        caption = next(model.captions(model.generate(views, search), grids, [box], [image]))
+        tokens = tokens_of(caption)
+        step = step_of(at, tokens)
+        said = [START, *(model.vocabulary[token] for token in tokens[: step + 1])]
+        rows, cols = grids[0]
+        parts = []
+        for regions in torch.eye(rows * cols, device=model.device).split(AT_ONCE):
+            copies = select_images(views, torch.zeros(len(regions), dtype=torch.long, device=model.device))
+            with edited(model.decoder, _forced(regions, grids[0], step), grids):
+                state = model.decoder.start(model.project(copies))
+                for word in said[:-1]:
+                    fed = torch.full((len(regions), 1), word, device=model.device)
+                    log_probs, state = model.decoder.step(state, fed)
+            parts.append(log_probs[:, 0])
+    log_probs = torch.cat(parts)
+    likeliest = model.vocabulary.words
+    best = [likeliest[number] for number in log_probs.argmax(-1).tolist()]
+    probability = log_probs[:, said[-1]].exp().float().view(rows, cols).cpu().numpy()
+    return Everywhere(
+        caption, step, [best[row * cols : (row + 1) * cols] for row in range(rows)], probability
+    )
+
+
+def _forced(regions: Tensor, grid: Grid, at: int) -> Edit:
+    """An edit that gives image b of the batch the map regions[b] (L,) over `grid` at one step."""
+
+    def edit(weights: Tensor, step: int, other: Grid) -> Tensor:
+        if step != at:
+            return weights
+        target = carried(regions, grid, other)[:, None]  # (B, 1, L')
+        target = spread(target, weights)
+        return (target / sums(target)).to(weights) * sums(weights)
+
+    return edit

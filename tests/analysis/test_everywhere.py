@@ -1,0 +1,74 @@
+"""One word with the attention forced to every region in turn."""
+
+from __future__ import annotations
+
+import numpy as np
+import planted
+import pytest
+import tiny_captioner
+import torch
+from planted import COLS, ROWS
+
+from caption.analysis.interventions import Force, everywhere, force_everywhere, intervene
+from caption.attention import MultiHeadAttention, Multinoulli
+from caption.captioner import Captioner
+from caption.decoders import LSTMDecoder
+from caption.search import BeamSearch, Greedy
+
+PHOTO = tiny_captioner.photo()
+
+
+def test_a_word_that_depends_on_its_region_follows_the_attention():
+    model = planted.captioner([0.1, 0.6, 0.1, 0.1, 0.1, 0.0], [0.0, 0.1, 0.8, 0.1, 0.0, 0.0])
+    result = force_everywhere(model, planted.photo(), "two", Greedy(2))
+    assert result.step == 1
+    assert np.shape(result.words) == result.probability.shape == (ROWS, COLS)
+    assert len({word for row in result.words for word in row}) == ROWS * COLS
+    assert result.words[0][2] == "two"
+    assert result.probability.argmax() == 2
+
+
+def models() -> dict[str, Captioner]:
+    heads = MultiHeadAttention(heads=2, size=4)
+    several = tiny_captioner.captioner()
+    torch.manual_seed(0)
+    decoder = LSTMDecoder(heads, embedding_size=6, hidden_size=7)
+    parts = (several.encoder, decoder, several.vocabulary, several.transform, BeamSearch(3, max_length=8))
+    return {
+        "soft": tiny_captioner.captioner(),
+        "hard": tiny_captioner.captioner(alignment=Multinoulli()),
+        "heads": Captioner(*parts).eval(),
+    }
+
+
+@pytest.mark.parametrize("kind", ["soft", "heads"])
+def test_each_region_is_what_an_intervention_there_gives(kind: str):
+    model = models()[kind]
+    result = force_everywhere(model, PHOTO, 2)
+    for row, col in ((0, 0), (3, 5), (7, 7)):
+        forced = intervene(model, PHOTO, Force((row, col), at=2), search=Greedy(8))
+        assert forced.original.words[:2] == result.caption.words[:2]
+        assert forced.changed_log_probs.tokens[2] in (result.words[row][col], "<end>")
+        if forced.original.words == result.caption.words:
+            under = np.exp(forced.original_log_probs.under[2])
+            assert result.probability[row, col] == pytest.approx(under, rel=1e-4)
+
+
+def test_hard_attention_reads_its_expectation_and_keeps_its_setting():
+    model = models()["hard"]
+    result = force_everywhere(model, PHOTO, 0)
+    again = force_everywhere(model, PHOTO, 0)
+    assert np.array_equal(result.probability, again.probability)
+    assert np.isfinite(result.probability).all()
+
+
+def test_the_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch):
+    model = models()["soft"]
+    whole = force_everywhere(model, PHOTO, 1)
+    monkeypatch.setattr(everywhere, "AT_ONCE", 5)
+    np.testing.assert_allclose(force_everywhere(model, PHOTO, 1).probability, whole.probability, rtol=1e-5)
+
+
+def test_a_word_that_is_not_said():
+    with pytest.raises(ValueError, match="is not said"):
+        force_everywhere(models()["soft"], PHOTO, "zebra")
