@@ -5,6 +5,7 @@ The layout is Lightning's, so every file written by training is a model:
     state_dict        tensors; the captioner's under "captioner."
     captioner         format (int), package version, and `Captioner.description()`: encoder, refiner and decoder
                       as class paths with arguments, vocabulary, image transform, search
+    data              the section data of the training's configuration, if there was one: `caption test` needs no other
     ...               in training checkpoints, the entries with which Lightning resumes
 
 A safetensors file holds the captioner alone, see `tensor_file`. `read` is the one function that opens either; what it

@@ -26,6 +26,7 @@ from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from caption import checkpoint
 from caption.cli import torchrun
 from caption.cli.arguments import TRUST
+from caption.cli.checkpoint_configuration import with_own_configuration
 from caption.cli.config_files import find_configs, import_from_working_directory
 from caption.cli.error_messages import one_line
 from caption.cli.exit_codes import DONE
@@ -151,6 +152,7 @@ class CaptionCLI(LightningCLI):
         try:
             super().instantiate_classes()
             self.model.trust = self._option("trust")
+            self.model.data_section = self._option("data").as_dict()
         except ValueError as error:  # a value of the right type that a part refuses
             raise UserError(f"the configuration cannot be used: {one_line(str(error))}") from error
 
@@ -227,7 +229,7 @@ def main(args: list[str]) -> int:
 
 def run(args: list[str]) -> CaptionCLI:
     """Like `main`, but returns the command with its trainer, model and data."""
-    args = find_configs([_current(arg) for arg in args])
+    args = with_own_configuration(find_configs([_current(arg) for arg in args]))
     import_from_working_directory()
     torch.set_float32_matmul_precision("high")
     try:

@@ -109,6 +109,8 @@ class CaptionTraining(LightningModule):
         self.answers: list[Answer] = []
         self.predicted: list[CaptionText] = []
         self.restored = False
+        self.data_section: dict[str, Any] | None = None
+        """The section data of the configuration, in plain types, which checkpoints carry; None without one."""
         self.trust: Sequence[str] = ()
         """Packages whose classes the checkpoint of `warm_start` may name; see `caption.trust`."""
         self.evaluation: Evaluation | None = None
@@ -330,6 +332,8 @@ class CaptionTraining(LightningModule):
     def on_save_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
         checkpoint_contents["captioner"] = checkpoint.section(self.captioner)
         checkpoint_contents["seed"] = self.seed
+        if self.data_section is not None:
+            checkpoint_contents["data"] = self.data_section
 
     def on_load_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
         self.restored = True

@@ -326,6 +326,45 @@ def test_evaluation_needs_a_checkpoint(cli: Cli, tiny: Path, verb: str):
     assert "--ckpt_path" in ran.err
 
 
+def test_a_checkpoint_is_tested_with_its_own_configuration(cli: Cli, trained: Trained, copied: Path):
+    where = ("--ckpt_path", copied / "best.ckpt", "--trainer.default_root_dir", copied / "named")
+    named = cli("test", "-c", trained.config, *QUIET, *where)
+    own = cli("test", *QUIET, "--ckpt_path", copied / "best.ckpt")
+    assert (own.code, own.out) == (0, named.out), own.err
+    assert "BeamSearch(beam_size=2" in own.out
+    assert str(copied / "logs" / "version_1") in own.err  # beside those of its training
+    assert (
+        cli("predict", *QUIET, "--ckpt_path", copied / "best.ckpt", "--data.predict_split", "val").code == 0
+    )
+
+
+def test_a_checkpoint_without_its_data_asks_for_a_configuration(cli: Cli, copied: Path):
+    contents = torch.load(copied / "best.ckpt", weights_only=True)
+    del contents["data"]
+    torch.save(contents, copied / "older.ckpt")
+    ran = cli("test", *QUIET, "--ckpt_path", copied / "older.ckpt")
+    assert (ran.code, ran.out) == (2, "")
+    assert (
+        "older.ckpt: it does not say on what data it was trained: give the configuration, with -c" in ran.err
+    )
+
+
+@pytest.mark.parametrize("at", ["reader", "search"])
+def test_the_configuration_of_a_checkpoint_imports_nothing_that_is_not_trusted(
+    cli: Cli, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
+    contents = torch.load(copied / "best.ckpt", weights_only=True)
+    evil = {"class_path": "evil.Reader", "init_args": {}}
+    contents["data" if at == "reader" else "captioner"][at] = evil
+    torch.save(contents, copied / "evil.ckpt")
+    ran = cli("test", *QUIET, "--ckpt_path", copied / "evil.ckpt")
+    assert ran.code == 2
+    assert "--trust evil" in ran.err
+    assert not (tmp_path / "ran").exists()
+
+
 # -- wrong configurations --------------------------------------------------------------------------------------
 
 WRONG = {

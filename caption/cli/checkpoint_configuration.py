@@ -1,0 +1,76 @@
+"""The configuration that a checkpoint carries: enough to evaluate it without naming one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from caption import checkpoint
+from caption.cli.config_files import OPTIONS, READER, option_pairs
+from caption.data.readers.captions import CaptionReader
+from caption.errors import CheckpointError
+from caption.parts import check_texts, make
+from caption.search import Search
+
+DATA = (
+    *("transform", "batch_size", "captions_per_image", "batching", "min_count", "tokenizer", "max_words"),
+    *("features", "workers", "predict_split"),
+)
+"""Entries of the data section, beside the reader, that are taken from a checkpoint; none of them names a class."""
+
+
+def with_own_configuration(args: Sequence[str]) -> list[str]:
+    """A command line of Lightning's; one that evaluates a checkpoint without a configuration gets the checkpoint's own.
+
+    Args:
+        args: the verb and its options.
+
+    Raises:
+        CheckpointError: the checkpoint carries none, or names a class of a package that is not trusted.
+    """
+    args = list(args)
+    given = option_pairs(args)
+    paths = [value for option, value in given if option == "--ckpt_path"]
+    named = any(option in (*OPTIONS, *READER) for option, _ in given)
+    if args[0] == "fit" or named or not paths or {"--help", "-h"} & set(args):
+        return args
+    trust = [value for option, value in given if option == "--trust"]
+    text = yaml.safe_dump(own_configuration(Path(paths[-1]), trust), sort_keys=False)
+    return [args[0], "--config", text, *args[1:]]
+
+
+def own_configuration(path: Path, trust: Iterable[str]) -> dict[str, Any]:
+    """The configuration of a checkpoint: its parts, its search, the data that it was trained on, and its folder.
+
+    Every class in it has been checked, because a parser of configurations imports whatever a value names.
+
+    Raises:
+        CheckpointError: see `with_own_configuration`.
+    """
+    contents = checkpoint.read(path)
+    try:
+        model = checkpoint.architecture(contents, trust)
+        search = contents["captioner"]["search"]
+        make(search, Search, trust)  # type: ignore[type-abstract]
+        check_texts(search, trust)
+        return {
+            "trainer": {"default_root_dir": str(path.parent)},
+            "model": {**model, "search": search},
+            "data": _data(contents.get("data"), trust),
+        }
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def _data(section: Any, trust: Iterable[str]) -> dict[str, Any]:
+    if not isinstance(section, Mapping) or "reader" not in section:
+        raise CheckpointError(
+            "it does not say on what data it was trained: give the configuration, with -c YAML"
+        )
+    reader = section["reader"]
+    make(reader, CaptionReader, trust)  # type: ignore[type-abstract]
+    check_texts(reader, trust)
+    return {"reader": reader} | {key: section[key] for key in DATA if section.get(key) is not None}
