@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 import random
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from caption.captioner import Captioner
 from caption.checkpoint import FORMAT, upgrade
 from caption.data.images import ImageTransform
 from caption.encoders import LinearRefiner, TorchvisionEncoder
-from caption.errors import CheckpointError
+from caption.errors import CheckpointError, UserError
 from caption.objectives import Objective, Reinforce
 from caption.parts import make
 from caption.search import BeamSearch, Sampling
@@ -133,14 +135,15 @@ def test_a_save_that_fails_leaves_the_old_checkpoint(
 ):
     before = path.read_bytes()
 
-    def save(contents: object, target: Path) -> None:
-        Path(target).write_bytes(b"half")
-        raise OSError("no space left on device")
+    def save(contents: object, file: BinaryIO) -> None:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(torch, "save", save)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(UserError, match=r"could not be written: No space left"):
         checkpoint.save(made, path)
     assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 # -- refused files -----------------------------------------------------------------------------------------

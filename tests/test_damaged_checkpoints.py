@@ -327,7 +327,7 @@ def test_names_that_no_file_can_have(name: str):
         checkpoint.load(name)
 
 
-# -- resumed with another configuration --------------------------------------------------------------------------
+# -- evaluated and resumed --------------------------------------------------------------------------
 
 
 def test_a_fine_tuned_checkpoint_is_not_resumed_with_a_frozen_encoder(
@@ -338,3 +338,20 @@ def test_a_fine_tuned_checkpoint_is_not_resumed_with_a_frozen_encoder(
     ran = cli("fit", "-c", trained.config, *where, *frozen, "--ckpt_path", trained.folder / "last.ckpt")
     assert (ran.code, ran.out) == (2, "")
     assert "model.encoder_learning_rate" in ran.err
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+def test_a_model_without_training_state_is_evaluated_and_not_resumed(
+    suffix: str, cli: Cli, trained: Trained, tmp_path: Path
+):
+    model, where = tmp_path / f"model{suffix}", ("--trainer.default_root_dir", tmp_path / "run")
+    checkpoint.save(checkpoint.load(trained.folder / "best.ckpt"), model)
+    scores = [
+        cli("validate", "-c", trained.config, *where, "--ckpt_path", file)
+        for file in (model, trained.folder / "best.ckpt")
+    ]
+    assert scores[0].code == 0, scores[0].err
+    assert scores[0].out == scores[1].out != ""
+    ran = cli("fit", "-c", trained.config, *where, "--ckpt_path", model)
+    assert (ran.code, ran.out) == (2, "")
+    assert "model.warm_start" in ran.err

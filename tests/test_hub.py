@@ -143,7 +143,8 @@ def test_a_model_from_the_hub_is_not_trusted_more_than_others(served: Path, tmp_
     (served / "me" / "model").mkdir(parents=True)
     from caption.checkpoint.tensor_file import write_tensors
 
-    write_tensors(made.state_dict(), described, served / "me" / "model" / hub.MODEL)
+    with (served / "me" / "model" / hub.MODEL).open("wb") as file:
+        write_tensors(made.state_dict(), described, file)
     with pytest.raises(CheckpointError, match="--trust antigravity"):
         caption.load("hf://me/model")
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from caption.atomic import replacing
 from caption.captioner import Captioner
 from caption.checkpoint.archive import check_archive, damaged
 from caption.checkpoint.plain import check_plain
@@ -37,16 +38,15 @@ def save(captioner: Captioner, path: str | Path, precision: Precision | None = N
             keep theirs: they are small, and a variance does not fit into every range. None = the captioner's own.
 
     Raises:
-        UserError: a weight is out of the range of that precision.
+        UserError: a weight is out of the range of that precision, or the file cannot be written.
     """
     state = {name: _in_precision(name, tensor, precision) for name, tensor in captioner.state_dict().items()}
-    partial = Path(f"{path}.partial")
-    if Path(path).suffix == TENSOR_SUFFIX:
-        write_tensors(state, section(captioner), partial)
-    else:
-        prefixed = {PREFIX + name: tensor for name, tensor in state.items()}
-        torch.save({"state_dict": prefixed, "captioner": section(captioner)}, partial)
-    partial.replace(path)
+    with replacing(path) as file:
+        if Path(path).suffix == TENSOR_SUFFIX:
+            write_tensors(state, section(captioner), file)
+        else:
+            prefixed = {PREFIX + name: tensor for name, tensor in state.items()}
+            torch.save({"state_dict": prefixed, "captioner": section(captioner)}, file)
 
 
 def _in_precision(name: str, tensor: Tensor, precision: Precision | None) -> Tensor:

@@ -13,18 +13,18 @@ import json
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from caption.checkpoint.archive import damaged
 from caption.errors import CheckpointError
 
 
-def write_tensors(state: Mapping[str, Tensor], section: dict[str, Any], path: Path) -> None:
+def write_tensors(state: Mapping[str, Tensor], section: dict[str, Any], file: BinaryIO) -> None:
     """Write the tensors of a captioner and the `captioner` section of its checkpoint."""
     text = json.dumps(section)
     # Copies, because the format has no tensors that share memory.
@@ -33,7 +33,7 @@ def write_tensors(state: Mapping[str, Tensor], section: dict[str, Any], path: Pa
         "captioner": _crc(text.encode()),
         "tensors": {name: _checksum(name, t) for name, t in tensors.items()},
     }
-    save_file(tensors, path, {"format": "pt", "captioner": text, "checksums": json.dumps(sums)})
+    file.write(save(tensors, {"format": "pt", "captioner": text, "checksums": json.dumps(sums)}))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:

@@ -92,10 +92,7 @@ def _write_file(options: argparse.Namespace) -> None:
     if out.exists():
         raise UserError(f"--out {out} exists: choose another name, or delete it")
     captioner = _load(options)
-    try:
-        checkpoint.save(captioner, out, options.precision)
-    except (OSError, RuntimeError) as error:
-        raise UserError(f"--out {out} cannot be written: {error}") from error
+    checkpoint.save(captioner, out, options.precision)
     print(
         f"{out}: {out.stat().st_size / 1e6:.1f} MB; try caption describe PHOTO --model {out}", file=sys.stderr
     )

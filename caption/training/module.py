@@ -346,7 +346,15 @@ class CaptionTraining(LightningModule):
                 "the checkpoint's vocabulary is not the one of this data: it was trained on other captions"
             )
         if self.trainer.state.fn == "fit":
-            self._check_groups(checkpoint_contents.get("optimizer_states") or [])
+            if "optimizer_states" not in checkpoint_contents:
+                raise CheckpointError(
+                    "the checkpoint is a model without training state, which cannot be resumed: start from its weights "
+                    "with model.warm_start"
+                )
+            self._check_groups(checkpoint_contents["optimizer_states"])
+        else:  # the objective is not evaluated, and a model without training state has none
+            own = self.objective.state_dict(prefix="objective.")
+            checkpoint_contents["state_dict"] = own | checkpoint_contents["state_dict"]
 
     def _check_groups(self, states: list[dict[str, Any]]) -> None:
         """Check that the optimizer to be resumed has a group for the encoder if and only if this one has."""
