@@ -3,17 +3,19 @@
 Each function takes captions and returns them with other weights, ready for `caption.analysis.grounding.ground`:
 
     ground(zip(uniform(captions), boxes))       equal weights
-    ground(zip(centred(captions), boxes))       a Gaussian around the middle: people put objects there
+    ground(zip(middle(captions), boxes))        always the middle cell: people put objects there
+    ground(zip(centred(captions), boxes))       a Gaussian around the middle
+    ground(zip(mean_map(captions), boxes))      the mean of the model's own maps, the same for every word and image
     ground(zip(other_word(captions), boxes))    the model's own maps, but of other words of the caption
     ground(zip(other_image(captions), boxes))   the model's own maps, but made for another image
 
-Attention that scores above the third looks at the right object at the right time; attention that scores above the
-fourth looks at this image.
+Attention that scores above maps of other words looks at the right object at the right time; attention that scores above
+maps of other images looks at this image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -24,6 +26,32 @@ from caption.data.boxes import Boxes, BoxLike
 def uniform(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
     """α[t,i] = 1 / L."""
     return [_redrawn(caption, np.ones_like(caption.weights)) for caption in captions]
+
+
+def middle(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
+    """All weight on the middle cell; on the two or four next to the middle where the grid's sides are even."""
+    redrawn = []
+    for caption in captions:
+        _, rows, cols = caption.weights.shape
+        x, y = cell_centres(rows, cols, (0.0, 0.0, 1.0, 1.0))
+        distance = np.abs(x[None, :] - 0.5) + np.abs(y[:, None] - 0.5)
+        nearest = np.isclose(distance, distance.min())
+        redrawn.append(_redrawn(caption, np.broadcast_to(nearest.astype(float), caption.weights.shape)))
+    return redrawn
+
+
+def mean_map(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
+    """Every word gets the mean of all words' maps.
+
+    Raises:
+        ValueError: the captions' grids differ.
+    """
+    captions = list(captions)
+    if len({caption.weights.shape[1:] for caption in captions}) > 1:
+        raise ValueError("a mean of maps needs captions of one grid")
+    maps = np.concatenate([caption.weights for caption in captions]) if captions else np.zeros((0, 1, 1))
+    mean = maps.mean(0) if len(maps) else maps.sum(0)
+    return [_redrawn(caption, np.broadcast_to(mean, caption.weights.shape)) for caption in captions]
 
 
 def centred(captions: Iterable[GroundableCaption], sigma: float = 0.25) -> list[Redrawn]:
@@ -83,23 +111,39 @@ def other_word(captions: Iterable[GroundableCaption], seed: int = 0) -> list[Red
     return redrawn
 
 
-def other_image(captions: Iterable[GroundableCaption], seed: int = 0) -> list[Redrawn]:
-    """Each caption gets the maps of another one, word by word; if that has fewer words, its last map is repeated.
+def other_image(
+    captions: Iterable[GroundableCaption], seed: int = 0, images: Sequence[int] | None = None
+) -> list[Redrawn]:
+    """Each caption gets the maps of another image's, word by word; if that has fewer words, its last map is repeated.
+
+    Args:
+        captions: any.
+        seed: of the order in which images exchange their maps.
+        images: the number of each caption's image, if images have several captions; the first caption of an image then
+            gets the maps of the other image's first, and so on. None = each caption has its own image.
 
     Raises:
-        ValueError: there are fewer than two captions with words, or their grids differ.
+        ValueError: there are fewer than two images that have captions with words, or their grids differ.
     """
     captions = list(captions)
-    told = [caption for caption in captions if len(caption.words)]
-    if len(told) < 2 or len({caption.weights.shape[1:] for caption in told}) > 1:
+    told: dict[int, list[GroundableCaption]] = {}
+    for image, caption in zip(range(len(captions)) if images is None else images, captions, strict=True):
+        if len(caption.words):
+            told.setdefault(image, []).append(caption)
+    grids = {caption.weights.shape[1:] for group in told.values() for caption in group}
+    if len(told) < 2 or len(grids) > 1:
         raise ValueError("maps are exchanged between two or more captions with words, of one grid")
-    # A ring in random order: each caption gets the maps of another, and gives its own once.
-    order = np.random.default_rng(seed).permutation(len(told))
-    donors = {int(taker): told[int(giver)] for taker, giver in zip(order, np.roll(order, 1), strict=True)}
-    given = iter(donors[number] for number in range(len(told)))
+    # A ring in random order: each image gets the maps of another, and gives its own once.
+    numbers = list(told)
+    order = np.random.default_rng(seed).permutation(len(numbers))
+    donors = {
+        id(caption): told[numbers[giver]][place % len(told[numbers[giver]])]
+        for taker, giver in zip(order, np.roll(order, 1), strict=True)
+        for place, caption in enumerate(told[numbers[taker]])
+    }
     redrawn = []
     for caption in captions:
-        donor = next(given) if len(caption.words) else caption
+        donor = donors.get(id(caption), caption)
         steps = np.minimum(np.arange(len(caption.words)), max(len(donor.words) - 1, 0))
         redrawn.append(_redrawn(caption, donor.weights[steps]))
     return redrawn

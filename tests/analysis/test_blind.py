@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from planted import told
 
-from caption.analysis.blind import centred, fit_sigma, other_image, other_word, uniform
+from caption.analysis.blind import centred, fit_sigma, mean_map, middle, other_image, other_word, uniform
 from caption.analysis.grounding import ground
 
 
@@ -92,3 +92,33 @@ def test_no_baseline_changes_the_captions():
         assert drawn[0].box == caption.box
         assert drawn[0].weights.sum((1, 2)) == pytest.approx([1, 1])
     assert np.array_equal(caption.weights, before)
+
+
+def test_the_middle_is_one_cell_or_those_next_to_it():
+    (odd,) = middle([told("one", np.ones((1, 3, 5)))])
+    assert odd.weights[0, 1, 2] == odd.weights.sum() == 1
+    (even,) = middle([told("one two", np.ones((2, 2, 3)))])
+    assert even.weights[0] == pytest.approx(np.array([[0, 0.5, 0], [0, 0.5, 0]]))
+    assert np.array_equal(even.weights[0], even.weights[1])
+
+
+def test_the_mean_map_counts_every_word_once():
+    captions = [told("one two", looking(0, 5)), told("two", looking(5))]
+    for drawn, caption in zip(mean_map(captions), captions, strict=True):
+        assert drawn.weights.shape == caption.weights.shape
+        assert drawn.weights[0].ravel() == pytest.approx([1 / 3, 0, 0, 0, 0, 2 / 3])
+    with pytest.raises(ValueError, match="one grid"):
+        mean_map([told("one", np.ones((1, 2, 3))), told("one", np.ones((1, 3, 3)))])
+    assert mean_map([]) == []
+
+
+def test_maps_of_another_image_never_come_from_a_caption_of_the_same_one():
+    captions = [told("one two", looking(cell, cell)) for cell in (0, 1, 2, 3)]
+    images = [7, 7, 4, 4]
+    for seed in range(5):
+        given = [cells(drawn)[0] for drawn in other_image(captions, seed, images)]
+        assert given == [2, 3, 0, 1]  # the first caption gets the other image's first
+    uneven = [*captions[:3], told("one", looking(5))]
+    assert [cells(drawn)[0] for drawn in other_image(uneven, 0, [7, 7, 7, 4])] == [5, 5, 5, 0]
+    with pytest.raises(ValueError, match="two or more"):
+        other_image(captions, images=[1, 1, 1, 1])

@@ -1,0 +1,72 @@
+"""People's captions, read by a model word by word: where it looks for words that it did not choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from caption.analysis.replay import Replay, sentences
+from caption.data.images import open_image
+from caption.result import Caption
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
+    from caption.result import Photo
+
+
+def attend_references(
+    captioner: Captioner, photos: Sequence[Photo], references: Sequence[Sequence[str]], batch_size: int = 32
+) -> list[Caption]:
+    """The attention of a model that is fed people's captions.
+
+    Args:
+        captioner: the model; words are split by its tokenizer, and unknown ones are fed as `<unk>`.
+        photos: any number.
+        references: the captions of each photo.
+        batch_size: captions at once.
+
+    Returns:
+        the captions of the first photo, then of the second, ...: with the person's words, the weights α[t] at each
+        word, and the model's log-probability of each; unfinished, since the end token is not fed.
+
+    Raises:
+        caption.errors.ImageError: a photo cannot be read.
+    """
+    texts = [(photo, text) for photo, of_photo in zip(photos, references, strict=True) for text in of_photo]
+    rows, cols = _grid(captioner, texts[0][0]) if texts else (1, 1)
+    boxes = {id(photo): captioner.transform.box(*open_image(photo).size) for photo in photos}
+    said = [
+        _unread(captioner.vocabulary.tokenizer(text), boxes[id(photo)], rows, cols) for photo, text in texts
+    ]
+    replay = Replay(captioner.decoder)
+    for batch in sentences(captioner, [photo for photo, _ in texts], said, batch_size):
+        for moment in replay.moments(batch):
+            of_word = moment.of_word(moment.log_probs[:, None])[:, 0]
+            for row, weights, log_prob in zip(
+                moment.rows.tolist(), moment.weights, of_word.tolist(), strict=True
+            ):
+                caption = batch.captions[row]
+                caption.weights[moment.step] = weights.float().view(rows, cols).cpu().numpy()
+                caption.word_log_probs[moment.step] = log_prob
+    for (photo, _), caption in zip(texts, said, strict=True):
+        caption.image = photo
+        caption.log_prob = float(caption.word_log_probs.sum())
+        caption.properties = captioner.decoder.properties
+    return said
+
+
+def _grid(captioner: Captioner, photo: Photo) -> tuple[int, int]:
+    """Of the maps' summary."""
+    return captioner.grids(captioner.encode([photo]))[0]
+
+
+def _unread(words: list[str], box: Sequence[float], rows: int, cols: int) -> Caption:
+    """A caption whose weights are yet to be filled in."""
+    steps = len(words)
+    left, top, right, bottom = box
+    zeros = np.zeros((steps, rows, cols))
+    return Caption(
+        " ".join(words), words, zeros, 0.0, np.zeros(steps), (left, top, right, bottom), finished=False
+    )

@@ -1,0 +1,109 @@
+"""The pointing game on photos with boxes drawn by eye: its data, its table, and the maps of captions that are fed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from shared_data import FLICKR8K, SHARED
+
+from tools import photo_pointing as tool
+
+PHOTOS = SHARED / "data" / "photos"
+
+
+def test_every_box_lies_in_its_photo_and_has_names_and_a_kind():
+    found = json.loads(tool.BOXES.read_text())
+    assert len(found) == 24
+    for photo, entry in found.items():
+        width, height = entry["size"]
+        for each in entry["objects"]:
+            left, top, right, bottom = each["box"]
+            assert 0 <= left < right <= width, photo
+            assert 0 <= top < bottom <= height, photo
+            assert each["kind"] in tool.KINDS
+            assert all(name == name.lower().strip() and name for name in each["names"]), photo
+        kinds: dict[str, str] = {}
+        assert all(
+            kinds.setdefault(name, each["kind"]) == each["kind"]
+            for each in entry["objects"]
+            for name in each["names"]
+        ), photo
+
+
+@pytest.mark.skipif(not PHOTOS.exists() or not FLICKR8K.exists(), reason="needs ../shared/data")
+def test_the_boxes_are_of_the_photos_and_every_name_is_said_of_them():
+    drawn = json.loads(tool.BOXES.read_text())
+    assert sorted(drawn) == sorted(path.name for path in PHOTOS.glob("*.jpg"))
+    captions = tool.read_captions(str(FLICKR8K), list(drawn))
+    unsaid = []
+    for (photo, entry), texts in zip(drawn.items(), captions, strict=True):
+        assert list(Image.open(PHOTOS / photo).size) == entry["size"]
+        said = " ".join(f" {text.lower()} " for text in texts)
+        unsaid += [(photo, n) for each in entry["objects"] for n in each["names"] if f" {n} " not in said]
+    assert unsaid == []
+
+
+def scene(folder: Path, boxes: dict) -> None:
+    """Two photos, their captions and their boxes."""
+    for name, grey in (("a.png", 30), ("b.png", 200)):
+        Image.fromarray(np.full((40, 60, 3), grey, np.uint8)).save(folder / name)
+    (folder / "tokens.txt").write_text(
+        "a.png#0\tA red circle .\na.png#1\tthe circle\nb.png#0\tA square\nc.png#0\tx\n"
+    )
+    (folder / "boxes.json").write_text(json.dumps(boxes))
+
+
+WHOLE = {
+    "a.png": {"size": [60, 40], "objects": [{"kind": "thing", "names": ["circle"], "box": [0, 0, 60, 40]}]},
+    "b.png": {"size": [60, 40], "objects": [{"kind": "person", "names": ["square"], "box": [0, 0, 1, 1]}]},
+}
+
+
+def test_the_table_of_an_installed_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    scene(tmp_path, WHOLE)
+    out = tmp_path / "numbers.json"
+    options = [
+        "--photos",
+        tmp_path,
+        "--captions",
+        tmp_path / "tokens.txt",
+        "--boxes",
+        tmp_path / "boxes.json",
+    ]
+    assert tool.main([*map(str, options), "--model", "soft=shapes", "--json", str(out)]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert [cell.strip() for cell in line.split("|")[1:3]] == ["soft", "3"]
+    numbers = json.loads(out.read_text())["soft"]
+    # "circle" is always in its box, and "square" never: no cell's centre is in the photo's corner.
+    assert numbers["own maps"] == numbers["chance"] == numbers["middle cell"] == pytest.approx(2 / 3)
+    assert (numbers["thing"], numbers["person"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "model", "said"),
+    [
+        (WHOLE, "shapes", "write NAME=MODEL"),
+        ({**WHOLE, "d.png": WHOLE["a.png"]}, "a=shapes", "no caption of d.png"),
+        (WHOLE, "a=nowhere", "there is no checkpoint nowhere"),
+    ],
+    ids=["name", "captions", "model"],
+)
+def test_mistakes_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], boxes: dict, model: str, said: str
+):
+    scene(tmp_path, boxes)
+    options = [
+        "--photos",
+        tmp_path,
+        "--captions",
+        tmp_path / "tokens.txt",
+        "--boxes",
+        tmp_path / "boxes.json",
+    ]
+    with pytest.raises(SystemExit):
+        tool.main([*map(str, options), "--model", model])
+    assert said in capsys.readouterr().err

@@ -1,0 +1,167 @@
+"""Does attention on photos lie on what the word names? The pointing game, with boxes drawn by eye.
+
+    python -m tools.photo_pointing --photos DIR --captions Flickr8k.token.txt --model soft=runs/soft/best.ckpt
+
+The model is fed people's captions of the photos word by word. For each word that names a person, a dog or a thing with
+a box, the cell with the most attention hits if its centre lies in a box of that name. Beside the model's own maps stand
+maps that know less: chance (a cell drawn uniformly), always the middle cell, the mean of all the model's maps, and its
+maps of another photo. Intervals are 95 % bootstrap intervals over photos. Entropy is the mean over all words, in nats,
+of log L.
+
+The boxes are in docs/photo_boxes.json: 24 photos of Flickr8k's development split, in pixels of the full resolution.
+Each object has the words that the captions use for it; what fills the photo (a crowd, a cliff face, the sky behind all)
+has no box. The photos are not part of the repository.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import caption
+from caption.analysis import blind
+from caption.analysis.grounding import GroundableCaption, Grounding, ground
+from caption.analysis.map_statistics import entropies
+from caption.analysis.means import estimate
+from caption.analysis.references import attend_references
+from caption.captioner import Captioner
+from caption.data.boxes import Boxes
+from caption.data.files import text_lines
+from caption.errors import UserError, first_few
+from tools import make_parser
+from tools.documents import table
+
+BOXES = Path(__file__).resolve().parents[1] / "docs" / "photo_boxes.json"
+KINDS = ("person", "dog", "thing")
+HEAD = ("model", "words", "own maps", *KINDS, "chance", "middle cell", "mean map", "another photo", "entropy")
+
+
+class Drawn(NamedTuple):
+    """The boxes of a photo."""
+
+    boxes: Boxes
+    """By the words for what is in them."""
+    kinds: Mapping[str, str]
+    """Whether a word names a person, a dog or a thing."""
+
+
+class Pointed(NamedTuple):
+    """The pointing game of one model."""
+
+    groundings: dict[str, Grounding]
+    """By the maps that were used."""
+    photos: np.ndarray
+    """The number of each caption's photo."""
+    entropy: float
+    regions: int
+
+
+def read_drawn(file: Path = BOXES) -> dict[str, Drawn]:
+    """The boxes by the name of the photo."""
+    drawn = {}
+    for name, entry in json.loads(file.read_text(encoding="utf-8")).items():
+        boxes: dict[str, list[Sequence[float]]] = {}
+        kinds = {}
+        for each in entry["objects"]:
+            for word in each["names"]:
+                boxes.setdefault(word, []).append(each["box"])
+                kinds[word] = each["kind"]
+        drawn[name] = Drawn(boxes, kinds)
+    return drawn
+
+
+def read_captions(file: str, photos: Sequence[str]) -> list[list[str]]:
+    """The captions of each photo, from lines `NAME.jpg#0<TAB>caption`.
+
+    Raises:
+        UserError: the file cannot be read, or a photo has no caption.
+    """
+    found: dict[str, list[str]] = {name: [] for name in photos}
+    for _, line in text_lines(file):
+        key, _, text = line.partition("\t")
+        name = key.rpartition("#")[0]
+        if name in found:
+            found[name].append(text.strip())
+    without = [name for name, texts in found.items() if not texts]
+    if without:
+        raise UserError(f"'{file}' has no caption of {first_few(without)}: give the captions of these photos")
+    return list(found.values())
+
+
+def point(
+    captioner: Captioner, photos: Sequence[Path], references: Sequence[Sequence[str]], drawn: Sequence[Drawn]
+) -> Pointed:
+    """Play the pointing game with the model's maps and with blind ones."""
+    captions = attend_references(captioner, list(map(str, photos)), references)
+    numbers = [number for number, texts in enumerate(references) for _ in texts]
+    maps: dict[str, Sequence[GroundableCaption]] = {
+        "own maps": captions,
+        "middle cell": blind.middle(captions),
+        "mean map": blind.mean_map(captions),
+        "another photo": blind.other_image(captions, images=numbers),
+    }
+    boxes = [drawn[number].boxes for number in numbers]
+    groundings = {name: ground(zip(given, boxes, strict=True)) for name, given in maps.items()}
+    for kind in KINDS:
+        of_kind = [{w: b for w, b in drawn[n].boxes.items() if drawn[n].kinds[w] == kind} for n in numbers]
+        groundings[kind] = ground(zip(captions, of_kind, strict=True))
+    entropy = float(np.mean(np.concatenate([entropies(each) for each in captions])))
+    return Pointed(groundings, np.array(numbers), entropy, math.prod(captions[0].weights.shape[1:]))
+
+
+def row(name: str, pointed: Pointed) -> list[str]:
+    """A line of the table."""
+    own = pointed.groundings["own maps"]
+    interval = estimate(own.values("hit"), pointed.photos[own.captions])
+    others = [pointed.groundings[each].accuracy for each in ("middle cell", "mean map", "another photo")]
+    return [
+        name, str(len(own)), f"{own.accuracy:.2f} ({interval.low:.2f}–{interval.high:.2f})",
+        *(f"{pointed.groundings[kind].accuracy:.2f}" for kind in KINDS),
+        f"{own.chance:.2f}", *(f"{value:.2f}" for value in others),
+        f"{pointed.entropy:.2f} of {math.log(pointed.regions):.2f}",
+    ]  # fmt: skip
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Measure, and print a table."""
+    parser = make_parser("photo_pointing", __doc__)
+    parser.add_argument(
+        "--photos", type=Path, required=True, metavar="DIR", help="the photos, at full resolution"
+    )
+    parser.add_argument("--captions", required=True, metavar="FILE", help="Flickr8k.token.txt")
+    parser.add_argument("--boxes", type=Path, default=BOXES, metavar="FILE.json")
+    parser.add_argument("--model", action="append", required=True, metavar="NAME=MODEL")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
+    options = parser.parse_args(args)
+    drawn = read_drawn(options.boxes)
+    photos = [options.photos / name for name in drawn]
+    try:
+        references = read_captions(options.captions, list(drawn))
+        rows, numbers = [], {}
+        for entry in options.model:
+            name, _, model = entry.partition("=")
+            if not name or not model:
+                parser.error(f"--model {entry}: write NAME=MODEL, such as soft=runs/soft/best.ckpt")
+            pointed = point(caption.load(model), photos, references, list(drawn.values()))
+            rows.append(row(name, pointed))
+            own = pointed.groundings["own maps"]
+            numbers[name] = {
+                **{each: found.accuracy for each, found in pointed.groundings.items()},
+                "chance": own.chance, "mass": own.mass, "words": len(own), "entropy": pointed.entropy,
+            }  # fmt: skip
+    except UserError as error:
+        parser.error(str(error))
+    print(table(HEAD, rows))
+    if options.json:
+        options.json.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
