@@ -34,7 +34,8 @@ def with_own_configuration(args: Sequence[str]) -> list[str]:
     args = list(args)
     given = option_pairs(args)
     paths = [value for option, value in given if option == "--ckpt_path"]
-    named = any(option in (*OPTIONS, *READER) for option, _ in given)
+    in_folder = bool(paths) and paths[-1] in ("auto", "best", "last")  # of the run that a configuration names
+    named = in_folder or any(option in (*OPTIONS, *READER) for option, _ in given)
     if args[0] == "fit" or named or not paths or {"--help", "-h"} & set(args):
         return args
     trust = [value for option, value in given if option == "--trust"]

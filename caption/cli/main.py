@@ -130,6 +130,11 @@ def _run(args: list[str]) -> int:
     except OSError:
         raise
     except Exception as error:
+        if "torch" in sys.modules:
+            from caption.cli.own_class_errors import own_class_message
+
+            if (own := own_class_message(error)) is not None:
+                return _failed(own, WRONG_USAGE, debug)
         message = f"internal error, {type(error).__name__}: {error} (--debug shows the traceback)"
         return _failed(message, SOME_FAILED, debug)
 

@@ -1,0 +1,97 @@
+"""Wrong shapes in a user's own mechanism: the message names the class, the method and the shapes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command_line import Ran
+
+Cli = Callable[..., Ran]
+MECHANISM = """\
+from torch import nn
+from caption.attention import Attention, Reading, Weighed
+
+class Mine(Attention):
+    def build(self, region_sizes, query_sizes):
+        self.keys = nn.Linear(region_sizes[0], query_sizes.hidden)
+        self.context_size = region_sizes[0]
+
+    def project(self, views):
+        return self.keys(views[0].vectors), views[0].vectors
+
+    def weigh(self, query, memory, state):
+        return Weighed((query.hidden @ memory[0].mT).softmax(-1))
+
+    def read(self, maps, query, memory, weighed=None):
+        return Reading(maps @ memory[1])
+"""
+WRONG = {
+    "a layer of another size": (
+        "nn.Linear(region_sizes[0], query",
+        "nn.Linear(3, query",
+        [
+            "my_own.Mine.project failed: mat1 and mat2 shapes cannot be multiplied",
+            "views[0].vectors (8, 144, 8)",
+        ],
+    ),
+    "a product of other shapes": (
+        "memory[0].mT",
+        "memory[0]",
+        ["my_own.Mine.weigh failed", "query.hidden (8, 3, 12)", "memory[0] (8, 144, 12)"],
+    ),
+    "another context size": (
+        "self.context_size = region_sizes[0]",
+        "self.context_size = 5",
+        ["my_own.Mine read a context of shape", "its context_size is 5"],
+    ),
+    "no context size": (
+        "        self.context_size = region_sizes[0]\n",
+        "",
+        ["my_own.Mine.build must set context_size"],
+    ),
+}
+
+
+@pytest.fixture
+def mine(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    scored = tiny.read_text()
+    start = scored.index("        class_path: caption.attention.ScoredAttention")
+    end = scored.index("      embedding_size")
+    tiny.write_text(f"{scored[:start]}        class_path: my_own.Mine\n{scored[end:]}")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "my_own.py"
+    sys.modules.pop("my_own", None)
+
+
+QUIET = (
+    "--trainer.enable_progress_bar=false",
+    "--trainer.enable_model_summary=false",
+    "--trainer.max_steps=1",
+)
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_the_message_names_class_and_shapes(cli: Cli, tiny: Path, mine: Path, what: str):
+    right, wrong, named = WRONG[what]
+    assert right in MECHANISM
+    mine.write_text(MECHANISM.replace(right, wrong))
+    ran = cli("fit", "-c", tiny, *QUIET)
+    assert (ran.code, ran.out) == (2, "")
+    for fragment in named:
+        assert fragment in ran.err, ran.err
+    assert "internal error" not in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_the_mechanism_itself_trains(cli: Cli, tiny: Path, mine: Path):
+    mine.write_text(MECHANISM)
+    assert cli("fit", "-c", tiny, *QUIET).code == 0
+
+
+def test_debug_shows_the_traceback(cli: Cli, tiny: Path, mine: Path):
+    mine.write_text(MECHANISM.replace("memory[0].mT", "memory[0]"))
+    assert "in weigh" in cli("fit", "-c", tiny, *QUIET, "--debug").err
