@@ -26,10 +26,12 @@ from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner
 from caption.errors import ImageError
 from caption.eval_mode import eval_mode
+from caption.gallery import Captions
 from caption.parts import public_path
 from caption.regions import Views
 from caption.result import Caption
 from caption.search import BeamSearch, Hypotheses, Search
+from caption.search.likeliest import Likeliest, with_likeliest
 from caption.search.prefix import begin_with
 from caption.tensor_tree import map_tensors
 from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 Grid = tuple[int, int]
 
+LIKELIEST = 5
+"""How many of the likeliest words of each step a caption keeps."""
 FORBIDDEN = (PAD, START, UNKNOWN)
 """Words that search must not emit."""
 
@@ -103,30 +107,35 @@ class Captioner(nn.Module):
         return self.decoder(self.project(views), words, lengths)
 
     @torch.no_grad()
-    def generate(self, views: Views, search: Search | None = None, begin: Sequence[int] = ()) -> Hypotheses:
+    def generate(
+        self, views: Views, search: Search | None = None, begin: Sequence[int] = (), likeliest: int = 0
+    ) -> Hypotheses:
         """Generate captions of encoded images, as word ids; `trace` holds α, β and the decoder's other records.
 
         Args:
             views: of B images.
             search: None = the model's default search.
             begin: ids of the first words of every caption.
+            likeliest: keep so many of the likeliest words at each step; the trace is then a `Likeliest`.
         """
         state = self.decoder.start(self.project(views))
         search = search or self.search
         step = begin_with(self.decoder.step, begin)
+        if likeliest:
+            step = with_likeliest(step, likeliest)
         return search(step, state, len(views[0].vectors), START, END, FORBIDDEN)
 
     @overload
     def describe(
         self, photos: list[Photo], search: Search | None = None, batch_size: int = 32
-    ) -> list[Caption]: ...
+    ) -> Captions: ...
 
     @overload
     def describe(self, photos: Photo, search: Search | None = None, batch_size: int = 32) -> Caption: ...
 
     def describe(
         self, photos: Photo | list[Photo], search: Search | None = None, batch_size: int = 32
-    ) -> Caption | list[Caption]:
+    ) -> Caption | Captions:
         """Caption one photo, or a list of them.
 
         Args:
@@ -136,14 +145,14 @@ class Captioner(nn.Module):
             batch_size: number of photos per batch.
 
         Returns:
-            a Caption for a photo, a list of them for a list. If the search returns several candidates, the others are
-            in `Caption.alternatives`.
+            a Caption for a photo, a list of them for a list, which a notebook shows as a gallery. If the search returns
+            several candidates, the others are in `Caption.alternatives`.
 
         Raises:
             caption.errors.ImageError: a photo cannot be read.
         """
         several = photos if isinstance(photos, list) else [photos]
-        captions = []
+        captions = Captions()
         with closing(self.describe_each(several, search, batch_size)) as stream:
             for caption in stream:
                 if isinstance(caption, ImageError):
@@ -180,7 +189,7 @@ class Captioner(nn.Module):
     def _describe(self, decoded: Sequence[Decoded], search: Search | None) -> Iterator[Caption]:
         if decoded:
             views = encode(self.encoder, decoded, self.device)
-            found = self.generate(views, search)
+            found = self.generate(views, search, likeliest=LIKELIEST)
             boxes, photos = [each.box for each in decoded], [each.photo for each in decoded]
             yield from self.captions(found, self.grids(views), boxes, photos)
 
@@ -212,7 +221,9 @@ class Captioner(nn.Module):
         self, found: Hypotheses, image: int, rank: int, grids: Sequence[Grid], box: Box, photo: Photo | None
     ) -> Caption:
         length = int(found.lengths[image, rank])
-        trace: Trace = map_tensors(lambda entry: entry[image, rank, :length], found.trace)
+        traced = map_tensors(lambda entry: entry[image, rank, :length], found.trace)
+        likeliest = self._likeliest(traced) if isinstance(traced, Likeliest) else None
+        trace: Trace = traced.trace if isinstance(traced, Likeliest) else traced
         gate, location = trace.gate, trace.location
         words = self.vocabulary.decode(found.words[image, rank, :length].tolist())
         rows, cols = grids[0]
@@ -235,7 +246,19 @@ class Captioner(nn.Module):
                 if name in map_grids
             },
             properties=self.decoder.properties,
+            likeliest=likeliest,
         )
+
+    def _likeliest(self, trace: Likeliest) -> list[list[tuple[str, float]]]:
+        """The likeliest words of each step (T, N), without those that are impossible or no words."""
+        return [
+            [
+                ("(end)" if word == END else self.vocabulary.decode([word])[0], log_prob)
+                for word, log_prob in zip(words, log_probs, strict=True)
+                if log_prob > -torch.inf and word not in (PAD, START)
+            ]
+            for words, log_probs in zip(trace.words.tolist(), trace.log_probs.tolist(), strict=True)
+        ]
 
     def grids(self, views: Views) -> list[Grid]:
         """(rows, cols) of the grids that the decoder attends to, for encoded images."""

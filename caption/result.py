@@ -73,6 +73,8 @@ class Caption:
         points: (T, 2) float32 x and y of the attended point, in pixels of the original image, for a mechanism that
             chooses a point; else None.
         properties: of `weights`.
+        likeliest: for each of the T words, the likeliest words at its step with their natural log-probabilities, most
+            likely first; "(end)" is the end of the sentence. None if they were not kept.
     """
 
     text: str
@@ -89,6 +91,7 @@ class Caption:
     maps: dict[str, np.ndarray] = field(default_factory=dict)
     points: np.ndarray | None = None
     properties: WeightProperties = field(default_factory=WeightProperties)
+    likeliest: list[list[tuple[str, float]]] | None = None
 
     def __post_init__(self) -> None:
         self.words = [str(word) for word in self.words]
@@ -111,6 +114,8 @@ class Caption:
             if not np.isfinite(self.points).all():
                 raise ValueError("points must be finite numbers")
         self.properties = WeightProperties(*map(bool, self.properties))
+        if self.likeliest is not None and len(self.likeliest) != steps:
+            raise ValueError(f"likeliest must hold the words of {steps} steps, not of {len(self.likeliest)}")
 
     def __str__(self) -> str:
         return self.text
@@ -140,6 +145,8 @@ class Caption:
             "maps": {name: list(maps.shape) for name, maps in self.maps.items()},
             "points": None if self.points is None else self.points.tolist(),
             "properties": self.properties._asdict(),
+            "likeliest": self.likeliest
+            and [[[word, _json_number(log_prob)] for word, log_prob in step] for step in self.likeliest],
             "alternatives": [caption.to_dict() for caption in self.alternatives],
         }
 

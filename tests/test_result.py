@@ -93,6 +93,7 @@ def test_the_dictionary_is_plain_json():
         "maps": {"heads": [3, 4, 1, 2]},
         "points": [[0.5, 1.0], [2.0, 3.0], [4.0, 5.0]],
         "properties": {"sums_to_one": True, "signed": True, "sentinel": False},
+        "likeliest": None,
         "alternatives": [dog(text="a cat", log_prob=-np.inf).to_dict()],
     }
     assert record["alternatives"][0]["log_prob"] is None

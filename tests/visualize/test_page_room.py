@@ -221,6 +221,21 @@ def test_a_gallery_is_filtered_and_sorted(show):
     assert show(to_html([caption_of(["cat"])])).run("document.querySelectorAll('.satt-finder').length") == 0
 
 
+def test_the_likeliest_other_words_are_told(show, dog):
+    told = (
+        [("a", -0.1)],
+        [("dog", -0.5), ("<b>cat</b>", -1.0), ("(end)", -3.0)],
+        [("hops", -0.4), ("runs", -0.5)],
+    )
+    dog.likeliest = list(map(list, told))
+    page = show(dog.to_html())
+    said = []
+    for step in range(3):
+        page.click(".satt-word", step + 1)
+        said.append(page.text(".satt-others"))
+    assert said == ["", "also likely: “<b>cat</b>” 0.368, “(end)” 0.05", "also likely: “hops” 0.67"]
+
+
 def test_almost_certain_is_not_certain(show):
     logs = np.log([0.998, 0.99999, 1.0, 0.05])
     page = show(caption_of(["a", "b", "c", "d"], word_log_probs=logs).to_html())
