@@ -142,6 +142,9 @@ def _run(args: list[str]) -> int:
 def _failed(message: str, code: int, debug: bool = False) -> int:
     if debug:
         traceback.print_exc()
+    from caption.cli.files import printable
+
+    message = printable(" ".join(message.split("\n\t")))  # PyTorch's lists have a line for each entry
     if len(message) > LONGEST_MESSAGE:
         message = f"{message[: LONGEST_MESSAGE - 300]} … {message[-300:]}"
     with suppress(OSError):  # stderr may be full, too
