@@ -34,6 +34,7 @@ VERBS = {
     ),
     "push": ("caption.cli.push", "put a model on the Hugging Face Hub, from where others load it"),
     "configs": ("caption.cli.configs", "list the configurations that come with the package"),
+    "completion": ("caption.cli.completion", "let a shell complete verbs and options at the TAB key"),
     "export": (
         "caption.cli.export",
         "write a model as ONNX files, which run without torch, or as one small file",
