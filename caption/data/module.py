@@ -170,9 +170,10 @@ class CaptionData(LightningDataModule):
             processes=1 if trainer is None else trainer.world_size,
             rank=0 if trainer is None else trainer.global_rank,
             workers=max(self.workers, 1),
-            seed=torch.initial_seed(),
+            seed=self.seed,
         )
-        return ShardLoader(batches, num_workers=self.workers, pin_memory=self._on_gpu())
+        options = {"pin_memory": self._on_gpu(), "worker_init_fn": ignore_stop_signals}
+        return ShardLoader(batches, num_workers=self.workers, **options)
 
     def _fills_a_batch(self, examples: Sized) -> bool:
         """Whether there is at least one whole batch, so that the last, smaller one can be dropped."""
