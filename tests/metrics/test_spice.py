@@ -23,6 +23,21 @@ def test_without_java(monkeypatch):
     assert spice().reason.startswith("Java is missing")
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_missing_language_models_are_named(monkeypatch, tmp_path, there: bool):
+    monkeypatch.setattr(module, "java_fault", lambda _: None)
+    package = types.SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(module, "find_spec", lambda _: package)
+    (tmp_path / "lib").mkdir()
+    if there:
+        (tmp_path / "lib" / "stanford-corenlp-3.6.0-models.jar").touch()
+    fault = module._models_fault()
+    assert (fault is None) == there
+    if not there:
+        assert spice().reason == fault
+        assert "run python -m pycocoevalcap.spice.get_stanford_models" in fault
+
+
 def fake_package(monkeypatch, compute_score):
     """A stand-in for pycocoevalcap's class with Java and its models, which returns `compute_score`."""
     monkeypatch.setattr(module, "java_fault", lambda _: None)

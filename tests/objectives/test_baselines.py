@@ -148,6 +148,14 @@ def test_a_baseline_learns_in_training_only():
         assert (baseline.network[0].weight.grad is not None) is training
 
 
+def test_the_logged_loss_of_a_baseline_has_no_graph():
+    made, baseline = toy(), Critic(3)
+    baseline.build(4)
+    logged = Reinforce(baseline.double())(made, *problem(made, [[2]])).logged
+    assert "baseline_loss" in logged
+    assert not any(value.requires_grad for value in logged.values())
+
+
 def test_the_critics_loss_is_added():
     made = toy()
     objective = Reinforce(baseline := Critic(3), reward_weight=0.0, entropy_weight=0.0)

@@ -84,6 +84,13 @@ def test_the_decoder_is_as_before_afterwards():
     assert not made._forward_pre_hooks
 
 
+def test_many_paths_are_followed():
+    made = toy()
+    paths = every_path(made, *problem(made, [[5]]))
+    assert paths.log_prob.shape == (3**5,)
+    assert paths.log_prob.exp().sum().item() == pytest.approx(1.0)
+
+
 def test_too_many_paths_are_refused():
     made = toy()
     with pytest.raises(ValueError, match="one caption at a time, not for 2"):
