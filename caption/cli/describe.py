@@ -45,12 +45,13 @@ def main(args: list[str]) -> int:
     pictures = Pictures(options, photos)
     attentions = options.attention and output_paths(options.attention, photos, ".npz", "--attention")
     arrays = {"--attention": attentions} if attentions else {}
-    refuse_overwriting({**pictures.outputs, **arrays}, [*photos, options.model])
+    refuse_overwriting({**pictures.outputs, **arrays}, [*photos, *filter(None, pictures.models)])
     from caption.model_zoo import load
 
     captioner = load(options.model, options.device, options.trust)
     if options.at_test:
         _choose_at_test(captioner, options.at_test)
+    pictures.load_second(options.device, options.trust)
     stream = captioner.describe_each(photos, _search(captioner, options))
     done = failed = 0
     with progress_bar("captioning", len(photos), unit="photos") as advance:

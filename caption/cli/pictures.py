@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from caption.cli.files import output_file, output_paths
 from caption.errors import UserError
 
-if TYPE_CHECKING:  # Matplotlib takes a second to import, and --help must not wait for it
+if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
+    from caption.captioner import Captioner
     from caption.result import Caption
 
 STYLES = ("heat", "paper", "glow", "cells")
@@ -23,6 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--heatmap", metavar="FILE|DIR", help="a figure with a panel for each word, as .png, .pdf, .svg ...")
     add("--contact-sheet", metavar="FILE", help="one figure with every photo beside its attention")
     add("--html", metavar="FILE", help="one interactive page with all photos")
+    add("--compare", metavar="CKPT|NAME", help="a second model, beside the first on the page")
     help_ = "colours above even attention on the grey photo; the paper's white glow; the lit photo; every cell of the "
     add("--style", choices=STYLES, help=f"of the pictures: {help_}grid; default heat")
     add("--smooth", action=argparse.BooleanOptionalAction, help="between cells; default: the style's")
@@ -38,7 +41,8 @@ class Pictures:
         photos: all photos; each figure is named after its photo.
 
     Raises:
-        UserError: a path, a colour map or the opacity cannot be used, or a sheet would hold too many photos.
+        UserError: a path, a colour map or the opacity cannot be used, a sheet would hold too many photos, or two models
+            are to be compared without a page or have one name.
     """
 
     def __init__(self, options: argparse.Namespace, photos: list[str]) -> None:
@@ -49,6 +53,13 @@ class Pictures:
         self.look: dict[str, Any] = {name: getattr(options, name) for name in LOOK}
         self.look = {name: value for name, value in self.look.items() if value is not None}
         self.captions: list[Caption] = []
+        self.models = options.model, options.compare
+        self.second: Captioner | None = None
+        self.compared: list[Caption] = []
+        if options.compare and not self.page:
+            raise UserError("--compare shows a second model on the page: name one with --html FILE")
+        if options.compare == options.model:
+            raise UserError(f"--compare names the model itself, {options.model}: name another one")
         if self.sheet and len(photos) > MOST_ON_A_SHEET:
             raise UserError(f"--contact-sheet holds {MOST_ON_A_SHEET} photos, and there are {len(photos)}")
         if self.look:
@@ -62,6 +73,17 @@ class Pictures:
             option: paths if isinstance(paths, list) else [paths] for option, paths in named.items() if paths
         }
 
+    def load_second(self, device: str, trust: Sequence[str]) -> None:
+        """Load the model to compare with, if there is one.
+
+        Raises:
+            UserError: it cannot be loaded.
+        """
+        if self.models[1]:
+            from caption.model_zoo import load
+
+            self.second = load(self.models[1], device, trust)
+
     def add(self, index: int, caption: Caption) -> None:
         """Write the figure of a photo, and keep its caption for the sheet and the page."""
         if self.heatmaps:
@@ -70,6 +92,8 @@ class Pictures:
             save_figure(plot_caption(caption, self.photos[index], **self.look), self.heatmaps[index])
         if self.sheet or self.page:
             self.captions.append(caption)
+        if self.second is not None:
+            self.compared.append(self.second.describe(self.photos[index]))
 
     def finish(self) -> None:
         """Write the sheet and the page of the captions so far."""
@@ -80,7 +104,9 @@ class Pictures:
         if self.sheet:
             save_figure(contact_sheet(self.captions, **self.look), self.sheet)
         if self.page:
-            save_html(to_html(self.captions, **self.look), self.page)
+            # Ctrl-C may come between the two models.
+            both = dict(zip(self.models, (self.captions[: len(self.compared)], self.compared), strict=True))
+            save_html(to_html(both if self.compared else self.captions, **self.look), self.page)
 
     def _check_look(self) -> None:
         from caption.visualize.scale import Scale

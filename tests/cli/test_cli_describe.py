@@ -285,6 +285,24 @@ def test_a_contact_sheet_shows_all_photos_that_could_be_read(cli: Cli, model, ph
     assert "holds 100 photos, and there are 101" in ran.err
 
 
+def test_two_models_are_compared_on_the_page(cli: Cli, model, photos, tmp_path):
+    page = tmp_path / "page.html"
+    ran = cli("describe", *photos[:2], "--model", model, "--compare", "shapes", "--html", page)
+    assert ran.code == 0
+    html = page.read_text()
+    assert html.count("<figure>") == 4
+    assert html.count("data:image/jpeg") == 2
+    assert html.count('<p class="satt-model">shapes</p>') == 2
+    for wrong, said in (
+        (("--compare", "shapes"), "with --html"),
+        (("--compare", model, "--html", page), "names the model itself"),
+        (("--compare", "no such model", "--html", page), "no such model"),
+    ):
+        ran = cli("describe", photos[0], "--model", model, *wrong)
+        assert (ran.code, ran.out) == (2, "")
+        assert said in ran.err
+
+
 def test_smooth_is_for_the_page_too(cli: Cli, model, photos, tmp_path):
     pages = []
     for smooth in ("--smooth", "--no-smooth"):
