@@ -6,7 +6,6 @@ import argparse
 import csv
 import dataclasses
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -37,6 +36,10 @@ SEARCH_OPTIONS = ("beam_size", "length_normalization", "candidates")
 
 def main(args: list[str]) -> int:
     """Run `caption describe`; EPILOG tells the exit codes."""
+    if "--engine" in args:
+        from caption.cli import describe_ray
+
+        return describe_ray.main(args)
     options = _parser().parse_args(args)
     photos, notes = input_photos(options.images)
     for note in notes:
@@ -97,12 +100,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--format", choices=formats, default="text", help="format of stdout; default text")
     add_options(parser)
     add("--attention", metavar="FILE.npz|DIR", help="arrays: words, weights (T, rows, cols), gates, box")
+    help_ = "caption any number of photos on a Ray cluster; has options of its own, see --engine ray --help"
+    add("--engine", choices=("ray",), help=help_)
     return parser
 
 
 def _reason(photo: str, error: ImageError) -> str:
     """The message of an error. A folder among the photos is one in which there are no images."""
-    if os.path.isdir(photo):
+    if Path(photo).is_dir():
         return (
             f"'{printable(photo)}' is a folder without images. Name one with images; subfolders are not read."
         )

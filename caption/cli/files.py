@@ -57,12 +57,18 @@ def input_photos(arguments: Iterable[str]) -> Inputs:
     return Inputs(photos, notes)
 
 
-def _sorted_out(folder: str) -> tuple[list[str], list[str], list[str]]:
-    """Paths of the images in a folder, names of its other files, and names of its subfolders, each sorted."""
+def image_suffixes() -> frozenset[str]:
+    """The suffixes, in lower case, of files that Pillow reads or that cameras write."""
     from PIL import Image
 
-    suffixes = {suffix for suffix, kind in Image.registered_extensions().items() if kind in Image.OPEN}
-    suffixes |= CAMERA_FORMATS
+    return CAMERA_FORMATS | {
+        suffix for suffix, kind in Image.registered_extensions().items() if kind in Image.OPEN
+    }
+
+
+def _sorted_out(folder: str) -> tuple[list[str], list[str], list[str]]:
+    """Paths of the images in a folder, names of its other files, and names of its subfolders, each sorted."""
+    suffixes = image_suffixes()
     images, others, folders = [], [], []
     with os.scandir(folder) as listing:
         entries = sorted((entry for entry in listing if entry.name[0] != "."), key=lambda entry: entry.name)
@@ -157,7 +163,7 @@ def output_paths(target: str, inputs: Sequence[str], suffix: str, option: str) -
     Raises:
         UserError: one file for several inputs, or the folder cannot be made.
     """
-    path = Path(os.path.expanduser(target))
+    path = Path(target).expanduser()
     is_folder = os.path.isdir(path) or target.endswith(("/", "\\")) or not path.suffix
     if not is_folder:
         if len(inputs) > 1:
@@ -186,7 +192,7 @@ def _short(stem: str) -> str:
 
 def output_file(target: str, option: str) -> Path:
     """The path of a single output; a missing folder is made. Raises a UserError if that fails, or it is a folder."""
-    path = Path(os.path.expanduser(target))
+    path = Path(target).expanduser()
     if os.path.isdir(path):
         raise UserError(f"{option} {target} is a folder: name a file")
     make_folder(path.parent, option)

@@ -1,0 +1,93 @@
+"""`caption describe --engine ray`: caption any number of photos on a Ray cluster."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from caption.cli.arguments import add_trust, count, verb_parser
+from caption.cli.exit_codes import DONE, SOME_FAILED
+from caption.cli.files import image_suffixes
+from caption.data.files import text_lines
+from caption.errors import UserError
+from caption.progress import progress_bar
+
+DESCRIPTION = """\
+Caption photos on the Ray cluster that RAY_ADDRESS names, or with several processes on this machine. The results are
+files of --per-file photos each in the folder --out. Given again, the command continues where it was stopped.
+"""
+EPILOG = (
+    "exit code: 0 all photos captioned; 1 some photos could not be read, their entries say why; 2 wrong usage, or "
+    "captioning failed"
+)
+
+
+def main(args: list[str]) -> int:
+    """Run `caption describe --engine ray`; EPILOG tells the exit codes."""
+    options = _parser().parse_args(args)
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise UserError(
+            "--engine ray needs the package ray: pip install 'show-attend-and-tell[ray]'"
+        ) from None
+    from caption.on_ray import Job, caption_photos
+
+    given = {"beam_size": options.beam_size, "length_normalization": options.length_normalization}
+    search = {name: value for name, value in given.items() if value is not None}
+    model = os.path.abspath(options.model) if os.path.isfile(options.model) else options.model
+    job = Job(model, options.out, options.format, search or None, options.device, tuple(options.trust))
+    photos = _photos(options)
+    done = failed = files = 0
+    with progress_bar("captioning", len(photos), unit="photos") as advance:
+        for piece in caption_photos(photos, job, options.actors, options.per_file):
+            done, failed, files = done + piece.photos, failed + piece.failed, files + piece.pieces
+            advance(piece.photos)
+    print(
+        f"caption describe: {done:,} photos in {files:,} files in '{options.out}'; {failed:,} could not be read",
+        file=sys.stderr,
+    )
+    return SOME_FAILED if failed else DONE
+
+
+def _photos(options: argparse.Namespace) -> list[str]:
+    """What the arguments and the list name. Paths are made absolute, since actors run elsewhere."""
+    from caption.on_ray import list_photos
+
+    listed = [line.strip() for _, line in text_lines(options.list)] if options.list else []
+    photos: list[str] = []
+    for name in (*options.images, *listed):
+        place = name if "://" in name else os.path.abspath(os.path.expanduser(name))
+        is_image = os.path.splitext(name)[1].lower() in image_suffixes()
+        if os.path.isdir(place) or ("://" in place and not is_image):
+            photos += list_photos(place, image_suffixes())
+        else:
+            photos.append(place)
+    if not photos:
+        raise UserError(
+            "there are no photos to caption: give photos, folders, URLs of folders in a bucket, or --list"
+        )
+    return photos
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = verb_parser("describe --engine ray", DESCRIPTION, EPILOG)
+    add = parser.add_argument
+    help_ = "photos, folders with their subfolders, or URLs of them in a bucket (s3://..., gs://...)"
+    add("images", nargs="*", metavar="IMAGE", help=help_)
+    add("--engine", choices=("ray",), required=True, help=argparse.SUPPRESS)
+    add("--list", metavar="FILE", help="a text file with a photo, folder or URL in each line")
+    add("--model", required=True, metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
+    add_trust(parser)
+    add("--out", required=True, metavar="DIR|URL", help="folder of the results; made, or continued")
+    add(
+        "--format", choices=("jsonl", "parquet"), default="jsonl", help="format of the results; default jsonl"
+    )
+    add("--per-file", type=count, default=1000, metavar="N", help="photos in a file of results; default 1000")
+    add("--actors", type=count, metavar="N", help="captioners; default: one for each processor or GPU")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="what a captioner runs on; default cpu")
+    add("--beam-size", type=int, metavar="K", help="hypotheses of the beam search; default: the model's")
+    help_ = "exponent of the length by which log p is divided, 0 = none; default: the model's"
+    add("--length-normalization", type=float, metavar="A", help=help_)
+    return parser
