@@ -33,6 +33,7 @@ VERBS = {
         "make a checkpoint from a model of the authors' code or of sgrvinod's tutorial",
     ),
     "push": ("caption.cli.push", "put a model on the Hugging Face Hub, from where others load it"),
+    "analyse": ("caption.cli.analyse", "measure where models look, and whether that explains their words"),
     "configs": ("caption.cli.configs", "list the configurations that come with the package"),
     "export": (
         "caption.cli.export",

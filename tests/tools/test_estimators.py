@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from caption.errors import UserError
 from tools import estimators as tool
 from tools.documents import write_sections
 
@@ -82,7 +83,7 @@ def test_a_short_run_writes_the_tables(
 def test_a_document_without_marks_is_left_alone(tmp_path: Path):
     document = tmp_path / "page.md"
     document.write_text("nothing here")
-    with pytest.raises(SystemExit, match="lacks the lines"):
+    with pytest.raises(UserError, match="lacks the lines"):
         write_sections(document, {"estimators": "text"})
     assert document.read_text() == "nothing here"
 

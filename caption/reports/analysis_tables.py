@@ -13,14 +13,14 @@ from caption.analysis.map_statistics import changes, entropies, measure_maps, un
 from caption.analysis.means import Estimate, difference, estimate
 from caption.data.shapes.scene import COLOURS
 from caption.data.shapes.silhouettes import SHAPES
-from tools.documents import table
+from caption.reports.documents import table
 
 if TYPE_CHECKING:
     from caption.analysis.agreement import Agreement
     from caption.analysis.faithfulness.curves import Erasure, Kind
     from caption.analysis.means import PerWord
+    from caption.reports.analysis import Analysis
     from caption.result import Caption
-    from tools.analyse.__main__ import Analysis
 
 OBJECT_WORDS = frozenset(COLOURS) | frozenset(SHAPES)
 KINDS = {"colours": frozenset(COLOURS), "shapes": frozenset(SHAPES)}
@@ -87,7 +87,7 @@ def write_report(
 
 
 def _setting(analyses: Sequence[Analysis], setting: Setting) -> str:
-    lines = [f"{setting.scenes} scenes, by `python -m tools.analyse{setting.arguments}`."]
+    lines = [f"{setting.scenes} scenes, by `caption analyse{setting.arguments}`."]
     for blind, sentence in STARTS.items():
         names = [analysis.name for analysis in analyses if analysis.starts_blind == blind]
         lines += [sentence.format(_listed(names))] if names else []
