@@ -355,3 +355,16 @@ def test_a_model_without_training_state_is_evaluated_and_not_resumed(
     ran = cli("fit", "-c", trained.config, *where, "--ckpt_path", model)
     assert (ran.code, ran.out) == (2, "")
     assert "model.warm_start" in ran.err
+
+
+def test_a_record_marked_as_a_folder_is_refused(made: Captioner, path: Path) -> None:
+    """torch reads nothing for it, so that its weights would be what the memory held before."""
+    with zipfile.ZipFile(path) as archive:
+        (record,) = (record for record in archive.infolist() if record.filename.endswith("/data/3"))
+        place = archive.start_dir
+    content = bytearray(path.read_bytes())
+    name = content.index(record.filename.encode(), place)  # in the directory of the archive
+    content[name - 8] |= 0x10  # the lowest byte of the external attributes
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"'.*data/3' is marked as a folder"):
+        checkpoint.load(path)

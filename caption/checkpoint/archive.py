@@ -45,6 +45,9 @@ def _check_directory(path: Path, archive: zipfile.ZipFile) -> None:
                 f"{path} has the compressed record {record.filename!r}, which could unpack to any size, and was "
                 "refused: checkpoints are not compressed"
             )
+        # torch takes a record with the attribute of a DOS folder for empty: its weights would be what memory held.
+        if record.external_attr & 0x10 or record.is_dir():
+            raise damaged(path, f"the record {record.filename!r} is marked as a folder")
     whole = path.stat().st_size
     if sum(record.file_size for record in records) > whole:
         raise damaged(path, "records overlap")

@@ -212,6 +212,8 @@ def _reserved(needed: int) -> Iterator[None]:
 def _failure(name: str, error: Exception) -> ImageError:
     """The message for an error of Pillow, whose decoders raise almost anything for damaged files."""
     if isinstance(error, UnidentifiedImageError):
+        if name.lower().endswith((".heic", ".heif")):
+            return ImageError(f"'{name}' is a HEIC photo, which Pillow does not read. Save it as JPEG.")
         return ImageError(
             f"'{name}' is not an image, or its beginning is damaged. Give a JPEG, PNG or the like."
         )

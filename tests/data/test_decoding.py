@@ -146,6 +146,14 @@ def test_a_program_is_not_a_photo(tmp_path):
         open_image(tmp_path / "drawing.jpg")
 
 
+def test_a_heic_photo_gets_its_own_advice(tmp_path):
+    (tmp_path / "IMG_1.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+    with pytest.raises(
+        ImageError, match=r"IMG_1\.HEIC' is a HEIC photo, which Pillow does not read\. Save it as JPEG"
+    ):
+        open_image(tmp_path / "IMG_1.HEIC")
+
+
 def test_images_wait_until_there_is_room(tmp_path, monkeypatch):
     scene(30, 20).save(tmp_path / "photo.png")
     monkeypatch.setattr(decoding, "BUDGET", 30 * 20 * 4 * 2)
