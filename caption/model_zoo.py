@@ -65,10 +65,10 @@ def load(
 
         return checkpoint.load(hub.fetch(name), where, trust)
     # A folder of that name, such as the demo's shapes/, does not take precedence over an installed model.
-    if not Path(name).expanduser().is_file() and name in (installed := _installed()):
+    if not os.path.isfile(os.path.expanduser(name)) and name in (installed := _installed()):
         with as_file(installed[name]) as path:
             return checkpoint.load(path, where, trust)
-    if not Path(name).expanduser().exists() and Path(name).name == name and "." not in name:
+    if not os.path.exists(os.path.expanduser(name)) and Path(name).name == name and "." not in name:
         raise UserError(
             f"there is no checkpoint {name} and no installed model of that name{did_you_mean(name, installed_models())}"
             f"; installed models: {', '.join(installed_models()) or 'none'}"

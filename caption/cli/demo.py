@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -44,7 +45,7 @@ def main(args: list[str]) -> int:
     parser.add_argument("--out", default="demo", metavar="DIR", help="folder for all output; default demo")
     parser.add_argument("--attention", choices=("soft", "hard"), default="soft", help="default soft")
     options = parser.parse_args(args)
-    folder = Path(options.out).expanduser()
+    folder = Path(os.path.expanduser(options.out))
     make_folder(folder, "--out")
     soft_folder = folder if options.attention == "soft" else folder / "soft"
     _make_room(folder, options.attention)

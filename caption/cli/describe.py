@@ -6,6 +6,7 @@ import argparse
 import csv
 import dataclasses
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -107,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _reason(photo: str, error: ImageError) -> str:
     """The message of an error. A folder among the photos is one in which there are no images."""
-    if Path(photo).is_dir():
+    if os.path.isdir(photo):
         return (
             f"'{printable(photo)}' is a folder without images. Name one with images; subfolders are not read."
         )

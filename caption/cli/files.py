@@ -163,7 +163,7 @@ def output_paths(target: str, inputs: Sequence[str], suffix: str, option: str) -
     Raises:
         UserError: one file for several inputs, or the folder cannot be made.
     """
-    path = Path(target).expanduser()
+    path = Path(os.path.expanduser(target))
     is_folder = os.path.isdir(path) or target.endswith(("/", "\\")) or not path.suffix
     if not is_folder:
         if len(inputs) > 1:
@@ -192,7 +192,7 @@ def _short(stem: str) -> str:
 
 def output_file(target: str, option: str) -> Path:
     """The path of a single output; a missing folder is made. Raises a UserError if that fails, or it is a folder."""
-    path = Path(target).expanduser()
+    path = Path(os.path.expanduser(target))
     if os.path.isdir(path):
         raise UserError(f"{option} {target} is a folder: name a file")
     make_folder(path.parent, option)

@@ -35,6 +35,7 @@ VERBS = {
     "push": ("caption.cli.push", "put a model on the Hugging Face Hub, from where others load it"),
     "analyse": ("caption.cli.analyse", "measure where models look, and whether that explains their words"),
     "configs": ("caption.cli.configs", "list the configurations that come with the package"),
+    "completion": ("caption.cli.completion", "let a shell complete verbs and options at the TAB key"),
     "export": (
         "caption.cli.export",
         "write a model as ONNX files, which run without torch, or as one small file",
@@ -143,6 +144,9 @@ def _run(args: list[str]) -> int:
 def _failed(message: str, code: int, debug: bool = False) -> int:
     if debug:
         traceback.print_exc()
+    from caption.cli.files import printable
+
+    message = printable(" ".join(message.split("\n\t")))  # PyTorch's lists have a line for each entry
     if len(message) > LONGEST_MESSAGE:
         message = f"{message[: LONGEST_MESSAGE - 300]} … {message[-300:]}"
     with suppress(OSError):  # stderr may be full, too

@@ -12,6 +12,7 @@ from typing import Any
 
 from caption.cli.arguments import verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
+from caption.cli.files import printable
 from caption.errors import DataError, UserError
 from caption.metrics.corpus import MissingCandidates, References
 from caption.metrics.evaluation import DEFAULT_METRICS, METRICS, bleu_conventions, check_metrics, evaluate
@@ -112,7 +113,7 @@ def _protocol(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _say(message: str) -> None:
-    print(f"caption score: {message}", file=sys.stderr)
+    print(f"caption score: {printable(message)}", file=sys.stderr)
 
 
 def _score(

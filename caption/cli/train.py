@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,7 +26,7 @@ from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
 from caption import checkpoint
 from caption.cli import torchrun
-from caption.cli.arguments import TRUST
+from caption.cli.arguments import TRUST, Collected
 from caption.cli.checkpoint_configuration import with_own_configuration
 from caption.cli.config_files import find_configs, import_from_working_directory
 from caption.cli.error_messages import one_line
@@ -253,6 +254,21 @@ def run(args: list[str]) -> CaptionCLI:
         if "Error(s) in loading state_dict" not in str(error):
             raise
         raise CheckpointError(f"the checkpoint does not fit this configuration: {error}") from error
+
+
+def verb_parsers() -> Mapping[str, ArgumentParser]:
+    """The parsers of Lightning's verbs, without running one."""
+
+    class Only(CaptionCLI):
+        def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+            raise Collected(parser)
+
+    try:
+        Only(CaptionTraining, CaptionData, args=["fit"], parser_class=Parser)
+    except Collected as found:
+        choices = (action.choices for action in found.parser._actions)
+        return next(each for each in choices if isinstance(each, Mapping))
+    raise TypeError("Lightning's command line does not call parse_arguments")
 
 
 def _current(arg: str) -> str:

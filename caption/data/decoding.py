@@ -45,7 +45,7 @@ SIDEWAYS = (5, 6, 7, 8)
 
 BUDGET = 3 << 29
 """Bytes of the images being decoded at one time, and of one image alone, by the estimate of `_bytes_needed`."""
-DECODERS_OWN = {"JPEG2000": 5, "WEBP": 3, "AVIF": 3, "TIFF": 2, "GIF": 2, "DDS": 2}
+DECODERS_OWN = {"JPEG2000": 5, "WEBP": 4, "AVIF": 3, "TIFF": 2, "GIF": 2, "DDS": 2}
 """How many times the pixels a decoder holds; 1 for the other formats."""
 SLOW_PIXELS = 5_000_000
 """Pixels of an image whose decoder is written in Python and needs up to two microseconds for each."""

@@ -159,8 +159,6 @@ class CaptionData(LightningDataModule):
 
     def _shard_loader(self, shards: TrainingShards) -> ShardLoader:
         trainer = self.trainer
-        if trainer is not None:
-            self.seed = trainer.strategy.broadcast(self.seed)
         batches = ShardBatches(
             self.shard_index,
             shards,
@@ -174,8 +172,8 @@ class CaptionData(LightningDataModule):
             workers=max(self.workers, 1),
             seed=self.seed,
         )
-        options = self._loading() | {"persistent_workers": False}  # new workers for each epoch
-        return ShardLoader(batches, **options)
+        options = {"pin_memory": self._on_gpu(), "worker_init_fn": ignore_stop_signals}
+        return ShardLoader(batches, num_workers=self.workers, **options)
 
     def _fills_a_batch(self, examples: Sized) -> bool:
         """Whether there is at least one whole batch, so that the last, smaller one can be dropped."""

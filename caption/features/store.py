@@ -38,7 +38,7 @@ class FeatureStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str], skip_damaged: bool = False) -> None:
-        self.folder = Path(folder).expanduser()
+        self.folder = Path(os.path.expanduser(folder))
         self.shards: list[Shard] = []
         self.unreadable: list[DataError] = []
         for path in shard_paths(self.folder):
@@ -241,7 +241,7 @@ def make_folder(folder: str | os.PathLike[str]) -> Path:
     Raises:
         DataError: it cannot be made, or holds a store of an earlier release.
     """
-    target = Path(folder).expanduser()
+    target = Path(os.path.expanduser(folder))
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:

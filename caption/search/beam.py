@@ -41,7 +41,7 @@ class BeamSearch(Search):
     Args:
         beam_size: K, the hypotheses extended at each step.
         max_length: largest number of words; the end word counts, so a finished caption has one fewer.
-        length_normalization: exponent of the length in the score, at least 0.
+        length_normalization: exponent of the length in the score, 0 to 100.
         candidates: N, the hypotheses returned for each image, at most `beam_size`.
 
     Raises:
@@ -58,9 +58,9 @@ class BeamSearch(Search):
         require_count("beam_size", self.beam_size)
         require_count("candidates", self.candidates)
         require_number("length_normalization", self.length_normalization)
-        if not 0 <= self.length_normalization < math.inf:
+        if not 0 <= self.length_normalization <= 100:  # beyond, powers of a length are no floats
             raise UserError(
-                f"length_normalization is {self.length_normalization}: it is an exponent of at least 0 "
+                f"length_normalization is {self.length_normalization}: it is an exponent from 0 to 100 "
                 "(0 = plain sum of log-probabilities, 1 = mean per word)"
             )
         if self.candidates > self.beam_size:

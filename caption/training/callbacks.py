@@ -1,4 +1,4 @@
-"""A callback that shows the attention on the same validation images in TensorBoard after every epoch."""
+"""A callback that shows the attention on the same validation images to the experiment logger after every epoch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_l
 import numpy as np
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.utilities import rank_zero_warn
 from pytorch_lightning.utilities.seed import isolate_rng
 
 from caption.attention.stochastic import at_test
 from caption.errors import ImageError, UserError
+from caption.training.picture_loggers import PICTURE_LOGGERS, log_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,10 +30,10 @@ DPI = 80
 class AttentionFigures(Callback):
     """Captions the first validation images after each validation, and draws the attention.
 
-    TensorBoard shows two pictures with a slider over the epochs: "val/attention", all images with the largest α over
-    the words of their captions; "val/attention_by_word", the first image with a panel for every word. Captions come
-    from the validation's search. Without a TensorBoard logger, nothing is drawn. The callback does not change training,
-    because it restores the state of the random number generators.
+    TensorBoard, Weights & Biases, Comet and MLflow show two pictures over the epochs: "val/attention", all images with
+    the largest α over the words of their captions; "val/attention_by_word", the first image with a panel for every
+    word. Captions come from the validation's search. Without a logger that takes pictures, nothing is drawn. The
+    callback does not change training, because it restores the state of the random number generators.
 
     Args:
         images: number of images to draw; 0 for none.
@@ -50,7 +50,7 @@ class AttentionFigures(Callback):
         self.images = images
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        loggers = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
+        loggers = [logger for logger in trainer.loggers if isinstance(logger, PICTURE_LOGGERS)]
         enabled = self.images and loggers and trainer.is_global_zero
         if not enabled or trainer.state.fn != "fit" or trainer.sanity_checking:
             return
@@ -60,8 +60,9 @@ class AttentionFigures(Callback):
             rank_zero_warn(f"no attention figures are drawn: {error}")
             return
         for name, figure in _figures(captions):
+            pixels = _pixels(figure)
             for logger in loggers:
-                logger.experiment.add_image(name, _pixels(figure), trainer.global_step, dataformats="HWC")
+                log_picture(logger, name, pixels, trainer.global_step)
 
     def _captions(self, trainer: Trainer, module: Any) -> list[Caption]:
         images = trainer.datamodule.splits["val"][: self.images]  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_l
 
 # isort: split
 import torch
-from pytorch_lightning import LightningModule
+from pytorch_lightning import Callback, LightningModule
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, distributed
@@ -37,6 +37,7 @@ from caption.text.vocabulary import Vocabulary
 from caption.training.batch_norm import batch_norm_warning
 from caption.training.compiling import compile_captioner
 from caption.training.diagnostics import StillMaps, diagnose
+from caption.training.divergence import StopOnDivergence
 from caption.training.evaluation import (
     Answer,
     CaptionText,
@@ -46,6 +47,7 @@ from caption.training.evaluation import (
     write_evaluation,
     write_results,
 )
+from caption.training.precision import warn_if_slower
 
 
 class CaptionTraining(LightningModule):
@@ -123,7 +125,11 @@ class CaptionTraining(LightningModule):
         self.save_hyperparameters(specs, logger=False)
         encoder.freeze(not self._finetuning(epoch=0))
 
+    def configure_callbacks(self) -> list[Callback]:
+        return [StopOnDivergence()]
+
     def setup(self, stage: str) -> None:
+        warn_if_slower(str(self.trainer.precision), self.trainer.strategy.root_device)
         if self.compiles:
             compile_captioner(self.captioner, self.trainer.strategy.root_device)
 

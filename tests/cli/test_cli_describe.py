@@ -571,6 +571,17 @@ def test_a_file_goes_before_an_installed_model_of_its_name(cli: Cli, photos, mod
     assert described(cli, photos[0], "--model", "shapes")["box"] == [0, 0, 80, 40]
 
 
+def test_names_that_are_too_long_condemn_nothing_else(cli: Cli, model, photos, expected):
+    long = "x" * 400
+    ran = cli("describe", long, photos[0], "--model", model)
+    assert (ran.code, ran.out) == (1, f"{photos[0]}\t{expected[0]}\n")
+    assert "File name too long" in ran.err
+    assert cli("describe", photos[0], "--model", long).code == 2
+    assert cli("describe", photos[0], "--model", model, "--html", f"~nobody-of-this-name/{long}").code == 2
+    ran = cli("describe", photos[0], "--model", model, "--length-normalization", "1e300")
+    assert (ran.code, "exponent from 0 to 100" in ran.err) == (2, True)
+
+
 @pytest.mark.parametrize("device", ["cuda:99", "nonsense", "cpu:x"])
 def test_a_device_that_is_not_there(cli: Cli, model, photos, device: str):
     ran = cli("describe", photos[0], "--model", model, "--device", device)

@@ -256,3 +256,9 @@ def test_a_message_has_a_bound(monkeypatch, capsys):
     err = capsys.readouterr().err
     assert len(err) < 3100
     assert err.endswith("x is the end\n")
+
+
+def test_a_message_is_one_line_whatever_names_are_in_it(monkeypatch, capsys):
+    stand_in(monkeypatch, raising(ImageError("'a\nb\u2028\x1b[2J.jpg' is empty")))
+    assert main(["describe"]) == 2
+    assert capsys.readouterr().err == "caption: 'a\\nb\\u2028\\x1b[2J.jpg' is empty\n"

@@ -260,7 +260,7 @@ def test_training_logs_how_the_attention_is_doing(tmp_path: Path, reader: Shapes
     trainer = make_trainer(tmp_path, max_steps=1)
     trainer.fit(training, data)
     logged = {name.removeprefix("train/") for name in trainer.logged_metrics if name.startswith("train/")}
-    assert logged == {"loss", *HARD_NUMBERS, *MAP_NUMBERS}
+    assert logged == {"loss", "gradient_norm", *HARD_NUMBERS, *MAP_NUMBERS}
     assert 0 < float(trainer.logged_metrics["train/attention_entropy"]) <= math.log(144) + 1e-4
 
 

@@ -58,7 +58,7 @@ class Shapes(CaptionReader):
         size: int = 64,
         seed: int = 0,
     ) -> None:
-        self.folder = Path(folder).expanduser()
+        self.folder = Path(os.path.expanduser(folder))
         self.counts = {"train": train, "val": val, "test": test}
         self.size = size
         self.seed = seed

@@ -1,0 +1,113 @@
+"""Stops training when its numbers are no longer finite, before they reach a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+
+# isort: split
+import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
+from torch import Tensor
+from torch.nn.utils import get_total_norm
+from torch.optim import Optimizer
+
+from caption.data.batches import Batch
+from caption.errors import UserError
+from caption.training.last_checkpoint import LastCheckpoint
+
+REPORT = "diverged.json"
+
+
+class StopOnDivergence(Callback):
+    """Raises a `UserError` at the first step whose loss or gradient is NaN or infinite.
+
+    The message names the step and the last checkpoint; diverged.json in the log folder has the losses and image ids of
+    the step's batches. With a gradient scaler (16-mixed), a step with an infinite gradient is skipped, as the scaler
+    intends, and counted. Checkpoints with weights that are not finite are refused.
+
+    Logs "train/gradient_norm", before clipping, and with a scaler "train/skipped_steps".
+    """
+
+    def __init__(self) -> None:
+        self.skipped = 0
+        self._batches: list[tuple[int, list[int | str]]] = []
+        self._losses: list[Tensor] = []
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
+        self._batches.append((batch_idx, batch.ids))
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        self._losses.append(loss.detach())
+
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
+    ) -> None:
+        batches, self._batches = self._batches, []
+        losses, self._losses = torch.stack(self._losses), []
+        gradients = [
+            p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None
+        ]
+        norm = get_total_norm(gradients)
+        pl_module.log("train/gradient_norm", norm)
+        finite = bool(losses.isfinite().all())
+        if getattr(trainer.precision_plugin, "scaler", None) is not None:
+            self.skipped += not norm.isfinite()
+            pl_module.log("train/skipped_steps", float(self.skipped))
+        else:
+            finite = finite and bool(norm.isfinite())
+        # One process raises only if all do, or the others would wait for it.
+        if trainer.strategy.reduce_boolean_decision(not finite, all=False):
+            found = zip(batches, losses.tolist(), strict=True)
+            report = {
+                "step": trainer.global_step,
+                "epoch": trainer.current_epoch,
+                "gradient_norm": str(norm.item()),
+                "batches": [{"batch": i, "loss": str(loss), "ids": ids} for (i, ids), loss in found],
+            }
+            what = f"the loss is {losses.mean().item():g} and the gradient's norm {norm.item():g}"
+            raise UserError(f"{what} {_where(trainer)}, {_write(trainer, report)}{_remedy(trainer)}")
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        wrong = [name for name, value in pl_module.named_parameters() if not value.isfinite().all()]
+        if wrong:
+            raise UserError(
+                f"{len(wrong)} weights, {wrong[0]} first, are not finite {_where(trainer)}; no checkpoint is written"
+                f"{_remedy(trainer)}"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"skipped": self.skipped}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.skipped = state_dict["skipped"]
+
+
+def _where(trainer: Trainer) -> str:
+    return f"at step {trainer.global_step} (epoch {trainer.current_epoch})"
+
+
+def _write(trainer: Trainer, report: dict[str, Any]) -> str:
+    """Write the report of this process, and say where."""
+    folder = Path(trainer.log_dir or trainer.default_root_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / (REPORT if trainer.is_global_zero else f"process_{trainer.global_rank}_{REPORT}")
+    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return f"for the images in {path}"
+
+
+def _remedy(trainer: Trainer) -> str:
+    paths = [each.path for each in trainer.checkpoint_callbacks if isinstance(each, LastCheckpoint)]
+    saved = [str(path) for path in paths if path.exists()]
+    last = f"the last good checkpoint is {saved[0]}" if saved else "there is no checkpoint yet"
+    return (
+        f". Training has stopped; {last}. Lower the learning rate (model.optimizer.init_args.lr), or clip gradients "
+        "(trainer.gradient_clip_val)"
+    )

@@ -1,0 +1,45 @@
+"""A warning where lower precision is slower than full precision: on processors without units for it."""
+
+from __future__ import annotations
+
+import time
+
+from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+
+# isort: split
+import torch
+from pytorch_lightning.utilities import rank_zero_warn
+
+SIZE = 256
+"""Rows and columns of the measured product."""
+TOLERATED = 1.5
+"""How many times slower lower precision may be; training has other work, too."""
+
+
+def warn_if_slower(precision: str, device: torch.device) -> None:
+    """Measure a small product on a CPU in a few milliseconds, and warn if `precision` is slower than float32.
+
+    Args:
+        precision: the trainer's, such as "bf16-mixed"; what is not lower than float32 is not measured.
+        device: other devices than a CPU are not measured.
+    """
+    lower = {"bf16": torch.bfloat16, "16": torch.float16}.get(precision.partition("-")[0])
+    if lower is None or device.type != "cpu":
+        return
+    ratio = seconds(lower) / seconds(torch.float32)
+    if ratio > TOLERATED:
+        rank_zero_warn(
+            f"on this processor a matrix product takes {ratio:.1f} times as long with {precision} as with 32-true "
+            f"({SIZE}x{SIZE}, measured now): leave out trainer.precision"
+        )
+
+
+def seconds(dtype: torch.dtype) -> float:
+    """The shortest of three measured times of a product of two square matrices."""
+    matrix = torch.ones(SIZE, SIZE, dtype=dtype)
+    times = []
+    for _ in range(4):  # the first one warms up
+        begin = time.perf_counter()
+        matrix @ matrix
+        times.append(time.perf_counter() - begin)
+    return min(times[1:])
