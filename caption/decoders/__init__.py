@@ -2,6 +2,7 @@
 
 from caption.decoders.adaptive import AdaptiveDecoder
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
+from caption.decoders.ensemble import EnsembleDecoder
 from caption.decoders.gate import Gate
 from caption.decoders.initial import ConstantState, Initial, InitialState
 from caption.decoders.lstm import LSTMDecoder
@@ -18,6 +19,7 @@ __all__ = [
     "ConstantState",
     "Decoder",
     "DeepOutput",
+    "EnsembleDecoder",
     "Gate",
     "Initial",
     "InitialState",
