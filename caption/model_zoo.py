@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from caption.captioner import Captioner
 
 
+PHOTO_MODEL = "photos"
+"""Name of the installed model that `caption describe` uses when none is named, where the package has it."""
 SUFFIXES = (".ckpt", ".safetensors")
 
 

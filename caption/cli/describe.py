@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from caption.cli.arguments import add_trust, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.files import input_photos, output_paths, printable, refuse_overwriting
+from caption.cli.models import chosen_models, load_models, scene_model_warning
 from caption.cli.pictures import Pictures, add_options
 from caption.errors import ImageError, UserError
 from caption.progress import progress_bar
@@ -46,13 +47,17 @@ def main(args: list[str]) -> int:
     for note in notes:
         print(f"caption describe: {note}", file=sys.stderr)
     # Before any work, so that wrong usage is reported at once.
+    models = chosen_models(options.model)
+    options.model = " + ".join(models)
     pictures = Pictures(options, photos)
     attentions = options.attention and output_paths(options.attention, photos, ".npz", "--attention")
     arrays = {"--attention": attentions} if attentions else {}
-    refuse_overwriting({**pictures.outputs, **arrays}, [*photos, *filter(None, pictures.models)])
-    from caption.model_zoo import load
-
-    captioner = load(options.model, options.device, options.trust)
+    compared = [options.compare] if options.compare else []
+    refuse_overwriting({**pictures.outputs, **arrays}, [*photos, *models, *compared])
+    captioner = load_models(models, options.device, options.trust)
+    warning = scene_model_warning([*models, *compared], photos)
+    if warning is not None:
+        print(f"caption describe: {printable(warning)}", file=sys.stderr)
     if options.at_test:
         _choose_at_test(captioner, options.at_test)
     pictures.load_second(options.device, options.trust)
@@ -87,7 +92,10 @@ def _parser() -> argparse.ArgumentParser:
     add, formats = parser.add_argument, ("text", "json", "jsonl", "csv", "coco")
     help_ = "photos in any format that Pillow reads, or folders of photos"
     add("images", nargs="+", metavar="IMAGE", help=help_)
-    add("--model", required=True, metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
+    help_ = (
+        "a checkpoint, or the name of an installed model; several are averaged; default: the one for photos"
+    )
+    add("--model", action="append", metavar="CKPT|NAME", help=help_)
     add_trust(parser)
     help_ = "hypotheses of the beam search, 1 = greedy; default: the model's"
     add("--beam-size", type=int, metavar="K", help=help_)
