@@ -193,7 +193,7 @@ def shared(levels: int) -> list[Any]:
     [
         (nested(150), "nested"),
         (shared(60), "larger"),
-        (2**64, "63 bits"),
+        (2**64, "whole number"),
         (torch.zeros(1), "Tensor"),
         ({3: "x"}, "keys that are not text"),
         ("\ud800", "not Unicode"),
@@ -232,10 +232,18 @@ def test_a_safetensors_header_of_another_kind(tmp_path: Path, made: Captioner):
 
 
 def test_a_model_larger_than_its_weights_takes_no_memory(path: Path):
-    large = {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [100_000, 100_000, 100_000]}}
+    large = {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [15_000, 15_000, 15_000]}}
     rewrite(path, lambda contents: contents["captioner"].update(encoder=large))
     with pytest.raises(CheckpointError, match="larger than its weights"):
         checkpoint.load(path)
+
+
+def test_a_number_from_which_a_list_is_made_is_bounded(path: Path):
+    many = {"class_path": "caption.encoders.SmallCNN", "init_args": {"views": 10**9}}
+    rewrite(path, lambda contents: contents["captioner"].update(encoder=many))
+    for attempt in (lambda: checkpoint.load(path), lambda: checkpoint.architecture(checkpoint.read(path))):
+        with pytest.raises(CheckpointError, match="whole number of 20000 or more"):
+            attempt()
 
 
 def test_expanded_tensors_are_refused(path: Path):

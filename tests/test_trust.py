@@ -16,7 +16,7 @@ from tiny_captioner import captioner
 import caption
 from caption import checkpoint
 from caption.attention import Attention
-from caption.encoders import Encoder, SmallCNN
+from caption.encoders import Encoder, SmallCNN, TorchvisionEncoder
 from caption.errors import CheckpointError
 from caption.objectives import Objective
 from caption.parts import check_texts, make
@@ -288,3 +288,11 @@ def test_parts_of_this_package_need_no_trust():
         ("caption.objectives.Objective", Objective),
     ):
         assert find_object(name) is kind
+
+
+def test_the_function_that_gives_an_encoders_weights_is_not_called(tmp_path: Path, canary: Path):
+    encoder = TorchvisionEncoder("squeezenet1_1", "features.3", weights="stranger:Path")
+    checkpoint.save(captioner(encoder=encoder), tmp_path / "model.ckpt")
+    assert caption.load(tmp_path / "model.ckpt").encoder.spec["init_args"]["weights"] == "stranger:Path"
+    checkpoint.architecture(checkpoint.read(tmp_path / "model.ckpt"))
+    assert not canary.exists()

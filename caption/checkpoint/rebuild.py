@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from caption.captioner import Captioner
 from caption.checkpoint.files import PREFIX, read
+from caption.checkpoint.plain import LARGEST_ARGUMENT, check_plain
 from caption.data.images import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders.base import Encoder
@@ -25,6 +26,12 @@ from caption.text.vocabulary import Vocabulary
 from caption.trust import class_paths
 
 Made = TypeVar("Made")
+PARTS: dict[str, type] = {
+    "encoder": Encoder,
+    "refiner": Refiner,
+    "decoder": Decoder,
+    "objective": Objective,
+}
 
 
 def load(path: str | Path, device: str | torch.device = "cpu", trust: Iterable[str] = ()) -> Captioner:
@@ -86,8 +93,9 @@ def _check_weights(description: dict[str, Any], weights: dict[str, Tensor], trus
             )
 
 
-def _without_memory(construct: Callable[[], Made], specs: Any, weights: dict[str, Any]) -> Made:
+def _without_memory(construct: Callable[[], Made], specs: dict[str, Any], weights: dict[str, Any]) -> Made:
     """Construct parts on the meta device. Parts of trusted packages that need numbers to construct get memory."""
+    check_plain([specs.get(name) for name in PARTS], LARGEST_ARGUMENT)
     try:
         with torch.device("meta"), Budget(weights):
             return construct()
@@ -146,21 +154,13 @@ def architecture(contents: dict[str, Any], trust: Iterable[str] = ()) -> dict[st
     described = contents["captioner"]
     hyper_parameters = contents.get("hyper_parameters")
     objective = hyper_parameters.get("objective") if isinstance(hyper_parameters, dict) else None
-    kinds: dict[str, type] = {
-        "encoder": Encoder,
-        "refiner": Refiner,
-        "decoder": Decoder,
-        "objective": Objective,
-    }
-    specs = {name: described.get(name) for name in ("encoder", "refiner", "decoder")} | {
-        "objective": objective
-    }
+    specs = {name: described.get(name) for name in PARTS} | {"objective": objective}
     for name in ("encoder", "decoder"):
         if specs[name] is None:
             raise CheckpointError(f"the checkpoint does not say which {name} it has")
 
     def make_all() -> dict[str, Any]:
-        return {n: spec if spec is None else make(spec, kinds[n], trust).spec for n, spec in specs.items()}
+        return {n: spec if spec is None else make(spec, PARTS[n], trust).spec for n, spec in specs.items()}
 
     try:
         found = _without_memory(make_all, specs, contents["state_dict"])
