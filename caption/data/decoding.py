@@ -302,11 +302,14 @@ def _reduced(
 ) -> Image.Image:
     """A part of an image, converted and then reduced, tile by tile."""
     left, top, right, bottom = cut
-    if cut == (0, 0, *image.size) and image.width * image.height <= WHOLE:
+    done = factors == (1, 1) and image.mode == "RGB" and not image.has_transparency_data
+    if cut == (0, 0, *image.size) and (done or image.width * image.height <= WHOLE):
         rgb = convert(image)
         return rgb if factors == (1, 1) else rgb.reduce(factors)
     across, down = factors
     found = Image.new("RGB", (-(-(right - left) // across), -(-(bottom - top) // down)))
+    if "icc_profile" in image.info:  # the page embeds it with the photo
+        found.info["icc_profile"] = image.info["icc_profile"]
     columns, rows = (factor * max(1, TILE // factor) for factor in factors)
     for y in range(top, bottom, rows):
         for x in range(left, right, columns):

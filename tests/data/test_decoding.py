@@ -100,6 +100,19 @@ def test_tiles_give_the_same_as_the_whole(tmp_path, monkeypatch, mode):
         assert (found.int() - expected.int()).abs().max() <= 1
 
 
+def test_a_photo_in_tiles_keeps_its_colour_profile(tmp_path, monkeypatch):
+    monkeypatch.setattr(decoding, "WHOLE", 1000)
+    for mode in ("RGB", "CMYK"):
+        scene(90, 60).convert(mode).save(tmp_path / "photo.jpg", icc_profile=b"wide gamut")
+        assert open_image(tmp_path / "photo.jpg").info["icc_profile"] == b"wide gamut"
+
+
+def test_a_large_photo_in_memory_that_is_rgb_is_not_copied(monkeypatch):
+    monkeypatch.setattr(decoding, "WHOLE", 1000)
+    photo = scene(90, 60)
+    assert open_image(photo) is photo
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_box_turns_with_its_image(orientation):
     image = Image.new("L", (9, 5))
