@@ -72,7 +72,6 @@ class CrossEntropy(Objective):
                 "cross-entropy has no gradient for sampled attention: train Multinoulli attention with the "
                 "objective caption.objectives.Reinforce, or sample with caption.attention.GumbelSoftmax"
             )
-        has_steps = unrolled.has_steps()
         count = counts(unrolled)
         caption_divisor = count.captions if self.captions == "mean" else 1 / process_count()
         log_likelihoods = word_log_likelihoods(unrolled, captions.targets)
@@ -83,7 +82,7 @@ class CrossEntropy(Objective):
             value = (1 - self.label_smoothing) * value - self.label_smoothing * uniform
         logged = {"NLL": -log_likelihoods.sum().detach() / count.words}
         if self.doubly_stochastic:
-            penalty = (doubly_stochastic(unrolled, decoder.properties, self.regions) * has_steps).sum()
+            penalty = doubly_stochastic(unrolled, decoder.properties, self.regions).sum()
             logged["doubly_stochastic"] = penalty.detach() / count.captions
             value = value + self.doubly_stochastic * penalty / caption_divisor
         if self.entropy and (not self.entropy_after or self.batches >= self.entropy_after):

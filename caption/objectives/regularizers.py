@@ -16,8 +16,8 @@ Reduction = Literal["sum", "mean"]
 def doubly_stochastic(unrolled: Unrolled, properties: WeightProperties, regions: Reduction = "sum") -> Tensor:
     """Σ_i (1 − Σ_t α[t,i])² for each caption, (B, K), which encourages equal attention to every region (eq. 14).
 
-    Σ_t runs over real steps only. With fewer steps than regions it cannot reach 0: T steps over L regions give at least
-    L (1 − T/L)².
+    It is 0 for absent captions. Σ_t runs over real steps only. With fewer steps than regions it cannot reach 0: T steps
+    over L regions give at least L (1 − T/L)².
 
     Args:
         unrolled: from the decoder.
@@ -34,4 +34,4 @@ def doubly_stochastic(unrolled: Unrolled, properties: WeightProperties, regions:
         )
     totals = unrolled.unpack(unrolled.trace.weights.float()).sum(2)
     deviations = (1 - totals).square()
-    return deviations.sum(-1) if regions == "sum" else deviations.mean(-1)
+    return (deviations.sum(-1) if regions == "sum" else deviations.mean(-1)) * unrolled.has_steps()

@@ -93,7 +93,6 @@ class Reinforce(Objective):
                 "the score-function estimator trains attention that samples, such as caption.attention.Multinoulli: "
                 "soft attention and GumbelSoftmax take the objective caption.objectives.CrossEntropy"
             )
-        has_steps = unrolled.has_steps()
         log_likelihoods = word_log_likelihoods(unrolled, samples.targets)
         returns = self._returns(unrolled, log_likelihoods.detach(), decoder, memory, captions)
         baseline = self.baseline(returns)
@@ -115,7 +114,7 @@ class Reinforce(Objective):
             sums["sampled"] = chosen(trace.location).float()
         logged = {name: each.sum() / count.words for name, each in sums.items()}
         if self.doubly_stochastic:
-            penalty = (doubly_stochastic(unrolled, decoder.properties, self.regions) * has_steps).sum()
+            penalty = doubly_stochastic(unrolled, decoder.properties, self.regions).sum()
             logged["doubly_stochastic"] = penalty.detach() / count.captions
             terms = terms - self.doubly_stochastic * penalty
         # The count is of samples, so a sum over captions is still a mean over the samples of each.

@@ -32,6 +32,11 @@ def test_padded_steps_do_not_count():
     torch.testing.assert_close(penalties(weights, torch.tensor([[1, 1]])), torch.tensor([[1.0, 0.625]]))
 
 
+def test_an_absent_caption_has_none():
+    weights = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]], [[0.25, 0.75], [1.0, 0.0]]]])
+    assert penalties(weights, torch.tensor([[2, 0]])).tolist() == [[0.5, 0.0]]
+
+
 @pytest.mark.parametrize("steps", [1, 3, 7])
 def test_a_short_caption_cannot_reach_zero(steps: int):
     regions = 7
