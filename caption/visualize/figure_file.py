@@ -61,21 +61,23 @@ def _small_png(fig: Figure) -> bytes:
     if len(picture) <= PNG_BYTES:
         return picture
     image = Image.open(io.BytesIO(picture)).convert("RGB")
+    # Median cut would spend its colours on the photo, and maps would get bands. A ninth of the pixels has all colours.
+    palette = image.resize([max(1, side // 3) for side in image.size], Image.Resampling.NEAREST).quantize(
+        256, Image.Quantize.MAXCOVERAGE
+    )
     share = 1.0
     while True:
         size = [max(1, round(share * side)) for side in image.size]
-        smaller = image if share == 1 else image.resize(size, Image.Resampling.LANCZOS)
-        picture = _with_palette(smaller, DPI * share)
+        smaller = image if share == 1 else image.resize(size, Image.Resampling.BICUBIC)
+        picture = _with_palette(smaller, palette, DPI * share)
         if len(picture) <= PNG_BYTES or share == SMALLEST:
             return picture
         # The bytes grow a little more slowly than the pixels.
         share = max(SMALLEST, 0.98 * share * (PNG_BYTES / len(picture)) ** 0.5)
 
 
-def _with_palette(image: Image.Image, dpi: float) -> bytes:
+def _with_palette(image: Image.Image, palette: Image.Image, dpi: float) -> bytes:
     buffer = io.BytesIO()
-    # Median cut spends its colours on the photo, and maps get bands.
-    palette = image.quantize(256, Image.Quantize.MAXCOVERAGE)
     dithered = image.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG)
     mark = PngInfo()
     mark.add_text("Software", MARK)
