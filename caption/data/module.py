@@ -159,6 +159,8 @@ class CaptionData(LightningDataModule):
 
     def _shard_loader(self, shards: TrainingShards) -> ShardLoader:
         trainer = self.trainer
+        if trainer is not None:
+            self.seed = trainer.strategy.broadcast(self.seed)
         batches = ShardBatches(
             self.shard_index,
             shards,
