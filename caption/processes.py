@@ -35,3 +35,9 @@ def mean_of_each(values: dict[str, Tensor]) -> dict[str, Tensor]:
     if process_count() == 1:
         return values
     return dict(zip(values, mean(torch.stack([value.float() for value in values.values()])), strict=True))
+
+
+def leave_process_group() -> None:
+    """Ends the connection to the other processes. Without it, a process may be aborted while it exits."""
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()

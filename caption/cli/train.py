@@ -38,6 +38,7 @@ from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.errors import CheckpointError, Stopped, UserError
 from caption.parts import current_paths
+from caption.processes import leave_process_group
 from caption.signals import stopping_at_once
 from caption.text.vocabulary import Vocabulary
 from caption.training.callbacks import AttentionFigures
@@ -224,7 +225,9 @@ def main(args: list[str]) -> int:
     except Stopped as stop:
         if args[0] == "fit":
             stop.hint = "go on with the same command and --ckpt_path auto"
+        leave_process_group()
         raise
+    leave_process_group()
     return DONE
 
 

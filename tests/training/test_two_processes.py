@@ -250,4 +250,4 @@ if __name__ == "__main__":
         torch.save(tuple(fit(made / f"{run_name}_two.yaml")), made / f"{run_name}.{rank}.pt")
     model = ["-c", str(made / "soft_two.yaml"), "--ckpt_path", str(made / "soft_two" / "best.ckpt")]
     cli.run(["predict", *model])
-    cli.run(["test", *model])
+    cli.main(["test", *model])
