@@ -1,8 +1,8 @@
 """One word with the attention forced to every region in turn.
 
-result = force_everywhere(captioner, "photo.jpg", at="circle")
-result.words[2][5]     # the likeliest word if the model looks at row 2, column 5 only
-result.probability     # (rows, cols): how likely "circle" remains
+    result = force_everywhere(captioner, "photo.jpg", at="circle")
+
+`result.words` has the likeliest word for each region, and `result.probability` says how likely "circle" remains.
 """
 
 from __future__ import annotations
