@@ -246,12 +246,17 @@ def test_a_number_from_which_a_list_is_made_is_bounded(path: Path):
             attempt()
 
 
-def test_expanded_tensors_are_refused(path: Path):
-    def expand(contents: dict[str, Any]) -> None:
-        contents["state_dict"]["captioner.x"] = torch.zeros(1).expand(10**12)
+@pytest.mark.parametrize("kind", ["a billion elements", "a few elements", "one tensor under many names"])
+def test_tensors_that_are_more_than_the_file_are_refused(kind: str, path: Path):
+    def change(contents: dict[str, Any]) -> None:
+        state = contents["state_dict"]
+        if kind == "one tensor under many names":
+            state |= dict.fromkeys([f"captioner.{number}" for number in range(500)], torch.zeros(1000))
+        else:
+            state["captioner.x"] = torch.zeros(1).expand(10**12 if kind == "a billion elements" else 10)
 
     with pytest.raises(CheckpointError, match="more elements than the file"):
-        checkpoint.read(rewrite(path, expand))
+        checkpoint.read(rewrite(path, change))
 
 
 def test_many_layers_are_refused():
