@@ -183,6 +183,7 @@ class Training:
 def command(arguments: list[str], log: str) -> None:
     """The `caption` command, in a process group of its own like a job of a shell."""
     os.setpgrp()
+    multiprocessing.set_start_method("fork", force=True)  # of workers, as in a process that a shell starts
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)

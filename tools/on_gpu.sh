@@ -25,10 +25,8 @@ step() { # NAME COMMAND...
 }
 
 fit() { # NAME ARGUMENTS...: train into FOLDER/NAME, or resume
-    local last="$folder/$1/last.ckpt" resume=()
-    [ -e "$last" ] && resume=(--ckpt_path "$last")
     step "$1" caption fit "${@:2}" --trainer.default_root_dir "$folder/$1" --trainer.accelerator gpu \
-        --trainer.precision bf16-mixed "${resume[@]}"
+        --trainer.precision bf16-mixed --ckpt_path auto
 }
 
 python -c 'import torch; assert torch.cuda.is_available(), "PyTorch finds no GPU"' || exit 1

@@ -10,8 +10,9 @@ Shapes: for each seed trains soft attention as `caption demo` does; from it, har
 and with leave-one-out; and soft attention for as long, so that longer training is not mistaken for a better mechanism.
 Hard attention is tested in its three ways. About 20 minutes a seed on two CPU cores.
 
-Finished trainings and tests are not repeated, and a stopped training is resumed. Further arguments go to Lightning, for
-instance `--trainer.accelerator gpu`.
+Stop it at any moment, in any way: the same command goes on. Finished trainings and tests are not repeated, and a
+training that was stopped ends with the weights of one that was not. Further arguments go to Lightning, for instance
+`--trainer.accelerator gpu`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import json
 import math
 import statistics
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+from caption.atomic import replacing
+from caption.checkpoint import read
 from caption.cli.main import main as caption
 from tools import make_parser
 from tools.documents import table, write_sections
@@ -140,19 +142,20 @@ def report(scores: Scores, seeds: list[int]) -> str:
 
 
 def run(*arguments: str) -> None:
-    """Run one `caption` command; end the program if it fails."""
+    """Run one `caption` command; end the program with its exit code if it fails or is stopped."""
     print("+ caption", *arguments, file=sys.stderr)
     if code := caption(list(arguments)):
         sys.exit(code)
 
 
 def fit(folder: Path, arguments: list[str]) -> Path:
-    """Train into a folder, or resume, unless it is done; returns the best checkpoint."""
-    done, last, clock = folder / "done", folder / "last.ckpt", time.monotonic()
+    """Train into a folder, or go on, unless it is done; returns the best checkpoint."""
+    done = folder / "done"
     if not done.exists():
-        resume = ["--ckpt_path", str(last)] if last.exists() else []
-        run("fit", *arguments, "--trainer.default_root_dir", str(folder), *resume)
-        done.write_text(f"{time.monotonic() - clock:.0f} seconds since the last start\n", encoding="utf-8")
+        run("fit", *arguments, "--trainer.default_root_dir", str(folder), "--ckpt_path", "auto")
+        state = read(folder / "last.ckpt")["callbacks"]["LastCheckpoint"]
+        with replacing(done) as file:
+            file.write(f"{state['trained_seconds']:.0f} seconds of training\n".encode())
     return folder / "best.ckpt"
 
 

@@ -6,14 +6,15 @@ import json
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from caption.atomic import replacing
 from caption.cli.arguments import verb_parser
 from caption.cli.config_files import config_folder
 from caption.cli.exit_codes import DONE
 from caption.cli.files import make_folder
+from caption.errors import Stopped, UserError, first_few
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.training.evaluation import Evaluation
@@ -47,24 +48,38 @@ def main(args: list[str]) -> int:
     options = parser.parse_args(args)
     folder = Path(os.path.expanduser(options.out))
     make_folder(folder, "--out")
-    soft_folder = folder if options.attention == "soft" else folder / "soft"
-    _make_room(folder, options.attention)
+    from caption.cli.run_folder import locked
+
+    try:
+        with locked(folder, "--out"):
+            _run(folder, options.attention)
+    except Stopped as stop:
+        stop.hint = "the same command continues it"
+        raise
+    return DONE
+
+
+def _run(folder: Path, attention: str) -> None:
+    """Do what is not done yet, and print the scores."""
+    soft_folder = folder if attention == "soft" else folder / "soft"
+    for each in {folder, soft_folder}:
+        _check_ours(each)
+    _make_room(folder, attention)
     seconds = _train("soft", soft_folder, folder / "shapes", [])
-    if options.attention == "hard":
+    if attention == "hard":
         warm_start = ["--model.warm_start", str(soft_folder / "best.ckpt")]
         seconds += _train("hard", folder, folder / "shapes", warm_start)
-    evaluation = _test(options.attention, folder)
+    evaluation = _test(attention, folder)
     _draw(folder)
     numbers = {name: round(value, 4) for name, value in evaluation.numbers.items()}
     metrics: dict[str, Any] = {name: numbers.pop(name) for name in REPORTED} | dict(sorted(numbers.items()))
-    metrics |= {"attention": options.attention, "train_seconds": round(seconds, 1)}
+    metrics |= {"attention": attention, "train_seconds": round(seconds, 1)}
     metrics["signature"] = evaluation.signature
     _write(folder / "metrics.json", metrics)
     for name in REPORTED:
         print(f"{name:20}{metrics[name]:.3f}")
     print(f"{'train_seconds':20}{seconds:.0f}")
     print(f"caption demo: pictures in {folder / 'heatmaps'}, page {folder / 'page.html'}", file=sys.stderr)
-    return DONE
 
 
 def _arguments(verb: str, attention: str, folder: Path, data: Path) -> list[str]:
@@ -76,27 +91,32 @@ def _arguments(verb: str, attention: str, folder: Path, data: Path) -> list[str]
 def _train(attention: str, folder: Path, data: Path, more: list[str]) -> float:
     """Train, or resume training; returns the training time in seconds, summed over all runs of the command."""
     from caption.cli.train import run
+    from caption.training.last_checkpoint import LastCheckpoint
 
     state = _state(folder)
     if state.get("attention", attention) != attention:
         _clear(folder)
         state = {}
-    seconds = state.get("train_seconds", 0.0)
     if state.get("trained"):
         print(f"caption demo: {attention} attention is already trained, in {folder}", file=sys.stderr)
-        return seconds
-    arguments = [*_arguments("fit", attention, folder, data), *more]
-    if (folder / "last.ckpt").exists():
-        print(f"caption demo: resuming the training in {folder}", file=sys.stderr)
-        arguments += ["--ckpt_path", str(folder / "last.ckpt")]
-    clock, trained = time.monotonic(), False
-    try:
-        run(arguments)
-        trained = True
-    finally:  # also after Ctrl-C
-        seconds += time.monotonic() - clock
-        _write(folder / STATE, {"attention": attention, "trained": trained, "train_seconds": seconds})
+        return state["train_seconds"]
+    # Before anything else, so that a killed demo knows its files.
+    _write(folder / STATE, {"attention": attention, "trained": False})
+    command = run([*_arguments("fit", attention, folder, data), *more, "--ckpt_path", "auto"])
+    (last,) = (each for each in command.trainer.checkpoint_callbacks if isinstance(each, LastCheckpoint))
+    seconds = last.trained_seconds
+    _write(folder / STATE, {"attention": attention, "trained": True, "train_seconds": seconds})
     return seconds
+
+
+def _check_ours(folder: Path) -> None:
+    """Raise a UserError if a folder has files of the demo's names without being a demo's folder."""
+    theirs = [name for name in (*RUN, *PRODUCTS) if (folder / name).exists()]
+    if theirs and "attention" not in _state(folder):
+        raise UserError(
+            f"{folder} holds {first_few(theirs)}, which caption demo did not write there: choose another folder with "
+            "--out"
+        )
 
 
 def _make_room(folder: Path, attention: str) -> None:
@@ -104,10 +124,12 @@ def _make_room(folder: Path, attention: str) -> None:
     if not (folder / "metrics.json").exists():
         return
     soft = folder / "soft"
-    _clear(soft)
+    moved = not (folder / "best.ckpt").exists()  # by a demo that was killed while it moved files
+    if "attention" in _state(soft) and not moved:
+        _clear(soft)
     if attention == "hard" and _state(folder).get("attention") == "soft":
-        soft.mkdir(exist_ok=True)
-        for name in (*RUN, *PRODUCTS):
+        _write(soft / STATE, _state(folder))
+        for name in (*reversed(PRODUCTS), STATE) if moved else (*RUN[1:], *reversed(PRODUCTS), STATE):
             if (folder / name).exists():
                 shutil.move(folder / name, soft / name)
     else:
@@ -115,11 +137,15 @@ def _make_room(folder: Path, attention: str) -> None:
 
 
 def _clear(folder: Path) -> None:
-    for name in (*RUN, *PRODUCTS):
-        if (folder / name).is_dir():
-            shutil.rmtree(folder / name)
-        else:
-            (folder / name).unlink(missing_ok=True)
+    """Delete what a demo has written. Other files stay, also in its subfolders."""
+    for pattern in (*PRODUCTS, "heatmaps/test_*.png", "logs/version_*/*", *reversed(RUN)):
+        for path in folder.glob(pattern):
+            if not path.is_dir():
+                path.unlink()
+    for pattern in ("heatmaps", "logs/version_*", "logs"):
+        for path in folder.glob(pattern):
+            if not any(path.iterdir()):
+                path.rmdir()
 
 
 def _state(folder: Path) -> dict[str, Any]:
@@ -133,7 +159,8 @@ def _state(folder: Path) -> dict[str, Any]:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    with replacing(path) as file:
+        file.write(f"{json.dumps(content, indent=1)}\n".encode())
 
 
 def _test(attention: str, folder: Path) -> Evaluation:

@@ -87,7 +87,7 @@ def locked(folder: Path, option: str) -> Iterator[None]:
     Raises:
         UserError: another process has locked it.
     """
-    lock = FileLock(folder / ".lock", timeout=0, is_singleton=True)
+    lock = FileLock(folder.resolve() / ".lock", timeout=0, is_singleton=True)
     try:
         lock.acquire()
     except Timeout:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from command_line import TINY, Ran
+from filelock import FileLock
 
 import caption
 from caption.attention import Multinoulli, Softmax
@@ -147,7 +149,7 @@ def test_a_finished_demo_starts_again(cli: Cli, runs, tmp_path: Path):
     for _ in range(2):
         assert cli("demo", "--out", folder).code == 0
     assert verbs(runs) == ["fit soft", "test soft"] * 2
-    assert not any("--ckpt_path" in args for args in runs if args[0] == "fit")
+    assert metrics(folder)["train_seconds"] > 0
     assert (folder / "notes").is_dir()  # files of others are kept
 
 
@@ -161,9 +163,7 @@ def test_stopped_it_goes_on_where_it_was(cli: Cli, runs, tmp_path: Path, monkeyp
         ran = cli("demo", "--out", folder)
     assert ran.code == 130
     assert not (folder / "metrics.json").exists()
-    first = json.loads((folder / demo.STATE).read_text())
-    assert first["train_seconds"] > 0
-    assert not first["trained"]
+    assert not json.loads((folder / demo.STATE).read_text())["trained"]
 
     epochs = []
     monkeypatch.setattr(CaptionTraining, "on_train_epoch_end", lambda self: epochs.append(self.current_epoch))
@@ -171,8 +171,7 @@ def test_stopped_it_goes_on_where_it_was(cli: Cli, runs, tmp_path: Path, monkeyp
     assert ran.code == 0
     assert "resuming" in ran.err
     assert epochs[-1:] == [1]
-    assert runs[1][runs[1].index("--ckpt_path") + 1] == str(folder / "last.ckpt")
-    assert metrics(folder)["train_seconds"] > first["train_seconds"]  # the sum of both sessions
+    assert runs[1][runs[1].index("--ckpt_path") + 1] == "auto"
 
 
 def test_stopped_in_hard_attention_soft_is_not_trained_again(cli: Cli, runs, tmp_path: Path, monkeypatch):
@@ -203,6 +202,65 @@ def test_another_attention_does_not_go_on_with_the_wrong_model(cli: Cli, runs, t
     assert cli("demo", "--out", folder).code == 0
     assert isinstance(alignment(folder / "best.ckpt"), Softmax)
     assert metrics(folder)["attention"] == "soft"
+
+
+def test_sigterm_is_not_the_end_of_training(cli: Cli, runs, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "demo"
+    step = CaptionTraining.training_step
+
+    def stop(self: CaptionTraining, batch: Any, index: int) -> Any:
+        if (self.current_epoch, index) == (1, 2):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, batch, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CaptionTraining, "training_step", stop)
+        ran = cli("demo", "--out", folder)
+    assert (ran.code, ran.out) == (143, "")
+    assert ran.err.splitlines()[-1].endswith("the same command continues it")
+    assert not (folder / "metrics.json").exists()
+    assert not json.loads((folder / demo.STATE).read_text())["trained"]
+    steps: list[int] = []
+    monkeypatch.setattr(
+        CaptionTraining, "on_train_batch_end", lambda self, *args: steps.append(self.global_step)
+    )
+    assert cli("demo", "--out", folder).code == 0
+    assert steps == [9, 10]
+
+
+# -- files of others -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "best.ckpt", "page.html", "soft/best.ckpt"])
+def test_a_folder_of_others_is_left_alone(cli: Cli, runs, tmp_path: Path, name: str):
+    folder = tmp_path / "mine"
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).write_text("somebody's")
+    (folder / "logs").mkdir()
+    ran = cli("demo", "--out", folder, "--attention", "hard")
+    assert (ran.code, ran.out, runs) == (2, "", [])
+    assert Path(name).name in ran.err
+    assert "--out" in ran.err
+    assert (folder / name).read_text() == "somebody's"
+
+
+def test_files_among_the_demos_own_are_kept_when_it_runs_again(cli: Cli, runs, tmp_path: Path):
+    folder = tmp_path / "demo"
+    assert cli("demo", "--out", folder).code == 0
+    notes = [folder / name for name in ("notes.txt", "logs/notes.txt", "heatmaps/mine.png")]
+    for path in notes:
+        path.write_text("somebody's")
+    assert cli("demo", "--out", folder).code == 0
+    assert [path.read_text() for path in notes] == ["somebody's"] * 3
+    assert [path.name for path in (folder / "logs").glob("version_*")] != []
+
+
+def test_two_demos_do_not_share_a_folder(cli: Cli, runs, tmp_path: Path):
+    (tmp_path / "demo").mkdir()
+    with FileLock(tmp_path / "demo" / ".lock"):
+        ran = cli("demo", "--out", tmp_path / "demo")
+    assert (ran.code, ran.out, runs) == (2, "", [])
+    assert "another process" in ran.err
 
 
 # -- paths -----------------------------------------------------------------------------------------------------
