@@ -146,7 +146,7 @@ def run(kind: str, seed: int, seconds: float, folder: Path, limit: float = SECON
     end = time.monotonic() + seconds
     process = Process(kind, seed, folder, limit)
     try:
-        while time.monotonic() < end:
+        while not tally.tried or time.monotonic() < end:
             tally.add(tally.tried, process.attack(tally.tried))
     finally:
         process.close()
