@@ -1,4 +1,4 @@
-"""Lightning's moving average of the weights: what is validated, saved and resumed."""
+"""The moving average of the weights: what is validated, saved and resumed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import caption.encoders.torchvision_compat  # (before pytorch_lightning, which i
 import pytest
 import torch
 from pytorch_lightning import Trainer, seed_everything
-from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
+from pytorch_lightning.callbacks import ModelCheckpoint
 from test_training import Watch, make_data, make_training
 from torch import Tensor
 
 import caption
 from caption.data.shapes import Shapes
+from caption.features.key import weights_digest
 from caption.objectives import CrossEntropy
+from caption.training.averaging import AveragedWeights
 
 DECAY = 0.8
 
@@ -34,7 +36,7 @@ def fit(folder: Path, reader: Shapes, epochs: int, *callbacks: Any, resume: str 
     trainer = Trainer(
         accelerator="cpu", devices=1, max_epochs=epochs, num_sanity_val_steps=0, default_root_dir=folder,
         logger=False, enable_progress_bar=False, enable_model_summary=False,
-        callbacks=[EMAWeightAveraging(decay=DECAY), ModelCheckpoint(folder, "last"), *callbacks],
+        callbacks=[AveragedWeights(DECAY), ModelCheckpoint(folder, "last"), *callbacks],
     )  # fmt: skip
     trainer.fit(training, data, ckpt_path=resume)
     return training
@@ -49,8 +51,9 @@ def test_the_average_is_validated_and_saved_and_training_goes_on_from_the_weight
     tmp_path: Path, reader: Shapes
 ):
     steps = Watch(lambda module, *args: decoder_weights(module), "on_train_batch_end")
+    before = Watch(lambda module, *args: weights_digest(module.captioner.encoder), "on_train_batch_start")
     validated = Watch(lambda module, *args: decoder_weights(module), "on_validation_batch_start")
-    fit(tmp_path / "whole", reader, 2, steps, validated)
+    whole = fit(tmp_path / "whole", reader, 2, steps, before, validated)
     average = steps.seen[0]
     for after in steps.seen[1:]:
         average = {name: DECAY * average[name] + (1 - DECAY) * value for name, value in after.items()}
@@ -59,6 +62,8 @@ def test_the_average_is_validated_and_saved_and_training_goes_on_from_the_weight
         torch.testing.assert_close(validated.seen[-1][name], value)
         torch.testing.assert_close(saved[name], value)
     assert not torch.equal(steps.seen[-1]["embed.weight"], average["embed.weight"])
+    # The encoder is frozen: to the last bit, or a store of its regions would not be its own any more.
+    assert weights_digest(whole.captioner.encoder) == before.seen[0]
 
     fit(tmp_path / "parts", reader, 1)
     fit(tmp_path / "parts", reader, 2, resume=str(tmp_path / "parts" / "last.ckpt"))
