@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 from pathlib import Path
@@ -17,6 +18,7 @@ from caption.result import OutputError, open_output
 DPI = 150
 PNG_BYTES = 400_000
 """The most that a PNG may take if no resolution is asked for."""
+NOTEBOOK_BYTES = 150_000  # of a PNG in a notebook, which may have many
 SMALLEST = 0.4
 """The resolution is reduced to this part of it at most."""
 SCREEN = 96  # pixels on an inch of a notebook
@@ -28,7 +30,15 @@ class NotebookFigure(Figure):
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         # Drawn finer than it is shown: small letters stay sharp on any screen.
         width, height = (round(SCREEN * inches) for inches in self.get_size_inches())
-        return _small_png(self), {"width": width, "height": height}
+        return _small_png(self, NOTEBOOK_BYTES), {"width": width, "height": height}
+
+    def _ipython_display_(self) -> None:
+        # Comes before the printer that "%matplotlib inline" registers for all figures, which draws at another size.
+        from IPython.display import display
+
+        picture, size = self._repr_png_()
+        data = {"image/png": base64.b64encode(picture).decode(), "text/plain": repr(self)}
+        display(data, raw=True, metadata={"image/png": size})
 
 
 def save_figure(fig: Figure, path: str | os.PathLike[str], dpi: float | None = None) -> None:
@@ -50,15 +60,15 @@ def save_figure(fig: Figure, path: str | os.PathLike[str], dpi: float | None = N
     if extension not in known:
         raise OutputError(f"cannot write {path}: a figure's name ends in one of {', '.join(sorted(known))}")
     small = extension == "png" and dpi is None
-    picture = _small_png(fig) if small else _render(fig, extension, dpi or DPI)
+    picture = _small_png(fig, PNG_BYTES) if small else _render(fig, extension, dpi or DPI)
     with open_output(path) as file:
         file.write(picture)
 
 
-def _small_png(fig: Figure) -> bytes:
-    """At most PNG_BYTES, if a resolution of SMALLEST times DPI allows it."""
+def _small_png(fig: Figure, most: int) -> bytes:
+    """At most so many bytes, if a resolution of SMALLEST times DPI allows it."""
     picture = _render(fig, "png", DPI)
-    if len(picture) <= PNG_BYTES:
+    if len(picture) <= most:
         return picture
     image = Image.open(io.BytesIO(picture)).convert("RGB")
     # Median cut would spend its colours on the photo, and maps would get bands. A ninth of the pixels has all colours.
@@ -70,10 +80,10 @@ def _small_png(fig: Figure) -> bytes:
         size = [max(1, round(share * side)) for side in image.size]
         smaller = image if share == 1 else image.resize(size, Image.Resampling.BICUBIC)
         picture = _with_palette(smaller, palette, DPI * share)
-        if len(picture) <= PNG_BYTES or share == SMALLEST:
+        if len(picture) <= most or share == SMALLEST:
             return picture
         # The bytes grow a little more slowly than the pixels.
-        share = max(SMALLEST, 0.98 * share * (PNG_BYTES / len(picture)) ** 0.5)
+        share = max(SMALLEST, 0.98 * share * (most / len(picture)) ** 0.5)
 
 
 def _with_palette(image: Image.Image, palette: Image.Image, dpi: float) -> bytes:
