@@ -200,7 +200,7 @@ def _run(pending: list[dict[str, Any]], job: Job, actors: int | None) -> Iterato
     except (ray.exceptions.RayError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
         raise UserError(
-            f"captioning stopped: {reason[0]}. What is written is kept; the same command goes on from there"
+            f"captioning stopped: {reason[0].rstrip('.')}. What is written is kept; the same command goes on from there"
         ) from error
 
 
@@ -228,7 +228,7 @@ def connected() -> Any:
         # Pieces and counts are small: without a limit, Ray reserves a third of the memory for objects.
         local: dict[str, Any] = {} if os.environ.get("RAY_ADDRESS") else {"object_store_memory": 200 * 2**20}
         ray.init(logging_level="ERROR", log_to_driver=False, include_dashboard=False, **local)
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it prints tracebacks
     return ray
 
 
