@@ -119,7 +119,7 @@ def _graph(
                 verbose=False,
             )
         except torch.onnx.errors.OnnxExporterError as error:
-            reason = str(error.__cause__ or error).strip().partition("\n")[0]
+            reason = str(error.__cause__ or error).strip().partition("\n")[0].partition(" : [")[0]
             raise UserError(f"ONNX cannot express a part of this model: {reason}") from error
     assert graph is not None
     return graph
