@@ -296,3 +296,24 @@ def test_the_function_that_gives_an_encoders_weights_is_not_called(tmp_path: Pat
     assert caption.load(tmp_path / "model.ckpt").encoder.spec["init_args"]["weights"] == "stranger:Path"
     checkpoint.architecture(checkpoint.read(tmp_path / "model.ckpt"))
     assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"transform": {"class_path": "stranger.Foreign"}},
+        {"transform": "stranger.Foreign"},
+        {"batching": {"class_path": "stranger.Foreign"}},
+        {"reader": {"class_path": "stranger.Foreign"}},
+    ],
+    ids=str,
+)
+def test_the_data_that_a_checkpoint_names_import_nothing(
+    data: dict[str, Any], cli: Cli, trained: Trained, tmp_path: Path, canary: Path
+):
+    contents = torch.load(trained.folder / "last.ckpt", weights_only=True)
+    contents["data"] |= data
+    torch.save(contents, tmp_path / "hostile.ckpt")
+    ran = cli("validate", *QUIET, "--ckpt_path", tmp_path / "hostile.ckpt")
+    assert (ran.code, ran.out) == (2, "")
+    assert not canary.exists()

@@ -122,6 +122,7 @@ def _check_layout(path: Path, contents: Any) -> None:
     try:
         check_plain(found)
         check_plain(contents.get("hyper_parameters"))
+        check_plain(contents.get("data"))
     except CheckpointError as error:
         raise CheckpointError(f"{path} was refused: {error}") from error
     if found["format"] not in range(1, FORMAT + 1):

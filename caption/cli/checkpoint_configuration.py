@@ -10,8 +10,9 @@ import yaml
 
 from caption import checkpoint
 from caption.cli.config_files import OPTIONS, READER, option_pairs
+from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionReader
-from caption.errors import CheckpointError
+from caption.errors import CheckpointError, UserError
 from caption.parts import check_texts, make
 from caption.search import Search
 
@@ -62,7 +63,7 @@ def own_configuration(path: Path, trust: Iterable[str]) -> dict[str, Any]:
             "model": {**model, "search": search},
             "data": _data(contents.get("data"), trust),
         }
-    except CheckpointError as error:
+    except (UserError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: {error}") from error
 
 
@@ -74,4 +75,9 @@ def _data(section: Any, trust: Iterable[str]) -> dict[str, Any]:
     reader = section["reader"]
     make(reader, CaptionReader, trust)  # type: ignore[type-abstract]
     check_texts(reader, trust)
-    return {"reader": reader} | {key: section[key] for key in DATA if section.get(key) is not None}
+    found = {key: section[key] for key in DATA if section.get(key) is not None}
+    if "transform" in found:  # its parser takes class paths, too
+        found["transform"] = ImageTransform.from_dict(found["transform"]).to_dict()
+    if any(isinstance(value, (dict, list)) for key, value in found.items() if key != "transform"):
+        raise CheckpointError("its section data has entries that are not plain values")
+    return {"reader": reader} | found
