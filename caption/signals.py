@@ -18,9 +18,14 @@ STOP_SIGNALS = tuple(
 
 
 def ignore_stop_signals(worker: int) -> None:
-    """In a worker process: the main process stops it, once its step is complete. A terminal signals both."""
+    """In a worker process: the main process stops it, once its step is complete. A terminal signals both.
+
+    SIGTERM ends the worker after 10 seconds, because it is also how a main process that has failed ends its workers.
+    """
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "alarm"):
+        signal.signal(signal.SIGTERM, lambda *signalled: signal.alarm(10))
 
 
 def stop_now(number: int, frame: Any = None) -> None:
