@@ -18,7 +18,7 @@ from caption.result import OutputError, open_output
 DPI = 150
 PNG_BYTES = 400_000
 """The most that a PNG may take if no resolution is asked for."""
-NOTEBOOK_BYTES = 150_000  # of a PNG in a notebook, which may have many
+NOTEBOOK_BYTES = 75_000  # of a PNG in a notebook, which may have many
 SMALLEST = 0.4
 """The resolution is reduced to this part of it at most."""
 SCREEN = 96  # pixels on an inch of a notebook
@@ -28,7 +28,7 @@ class NotebookFigure(Figure):
     """A figure that a notebook shows as the last line of a cell, without pyplot."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        # Drawn finer than it is shown: small letters stay sharp on any screen.
+        # Drawn finer than it is shown, as far as the bytes allow: small letters stay sharp.
         width, height = (round(SCREEN * inches) for inches in self.get_size_inches())
         return _small_png(self, NOTEBOOK_BYTES), {"width": width, "height": height}
 
