@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from caption.encoders import torchvision_compat  # noqa: F401  (before timm, which imports torchvision)
 from caption.encoders.efficientnet_names import is_port, timm_names
 from caption.encoders.pretrained import PretrainedEncoder
 from caption.errors import UserError
@@ -98,9 +98,15 @@ class TimmEncoder(PretrainedEncoder):
         super().load_weights(state, source)
 
 
+def _timm() -> Any:
+    """The package, imported when an encoder needs it: it takes seconds, as torchvision does, which it imports."""
+    import_module("caption.encoders.torchvision_compat")
+    return import_module("timm")
+
+
 def _model(name: str, pretrained: bool = False) -> Any:
     try:
-        import timm
+        timm = _timm()
     except ImportError as error:
         raise UserError(
             f"the encoder {name} needs the package timm, which is missing: run pip install timm"
@@ -121,8 +127,7 @@ def _model(name: str, pretrained: bool = False) -> Any:
 
 
 def _create(name: str, pretrained: bool) -> Any:
-    import timm
-
+    timm = _timm()
     config: Any = timm.get_pretrained_cfg(name)
     if config.fixed_input_size:
         # Transformers take any size only on request; some other models with one size do not know the argument.

@@ -72,7 +72,7 @@ def test_booleans_are_black_and_white():
         (None, "type NoneType is not"),
         ([PIXELS], "type list is not"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_what_is_no_photo_is_refused_in_a_sentence(source, reason: str):
     with pytest.raises(ImageError, match=reason):

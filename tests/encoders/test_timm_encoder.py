@@ -10,11 +10,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+import caption.encoders.torchvision_compat  # noqa: F401  (before timm, which imports torchvision)
 from caption.encoders import TimmEncoder
 from caption.errors import CheckpointError, UserError
 from caption.parts import make
 
-timm = pytest.importorskip("timm")  # after caption, which makes torchvision importable
+timm = pytest.importorskip("timm")
 
 
 def noise(height: int = 64, width: int = 96, images: int = 1) -> Tensor:
