@@ -88,7 +88,7 @@ class CaptionCLI(LightningCLI):
     """One folder per training run: `trainer.default_root_dir` holds best.ckpt, last.ckpt and the logs of each start."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        parser.add_argument("--trust", type=str, action="append", default=[], metavar="PACKAGE", help=TRUST)
+        parser.add_argument("--trust", action="append", default=[], metavar="PACKAGE", help=TRUST)
         parser.add_lightning_class_args(ModelCheckpoint, "checkpoint")
         parser.add_lightning_class_args(LastCheckpoint, "last_checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
