@@ -49,9 +49,11 @@ def clean(notebook: NotebookNode) -> NotebookNode:
     notebook.metadata = nbformat.from_dict(METADATA)
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02}"
-        for part in (cell, *cell.get("outputs", [])):
-            if "metadata" in part:
-                part.metadata = nbformat.from_dict({})
+        cell.metadata = nbformat.from_dict({})
+        for output in cell.get("outputs", []):
+            if "metadata" in output:  # the size at which a figure is shown stays
+                sizes = {kind: value for kind, value in output.metadata.items() if kind.startswith("image/")}
+                output.metadata = nbformat.from_dict(sizes)
     return notebook
 
 

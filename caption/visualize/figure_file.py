@@ -18,7 +18,7 @@ from caption.result import OutputError, open_output
 DPI = 150
 PNG_BYTES = 400_000
 """The most that a PNG may take if no resolution is asked for."""
-NOTEBOOK_BYTES = 75_000  # of a PNG in a notebook, which may have many
+NOTEBOOK_BYTES = 200_000  # of a PNG in a notebook, which may have many
 SMALLEST = 0.4
 """The resolution is reduced to this part of it at most."""
 SCREEN = 96  # pixels on an inch of a notebook
