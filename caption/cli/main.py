@@ -74,10 +74,11 @@ def main(args: list[str] | None = None) -> int:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if sys.stdout is None:
         return _failed("stdout is closed: redirect it to a file, or to /dev/null", WRONG_USAGE)
-    # Pillow's, about oddities of files that it can decode; those that it cannot decode are named.
-    warnings.filterwarnings("ignore", module=r"PIL\b")
     try:
-        code = _run(args)
+        with warnings.catch_warnings():
+            # Pillow's, about oddities of files that it can decode; those that it cannot decode are named.
+            warnings.filterwarnings("ignore", module=r"PIL\b")
+            code = _run(args)
         sys.stdout.flush()  # here, where a closed pipe and a full disk are handled
         return code
     except BrokenPipeError:  # the reader of stdout, such as `head`, has exited

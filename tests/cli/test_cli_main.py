@@ -112,10 +112,16 @@ def test_an_unknown_verb_is_wrong_usage(capsys):
     assert "'descrbe' (did you mean describe?)" in err
 
 
-@pytest.mark.parametrize("args", [[], ["photo.jpg"], ["photo.jpg", "--model"], ["photo.jpg", "--modle", "m"]])
+@pytest.mark.parametrize("args", [[], ["photo.jpg", "--model"], ["photo.jpg", "--modle", "m"]])
 def test_wrong_options_are_wrong_usage(args: list[str], capsys):
     assert main(["describe", *args]) == 2
     assert "usage: caption describe" in capsys.readouterr().err
+
+
+def test_without_a_model_for_photos_one_must_be_named(monkeypatch, capsys):
+    monkeypatch.setattr("caption.model_zoo.PHOTO_MODEL", "none-of-this-name")
+    assert main(["describe", "photo.jpg"]) == 2
+    assert "name a model with --model" in capsys.readouterr().err
 
 
 def test_a_users_error_is_one_line_without_traceback(monkeypatch, capsys):

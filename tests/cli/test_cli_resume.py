@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,18 @@ from caption.training.module import CaptionTraining
 pytestmark = pytest.mark.slow
 Cli = Callable[..., Ran]
 QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
+
+
+@pytest.fixture(autouse=True)
+def signals_arrive() -> Iterator[None]:
+    """A shell ignores some signals for its background jobs, and their children inherit that."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

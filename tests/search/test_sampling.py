@@ -22,6 +22,13 @@ from caption.tensor_tree import State
 MANY = 20_000
 
 
+@pytest.fixture(autouse=True, scope="module")
+def many_samples():
+    """Frequencies need more samples than a search draws for anybody else."""
+    with patch("caption.search.loop.LARGEST", MANY):
+        yield
+
+
 def draw(model: HashModel, sampling: Sampling, forbidden: list[int] | None = None) -> Hypotheses:
     return sampling(model.step, model.start([0]), 1, START, END, forbidden or [])
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
@@ -227,7 +228,7 @@ class _InMemory(CaptionedImages):
         self.image_boxes = [self.transform.box(*photo.size) for photo in photos]
         self.rows = {image.id: row for row, image in enumerate(images)}
 
-    def example(self, index: int, captions: list[list[int]]) -> Example:
+    def example(self, index: int, captions: list[list[int]], random: np.random.Generator) -> Example:
         return Example(self.images[index], None, captions, self.image_boxes[index])
 
 
