@@ -119,7 +119,8 @@ def test_it_replaces_what_it_names_and_does_a_step_of_training(parse: Parse, pat
     optimizer.step()
     assert torch.isfinite(loss.value)
     moved = {n for n, tensor in captioner.decoder.named_parameters() if not torch.equal(tensor, weights[n])}
-    assert {"embed.weight"} < moved
+    assert any(name.startswith("embed.") for name in moved)
+    assert any(not name.startswith("embed.") for name in moved)
     assert all(torch.isfinite(tensor).all() for tensor in captioner.decoder.parameters())
 
 

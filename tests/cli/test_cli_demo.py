@@ -239,7 +239,7 @@ def test_a_folder_of_others_is_left_alone(cli: Cli, runs, tmp_path: Path, name: 
     (folder / "logs").mkdir()
     ran = cli("demo", "--out", folder, "--attention", "hard")
     assert (ran.code, ran.out, runs) == (2, "", [])
-    assert (name if "/" not in name else "logs") in ran.err
+    assert "which caption demo did not write there" in ran.err
     assert "--out" in ran.err
     assert (folder / name).read_text() == "somebody's"
 

@@ -75,7 +75,7 @@ def test_hangs_deaths_and_exceptions_are_failures(monkeypatch, tmp_path, fault, 
     assert tally.tried >= 1
     assert len(tally.failures) == tally.tried
     assert reason in tally.failures[0]
-    assert f"| planted | {tally.tried} | 0 | 0 | {tally.tried} |" in table([tally])
+    assert f"| planted | {tally.tried:,} | 0 | 0 | {tally.tried:,} |" in table([tally])
 
 
 def test_growing_memory_is_a_failure(monkeypatch, tmp_path) -> None:

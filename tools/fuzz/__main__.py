@@ -162,7 +162,7 @@ def table(tallies: Sequence[Tally]) -> str:
     for each in tallies:
         refused = each.tried - each.answered - len(each.failures)
         rows.append(
-            f"| {each.kind} | {each.tried:,} | {each.answered:,} | {refused:,} | {len(each.failures)} | "
+            f"| {each.kind} | {each.tried:,} | {each.answered:,} | {refused:,} | {len(each.failures):,} | "
             f"{each.slowest:.1f} s | {each.largest / 2**20:,.0f} MiB |"
         )
     return "\n".join(rows)
