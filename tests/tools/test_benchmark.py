@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -187,3 +189,18 @@ class TestAgainst:
         (tmp_path / "nowhere").mkdir()
         with pytest.raises(SystemExit, match=r"nowhere.*no package `caption`"):
             against.compare(tmp_path / "nowhere", harness.Setting(CPU, quick=True, rounds=1))
+
+
+def test_tables_are_written_beside_the_package_of_an_older_checkout(tmp_path: Path):
+    (tmp_path / "caption").mkdir()
+    (tmp_path / "caption" / "__init__.py").touch()
+    (tmp_path / "caption" / "errors.py").write_text("class UserError(Exception): pass\n", encoding="utf-8")
+    code = (
+        f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]\n"
+        "import caption; from tools.benchmark.against import table\n"
+        "print(caption.__file__); print(table(['a'], [['b']]))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert ran.stdout == f"{tmp_path / 'caption' / '__init__.py'}\n| a |\n|---|\n| b |\n"
