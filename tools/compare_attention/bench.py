@@ -21,6 +21,7 @@ from caption import checkpoint
 from caption.analysis.faithfulness.curves import erase
 from caption.analysis.faithfulness.rankings import AtRandom, by_attention
 from caption.analysis.means import Estimate, difference, estimate
+from caption.atomic import replacing
 from caption.cli.train import Parser
 from caption.data.boxes import Boxes
 from caption.data.module import CaptionData
@@ -235,9 +236,8 @@ def faithfulness(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write a file whole, or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    with replacing(path) as file:
+        file.write(f"{json.dumps(content, indent=1, ensure_ascii=False)}\n".encode())
 
 
 def _without_maps(numbers: dict[str, float]) -> dict[str, float]:

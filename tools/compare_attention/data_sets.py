@@ -301,14 +301,9 @@ class Flickr8kData(DataSet):
         encoder.freeze()
         data.store = FeatureStore(self._store(encoder))
         data.store.matches(encoder, data.transform)
-        sizes = " + ".join(f"{rows}×{cols}×{size}" for (rows, cols), size in self._grids(encoder, data))
+        views = zip(data.store.grids, encoder.region_sizes, strict=True)
+        sizes = " + ".join(f"{rows}×{cols}×{size}" for (rows, cols), size in views)
         return Splits(Stored(data, "train"), Stored(data, "test"), sizes)
-
-    def _grids(self, encoder: Encoder, data: CaptionData) -> list[tuple[tuple[int, int], int]]:
-        blank = torch.zeros(1, 3, data.transform.height, data.transform.width, dtype=torch.uint8)
-        with torch.no_grad():
-            views = encoder.eval()(blank)
-        return [(view.grid, view.vectors.shape[-1]) for view in views]
 
     def boxes(self, data: CaptionData) -> None:
         return None
