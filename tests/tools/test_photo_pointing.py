@@ -63,18 +63,16 @@ WHOLE = {
 }
 
 
+def files(folder: Path) -> list[str]:
+    """The options that name the files of `scene`."""
+    named = {"--photos": folder, "--captions": folder / "tokens.txt", "--boxes": folder / "boxes.json"}
+    return [str(part) for option in named.items() for part in option]
+
+
 def test_the_table_of_an_installed_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     scene(tmp_path, WHOLE)
     out = tmp_path / "numbers.json"
-    options = [
-        "--photos",
-        tmp_path,
-        "--captions",
-        tmp_path / "tokens.txt",
-        "--boxes",
-        tmp_path / "boxes.json",
-    ]
-    assert tool.main([*map(str, options), "--model", "soft=shapes", "--json", str(out)]) == 0
+    assert tool.main([*files(tmp_path), "--model", "soft=shapes", "--json", str(out)]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
     assert [cell.strip() for cell in line.split("|")[1:3]] == ["soft", "3"]
     numbers = json.loads(out.read_text())["soft"]
@@ -96,14 +94,6 @@ def test_mistakes_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], boxes: dict, model: str, said: str
 ):
     scene(tmp_path, boxes)
-    options = [
-        "--photos",
-        tmp_path,
-        "--captions",
-        tmp_path / "tokens.txt",
-        "--boxes",
-        tmp_path / "boxes.json",
-    ]
     with pytest.raises(SystemExit):
-        tool.main([*map(str, options), "--model", model])
+        tool.main([*files(tmp_path), "--model", model])
     assert said in capsys.readouterr().err
