@@ -138,7 +138,13 @@ def read(folder: Path) -> dict[str, mechanisms.Mechanism]:
 def test_a_run_leaves_its_numbers_and_a_model(done: Path):
     assert set(modified(done)) == {"additive-0.json", "additive-0.ckpt", "dot-0.json", "dot-0.ckpt"}
     found = json.loads((done / "dot-0.json").read_text(encoding="utf-8"))
-    assert found["budget"] == {"epochs": 1, "images": 30, "test_images": 6, "shared_encoder": True}
+    assert found["budget"] == {
+        "epochs": 1,
+        "images": 30,
+        "test_images": 6,
+        "captions_per_image": 1,
+        "shared_encoder": True,
+    }
     assert found["regions"] == "shared"
     assert {"NLL", "BLEU-4", "CIDEr", "pointing_accuracy", "attention_entropy"} <= set(found["numbers"])
     assert "split:test" in found["signature"]
@@ -244,7 +250,7 @@ def test_an_unknown_name_is_refused(run: Run, capsys: Any):
 
 
 def test_a_changed_configuration_is_trained_again(configs: Path, out: Path):
-    budget = data_sets.Budget(1, 30, 6, True)
+    budget = data_sets.Budget(1, 30, 6, 1, True)
     bench = benches.Bench(budget, out, data_sets.ShapesData(budget, out / "shapes"))
     mechanism = read(configs)["dot"]
     assert bench.result(mechanism, 0) is not None

@@ -148,7 +148,8 @@ class Bench:
         for part in ("vocabulary", "transform"):
             parser.link_arguments("data", f"model.{part}", attrgetter(part), apply_on="instantiate")
         files = ["-c", str(mechanism.base), "-c", str(mechanism.path)]
-        config = parser.parse_args([*files, *self.data_set.arguments(), "--data.features=null"])
+        captions = f"--data.captions_per_image={self.budget.captions_per_image}"
+        config = parser.parse_args([*files, *self.data_set.arguments(), captions, "--data.features=null"])
         with warnings.catch_warnings():
             # Newer releases of jsonargparse have another name for it.
             warnings.filterwarnings("ignore", "(?s).*(instantiate_classes|JsonargparseDeprecationWarning)")

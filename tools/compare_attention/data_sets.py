@@ -39,8 +39,15 @@ class Budget:
     images: int
     """Of the training split."""
     test_images: int
+    captions_per_image: int
+    """Drawn anew in every epoch of training."""
     shared_encoder: bool
     """Whether all read the regions of one frozen encoder; else each trains its own from pixels."""
+
+    @property
+    def captions(self) -> str:
+        """For the document."""
+        return f"{self.captions_per_image} caption{'s' if self.captions_per_image > 1 else ''} per image"
 
 
 class Split(ABC):
@@ -144,8 +151,8 @@ class ShapesData(DataSet):
             else "Every mechanism is trained with an encoder of its own, from pixels."
         )
         return (
-            f"Training: {budget.epochs} epochs over {budget.images} scenes of Shapes; scores: {budget.test_images} "
-            f"test scenes.\n\n{regions}"
+            f"Training: {budget.epochs} epochs over {budget.images:,} scenes of Shapes, {budget.captions} in each; "
+            f"scores: {budget.test_images} test scenes.\n\n{regions}"
         )
 
     @cached_property
@@ -310,9 +317,9 @@ class Flickr8kData(DataSet):
 
     def setting(self, budget: Budget) -> str:
         return (
-            f"Training: {budget.epochs} epochs over the {budget.images:,} training photos of Flickr8k, five captions "
-            f"each; scores: {budget.test_images:,} test photos. The encoder is MobileNetV2, frozen; sizes are those of "
-            f"`configs/{self.base.name}`, half of `flickr8k_soft.yaml`."
+            f"Training: {budget.epochs} epochs over the {budget.images:,} training photos of Flickr8k, "
+            f"{budget.captions} in each; scores: {budget.test_images:,} test photos. The encoder is MobileNetV2, "
+            f"frozen; sizes are those of `configs/{self.base.name}`, half of `flickr8k_soft.yaml`."
         )
 
 
