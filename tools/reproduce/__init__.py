@@ -1,0 +1,1 @@
+"""Trainings whose scores the documents quote: `python -m tools.reproduce`."""

@@ -1,0 +1,46 @@
+"""Trainings and tests that are done once, and go on after a stop."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from caption.atomic import replacing
+from caption.checkpoint import read
+from caption.cli.main import main as caption
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+def run(*arguments: str) -> None:
+    """Run one `caption` command; end the program with its exit code if it fails or is stopped."""
+    print("+ caption", *arguments, file=sys.stderr)
+    if code := caption(list(arguments)):
+        sys.exit(code)
+
+
+def fit(folder: Path, arguments: list[str]) -> Path:
+    """Train into a folder, or go on, unless it is done; returns the best checkpoint."""
+    done = folder / "done"
+    if not done.exists():
+        run("fit", *arguments, "--trainer.default_root_dir", str(folder), "--ckpt_path", "auto")
+        state = read(folder / "last.ckpt")["callbacks"]["LastCheckpoint"]
+        with replacing(done) as file:
+            file.write(f"{state['trained_seconds']:.0f} seconds of training\n".encode())
+    return folder / "best.ckpt"
+
+
+def test(folder: Path, file: Path, arguments: list[str]) -> dict[str, Any]:
+    """Test the best checkpoint of a folder, unless the file of its scores exists; returns what the file says.
+
+    The captions come to lie beside it: `NAME_captions.json` for scores in `NAME.json`.
+    """
+    if not file.exists():
+        best = str(folder / "best.ckpt")
+        run("test", *arguments, "--trainer.default_root_dir", str(folder), "--ckpt_path", best)
+        newest = max((folder / "logs").glob("*/test_scores.json"), key=lambda path: path.stat().st_mtime)
+        newest.with_name("test_captions.json").replace(file.with_name(f"{file.stem}_captions.json"))
+        newest.replace(file)  # comes last: with it, the test is done
+    return json.loads(file.read_text(encoding="utf-8"))
