@@ -22,7 +22,7 @@ from caption.encoders import Encoder, SmallCNN
 from caption.errors import UserError
 from tools.compare_attention import __main__ as tool
 from tools.compare_attention import bench as benches
-from tools.compare_attention import data_sets, differences, mechanisms, pictures, report
+from tools.compare_attention import data_sets, differences, lessons, mechanisms, pictures, report
 
 BUDGET = ["--epochs", "1", "--images", "30", "--test-images", "6", "--seeds", "1"]
 OVERLAYS = {
@@ -503,3 +503,42 @@ def test_differences_from_additive_attention_have_intervals():
     assert rows["one"].endswith("| – | – | – | – | – |")
     assert "1 to 2 each" in text
     assert "has not been run" in differences.differences({"far": found(0.1)})
+
+
+def test_lessons_follow_from_intervals():
+    def found(
+        nll: float, pointing: float, gain: tuple[float, float, float] | None, other: float = 0.2
+    ) -> dict[str, Any]:
+        runs = [
+            {
+                "numbers": {
+                    "NLL": nll + step,
+                    "pointing_accuracy": pointing + step,
+                    "pointing_other_word": other,
+                }
+            }
+            for step in (-0.001, 0.0, 0.001)
+        ]
+        areas = (
+            None if gain is None else dict(zip(("random_less_attention", "low", "high"), gain, strict=True))
+        )
+        return {"runs": runs, "faithfulness": areas}
+
+    summaries = {
+        "additive": found(0.15, 0.9, (0.25, 0.24, 0.26)),
+        "sharper": found(0.10, 0.92, (0.30, 0.29, 0.31)),
+        "equal": found(0.1501, 0.9, (0.245, 0.235, 0.255)),
+        "seeming": found(0.2, 0.95, (0.10, 0.09, 0.11)),
+        "blind": found(0.5, 0.2, (0.0, -0.01, 0.01)),
+        "mapless": found(0.9, 0.2, None),
+    }
+    describing, looking, depending, seeming = lessons.lessons(summaries).split("\n\n")
+    assert "3 of 5 mechanisms are worse, most of all `mapless` +0.750 [+0.7" in describing
+    assert "1 are better: `sharper` −0.050 [" in describing
+    assert "1 cannot be told apart" in describing
+    assert "4 of 6, most of all `seeming` +0.750" in looking
+    assert looking.endswith("no clear difference: `blind`, `mapless`.")
+    assert "4 of 5, most of all for `sharper` +0.300 [+0.290, +0.310]" in depending
+    assert depending.endswith("It does not for `blind` +0.000 [−0.010, +0.010].")
+    assert seeming.endswith("1, most of all `seeming` +0.100 [+0.090, +0.110].")
+    assert "two seeds or more" in lessons.lessons({"additive": {"runs": [{}]}})

@@ -32,6 +32,7 @@ from tools import make_parser
 from tools.compare_attention.bench import Bench, write_json
 from tools.compare_attention.data_sets import CONFIGS, Budget, DataSet, Flickr8kData, ShapesData
 from tools.compare_attention.differences import differences
+from tools.compare_attention.lessons import lessons
 from tools.compare_attention.mechanisms import Mechanism, chosen, read_mechanisms
 from tools.compare_attention.pictures import PAGE_SCENES, SCENES, choose_words, draw, load_models, page
 from tools.compare_attention.report import summary, table
@@ -133,6 +134,7 @@ def report(bench: Bench, mechanisms: dict[str, Mechanism], options: argparse.Nam
     sections = {data_set.section: text}
     if options.seeds > 1:
         sections[f"{data_set.section} differences"] = differences(summaries)
+        sections[f"{data_set.section} lessons"] = lessons(summaries)
     write_sections(document, sections)
     content = {"budget": asdict(bench.budget), "mechanisms": summaries}
     write_json(document.with_name(f"{document.stem}{data_set.suffix}.json"), content)

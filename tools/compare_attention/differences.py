@@ -33,6 +33,11 @@ class Gap(NamedTuple):
         """Whether the interval leaves out 0."""
         return self.low > 0 or self.high < 0
 
+    def text(self, digits: int) -> str:
+        """The difference with its interval in brackets."""
+        text = f"{self.difference:+.{digits}f} [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
+        return text.replace("-", "−")
+
 
 def gap(values: Sequence[float], others: Sequence[float]) -> Gap | None:
     """Mean of `values` less mean of `others`; None unless both have two seeds or more.
@@ -56,8 +61,8 @@ def differences(summaries: Mapping[str, dict[str, Any]]) -> str:
         return f"`{REFERENCE}` has not been run, with which the others would be compared."
     rows = []
     for name, found in summaries.items():
-        cells = [_cell(gap(_seeds(found, key), _seeds(reference, key)), key) for key in COMPARED]
-        own = gap(_seeds(found, "pointing_accuracy"), _seeds(found, "pointing_other_word"))
+        cells = [_cell(gap(seeds_of(found, key), seeds_of(reference, key)), key) for key in COMPARED]
+        own = gap(seeds_of(found, "pointing_accuracy"), seeds_of(found, "pointing_other_word"))
         if name == REFERENCE:
             cells = ["(reference)"] * len(cells)
         rows.append([f"`{name}`", *cells, _text(own, 3) if own else "–"])
@@ -75,7 +80,8 @@ def differences(summaries: Mapping[str, dict[str, Any]]) -> str:
     )
 
 
-def _seeds(found: dict[str, Any], key: str) -> list[float]:
+def seeds_of(found: dict[str, Any], key: str) -> list[float]:
+    """A score of each seed; without those that have no such score."""
     return [run["numbers"][key] for run in found["runs"] if key in run["numbers"]]
 
 
@@ -84,7 +90,5 @@ def _cell(found: Gap | None, key: str) -> str:
 
 
 def _text(found: Gap, digits: int) -> str:
-    text = f"{found.difference:+.{digits}f} [{found.low:+.{digits}f}, {found.high:+.{digits}f}]".replace(
-        "-", "−"
-    )
+    text = found.text(digits)
     return f"**{text}**" if found.clear else text

@@ -1,0 +1,110 @@
+"""What the table teaches, in a few sentences whose claims all have intervals: the first screen of docs/attention.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tools.compare_attention.differences import Gap, gap, seeds_of
+from tools.compare_attention.mechanisms import WARM as REFERENCE
+
+Summaries = Mapping[str, dict[str, Any]]
+
+SHOWN = 6
+"""Mechanisms that a list names with their intervals; the tables have the others."""
+
+
+def lessons(summaries: Summaries) -> str:
+    """The Markdown of the section: describing, looking at what is named, depending on what is looked at.
+
+    Every list is made by a rule from intervals of 95 %, so that a new run changes the text.
+    """
+    if REFERENCE not in summaries or len(summaries[REFERENCE]["runs"]) < 2:
+        return f"This needs two seeds or more of `{REFERENCE}`, with which the others are compared."
+    return "\n\n".join(
+        [_describing(summaries), _looking(summaries), _depending(summaries), _seeming(summaries)]
+    )
+
+
+def _describing(summaries: Summaries) -> str:
+    gaps = {name: found for name in summaries if (found := _against_reference(summaries, name, "NLL"))}
+    better = sorted((name for name in gaps if gaps[name].high < 0), key=lambda name: gaps[name].difference)
+    worse = sorted((name for name in gaps if gaps[name].low > 0), key=lambda name: -gaps[name].difference)
+    same = [name for name in gaps if not gaps[name].clear]
+    return (
+        f"**Which differences are larger than the spread between seeds?** In NLL, compared with `{REFERENCE}`: "
+        f"{len(worse)} of {len(gaps)} mechanisms are worse, most of all {_listed(worse, gaps)}. "
+        f"{len(better)} are better{': ' + _listed(better, gaps) if better else ''}. {len(same)} cannot be told apart "
+        f"from it. By chance alone, about {len(gaps) * 0.05:.0f} of {len(gaps)} such intervals would leave out 0: a "
+        "small difference that is just clear proves little."
+    )
+
+
+def _looking(summaries: Summaries) -> str:
+    gaps = {
+        name: found
+        for name, each in summaries.items()
+        if (found := gap(seeds_of(each, "pointing_accuracy"), seeds_of(each, "pointing_other_word")))
+    }
+    looking = sorted((name for name in gaps if gaps[name].low > 0), key=lambda name: -gaps[name].difference)
+    not_looking = [name for name in gaps if gaps[name].low <= 0]
+    text = (
+        "**Which look at what they name?** Those whose map of a word points at its object more often than the map of "
+        f"another word of the same caption does: {len(looking)} of {len(gaps)}, most of all {_listed(looking, gaps)}."
+    )
+    if not_looking:
+        text += f" For the others the word makes no clear difference: {', '.join(f'`{name}`' for name in not_looking)}."
+    return text
+
+
+def _depending(summaries: Summaries) -> str:
+    gains = _gains(summaries)
+    faithful = sorted(
+        (name for name in gains if gains[name].low > 0), key=lambda name: -gains[name].difference
+    )
+    others = [name for name in gains if gains[name].low <= 0]
+    text = (
+        "**Which are faithful?** When regions lose their weight in the order of attention, a word's probability should "
+        f"fall faster than in a random order. It does for {len(faithful)} of {len(gains)}, most of all for "
+        f"{_listed(faithful, gains)}."
+    )
+    if others:
+        text += f" It does not for {_listed(others, gains)}."
+    return text
+
+
+def _seeming(summaries: Summaries) -> str:
+    gains = _gains(summaries)
+    reference = gains[REFERENCE]
+    seeming = []
+    for name, gain in gains.items():
+        points = _against_reference(summaries, name, "pointing_accuracy")
+        if points is not None and points.high >= 0 and gain.high < reference.low:
+            seeming.append(name)
+    seeming.sort(key=lambda name: gains[name].difference)
+    text = (
+        f"**Which only seem to be?** Those that point no worse than `{REFERENCE}`, as far as the seeds can tell, but "
+        f"whose words depend less on where they look (random − attention below {reference.low:.3f}, the lower end of "
+        "its interval): "
+    )
+    return text + (f"{len(seeming)}, most of all {_listed(seeming, gains)}." if seeming else "none.")
+
+
+def _against_reference(summaries: Summaries, name: str, key: str) -> Gap | None:
+    if name == REFERENCE:
+        return None
+    return gap(seeds_of(summaries[name], key), seeds_of(summaries[REFERENCE], key))
+
+
+def _gains(summaries: Summaries) -> dict[str, Gap]:
+    """Random less attention of each mechanism that has maps."""
+    found = {name: each["faithfulness"] for name, each in summaries.items()}
+    return {
+        name: Gap(areas["random_less_attention"], areas["low"], areas["high"])
+        for name, areas in found.items()
+        if areas is not None
+    }
+
+
+def _listed(names: Iterable[str], gaps: Mapping[str, Gap]) -> str:
+    return ", ".join(f"`{name}` {gaps[name].text(3)}" for name in list(names)[:SHOWN])
