@@ -22,7 +22,15 @@ from caption.encoders import Encoder, SmallCNN
 from caption.errors import UserError
 from tools.compare_attention import __main__ as tool
 from tools.compare_attention import bench as benches
-from tools.compare_attention import data_sets, differences, lessons, mechanisms, pictures, report
+from tools.compare_attention import (
+    data_sets,
+    differences,
+    lessons,
+    mechanisms,
+    pictures,
+    published,
+    report,
+)
 
 BUDGET = ["--epochs", "1", "--images", "30", "--test-images", "6", "--seeds", "1"]
 OVERLAYS = {
@@ -193,6 +201,46 @@ def test_a_new_mechanism_is_added_to_the_documents(run: Run, out: Path, document
     assert len(page.encode()) < pictures.PAGE_BYTES
     assert page.count('<p class="satt-model">multi_head</p>') == pictures.PAGE_SCENES
     assert not re.findall(r"""(?:src|href)=["'](?!data:)""", page)
+
+
+def test_published_runs_are_not_repeated_without_their_folder(
+    run: Run, configs: Path, document: Path, tmp_path: Path, capsys: Any
+):
+    assert run("--names", "--write", "--document", document) == 0
+    first = document.read_text(encoding="utf-8")
+    picture = document.with_suffix(".png").stat().st_mtime_ns
+    fresh = tmp_path / "fresh"
+    again = ["--configs", str(configs), "--out", str(fresh), "--document", str(document)]
+    assert tool.main([*BUDGET, *again, "--names", "additive", "dot", "--write"]) == 0
+    assert not list(fresh.glob("*.ckpt"))
+    assert document.read_text(encoding="utf-8") == first
+    assert document.with_suffix(".png").stat().st_mtime_ns == picture
+    assert "the picture and the page stay, without checkpoints of additive, dot" in capsys.readouterr().err
+    numbers = document.with_suffix(".json")
+    budget = data_sets.Budget(1, 30, 6, 1, True)
+    assert set(published.read_published(numbers, budget)) == {("additive", 0), ("dot", 0)}
+    assert published.read_published(numbers, replace(budget, images=31)) == {}
+
+
+def test_what_is_published_of_faithfulness_gives_the_same_interval():
+    areas = {
+        "images": [2, 0, 2, 0, 1],
+        "attention": [0.1, 0.4, 0.3, 0.2, 0.5],
+        "random": [0.3, 0.9, 0.5, 0.1, 0.6],
+    }
+    result = {"mechanism": "dot", "budget": {}, "seed": 0, "faithfulness": areas}
+    kept = published.to_publish(result)
+    assert kept == {
+        "seed": 0,
+        "faithfulness": {
+            "images": [0, 1, 2],
+            "words": [2, 1, 2],
+            "attention": [0.3, 0.5, 0.2],
+            "random": [0.5, 0.6, 0.4],
+        },
+    }
+    read = {**kept, "faithfulness": published._by_word(kept["faithfulness"])}
+    assert benches.faithfulness([read]) == pytest.approx(benches.faithfulness([result]))
 
 
 def test_ctrl_c_loses_the_present_run_only(run: Run, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):

@@ -7,9 +7,10 @@
 
 Each mechanism is a file of configs/attention, laid over configs/shapes_soft.yaml; with --flickr8k, a chosen set is laid
 over configs/flickr8k_small.yaml. A run is one mechanism with one seed. Its result and its checkpoint are kept in --out:
-a run that is done is not repeated, unless its configuration has changed. Ctrl-C loses the present run only. The
-documents cover all runs of the folder. --write replaces the section of --document with the table and keeps the prose
-around it. Beside the document it writes the numbers (.json), and for Shapes the picture (.png) and the page (.html).
+a run that is done is not repeated, unless its configuration has changed. Ctrl-C loses the present run only. --write
+replaces the sections of --document with the tables and keeps the prose around them. Beside the document it writes the
+numbers of all runs (.json), and for Shapes the picture (.png) and the page (.html), which need the checkpoints. Runs
+whose numbers the .json already has under the same budget are not repeated either, unless --anew is given.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from caption.cli.exit_codes import DONE
-from caption.errors import UserError
+from caption.errors import UserError, first_few
 from tools import make_parser
 from tools.compare_attention.bench import Bench, write_json
 from tools.compare_attention.data_sets import CONFIGS, Budget, DataSet, Flickr8kData, ShapesData
 from tools.compare_attention.differences import differences
 from tools.compare_attention.lessons import lessons
-from tools.compare_attention.mechanisms import Mechanism, chosen, read_mechanisms
+from tools.compare_attention.mechanisms import WARM, Mechanism, chosen, read_mechanisms
 from tools.compare_attention.pictures import PAGE_SCENES, SCENES, choose_words, draw, load_models, page
+from tools.compare_attention.published import read_published
 from tools.compare_attention.report import summary, table
 from tools.compare_attention.runs import Job, in_processes, one_by_one
 from tools.documents import write_sections
@@ -64,7 +66,13 @@ def main(args: Sequence[str] | None = None) -> int:
         mechanisms = read_mechanisms(options.configs, data_set.base, data_set.names)
         named = chosen(mechanisms, list(mechanisms) if options.names is None else options.names)
         jobs = [Job(each, seed) for seed in range(options.seeds) for each in named]
-        jobs = [job for job in jobs if bench.result(*job) is None]
+        starts = any(each.warm for each in named)
+        jobs = [
+            job
+            for job in jobs
+            if bench.result(*job) is None
+            or (starts and job.mechanism.name == WARM and not bench.checkpoint(*job).exists())
+        ]
         if jobs:
             bench.prepare(dict.fromkeys(job.mechanism for job in jobs))
         failed = train(bench, jobs, options.processes, options.threads)
@@ -136,18 +144,22 @@ def report(bench: Bench, mechanisms: dict[str, Mechanism], options: argparse.Nam
         sections[f"{data_set.section} differences"] = differences(summaries)
         sections[f"{data_set.section} lessons"] = lessons(summaries)
     write_sections(document, sections)
-    content = {"budget": asdict(bench.budget), "mechanisms": summaries}
-    write_json(document.with_name(f"{document.stem}{data_set.suffix}.json"), content)
+    write_json(_numbers(options, data_set), {"budget": asdict(bench.budget), "mechanisms": summaries})
     written = f"{document} and its .json"
     if isinstance(data_set, ShapesData):  # photos of Flickr8k may not be published
         reader = data_set.reader()
         scenes, boxes = reader.read()["test"], reader.boxes("test")
-        models = load_models(
-            {name: bench.checkpoint(name, results[0]["seed"]) for name, results in found.items()}
-        )
-        draw(models, choose_words(scenes[:SCENES], boxes), document.with_suffix(".png"))
-        page(models, scenes[:PAGE_SCENES], document.with_suffix(".html"))
-        written += ", .png and .html"
+        checkpoints = {name: bench.checkpoint(name, results[0]["seed"]) for name, results in found.items()}
+        missing = [name for name, path in checkpoints.items() if not path.exists()]
+        if missing:
+            written += (
+                f"; the picture and the page stay, without checkpoints of {first_few(missing)} (see --anew)"
+            )
+        else:
+            models = load_models(checkpoints)
+            draw(models, choose_words(scenes[:SCENES], boxes), document.with_suffix(".png"))
+            page(models, scenes[:PAGE_SCENES], document.with_suffix(".html"))
+            written += ", .png and .html"
     print(f"compare_attention: wrote {written}", file=sys.stderr)
 
 
@@ -161,12 +173,19 @@ def _bench(options: argparse.Namespace) -> Bench:
             options.shared_encoder,
         )
         out = options.out or Path("runs/compare_attention")
-        return Bench(budget, out, ShapesData(budget, out / "shapes"))
-    out = options.out or Path("runs/compare_attention_flickr8k")
-    data: DataSet = Flickr8kData(options.flickr8k, options.weights, out / "regions")
-    return Bench(
-        Budget(options.epochs or FLICKR8K_EPOCHS, 6000, 1000, options.captions or CAPTIONS, True), out, data
-    )
+        data: DataSet = ShapesData(budget, out / "shapes")
+    else:
+        budget = Budget(options.epochs or FLICKR8K_EPOCHS, 6000, 1000, options.captions or CAPTIONS, True)
+        out = options.out or Path("runs/compare_attention_flickr8k")
+        data = Flickr8kData(options.flickr8k, options.weights, out / "regions")
+    published = {} if options.anew else read_published(_numbers(options, data), budget)
+    return Bench(budget, out, data, published)
+
+
+def _numbers(options: argparse.Namespace, data_set: DataSet) -> Path:
+    """The JSON beside the document."""
+    document: Path = options.document
+    return document.with_name(f"{document.stem}{data_set.suffix}.json")
 
 
 def _command(options: argparse.Namespace) -> str:
@@ -208,6 +227,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--processes", type=int, default=1, metavar="P", help="runs at the same time; default 1")
     add("--threads", type=int, default=1, metavar="T", help="threads of each process; default 1")
+    add(
+        "--anew",
+        action="store_true",
+        help="repeat runs whose numbers are published but whose checkpoints are missing",
+    )
     add("--write", action="store_true", help="write the document, its numbers, picture and page")
     add("--document", type=Path, default=DOCUMENT, metavar="FILE.md", help="default docs/attention.md")
     add(

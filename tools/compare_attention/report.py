@@ -8,6 +8,7 @@ from typing import Any
 
 from tools.compare_attention.bench import DRAWS, ERASED, Bench, faithfulness
 from tools.compare_attention.mechanisms import Mechanism
+from tools.compare_attention.published import to_publish
 from tools.documents import table as markdown_table
 
 Result = dict[str, Any]
@@ -37,10 +38,7 @@ def summary(results: Sequence[Result], mechanism: Mechanism) -> dict[str, Any]:
         "seconds_per_epoch": statistics.median(each["seconds_per_epoch"] for each in results),
         "scores": scores,
         "faithfulness": faithfulness(results),
-        "runs": [
-            {name: each[name] for name in ("seed", "seconds_per_epoch", "numbers", "signature")}
-            for each in results
-        ],
+        "runs": [to_publish(each) for each in results],
     }
 
 
