@@ -129,7 +129,8 @@ def run(configs: Path, out: Path) -> Run:
 def document(tmp_path: Path) -> Path:
     path = tmp_path / "attention.md"
     path.write_text(
-        "# Mine\n\n<!-- section mechanisms begins -->\nold\n<!-- section mechanisms ends -->\n\nmore\n",
+        "# Mine\n\n<!-- section mechanisms begins -->\nold\n<!-- section mechanisms ends -->\n\n"
+        "<!-- section mechanisms lessons begins -->\nold\n<!-- section mechanisms lessons ends -->\n\nmore\n",
         encoding="utf-8",
     )
     return path
@@ -589,4 +590,10 @@ def test_lessons_follow_from_intervals():
     assert "4 of 5, most of all for `sharper` +0.300 [+0.290, +0.310]" in depending
     assert depending.endswith("It does not for `blind` +0.000 [−0.010, +0.010].")
     assert seeming.endswith("1, most of all `seeming` +0.100 [+0.090, +0.110].")
-    assert "two seeds or more" in lessons.lessons({"additive": {"runs": [{}]}})
+
+    for each in summaries.values():
+        del each["runs"][1:]
+    only = lessons.lessons(summaries)
+    assert only.startswith(depending)
+    assert "waits for 3 seeds" in only
+    assert "NLL" not in only

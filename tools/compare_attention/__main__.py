@@ -142,6 +142,7 @@ def report(bench: Bench, mechanisms: dict[str, Mechanism], options: argparse.Nam
     sections = {data_set.section: text}
     if options.seeds > 1:
         sections[f"{data_set.section} differences"] = differences(summaries)
+    if isinstance(data_set, ShapesData):
         sections[f"{data_set.section} lessons"] = lessons(summaries)
     write_sections(document, sections)
     write_json(_numbers(options, data_set), {"budget": asdict(bench.budget), "mechanisms": summaries})

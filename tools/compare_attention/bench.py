@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -245,9 +246,11 @@ def faithfulness(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a file whole, or not at all."""
+    """Write a file whole, or not at all; lists of numbers are one line each."""
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    text = re.sub(r"\[[-+.\deE,\s]+\]", lambda found: " ".join(found[0].split()), text)
     with replacing(path) as file:
-        file.write(f"{json.dumps(content, indent=1, ensure_ascii=False)}\n".encode())
+        file.write(f"{text}\n".encode())
 
 
 def _without_maps(numbers: dict[str, float]) -> dict[str, float]:
