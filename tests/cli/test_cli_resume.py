@@ -148,6 +148,35 @@ def _epoch(path: Path) -> int:
     return torch.load(path, weights_only=True)["epoch"] if path.exists() else -1
 
 
+FAILING = """
+import sys
+from caption.cli.main import main
+from caption.errors import UserError
+from caption.training.module import CaptionTraining
+
+def fail(*batch):
+    raise UserError("something fails")
+
+setattr(CaptionTraining, sys.argv[1], fail)
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("step", ["training_step", "validation_step"])
+def test_a_training_with_workers_that_fails_ends(tiny: Path, step: str):
+    """A failure in validation leaves workers of training behind, for which Python waits at its exit."""
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING, step, "fit", "-c", str(tiny), "--data.workers=2", *QUIET],
+        capture_output=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1] == "caption: something fails"
+
+
 # -- names of checkpoints --------------------------------------------------------------------------------------
 
 
