@@ -22,6 +22,7 @@ from caption.checkpoint.rebuild import Budget
 from caption.data.images import ImageTransform
 from caption.errors import CheckpointError, UserError
 from caption.search import BeamSearch, Greedy, Sampling
+from caption.training.module import CaptionTraining
 
 Cli = Callable[..., Ran]
 KINDS = (".ckpt", ".safetensors")
@@ -351,6 +352,51 @@ def test_a_fine_tuned_checkpoint_is_not_resumed_with_a_frozen_encoder(
     ran = cli("fit", "-c", trained.config, *where, *frozen, "--ckpt_path", trained.folder / "last.ckpt")
     assert (ran.code, ran.out) == (2, "")
     assert "model.encoder_learning_rate" in ran.err
+
+
+def moments(contents: dict[str, Any]) -> dict[str, Any]:
+    """Adam's state of the first weights that have one."""
+    return next(iter(contents["optimizer_states"][0]["state"].values()))
+
+
+OPTIMIZER_STATES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a list in place of a tensor": lambda made: moments(made).update(exp_avg=[0.0]),
+    "a tensor of another shape": lambda made: moments(made).update(exp_avg_sq=torch.zeros(2, 3, 5)),
+    "a tensor less": lambda made: moments(made).pop("exp_avg"),
+    "a rate that is text": lambda made: made["optimizer_states"][0]["param_groups"][0].update(lr="high"),
+    "fewer weights": lambda made: made["optimizer_states"][0]["param_groups"][0]["params"].pop(),
+    "no groups": lambda made: made["optimizer_states"][0].pop("param_groups"),
+    "no optimizer": lambda made: made["optimizer_states"].clear(),
+    "not a list": lambda made: made.update(optimizer_states=3),
+}
+
+
+@pytest.mark.parametrize("change", OPTIMIZER_STATES.values(), ids=OPTIMIZER_STATES)
+def test_a_malformed_optimizer_state_is_refused_with_the_file_and_a_remedy(
+    cli: Cli, trained: Trained, tmp_path: Path, change: Callable[[dict[str, Any]], object]
+):
+    path = tmp_path / "last.ckpt"
+    path.write_bytes((trained.folder / "last.ckpt").read_bytes())
+    before = rewrite(path, change).read_bytes()
+    options = ("--trainer.max_epochs", 3, "--trainer.default_root_dir", tmp_path)
+    ran = cli("fit", "-c", trained.config, *options, "--ckpt_path", path)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"caption: {path}: the optimizer's state in it" in ran.err.splitlines()[-1]
+    assert "model.warm_start" in ran.err.splitlines()[-1]
+    assert path.read_bytes() == before
+
+
+def test_an_error_in_the_first_step_after_resuming_is_not_the_optimizers(
+    cli: Cli, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(self: CaptionTraining, loss: torch.Tensor) -> None:
+        raise RuntimeError("something fails")
+
+    monkeypatch.setattr(CaptionTraining, "backward", fail)
+    options = ("--trainer.max_epochs", 3, "--trainer.default_root_dir", tmp_path)
+    ran = cli("fit", "-c", trained.config, *options, "--ckpt_path", trained.folder / "last.ckpt")
+    assert (ran.code, ran.out) == (1, "")
+    assert "optimizer" not in ran.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("suffix", KINDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_l
 import torch
 from pytorch_lightning import Callback, LightningModule
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
+from pytorch_lightning.core.optimizer import LightningOptimizer
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, distributed
 from torch.optim import Adam, Optimizer
@@ -111,6 +112,8 @@ class CaptionTraining(LightningModule):
         self.answers: list[Answer] = []
         self.predicted: list[CaptionText] = []
         self.restored = False
+        self.state_untried = False
+        """Whether the optimizer's state comes from a checkpoint, and no step has used it."""
         self.data_section: dict[str, Any] | None = None
         """The section data of the configuration, in plain types, which checkpoints carry; None without one."""
         self.trust: Sequence[str] = ()
@@ -199,19 +202,22 @@ class CaptionTraining(LightningModule):
     # -- fitting --------------------------------------------------------------------------------------------------
 
     def configure_optimizers(self) -> Any:
-        encoder = list(self.captioner.encoder.parameters())
-        known = set(encoder)
-        groups: list[dict[str, Any]] = [{"params": [p for p in self.parameters() if p not in known]}]
-        if self.encoder_learning_rate is not None:
-            # In the optimizer from the start; it skips frozen parameters, which have no gradient.
-            groups.append({"params": encoder, "lr": self.encoder_learning_rate})
-        optimizer: Optimizer = self.optimizer(groups)
+        optimizer = self._optimizer()
         if self.scheduler is None:
             return optimizer
         scheduler = self.scheduler(optimizer)
         if isinstance(scheduler, ReduceLROnPlateau):
             return [optimizer], [{"scheduler": scheduler, "monitor": "val/CIDEr"}]
         return [optimizer], [scheduler]
+
+    def _optimizer(self) -> Optimizer:
+        encoder = list(self.captioner.encoder.parameters())
+        known = set(encoder)
+        groups: list[dict[str, Any]] = [{"params": [p for p in self.parameters() if p not in known]}]
+        if self.encoder_learning_rate is not None:
+            # In the optimizer from the start; it skips frozen parameters, which have no gradient.
+            groups.append({"params": encoder, "lr": self.encoder_learning_rate})
+        return self.optimizer(groups)
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         if not isinstance(scheduler, ReduceLROnPlateau):
@@ -258,6 +264,36 @@ class CaptionTraining(LightningModule):
         if (warning := self.still_maps.watch(logged["attention_change"])) is not None:
             rank_zero_warn(warning)
         return loss.value
+
+    def optimizer_step(
+        self,
+        epoch: int,
+        batch_idx: int,
+        optimizer: Optimizer | LightningOptimizer,
+        optimizer_closure: Callable[[], Any] | None = None,
+    ) -> None:
+        """The first step after resuming is where an optimizer meets the values in its state: it loads any."""
+        assert optimizer_closure is not None
+        if not self.state_untried:
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+            return
+        has_gradients = False
+
+        def closure() -> Any:
+            nonlocal has_gradients
+            loss = optimizer_closure()
+            has_gradients = True
+            return loss
+
+        try:
+            super().optimizer_step(epoch, batch_idx, optimizer, closure)
+        except (UserError, OSError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            if not has_gradients:
+                raise
+            raise self._does_not_fit(error) from error
+        self.state_untried = False
 
     def on_after_backward(self) -> None:
         # DistributedDataParallel averages only gradients of parameters that were trainable when it was
@@ -357,20 +393,37 @@ class CaptionTraining(LightningModule):
                     "the checkpoint is a model without training state, which cannot be resumed: start from its weights "
                     "with model.warm_start"
                 )
-            self._check_groups(checkpoint_contents["optimizer_states"])
+            self._check_optimizer(checkpoint_contents["optimizer_states"])
+            self.state_untried = True
         else:  # the objective is not evaluated, and a model without training state has none
             own = self.objective.state_dict(prefix="objective.")
             checkpoint_contents["state_dict"] = own | checkpoint_contents["state_dict"]
 
-    def _check_groups(self, states: list[dict[str, Any]]) -> None:
-        """Check that the optimizer to be resumed has a group for the encoder if and only if this one has."""
+    def _check_optimizer(self, states: Any) -> None:
+        """Check that the optimizer can load the state to be resumed.
+
+        It has a group for the encoder if and only if the encoder is fine-tuned.
+        """
         finetuning = self.encoder_learning_rate is not None
-        if states and (len(states[0].get("param_groups", ())) > 1) != finetuning:
+        try:
+            finetuned = len(states[0]["param_groups"]) > 1
+            if finetuned == finetuning:
+                self._optimizer().load_state_dict(states[0])
+        except Exception as error:
+            raise self._does_not_fit(error) from error
+        if finetuned != finetuning:
             was, remedy = ("frozen", "leave out") if finetuning else ("fine-tuned", "set")
             raise CheckpointError(
                 f"the encoder was {was} when the checkpoint was written: {remedy} model.encoder_learning_rate to "
                 "resume it, or start from its weights with model.warm_start"
             )
+
+    def _does_not_fit(self, error: Exception) -> CheckpointError:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return CheckpointError(
+            f"{self.trainer.ckpt_path}: the optimizer's state in it is malformed or does not fit model.optimizer "
+            f"({reason}): resume with the optimizer of that training, or start from its weights with model.warm_start"
+        )
 
 
 def _per_image(unrolled: Unrolled, targets: Tensor) -> tuple[list[float], list[int]]:
