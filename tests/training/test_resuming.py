@@ -15,6 +15,7 @@ import pytest
 import torch
 from pytorch_lightning import Trainer, seed_everything
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
+from pytorch_lightning.plugins.precision import MixedPrecision
 from torch.optim import Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
 
@@ -80,6 +81,10 @@ class Run:
             **for_model,
         )
         self._count(training, at, event)
+        plugins: list[Any] = [CheckpointFile()]
+        if "scale" in options:
+            scaler = torch.amp.GradScaler("cpu", init_scale=options.pop("scale"), growth_interval=2)
+            plugins.append(MixedPrecision("16-mixed", "cpu", scaler))
         monitor = options.pop("monitor", "val/NLL")
         callbacks = [
             EarlyStopping(monitor, patience=options.pop("patience", 50)),
@@ -90,7 +95,7 @@ class Run:
             ("logger", "enable_progress_bar", "enable_model_summary"), False
         )
         made: dict[str, Any] = {"accelerator": "cpu", "max_epochs": 3, "num_sanity_val_steps": 0}
-        made |= {"default_root_dir": self.folder, "plugins": [CheckpointFile()], "callbacks": callbacks}
+        made |= {"default_root_dir": self.folder, "plugins": plugins, "callbacks": callbacks}
         self.trainer = Trainer(**quiet | made | options)
         last = self.folder / "last.ckpt"
         self.trainer.fit(training, data, ckpt_path=str(last) if resume and last.exists() else None)
@@ -128,6 +133,7 @@ class Run:
         contents = torch.load(self.folder / name, weights_only=True)
         kept = {name: contents[name] for name in ("state_dict", "optimizer_states", "lr_schedulers", "seed")}
         kept["early"] = [state for key, state in contents["callbacks"].items() if key.startswith("Early")]
+        kept["scaler"] = contents.get("MixedPrecision")
         kept["progress"] = (contents["epoch"], contents["global_step"])
         return dict(leaves(kept))
 
@@ -176,6 +182,7 @@ CASES: dict[str, dict[str, Any]] = {
     "accumulated": {"accumulate_grad_batches": 2},
     "early": {"monitor": "val/attention_entropy_max", "patience": 2, "max_epochs": 9},
     "limited": {"limit_train_batches": 4},
+    "scaled": {"scale": 2.0**17},
 }
 
 
@@ -193,6 +200,7 @@ STOPS = {
     "accumulated": [(2, None), (3, signal.SIGTERM)],
     "early": [(13, None), (18, signal.SIGTERM)],
     "limited": [(5, None), (7, signal.SIGTERM)],
+    "scaled": [(4, None), (9, signal.SIGTERM)],
 }
 
 
@@ -223,6 +231,13 @@ def test_stopped_and_resumed_is_never_stopped(
     assert differing(expected.state("best.ckpt"), run.state("best.ckpt")) == []
     # Nothing that was saved is done again: a signal saves the step it interrupts, a kill loses at most two.
     assert before + run.events - expected.events <= (1 if how else 3)
+
+
+def test_some_steps_are_skipped_and_others_are_not(whole: Callable[[str], Run]):
+    """With a scale so large that gradients are infinite, each time it has grown: resuming has to restore it."""
+    contents = torch.load(whole("scaled").folder / "last.ckpt", weights_only=True)
+    assert 3 < contents["callbacks"]["StopOnDivergence"]["skipped"] < 12  # of 15
+    assert contents["MixedPrecision"]["scale"] != CASES["scaled"]["scale"]
 
 
 def test_the_number_of_workers_may_change(whole: Callable[[str], Run], tmp_path: Path):
