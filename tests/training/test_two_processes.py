@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ import caption
 from caption.attention.stochastic import override_draws, stochastic_parts
 from caption.cli import train as cli
 from caption.encoders import SmallCNN
-from caption.errors import UserError
+from caption.errors import Stopped, UserError
 from caption.training.batch_norm import batch_norm_warning
 from caption.training.module import CaptionTraining
 
@@ -49,8 +51,8 @@ def write_data(folder: Path) -> None:
     (folder / "captions.jsonl").write_text("\n".join(lines))
 
 
-def configuration(folder: Path, name: str, batch_size: int, **model: Any) -> Path:
-    """Without dropout, whose random numbers are those of a process."""
+def configuration(folder: Path, name: str, batch_size: int, dropout: float = 0.0, **model: Any) -> Path:
+    """Without dropout, whose random numbers are those of a process, unless they are wanted."""
     attention = {
         "class_path": "caption.attention.ScoredAttention",
         "init_args": {
@@ -62,15 +64,15 @@ def configuration(folder: Path, name: str, batch_size: int, **model: Any) -> Pat
     }
     decoder = {
         "class_path": "caption.decoders.LSTMDecoder",
-        "init_args": {"attention": attention, "embedding_size": 8, "hidden_size": 12, "dropout": 0.0},
+        "init_args": {"attention": attention, "embedding_size": 8, "hidden_size": 12, "dropout": dropout},
     }
     decoder["init_args"]["readout"] = {
         "class_path": "caption.decoders.DeepOutput",
-        "init_args": {"dropout": 0.0},
+        "init_args": {"dropout": dropout},
     }
     decoder["init_args"]["initial"] = {
         "class_path": "caption.decoders.InitialState",
-        "init_args": {"dropout": 0.0},
+        "init_args": {"dropout": dropout},
     }
     written = {
         "seed_everything": 0,
@@ -137,16 +139,29 @@ class WatchedTraining(CaptionTraining):
         self.epochs.append({name: float(value) for name, value in self.trainer.callback_metrics.items()})
 
 
+class StoppedTraining(CaptionTraining):
+    """One of the two processes is signalled inside the second epoch, in which the encoder begins to learn."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        if (self.global_rank, self.current_epoch, batch_idx) == (1, 1, 0):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().training_step(batch, batch_idx)
+
+
 def fourth(log_weights: Tensor) -> Tensor:
     return torch.full(log_weights.shape[:-1], 3)
 
 
-def fit(config: Path) -> Finished:
-    cli.CaptionTraining = WatchedTraining
+def run(config: Path, training: type[CaptionTraining]) -> Any:
+    cli.CaptionTraining = training
     try:
-        command = cli.run(["fit", "-c", str(config)])
+        return cli.run(["fit", "-c", str(config)])
     finally:
         cli.CaptionTraining = CaptionTraining
+
+
+def fit(config: Path) -> Finished:
+    command = run(config, WatchedTraining)
     return Finished(command.model.state_dict(), command.model.epochs, torch.rand(4))
 
 
@@ -159,6 +174,8 @@ class Two(NamedTuple):
 
 
 RUNS: dict[str, dict[str, Any]] = {"soft": {}, "hard": HARD, "late": LATE}
+DRAWING: dict[str, Any] = {"dropout": 0.3, **HARD, **LATE}
+"""A training in which each process draws its own numbers."""
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +185,9 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Two:
     write_data(folder)
     for name, model in RUNS.items():
         configuration(folder, f"{name}_two", 2, **model)
-    done = torchrun(Path(__file__), folder)
+    for name in ("whole", "stopped"):
+        configuration(folder, name, 2, **DRAWING)
+    done = torchrun(Path(__file__), folder, "all")
     fits = {}
     for name in RUNS:
         both = [torch.load(folder / f"{name}.{rank}.pt", weights_only=True) for rank in (0, 1)]
@@ -220,6 +239,19 @@ def test_every_image_is_predicted_and_scored_once_in_the_order_of_the_data(two: 
     assert json.loads(tested.read_text()) == expected
 
 
+@pytest.mark.slow
+def test_stopped_in_one_of_two_processes_and_resumed_ends_with_the_same_bits(two: Two):
+    last = two.folder / "stopped" / "last.ckpt"
+    assert torch.load(last, weights_only=True)["global_step"] == 3  # of two steps in each of four epochs
+    torchrun(Path(__file__), two.folder, "resumed")
+    resumed = torch.load(last, weights_only=True)
+    whole = torch.load(two.folder / "whole" / "last.ckpt", weights_only=True)
+    assert resumed["global_step"] == whole["global_step"] == 8
+    torch.testing.assert_close(resumed["state_dict"], whole["state_dict"], rtol=0, atol=0)
+    momenta = [each["optimizer_states"][0]["state"] for each in (resumed, whole)]
+    torch.testing.assert_close(*momenta, rtol=0, atol=0)
+
+
 # -- BatchNorm -------------------------------------------------------------------------------------------------
 
 
@@ -243,11 +275,15 @@ def test_an_encoder_without_batch_norm_is_not_warned_about():
 
 
 if __name__ == "__main__":
-    import os
-
     made, rank = Path(sys.argv[1]), os.environ["RANK"]
+    if sys.argv[2] == "resumed":
+        cli.main(["fit", "-c", str(made / "stopped.yaml"), "--ckpt_path", "auto"])
+        sys.exit()
     for run_name in RUNS:
         torch.save(tuple(fit(made / f"{run_name}_two.yaml")), made / f"{run_name}.{rank}.pt")
+    run(made / "whole.yaml", CaptionTraining)
+    with suppress(Stopped):
+        run(made / "stopped.yaml", StoppedTraining)
     model = ["-c", str(made / "soft_two.yaml"), "--ckpt_path", str(made / "soft_two" / "best.ckpt")]
     cli.run(["predict", *model])
     cli.main(["test", *model])
