@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from caption.errors import ImageError, UserError
+from caption.errors import ImageError, UserError, first_few
 from caption.prefetch import prefetch
 from caption.result import Caption
 
@@ -70,13 +70,14 @@ class Actor:
         if job.search:
             self.captioner.search = replace(self.captioner.search, **job.search)  # type: ignore[type-var]
 
-    def __call__(self, piece: dict[str, Any]) -> dict[str, int]:
+    def __call__(self, piece: dict[str, Any]) -> dict[str, Any]:
         photos = list(piece["photos"])
         sources = (source for _, source in prefetch(fetch, photos, 2 * self.job.batch_size))
         stream = self.captioner.describe_each(_readable(sources), batch_size=self.job.batch_size)
         records = [self._record(photo, found) for photo, found in zip(photos, stream, strict=True)]
         write_whole(self.job.out, piece["name"], encoded(records, self.job.form))
-        return {"photos": len(photos), "failed": sum("error" in record for record in records)}
+        failed = sum("error" in record for record in records)
+        return {"name": piece["name"], "photos": len(photos), "failed": failed}
 
     def _record(self, photo: str, found: Caption | ImageError) -> dict[str, Any]:
         shared = {"image": photo, "model": self.job.model}
@@ -194,13 +195,17 @@ def _run(pending: list[dict[str, Any]], job: Job, actors: int | None) -> Iterato
             ray_remote_args_fn=_limit,
             **({"num_gpus": 1} if gpu else {"num_cpus": 1}),
         )
+    missing = {piece["name"]: piece["photos"][0] for piece in pending}
     try:
         for row in data.iter_rows():
+            del missing[row["name"]]
             yield Done(row["photos"], row["failed"])
     except (ray.exceptions.RayError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        first = first_few(f"{name} (from {photo} on)" for name, photo in missing.items())
         raise UserError(
-            f"captioning stopped: {reason[0].rstrip('.')}. What is written is kept; the same command goes on from there"
+            f"captioning stopped: {reason[0].rstrip('.')}. Not done are {first}. What is written is kept; the same "
+            "command goes on from there"
         ) from error
 
 

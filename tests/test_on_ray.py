@@ -114,6 +114,35 @@ def test_a_killed_actor_loses_nothing_and_a_restart_does_only_what_is_missing(
 
 
 @pytest.mark.slow
+def test_a_piece_that_kills_its_actors_is_named_and_the_others_are_not_lost(
+    cluster: None, photos: list[str], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    deadly, tries = photos[2 * PER_PIECE + 1], tmp_path / "tries"
+    job = Job(model, str(tmp_path / "out"))
+
+    class Mortal(Actor):
+        """A local class, which Ray sends to other processes by value."""
+
+        def __call__(self, piece: dict[str, Any]) -> dict[str, Any]:
+            if deadly in piece["photos"]:
+                with tries.open("a") as file:
+                    file.write("x")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().__call__(piece)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(on_ray, "Actor", Mortal)
+        with pytest.raises(UserError, match=rf"Not done are captions-000002\.jsonl \(from {photos[8]} on\)"):
+            run_all(photos, job, actors=1)
+    assert tries.read_text() == "x" * on_ray.ATTEMPTS
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").glob("captions-*.jsonl")}
+    assert {file.name for file in kept} >= {"captions-000000.jsonl", "captions-000001.jsonl"}
+    assert run_all(photos, job)[0] == PHOTOS
+    assert [entry["image"] for entry in entries(tmp_path / "out")] == photos
+    assert all(file.stat().st_mtime_ns == time for file, time in kept.items())
+
+
+@pytest.mark.slow
 def test_too_many_actors_are_refused(cluster: None, photos: list[str], model: str, tmp_path: Path):
     with pytest.raises(UserError, match="2 processors, too few for 3"):
         run_all(photos, Job(model, str(tmp_path)), actors=3)
