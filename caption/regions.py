@@ -15,7 +15,7 @@ class Regions(NamedTuple):
     vectors: Tensor
     """(B, L, D) region vectors a in row order: region i is at row i // cols, column i % cols."""
     grid: tuple[int, int]
-    """(rows, cols), rows · cols = L. The grid covers the transform's whole output in equal cells."""
+    """(rows, cols), rows · cols = L. Which part of the input its cells cover says `Encoder.boxes`."""
     mask: Tensor | None = None
     """(B, L) bool, True where there is a region; None when all are real."""
 

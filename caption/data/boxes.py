@@ -1,29 +1,14 @@
-"""Boxes: rectangles in the pixels of a photo, and the object boxes of a COCO instances file."""
+"""The boxes of objects in images, from a COCO instances file."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
+from caption.box import Box as Box
+from caption.box import BoxLike as BoxLike
 from caption.data.files import entries, read_json
 from caption.errors import DataError
-
-
-class Box(NamedTuple):
-    """A rectangle in the pixels of the original, upright image: x to the right, y down.
-
-    (0, 0) is the outer corner of the first pixel, so a whole image of w×h pixels is (0, 0, w, h).
-    """
-
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-
-BoxLike = Sequence[float]
-"""A `Box`, or any four numbers in its order."""
 
 Boxes = Mapping[str, Sequence[BoxLike]]
 """The boxes of one image by object name.

@@ -8,6 +8,9 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
+from caption.box import Box
+from caption.encoders.grid_boxes import grid_boxes
+from caption.eval_mode import eval_mode
 from caption.parts import Part
 from caption.regions import Regions, Views
 
@@ -56,6 +59,22 @@ class Encoder(Part, nn.Module):
         return tuple(
             Regions(maps.flatten(2).transpose(1, 2), (maps.shape[2], maps.shape[3])) for maps in views
         )
+
+    def boxes(self, height: int, width: int) -> tuple[Box, ...]:
+        """The part of an input that the grid of each view covers, in the input's pixels; see `grid_boxes`.
+
+        It depends on the layers and the size alone, and is computed once for each size.
+
+        Args:
+            height, width: of the input, in pixels.
+        """
+        known: dict[tuple[int, int], tuple[Box, ...]] = self.__dict__.setdefault("known_boxes", {})
+        if (height, width) not in known:
+            devices = (tensor.device for tensor in (*self.parameters(), *self.buffers()))
+            images = torch.zeros(1, 3, height, width, dtype=torch.uint8, device=next(devices, None))
+            with eval_mode(self):
+                known[height, width] = grid_boxes(lambda each: self.features(self.normalise(each)), images)
+        return known[height, width]
 
     def freeze(self, frozen: bool = True) -> None:
         """Freeze or unfreeze parameters, BatchNorm statistics and dropout.

@@ -12,7 +12,10 @@ from caption.regions import Regions, Views
 
 
 class Refiner(Part, nn.Module):
-    """Base class of refiners. A refiner gets whole grids, so it may attend among regions, or return other grids."""
+    """Base class of refiners. A refiner gets whole grids, so it may attend among regions, or return other grids.
+
+    Output view n covers the part of the image that input view n covers.
+    """
 
     region_sizes: tuple[int, ...]
     """Length D' of the vectors of each output view; known after `build`."""
