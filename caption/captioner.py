@@ -9,6 +9,7 @@ Training is in `caption.training`. A captioner loads from one file and captions 
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -20,7 +21,8 @@ from torch import Tensor, nn
 
 from caption.attention.base import chosen
 from caption.batch_inference import BATCH, Decoded, decode, decode_ahead, encode
-from caption.data.images import Box, ImageTransform
+from caption.box import Box, BoxLike, part_of, shares_of
+from caption.data.images import ImageTransform
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
 from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner
@@ -190,14 +192,14 @@ class Captioner(nn.Module):
         if decoded:
             views = encode(self.encoder, decoded, self.device)
             found = self.generate(views, search, likeliest=LIKELIEST)
-            boxes, photos = [each.box for each in decoded], [each.photo for each in decoded]
-            yield from self.captions(found, self.grids(views), boxes, photos)
+            seen, photos = [each.box for each in decoded], [each.photo for each in decoded]
+            yield from self.captions(found, self.grids(views), seen, photos)
 
     def captions(
         self,
         found: Hypotheses,
         grids: Sequence[Grid],
-        boxes: Sequence[Box],
+        seen: Sequence[Box],
         photos: Sequence[Photo] | None = None,
     ) -> Iterator[Caption]:
         """Convert the hypotheses of B images to B captions, with the other candidates as their alternatives.
@@ -205,20 +207,20 @@ class Captioner(nn.Module):
         Args:
             found: the hypotheses from `generate`.
             grids: of the views that the decoder attends to, see the method `grids`.
-            boxes: the part of each photo that the grid covers, in the photo's pixels.
+            seen: the part of each photo that the transform shows to the model, in the photo's pixels.
             photos: stored in the captions.
         """
         found = Hypotheses(*(_to_cpu(entry) for entry in found))
-        for image, box in enumerate(boxes):
+        for image, part in enumerate(seen):
             photo = photos[image] if photos is not None else None
             ranks = range(found.words.shape[1])
-            best, *others = [self._caption(found, image, rank, grids, box, photo) for rank in ranks]
+            best, *others = [self._caption(found, image, rank, grids, part, photo) for rank in ranks]
             # Ranks without a hypothesis are empty and unfinished, with log-probability -inf.
             best.alternatives = [other for other in others if other.log_prob > -torch.inf]
             yield best
 
     def _caption(
-        self, found: Hypotheses, image: int, rank: int, grids: Sequence[Grid], box: Box, photo: Photo | None
+        self, found: Hypotheses, image: int, rank: int, grids: Sequence[Grid], seen: Box, photo: Photo | None
     ) -> Caption:
         length = int(found.lengths[image, rank])
         traced = map_tensors(lambda entry: entry[image, rank, :length], found.trace)
@@ -227,19 +229,24 @@ class Captioner(nn.Module):
         gate, location = trace.gate, trace.location
         words = self.vocabulary.decode(found.words[image, rank, :length].tolist())
         rows, cols = grids[0]
-        map_grids = self.decoder.map_grids(grids)
+        boxes = self.boxes(seen)
+        views = [(rows, cols) for rows, cols in grids]  # new tuples, by which `_box_of` recognises views
+        map_grids = self.decoder.map_grids(views)
+        map_boxes = {
+            name: _box_of(grid, views, boxes) for name, grid in map_grids.items() if name in trace.maps
+        }
         return Caption(
             text=" ".join(words),
             words=words,
             weights=trace.weights.float().view(length, rows, cols).numpy(),
             log_prob=float(found.log_probs[image, rank]),
             word_log_probs=found.word_log_probs[image, rank, :length].float().numpy(),
-            box=box,
+            box=boxes[0],
             gates=None if gate is None else gate.float().numpy(),
             finished=bool(found.finished[image, rank]),
             image=photo,
             locations=_locations(location, cols),
-            points=_points(location, box),
+            points=_points(location, boxes[0]),
             maps={
                 name: values.float().unflatten(-1, map_grids[name]).numpy()
                 for name, values in trace.maps.items()
@@ -247,6 +254,8 @@ class Captioner(nn.Module):
             },
             properties=self.decoder.properties,
             likeliest=likeliest,
+            seen=seen,
+            map_boxes={name: box for name, box in map_boxes.items() if box != boxes[0]} or None,
         )
 
     def _likeliest(self, trace: Likeliest) -> list[list[tuple[str, float]]]:
@@ -258,6 +267,17 @@ class Captioner(nn.Module):
                 if log_prob > -torch.inf and word not in (PAD, START)
             ]
             for words, log_probs in zip(trace.words.tolist(), trace.log_probs.tolist(), strict=True)
+        ]
+
+    def boxes(self, seen: BoxLike) -> list[Box]:
+        """The part of a photo that the grid of each view covers, in the photo's pixels.
+
+        Args:
+            seen: the part of the photo that the transform shows to the model.
+        """
+        height, width = self.transform.height, self.transform.width
+        return [
+            part_of(seen, shares_of(box, (0, 0, width, height))) for box in self.encoder.boxes(height, width)
         ]
 
     def grids(self, views: Views) -> list[Grid]:
@@ -280,6 +300,17 @@ class Captioner(nn.Module):
 def search_spec(search: Search) -> dict[str, Any]:
     """A search as class path and arguments."""
     return {"class_path": public_path(type(search)), "init_args": dataclasses.asdict(search)}  # type: ignore[call-overload]
+
+
+def _box_of(grid: Grid, views: Sequence[Grid], boxes: Sequence[Box]) -> Box:
+    """The box of the view that the grid of a map is; of the first view for a grid of the mechanism's own."""
+    found = [
+        box
+        for same in (operator.is_, operator.eq)
+        for view, box in zip(views, boxes, strict=False)
+        if same(view, grid)
+    ]
+    return next(iter(found), boxes[0])
 
 
 def _locations(location: Tensor | None, cols: int) -> np.ndarray | None:

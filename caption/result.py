@@ -61,20 +61,23 @@ class Caption:
         word_log_probs: (T,) natural log-probability of each word given those before it. Their sum is
             `log_prob` less the end token's share.
         box: (left, top, right, bottom), the part of the original image that the grid covers, in that image's pixels
-            counted from its upper left corner; whole numbers are edges of pixels. The box extends beyond the image if
-            the transform padded it.
+            counted from its upper left corner; whole numbers are edges of pixels. What a region sees lies around the
+            centre of its cell. The box extends beyond the image if the transform padded it, and may begin or end beside
+            the image by up to a cell, because of the encoder's padding (`caption.encoders.grid_boxes`).
         gates: (T,) β of each word (section 4.2.1 of Xu et al. 2015), or None for a model without a gate.
         finished: False if the search stopped before the end token.
         image: the photo itself or its path; EXIF orientation is applied when it is opened.
         locations: (T, 2) int64 row and column of the region chosen by hard attention, or None.
         alternatives: the other captions of the search, best first, without this one.
         maps: all maps of the mechanism by name, (T, *structure, rows, cols) float32, such as "heads" (T, M, rows,
-            cols). Each has its own grid over the same `box`.
+            cols). Each has its own grid.
         points: (T, 2) float32 x and y of the attended point, in pixels of the original image, for a mechanism that
             chooses a point; else None.
         properties: of `weights`.
         likeliest: for each of the T words, the likeliest words at its step with their natural log-probabilities, most
             likely first; "(end)" is the end of the sentence. None if they were not kept.
+        seen: the part of the original image that the model has seen, in the form of `box`; None = `box`.
+        map_boxes: the part of the image that each of `maps` covers, by name, where it is not `box`.
     """
 
     text: str
@@ -92,6 +95,8 @@ class Caption:
     points: np.ndarray | None = None
     properties: WeightProperties = field(default_factory=WeightProperties)
     likeliest: list[list[tuple[str, float]]] | None = None
+    seen: tuple[float, float, float, float] | None = None
+    map_boxes: dict[str, tuple[float, float, float, float]] | None = None
 
     def __post_init__(self) -> None:
         self.words = [str(word) for word in self.words]
@@ -101,7 +106,12 @@ class Caption:
             raise ValueError(f"weights must be (words, rows, cols), not {self.weights.shape}")
         self.log_prob = float(self.log_prob)
         self.word_log_probs = _per_word("word_log_probs", self.word_log_probs, steps)
-        self.box = _box(self.box)
+        self.box = _box("box", self.box)
+        self.seen = None if self.seen is None else _box("seen", self.seen)
+        if self.map_boxes is not None:
+            self.map_boxes = {
+                str(name): _box(f"box of {name!r}", box) for name, box in self.map_boxes.items()
+            }
         if self.gates is not None:
             self.gates = _per_word("gates", self.gates, steps)
         if self.locations is not None:
@@ -140,9 +150,11 @@ class Caption:
             "gates": None if self.gates is None else [_json_number(value) for value in self.gates],
             "finished": self.finished,
             "box": list(self.box),
+            "seen": list(self.seen or self.box),
             "grid": list(self.weights.shape[1:]),
             "locations": None if self.locations is None else self.locations.tolist(),
             "maps": {name: list(maps.shape) for name, maps in self.maps.items()},
+            "map_boxes": {name: list(box) for name, box in (self.map_boxes or {}).items()},
             "points": None if self.points is None else self.points.tolist(),
             "properties": self.properties._asdict(),
             "likeliest": self.likeliest
@@ -190,6 +202,9 @@ class Caption:
             alternatives=[],
             maps={},
             properties=self.properties._replace(sums_to_one=sums_to_one, sentinel=False),
+            box=(self.map_boxes or {}).get(name, self.box),
+            seen=self.seen or self.box,
+            map_boxes=None,
         )
 
     def single_maps(self, name: str | None = None) -> dict[str, Caption]:
@@ -251,7 +266,7 @@ class Caption:
 
         Arrays: `words` (T,) unicode, without the end token; `weights` (T, rows, cols) float32; `gates` (T,)
         float32, NaN throughout for a model without a gate; `box` (4,) float64; `map_NAME` float32 for each of `maps`;
-        `points` (T, 2) float32 if there are any.
+        `points` (T, 2) float32 if there are any; `seen` and `map_box_NAME` (4,) float64 where they are not `box`.
 
         Raises:
             OutputError: the file cannot be written.
@@ -262,6 +277,8 @@ class Caption:
             "gates": np.full(len(self.words), np.nan, np.float32) if self.gates is None else self.gates,
             "box": np.array(self.box),
             **{f"map_{name}": maps for name, maps in self.maps.items()},
+            **{f"map_box_{name}": np.array(box) for name, box in (self.map_boxes or {}).items()},
+            **({} if self.seen in (None, self.box) else {"seen": np.array(self.seen)}),
             **({} if self.points is None else {"points": self.points}),
         }
         # An open file, because NumPy adds ".npz" to a path without it.
@@ -309,13 +326,13 @@ def _per_word(name: str, values: Any, steps: int) -> np.ndarray:
     return array
 
 
-def _box(values: Sequence[float]) -> tuple[float, float, float, float]:
+def _box(name: str, values: Sequence[float]) -> tuple[float, float, float, float]:
     if len(values) != 4:
-        raise ValueError(f"box must be (left, top, right, bottom), not {tuple(values)}")
+        raise ValueError(f"{name} must be (left, top, right, bottom), not {tuple(values)}")
     left, top, right, bottom = (float(value) for value in values)
     # NaN must fail, too.
     if not (left < right and top < bottom and all(map(math.isfinite, (left, top, right, bottom)))):
-        raise ValueError(f"box must have left < right and top < bottom, not {(left, top, right, bottom)}")
+        raise ValueError(f"{name} must have left < right and top < bottom, not {(left, top, right, bottom)}")
     return left, top, right, bottom
 
 

@@ -19,8 +19,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from caption.analysis.grounding import GroundableCaption, Redrawn, cell_centres
-from caption.data.boxes import Boxes, BoxLike
+from caption.analysis.grounding import GroundableCaption, Redrawn
+from caption.box import BoxLike, cell_centres, shares_of
+from caption.data.boxes import Boxes
 
 
 def uniform(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
@@ -29,11 +30,11 @@ def uniform(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
 
 
 def middle(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
-    """All weight on the middle cell; on the two or four next to the middle where the grid's sides are even."""
+    """All weight on the cell in the middle of what the model has seen; on the two or four that are equally near."""
     redrawn = []
     for caption in captions:
         _, rows, cols = caption.weights.shape
-        x, y = cell_centres(rows, cols, (0.0, 0.0, 1.0, 1.0))
+        x, y = cell_centres(rows, cols, shares_of(caption.box, caption.seen or caption.box))
         distance = np.abs(x[None, :] - 0.5) + np.abs(y[:, None] - 0.5)
         nearest = np.isclose(distance, distance.min())
         redrawn.append(_redrawn(caption, np.broadcast_to(nearest.astype(float), caption.weights.shape)))
@@ -55,18 +56,18 @@ def mean_map(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
 
 
 def centred(captions: Iterable[GroundableCaption], sigma: float = 0.25) -> list[Redrawn]:
-    """A Gaussian around the grid's middle, the same for every word.
+    """A Gaussian around the middle of what the model has seen, the same for every word.
 
     Args:
         captions: any.
-        sigma: as a fraction of the grid's width and height; `fit_sigma` takes it from training boxes.
+        sigma: as a fraction of the width and height that the model has seen; `fit_sigma` takes it from training boxes.
     """
     if not sigma > 0:
-        raise ValueError(f"sigma is a positive fraction of the grid, not {sigma}")
+        raise ValueError(f"sigma is a positive fraction of what the model has seen, not {sigma}")
     redrawn = []
     for caption in captions:
         _, rows, cols = caption.weights.shape
-        x, y = cell_centres(rows, cols, (0.0, 0.0, 1.0, 1.0))
+        x, y = cell_centres(rows, cols, shares_of(caption.box, caption.seen or caption.box))
         bump = np.exp(-((x[None, :] - 0.5) ** 2 + (y[:, None] - 0.5) ** 2) / (2 * sigma**2))
         redrawn.append(_redrawn(caption, np.broadcast_to(bump, caption.weights.shape)))
     return redrawn
@@ -76,7 +77,7 @@ def fit_sigma(boxes: Iterable[tuple[Boxes, BoxLike]]) -> float:
     """The standard deviation, for `centred`, of the Gaussian that gives the objects' centres the highest likelihood.
 
     Args:
-        boxes: for each image, its objects and the part of the image that the grid covers, in the same pixels. Take
+        boxes: for each image, its objects and the part of the image that the model sees, in the same pixels. Take
             them from training images: a baseline must not be fitted on the images measured.
 
     Returns:
@@ -151,4 +152,5 @@ def other_image(
 
 def _redrawn(caption: GroundableCaption, weights: np.ndarray) -> Redrawn:
     totals = weights.sum((1, 2), keepdims=True)
-    return Redrawn(caption.words, weights / np.where(totals > 0, totals, 1), caption.box)
+    weights = weights / np.where(totals > 0, totals, 1)
+    return Redrawn(caption.words, weights, caption.box, caption.seen)

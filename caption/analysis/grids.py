@@ -1,7 +1,8 @@
 """Arithmetic on attention maps: moved, carried to another grid by area, scaled to the sum that they had.
 
-A map (..., L) lies row by row on a grid (rows, cols). All grids of an image cover the same part of the photo, in equal
-cells. Sums are of magnitudes, Σ_i |α_i|, because weights may be negative.
+A map (..., L) lies row by row on a grid (rows, cols). All grids of an image are taken to cover the same part of the
+photo, in equal cells; those of two levels of a CNN differ by less than half of a coarse cell
+(`caption.encoders.grid_boxes`). Sums are of magnitudes, Σ_i |α_i|, because weights may be negative.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from caption.analysis.means import estimate
-from caption.data.boxes import Boxes, BoxLike
+from caption.box import BoxLike, cell_edges
+from caption.box import cell_centres as cell_centres
+from caption.data.boxes import Boxes
 from caption.result import Caption
 
 
@@ -31,6 +33,8 @@ class Redrawn:
     """(T, rows, cols): where the model looked for each word."""
     box: BoxLike
     """The part of the original image that the grid covers."""
+    seen: BoxLike | None = None
+    """The part that the model has seen; None = `box`."""
 
 
 GroundableCaption = Caption | Redrawn
@@ -161,7 +165,7 @@ def ground(captions: Iterable[tuple[GroundableCaption, Boxes]], tolerance: float
                 f"caption {number} has {len(caption.words)} words, but weights of shape {weights.shape}"
             )
         for mention in find_mentions(caption.words, boxes):
-            pointings.append(_point_at(number, mention, weights[mention.word], caption.box, tolerance))
+            pointings.append(_point_at(number, mention, weights[mention.word], caption, tolerance))
     return Grounding(tuple(pointings))
 
 
@@ -199,12 +203,6 @@ def point(weights: np.ndarray, box: BoxLike) -> tuple[float, float]:
     return float(x[col]), float(y[row])
 
 
-def cell_centres(rows: int, cols: int, box: BoxLike) -> tuple[np.ndarray, np.ndarray]:
-    """x (cols,) and y (rows,), in pixels, of the centres of a grid's cells."""
-    x, y = _cell_edges(rows, cols, box)
-    return (x[:-1] + x[1:]) / 2, (y[:-1] + y[1:]) / 2
-
-
 def centres_inside(
     rows: int, cols: int, box: BoxLike, boxes: Iterable[BoxLike], tolerance: float = 0.0
 ) -> np.ndarray:
@@ -218,12 +216,16 @@ def centres_inside(
     return inside
 
 
-def coverage(rows: int, cols: int, box: BoxLike, boxes: Sequence[BoxLike]) -> np.ndarray:
+def coverage(
+    rows: int, cols: int, box: BoxLike, boxes: Sequence[BoxLike], seen: BoxLike | None = None
+) -> np.ndarray:
     """(rows, cols) float64: the part of each cell's area that the boxes cover, exactly; overlaps count once.
 
-    The edges of cells and boxes cut the grid into tiles that are wholly inside or outside each box.
+    Only the area that the model has seen counts, and the outermost cells reach to its end (`caption.box.cell_edges`). A
+    cell without any has 0. The edges of cells and boxes cut the grid into tiles that are wholly inside or outside each
+    box.
     """
-    x_cells, y_cells = _cell_edges(rows, cols, box)
+    x_cells, y_cells = cell_edges(rows, cols, box, seen)
     x = _cuts(x_cells, [side for left, _, right, _ in boxes for side in (left, right)])
     y = _cuts(y_cells, [side for _, top, _, bottom in boxes for side in (top, bottom)])
     x_middle, y_middle = (x[:-1] + x[1:]) / 2, (y[:-1] + y[1:]) / 2
@@ -236,28 +238,24 @@ def coverage(rows: int, cols: int, box: BoxLike, boxes: Sequence[BoxLike]) -> np
     col = np.searchsorted(x_cells, x_middle) - 1
     per_cell = np.zeros((rows, cols))
     np.add.at(per_cell, (row[:, None], col[None, :]), areas)
-    return per_cell / (np.diff(y_cells)[:, None] * np.diff(x_cells)[None, :])
+    whole = np.diff(y_cells)[:, None] * np.diff(x_cells)[None, :]
+    return per_cell / np.where(whole > 0, whole, 1)
 
 
-def _point_at(number: int, mention: Mention, weights: np.ndarray, box: BoxLike, tolerance: float) -> Pointing:
+def _point_at(
+    number: int, mention: Mention, weights: np.ndarray, caption: GroundableCaption, tolerance: float
+) -> Pointing:
     if not mention.boxes:
         return Pointing(number, mention, 0.0, 0.0, 0.0, 0.0)
     rows, cols = weights.shape
-    inside = centres_inside(rows, cols, box, mention.boxes, tolerance)
-    cover = coverage(rows, cols, box, mention.boxes)
+    inside = centres_inside(rows, cols, caption.box, mention.boxes, tolerance)
+    cover = coverage(rows, cols, caption.box, mention.boxes, caption.seen)
     # Ties share the point: otherwise a uniform map would always point at the upper left corner.
     hit = inside[weights == weights.max()].mean()
     # Normalised, because a sentinel may take a share; negative weights point away from a region.
     positive = weights.clip(min=0)
     mass = (positive * cover).sum() / positive.sum() if positive.any() else 0.0
     return Pointing(number, mention, float(hit), float(inside.mean()), float(mass), float(cover.mean()))
-
-
-def _cell_edges(rows: int, cols: int, box: BoxLike) -> tuple[np.ndarray, np.ndarray]:
-    left, top, right, bottom = box
-    if not (left < right and top < bottom):
-        raise ValueError(f"a grid's box needs left < right and top < bottom, not {tuple(box)}")
-    return np.linspace(left, right, cols + 1), np.linspace(top, bottom, rows + 1)
 
 
 def _cuts(edges: np.ndarray, sides: list[float]) -> np.ndarray:

@@ -36,10 +36,8 @@ def attend_references(
     """
     texts = [(photo, text) for photo, of_photo in zip(photos, references, strict=True) for text in of_photo]
     rows, cols = _grid(captioner, texts[0][0]) if texts else (1, 1)
-    boxes = {id(photo): captioner.transform.box(*open_image(photo).size) for photo in photos}
-    said = [
-        _unread(captioner.vocabulary.tokenizer(text), boxes[id(photo)], rows, cols) for photo, text in texts
-    ]
+    seen = {id(photo): captioner.transform.box(*open_image(photo).size) for photo in photos}
+    said = [_unread(captioner.vocabulary.tokenizer(text), rows, cols) for _, text in texts]
     replay = Replay(captioner.decoder)
     for batch in sentences(captioner, [photo for photo, _ in texts], said, batch_size):
         for moment in replay.moments(batch):
@@ -52,6 +50,8 @@ def attend_references(
                 caption.word_log_probs[moment.step] = log_prob
     for (photo, _), caption in zip(texts, said, strict=True):
         caption.image = photo
+        caption.seen = seen[id(photo)]
+        caption.box = captioner.boxes(caption.seen)[0]
         caption.log_prob = float(caption.word_log_probs.sum())
         caption.properties = captioner.decoder.properties
     return said
@@ -62,11 +62,8 @@ def _grid(captioner: Captioner, photo: Photo) -> tuple[int, int]:
     return captioner.grids(captioner.encode([photo]))[0]
 
 
-def _unread(words: list[str], box: Sequence[float], rows: int, cols: int) -> Caption:
-    """A caption whose weights are yet to be filled in."""
+def _unread(words: list[str], rows: int, cols: int) -> Caption:
+    """A caption whose weights and boxes are yet to be filled in."""
     steps = len(words)
-    left, top, right, bottom = box
     zeros = np.zeros((steps, rows, cols))
-    return Caption(
-        " ".join(words), words, zeros, 0.0, np.zeros(steps), (left, top, right, bottom), finished=False
-    )
+    return Caption(" ".join(words), words, zeros, 0.0, np.zeros(steps), (0, 0, 1, 1), finished=False)

@@ -338,8 +338,8 @@ def _prepared(captioner: Captioner, photos: list[Photo], captions: list[Caption]
     decoded = [decode(photo, captioner.transform) for photo in photos]
     views = encode(captioner.encoder, decoded, captioner.device)
     if captions is None:
-        found, boxes = captioner.generate(views), [each.box for each in decoded]
-        captions = list(captioner.captions(found, captioner.grids(views), boxes, photos))
+        found, seen = captioner.generate(views), [each.box for each in decoded]
+        captions = list(captioner.captions(found, captioner.grids(views), seen, photos))
     words = [
         torch.tensor([captioner.vocabulary[word] for word in each.words], dtype=torch.int64)
         for each in captions

@@ -36,7 +36,8 @@ class Batch(NamedTuple):
     references: list[tuple[str, ...]]
     """All captions of each image as they were written, for metrics."""
     boxes: list[Box]
-    """The part of each original image that the grid covers; empty where regions are precomputed and nobody asked."""
+    """The part of each original image that the transform shows to the model; empty where regions are precomputed and
+    nobody asked."""
 
 
 class Example(NamedTuple):
@@ -58,8 +59,8 @@ class CaptionedImages(Dataset[Example]):
         per_image: captions drawn at random for an image each time; None = all, in order.
         max_words: captions are cut after so many words; None = never.
         store: precomputed regions; None = decode the images.
-        with_boxes: whether to say which part of the image the grid covers. A store knows the image's size, unless it
-            was converted from an early format; then the image is opened.
+        with_boxes: whether to say which part of the image the transform shows. A store knows the image's size, unless
+            it was converted from an early format; then the image is opened.
         flip: mirrors images at random; None = never.
     """
 
@@ -112,7 +113,7 @@ class CaptionedImages(Dataset[Example]):
         return Example(image, None, captions, self._stored_box(image) if self.with_boxes else None)
 
     def _stored_box(self, image: CaptionedImage) -> Box:
-        """What the grid of stored regions covers of the image."""
+        """The part of the image that the encoder saw when the regions were stored."""
         stored = self.store.photo(image.id) if self.store else None
         width, height = open_image(image.path).size if stored is None else (stored.width, stored.height)
         return self.transform.box(width, height)

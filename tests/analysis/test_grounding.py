@@ -33,6 +33,7 @@ class Written:
     words: list[str]
     weights: np.ndarray
     box: BoxLike = COVERED
+    seen: BoxLike | None = None
 
 
 def looking_at(cell: tuple[int, int], grid: tuple[int, int] = GRID) -> np.ndarray:

@@ -73,7 +73,8 @@ def choose_words(scenes: Sequence[CaptionedImage], boxes: Mapping[int | str, Box
 def look(captioner: Captioner, word: Word) -> View:
     """Where a model looks for a word of a caption that it is given."""
     photo = open_image(word.scene.path)
-    box = captioner.transform.box(*photo.size)
+    seen = captioner.transform.box(*photo.size)
+    box = captioner.boxes(seen)[0]
     decoder = captioner.decoder
     if not decoder.attentions:
         return View(None, box, False)

@@ -75,8 +75,8 @@ def force_everywhere(
         views = captioner.refine(captioner.encode([image]))
         model = with_parts(captioner, {"refiner": None})  # these regions are refined
         grids = [view.grid for view in views]
-        box = model.transform.box(*image.size)
-        caption = next(model.captions(model.generate(views, search), grids, [box], [image]))
+        seen = model.transform.box(*image.size)
+        caption = next(model.captions(model.generate(views, search), grids, [seen], [image]))
         tokens = tokens_of(caption)
         step = step_of(at, tokens)
         said = [START, *(model.vocabulary[token] for token in tokens[: step + 1])]

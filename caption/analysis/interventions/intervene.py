@@ -138,7 +138,7 @@ def intervene(
     if not changes:
         raise ValueError("there is nothing to change: give Force, Move, Mask or Erase")
     image = open_image(photo)
-    box = captioner.transform.box(*image.size)
+    part = captioner.transform.box(*image.size)
     with eval_mode(captioner), torch.no_grad():
         views = captioner.refine(captioner.encode([image]))
         grids = [view.grid for view in views]
@@ -147,7 +147,7 @@ def intervene(
         def describe(views: Views, edit: Edit, begin: Sequence[str] = ()) -> Caption:
             with seeded(seed, model.device), under(model.decoder, edit, grids, seed):
                 found = model.generate(views, search, [model.vocabulary[word] for word in begin])
-            return next(model.captions(found, grids, [box], [photo]))
+            return next(model.captions(found, grids, [part], [photo]))
 
         def say(caption: Caption) -> LogProbs:
             both = ((views, combined([])), (left, edit))

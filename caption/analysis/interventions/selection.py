@@ -126,9 +126,10 @@ def _box(box: np.ndarray, caption: Caption) -> np.ndarray:
     if not (left < right and top < bottom):
         raise ValueError(f"a box is (left, top, right, bottom), not {(left, top, right, bottom)}")
     rows, cols = caption.weights.shape[1:]
-    amount = coverage(rows, cols, caption.box, [(left, top, right, bottom)])
+    amount = coverage(rows, cols, caption.box, [(left, top, right, bottom)], caption.seen)
     if not (amount > SLIVER).any():
         raise ValueError(
-            f"the box {(left, top, right, bottom)} lies outside what the model sees of the photo, {caption.box}"
+            f"the box {(left, top, right, bottom)} lies outside what the model sees of the photo, "
+            f"{caption.seen or caption.box}"
         )
     return amount
