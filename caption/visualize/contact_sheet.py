@@ -68,7 +68,7 @@ def contact_sheet(
         upright = open_image(photo)
         show_photo(add_axes(fig, size, (left, top, SIDE, SIDE), anchor="SE"), upright)
         ax = add_axes(fig, size, (left + SIDE + GAP, top, SIDE, SIDE), anchor="SW")
-        overlay(ax, weights, caption.box, upright, scale, **look)
+        overlay(ax, weights, caption.box, upright, scale, seen=caption.seen, **look)
         lines = "\n".join(textwrap.wrap(str(caption), 48, max_lines=3, placeholder=" …"))
         across, down = (left + PAIR / 2) / size[0], 1 - (top + SIDE + 0.06) / height
         fig.text(across, down, lines, ha="center", va="top", fontsize=8, parse_math=False)

@@ -214,7 +214,7 @@ class Drawing:
                 show_photo(ax, self.photo)
             else:
                 overlay(
-                    ax, caption.weights[step], caption.box, self.photo, self.scale,
+                    ax, caption.weights[step], caption.box, self.photo, self.scale, seen=caption.seen,
                     location=None if caption.locations is None else caption.locations[step],
                     point=None if caption.points is None else caption.points[step], **self.options,
                 )  # fmt: skip
@@ -249,7 +249,7 @@ class Drawing:
             notes.append("sentinel: the share that no region got")
         if self.look.is_smooth:
             notes.append("interpolated between cells")
-        if not covers(caption.box, self.photo.size):
+        if not covers(caption.seen or caption.box, self.photo.size):
             notes.append("hatched: not seen by the model")
         if caption.locations is not None:
             notes.append("frame: the cell looked at")

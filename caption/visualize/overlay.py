@@ -1,7 +1,11 @@
-"""One attention map over one photo: every cell lies exactly over the pixels that it covers."""
+"""One attention map over one photo: every cell lies exactly over the pixels that it covers.
+
+The outermost cells also cover what the model has seen beyond the grid, since what they see is the nearest to it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +15,7 @@ from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as Outline
 from PIL import Image
 
+from caption.box import cell_edges as grid_edges
 from caption.data.images import open_image
 from caption.visualize.scale import Scale, scale_of
 from caption.visualize.styles import Look, LookOptions
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
 OUTLINE = (("black", 2.5), ("white", 1.0))  # colour and width in points: one of the two shows on any photo
 SMOOTH = "hermite"  # exact at the centres of cells, without overshoot, and it reaches no further than the next centre
 LUMINANCE = (0.2126, 0.7152, 0.0722, 0.0)  # of red, green and blue: the grey of browsers
+ROUNDING = 1e-6  # a gap of so many cells is none
 PRINT_DPI = 300
 """Resolution at which photos are drawn, for axes at their size when drawn. A photo with fewer pixels keeps them all."""
 
@@ -51,6 +57,7 @@ def overlay(
     image: Photo,
     scale: Scale | None = None,
     *,
+    seen: Sequence[float] | None = None,
     location: Sequence[int] | None = None,
     point: Sequence[float] | None = None,
     **look: Unpack[LookOptions],
@@ -58,8 +65,8 @@ def overlay(
     """Draw one word's α over the photo.
 
     The axes count in the photo's pixels, row 0 on top, and end where the photo ends: cells that padding put
-    beyond it are cut off there. The part of the photo outside the box is dark and hatched, because the model did not
-    see it.
+    beyond it are cut off there, and so is what lies beyond the part that the model has seen. Where the grid ends
+    before that, the outermost cells go on. The part that the model did not see is dark and hatched.
 
     Args:
         ax: drawn on and returned; its limits, ticks and aspect are set.
@@ -67,6 +74,7 @@ def overlay(
         box: (left, top, right, bottom), the part of the photo under the grid, in pixels.
         image: the photo, or its path.
         scale: to be shared by all panels that are compared, see `scale_of`; by default the map's own.
+        seen: the part of the photo that the model has seen, in pixels; by default the box.
         location: (row, col) of a cell to outline, where hard attention looked.
         point: (x, y) in the photo's pixels to mark with a cross.
         look: `style` ("heat", "paper", "glow" or "cells"), `smooth`, `cmap` and `opacity`, see `styles.Look`.
@@ -79,11 +87,11 @@ def overlay(
     weights = np.asarray(weights, dtype=np.float64)
     if weights.ndim != 2:
         raise ValueError(f"one word's weights are (rows, cols), not {weights.shape}")
-    drawn, scale = Look(**look), scale or scale_of(weights)
+    drawn, scale, seen = Look(**look), scale or scale_of(weights), box if seen is None else seen
     show_photo(ax, image, grey=drawn.grey)
-    left, top, right, bottom = box
-    ax.imshow(
-        weights,
+    cells, (left, top, right, bottom) = _continued(weights, box, seen)
+    heat = ax.imshow(
+        cells,
         cmap=drawn.colours(scale),
         vmin=scale.low,
         vmax=scale.high,
@@ -92,9 +100,11 @@ def overlay(
         interpolation_stage="data",
         aspect="equal",
     )
-    _veil_outside(ax, box, drawn.strength)
+    if (left, top, right, bottom) != tuple(seen):
+        heat.set_clip_path(_rectangle(seen), transform=ax.transData)
+    _veil_outside(ax, seen, drawn.strength)
     if location is not None:
-        _outline_cell(ax, weights.shape, box, location)
+        _outline_cell(ax, weights.shape, box, seen, location)
     if point is not None:
         for colour, width in OUTLINE:
             ax.plot(*point, "+", color=colour, markersize=10 + width, markeredgewidth=width)
@@ -122,7 +132,7 @@ def _spare_pixels(photo: Image.Image, ax: Axes) -> int:
 
 
 def cell_edges(
-    shape: Sequence[int], box: Sequence[float], cell: Sequence[int]
+    shape: Sequence[int], box: Sequence[float], cell: Sequence[int], seen: Sequence[float] | None = None
 ) -> tuple[float, float, float, float]:
     """(left, top, right, bottom) of one cell in the photo's pixels.
 
@@ -130,10 +140,11 @@ def cell_edges(
         shape: (rows, cols) of the grid.
         box: the part of the photo under the whole grid.
         cell: (row, col).
+        seen: see `caption.box.cell_edges`.
     """
-    (rows, cols), (left, top, right, bottom), (row, col) = shape, box, cell
-    width, height = (right - left) / cols, (bottom - top) / rows
-    return left + col * width, top + row * height, left + (col + 1) * width, top + (row + 1) * height
+    (rows, cols), (row, col) = shape, cell
+    x, y = grid_edges(rows, cols, box, seen)
+    return float(x[col]), float(y[row]), float(x[col + 1]), float(y[row + 1])
 
 
 def covers(box: Sequence[float], size: tuple[float, float]) -> bool:
@@ -142,23 +153,46 @@ def covers(box: Sequence[float], size: tuple[float, float]) -> bool:
     return left <= 0.5 and top <= 0.5 and right >= size[0] - 0.5 and bottom >= size[1] - 0.5
 
 
-def _veil_outside(ax: Axes, box: Sequence[float], opacity: float) -> None:
+def _continued(
+    weights: np.ndarray, box: Sequence[float], seen: Sequence[float]
+) -> tuple[np.ndarray, tuple[float, float, float, float]]:
+    """A map and its box, with the outermost cells repeated until they cover all that the model has seen."""
+    (rows, cols), (left, top, right, bottom) = weights.shape, box
+    width, height = (right - left) / cols, (bottom - top) / rows
+    missing = (
+        (left - seen[0]) / width,
+        (top - seen[1]) / height,
+        (seen[2] - right) / width,
+        (seen[3] - bottom) / height,
+    )
+    west, north, east, south = (max(0, math.ceil(cells - ROUNDING)) for cells in missing)
+    cells = np.pad(weights, ((north, south), (west, east)), mode="edge")
+    return cells, (left - west * width, top - north * height, right + east * width, bottom + south * height)
+
+
+def _rectangle(box: Sequence[float]) -> Outline:
     left, top, right, bottom = box
+    return Outline([(left, top), (left, bottom), (right, bottom), (right, top), (left, top)], closed=True)
+
+
+def _veil_outside(ax: Axes, seen: Sequence[float], opacity: float) -> None:
+    left, top, right, bottom = seen
     width, height = ax.get_xlim()[1], ax.get_ylim()[0]
-    if covers(box, (width, height)):
+    if covers(seen, (width, height)):
         return
     left, right = np.clip([left, right], 0, width)
     top, bottom = np.clip([top, bottom], 0, height)
     photo = Outline([(0, 0), (width, 0), (width, height), (0, height), (0, 0)], closed=True)
-    # In the opposite direction, the box is a hole in the photo's outline.
-    seen = Outline([(left, top), (left, bottom), (right, bottom), (right, top), (left, top)], closed=True)
-    unseen = Outline.make_compound_path(photo, seen)
+    # In the opposite direction, the part seen is a hole in the photo's outline.
+    unseen = Outline.make_compound_path(photo, _rectangle((left, top, right, bottom)))
     ax.add_patch(PathPatch(unseen, facecolor=(0, 0, 0, opacity), edgecolor="none"))
     ax.add_patch(PathPatch(unseen, fill=False, edgecolor=(1, 1, 1, 0.3), hatch="////", linewidth=0))
 
 
-def _outline_cell(ax: Axes, shape: Sequence[int], box: Sequence[float], cell: Sequence[int]) -> None:
-    left, top, right, bottom = cell_edges(shape, box, cell)
+def _outline_cell(
+    ax: Axes, shape: Sequence[int], box: Sequence[float], seen: Sequence[float], cell: Sequence[int]
+) -> None:
+    left, top, right, bottom = cell_edges(shape, box, cell, seen)
     for colour, width in OUTLINE:
         ax.add_patch(
             Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=colour, linewidth=width)

@@ -5,7 +5,7 @@ A map is one byte q per cell. With low and high those of the caption's scale (se
     q = 255 · √((α − low) / (high − low))        weights that are never negative
     q = 128 + 127 · sign(α) · √(|α| / high)      signed weights
 
-rounded, so α comes back to within (high − low) / 255, or high / 127 for signed weights. The box stays in the pixels of
+rounded, so α comes back to within (high − low) / 255, or high / 127 for signed weights. Boxes stay in the pixels of
 the original photo.
 """
 
@@ -105,7 +105,7 @@ def _caption_record(caption: Caption, size: tuple[int, int]) -> dict[str, Any]:
         **record,
         **_map_record(caption),
         "sentinel": sentinel,
-        "covers": covers(caption.box, size),
+        "covers": covers(caption.seen or caption.box, size),
         "maps": [],
     }
 
@@ -121,6 +121,7 @@ def _map_record(caption: Caption) -> dict[str, Any]:
         levels = 255 * np.sqrt((weights - scale.low) / (scale.high - scale.low))
     return {
         "grid": list(weights.shape[1:]),
+        "box": list(caption.box),
         **scale._asdict(),
         "even": 1 / weights[0].size if len(weights) and properties.is_distribution else None,
         "sums_to_one": properties.sums_to_one,

@@ -181,6 +181,8 @@ def test_the_legend_names_smoothing_hatching_and_frame():
     hard.box = (62.5, 0, 437.5, 375)
     said = legend_of(plot_caption(hard, photo_of(), smooth=True))
     assert all(word in said for word in ("interpolated", "hatched", "frame"))
+    hard.seen = (0, 0, 500, 375)
+    assert "hatched" not in legend_of(plot_caption(hard, photo_of()))
 
 
 def test_words_are_never_read_as_formulas():

@@ -131,6 +131,52 @@ def test_parts_outside_the_box_are_darker_than_ignored_ones():
     assert whole.std() < 1
 
 
+# Photo size, box, what the model has seen, grid, cell.
+BESIDE = {
+    "before the photo": (WIDE, (-25, -20, 275, 180), (0, 0, 300, 200), (4, 6), (0, 0)),
+    "ends within the photo": (WIDE, (-25, -20, 275, 180), (0, 0, 300, 200), (4, 6), (3, 5)),
+    "after the photo": (TALL, (15, 24, 195, 344), (0, 0, 180, 320), (7, 5), (0, 0)),
+    "wider on all sides": (TALL, (-10, -16, 190, 336), (0, 0, 180, 320), (7, 7), (6, 0)),
+    "beside a crop": (WIDE, (30, -20, 230, 180), (50, 0, 250, 200), (4, 4), (2, 0)),
+    "within a crop": (WIDE, (30, -20, 230, 180), (50, 0, 250, 200), (4, 4), (3, 3)),
+    "beside padding": (WIDE, (-25, -75, 275, 225), (0, -50, 300, 250), (6, 6), (5, 5)),
+}
+
+
+@pytest.mark.parametrize("place", BESIDE)
+def test_cells_at_the_border_cover_what_the_model_has_seen_there(place):
+    size, box, seen, grid, cell = BESIDE[place]
+    photo = Image.new("RGB", size, (128, 128, 128))
+    dark = draw(photo, np.zeros(grid), box, vmax=1, seen=seen)
+    changed = changed_by(draw(photo, one_hot(grid, cell), box, vmax=1, seen=seen), dark)
+    left, top, right, bottom = cell_edges(grid, box, cell, seen)
+    x, y = np.arange(size[0]) + 0.5, np.arange(size[1])[:, None] + 0.5
+    surely_in = (x > left + 0.75) & (x < right - 0.75) & (y > top + 0.75) & (y < bottom - 0.75)
+    surely_out = (x < left - 0.75) | (x > right + 0.75) | (y < top - 0.75) | (y > bottom + 0.75)
+    assert surely_in.any() or place == "beside padding"
+    assert changed[surely_in].all()
+    assert not changed[surely_out].any()
+
+
+def test_smooth_heat_holds_its_value_to_the_end_of_what_the_model_has_seen():
+    photo = Image.new("RGB", WIDE, (128, 128, 128))
+    weights = np.zeros((4, 6))
+    weights[:, -1] = 1
+    light = draw(photo, weights, (-25, -20, 275, 180), vmax=1, smooth=True, seen=(0, 0, 300, 200))
+    assert np.ptp(light[:, 252:]) < 3  # from the centre of the last cell on
+    assert light[:, 252:].min() > light[:, :200].max() + 50
+
+
+def test_the_veil_lies_on_what_the_model_has_not_seen():
+    photo = Image.new("RGB", WIDE, (200, 200, 200))
+    crop = draw(photo, np.zeros((4, 4)), (30, -20, 230, 180), vmax=1, seen=(50, 0, 250, 200))
+    assert crop[:, :45].std() > 5  # hatched, though the grid covers a part of it
+    assert crop[:, 55:245].std() < 1  # not hatched, though the grid ends before
+    assert crop[:, 255:].std() > 5
+    whole = draw(photo, np.zeros((4, 4)), (-25, -20, 275, 180), vmax=1, seen=(0, 0, 300, 200))
+    assert whole.std() < 1
+
+
 def test_a_sampled_location_is_framed():
     photo = Image.new("RGB", WIDE, (128, 128, 128))
     box = (0, 0, 300, 200)

@@ -45,10 +45,10 @@ def dog():
     )
 
 
-def lit_cell(shape, photo, box, grid, cell):
+def lit_cell(shape, photo, box, grid, cell, whole=None):
     """Masks of the element's pixels surely within the cell and surely outside; an edge may blur between."""
     scale = shape[1] / photo[0]
-    left, top, right, bottom = (edge * scale for edge in cell_edges(grid, box, cell))
+    left, top, right, bottom = (edge * scale for edge in cell_edges(grid, box, cell, whole))
     x, y = np.arange(shape[1]) + 0.5, np.arange(shape[0])[:, None] + 0.5
     blur = 1.5 + scale / 2
     inside = (x > left + blur) & (x < right - blur) & (y > top + blur) & (y < bottom - blur)
@@ -72,6 +72,47 @@ def test_hovering_a_word_lights_its_own_cell_and_nothing_else(show, place):
         assert (seen[outside] < GREY - 10).all()
     page.hover(".satt-word", 0)
     assert np.abs(page.picture(".satt-photo") - plain).max() == 0
+
+
+# Photo size, box, what the model has seen, grid, cells of the words.
+BESIDE = {
+    "ends within the photo": (WIDE, (-25, -20, 275, 180), (0, 0, 300, 200), (4, 6), [(0, 0), (3, 5)]),
+    "wider on all sides": (TALL, (-10, -16, 190, 336), (0, 0, 180, 320), (7, 7), [(6, 0), (0, 6)]),
+    "beside a crop": (WIDE, (30, -20, 230, 180), (50, 0, 250, 200), (4, 4), [(2, 0), (3, 3)]),
+}
+
+
+@pytest.mark.parametrize("place", BESIDE)
+def test_cells_at_the_border_cover_what_the_model_has_seen_there(show, place):
+    size, box, whole, grid, cells = BESIDE[place]
+    page = show(pointing(size, box, grid, cells, seen=whole).to_html(style="cells"))
+    for step, cell in enumerate(cells):
+        page.hover(".satt-word", step + 1)
+        seen = page.picture(".satt-photo")[..., 0]
+        inside, outside = lit_cell(seen.shape, size, box, grid, cell, whole)
+        assert inside.any()
+        assert (seen[inside] > GREY + 10).all()
+        assert (seen[outside] < GREY - 10).all()
+    hatched = page.run("document.querySelector('.satt-scale').textContent.includes('hatched')")
+    assert hatched == (place == "beside a crop")
+
+
+def test_pointing_beside_the_grid_finds_the_nearest_cell(show):
+    size, box, whole, grid, cells = BESIDE["beside a crop"]
+    page = show(pointing(size, box, grid, cells, seen=whole).to_html())
+
+    def said_at(x, y):
+        page.run(
+            "(stage => { const frame = stage.getBoundingClientRect();"
+            "stage.dispatchEvent(new PointerEvent('pointermove', {"
+            f"clientX: frame.left + frame.width * {x / size[0]}, clientY: frame.top + frame.height * {y / size[1]}"
+            "})); })(document.querySelector('.satt-photo'))"
+        )
+        return page.run("document.querySelector('[role=status]').textContent")
+
+    assert said_at(240, 190).startswith("Looked here: “word1”")  # the grid ends at 230, 180
+    assert said_at(60, 100).startswith("Looked here: “word0”")
+    assert said_at(40, 100) == "The model did not see this part."  # though the grid begins at 30
 
 
 def test_light_is_that_of_the_figures(show):

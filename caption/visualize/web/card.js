@@ -221,8 +221,8 @@ class Card {
   }
 
   describe(step, values) {
-    const { words, word_log_probs: logs, sentinel, box } = this.caption;
-    const { low, high, grid } = this.map;
+    const { words, word_log_probs: logs, sentinel } = this.caption;
+    const { low, high, grid, box } = this.map;
     const peak = peakOf(this.map, values);
     const alpha = number(low + values[peak] * (high - low));
     const share = logs[step] === null ? "" : `, p ${probability(logs[step])}`;
@@ -244,10 +244,11 @@ class Card {
     const frame = this.stage.getBoundingClientRect();
     const x = ((event.clientX - frame.left) / frame.width) * this.photo.size[0];
     const y = ((event.clientY - frame.top) / frame.height) * this.photo.size[1];
-    const [left, top, right, bottom] = this.caption.box;
-    const { grid, low, high, even, mean } = this.map;
-    const [row, col] = [((y - top) / (bottom - top)) * grid[0], ((x - left) / (right - left)) * grid[1]].map(Math.floor);
-    const inside = row >= 0 && col >= 0 && row < grid[0] && col < grid[1];
+    const { box, grid, low, high, even, mean } = this.map;
+    const { seen } = this.caption;
+    const inside = x >= seen[0] && y >= seen[1] && x < seen[2] && y < seen[3];
+    const row = clamped(Math.floor(((y - box[1]) / (box[3] - box[1])) * grid[0]), grid[0]);
+    const col = clamped(Math.floor(((x - box[0]) / (box[2] - box[0])) * grid[1]), grid[1]);
     const weights = this.caption.words.map((_, step) =>
       inside ? low + this.valuesOf(step)[row * grid[1] + col] * (high - low) : 0,
     );

@@ -1,8 +1,9 @@
 // A map as pixels: over the photo, over the small photos of the strip, and in the picture that is saved.
 
-// For each of `pixels` along one side: the cell it lies in, or -1 outside the box; the two cells between whose centres
-// it lies, and the share of the second. The share is that of Hermite's interpolation: exact at the centres, and smooth.
-function along(pixels, length, start, end, cells) {
+// For each of `pixels` along one side: the nearest cell, or -1 where the model has not seen; the two cells between whose
+// centres it lies, and the share of the second. The share is that of Hermite's interpolation: exact at the centres, and
+// smooth. The grid goes from start to end, and what the model has seen from first to last.
+function along(pixels, length, [start, end], [first, last], cells) {
   const axis = {
     cell: new Int16Array(pixels),
     before: new Int16Array(pixels),
@@ -10,15 +11,21 @@ function along(pixels, length, start, end, cells) {
     part: new Float32Array(pixels),
   };
   for (let i = 0; i < pixels; i++) {
-    const place = ((((i + 0.5) / pixels) * length - start) / (end - start)) * cells;
+    const at = ((i + 0.5) / pixels) * length;
+    const place = ((at - start) / (end - start)) * cells;
     const before = Math.floor(place - 0.5);
     const distance = place - 0.5 - before;
-    axis.cell[i] = place >= 0 && place < cells ? Math.floor(place) : -1;
-    axis.before[i] = Math.min(Math.max(before, 0), cells - 1);
-    axis.after[i] = Math.min(Math.max(before + 1, 0), cells - 1);
+    axis.cell[i] = at >= first && at < last ? clamped(Math.floor(place), cells) : -1;
+    axis.before[i] = clamped(before, cells);
+    axis.after[i] = clamped(before + 1, cells);
     axis.part[i] = distance * distance * (3 - 2 * distance);
   }
   return axis;
+}
+
+// The nearest cell of those that there are.
+function clamped(cell, cells) {
+  return Math.min(Math.max(cell, 0), cells - 1);
 }
 
 // u of every cell of all words of a map.
@@ -38,15 +45,15 @@ class Raster {
     this.values = new Uint32Array(this.pixels.data.buffer);
   }
 
-  // size: (width, height) of the photo, box and grid: of the map.
-  place(size, box, grid) {
-    const key = [size, box, grid].join();
+  // size: (width, height) of the photo; seen: of the caption.
+  place(size, { box, grid }, seen) {
+    const key = [size, box, grid, seen].join();
     if (this.placed === key) return;
     this.placed = key;
     const [left, top, right, bottom] = box;
     this.cols = grid[1];
-    this.across = along(this.width, size[0], left, right, grid[1]);
-    this.down = along(this.height, size[1], top, bottom, grid[0]);
+    this.across = along(this.width, size[0], [left, right], [seen[0], seen[2]], grid[1]);
+    this.down = along(this.height, size[1], [top, bottom], [seen[1], seen[3]], grid[0]);
   }
 
   // values: u of one word; map: its scale.
@@ -89,15 +96,25 @@ function drawPhoto(context, photo, width, height, grey) {
   context.putImageData(pixels, 0, 0);
 }
 
+// Where a cell begins and ends along one side: the outermost cells where that ends which the model has seen.
+function edges(cell, cells, [start, end], [first, last]) {
+  const edge = (number) => {
+    if (number === 0) return first;
+    if (number === cells) return last;
+    return Math.min(Math.max(start + ((end - start) * number) / cells, first), last);
+  };
+  return [edge(cell), edge(cell + 1)];
+}
+
 // Frame the cell and cross the point that was chosen, on a picture of this width.
 function markChoice(context, width, photo, caption, cell, point) {
-  const [left, top, right, bottom] = caption.box;
+  const { box, grid, seen } = caption;
   const scale = width / photo.size[0];
-  const [rows, cols] = caption.grid;
   const path = new Path2D();
   if (cell) {
-    const [across, down] = [((right - left) / cols) * scale, ((bottom - top) / rows) * scale];
-    path.rect(left * scale + cell[1] * across, top * scale + cell[0] * down, across, down);
+    const [top, bottom] = edges(cell[0], grid[0], [box[1], box[3]], [seen[1], seen[3]]).map((y) => y * scale);
+    const [left, right] = edges(cell[1], grid[1], [box[0], box[2]], [seen[0], seen[2]]).map((x) => x * scale);
+    path.rect(left, top, right - left, bottom - top);
   }
   if (point) {
     const [x, y] = point.map((place) => place * scale);
