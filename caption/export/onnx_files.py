@@ -101,6 +101,7 @@ def description(captioner: Captioner, made: Programs, settings: dict[str, float]
         "transform": captioner.transform.to_dict(),
         "search": settings,
         "grid": made.grid,
+        "covers": captioner.boxes((0.0, 0.0, 1.0, 1.0))[0],
         "carried": made.carried,
     }
 

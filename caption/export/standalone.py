@@ -104,24 +104,57 @@ class OnnxCaptioner:
 
         image = photo if isinstance(photo, Image.Image) else Image.open(photo)
         image = ImageOps.exif_transpose(image).convert("RGB")
-        size, fit = self.model["transform"]["size"], self.model["transform"]["fit"]
-        height, width = size if isinstance(size, list) else (size, size)
-        if fit == "pad":
-            if image.width * height > image.height * width:
-                inner = (width, max(1, round(image.height * width / image.width)))
-            else:
-                inner = (max(1, round(image.width * height / image.height)), height)
+        width, height = self._size()
+        if self.model["transform"]["fit"] == "pad":
+            inner, place = self._padded(*image.size)
             fitted = Image.new("RGB", (width, height), (128, 128, 128))
-            place = ((width - inner[0]) // 2, (height - inner[1]) // 2)
             fitted.paste(image.resize(inner, Image.Resampling.BILINEAR), place)
         else:
-            left = top = 0.0
-            if fit == "crop":
-                left = max(0.0, image.width - image.height * width / height) / 2
-                top = max(0.0, image.height - image.width * height / width) / 2
-            box = (left, top, image.width - left, image.height - top)
+            box = self.seen(*image.size)
             fitted = image.resize((width, height), Image.Resampling.BILINEAR, box=box)
         return np.asarray(fitted).transpose(2, 0, 1).copy()
+
+    def seen(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """(left, top, right, bottom), the part of a photo of this size that `pixels` shows, in the photo's pixels.
+
+        Padding is part of it, so it may extend beyond the photo.
+        """
+        across, down = self._size()
+        fit = self.model["transform"]["fit"]
+        if fit == "pad":
+            inner, place = self._padded(width, height)
+            x, y = width / inner[0], height / inner[1]
+            left, top = -place[0] * x, -place[1] * y
+            return left, top, left + across * x, top + down * y
+        left = top = 0.0
+        if fit == "crop":
+            left = max(0.0, width - height * across / down) / 2
+            top = max(0.0, height - width * down / across) / 2
+        return left, top, width - left, height - top
+
+    def box(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """(left, top, right, bottom), the part of such a photo over which the cells of `Caption.weights` lie.
+
+        What a region sees lies around the centre of its cell. The box may begin and end beside what is seen.
+        """
+        left, top, right, bottom = self.seen(width, height)
+        x, y = right - left, bottom - top
+        shares = self.model["covers"]
+        return left + shares[0] * x, top + shares[1] * y, left + shares[2] * x, top + shares[3] * y
+
+    def _size(self) -> tuple[int, int]:
+        """Width and height of the model's input."""
+        size = self.model["transform"]["size"]
+        return (size[1], size[0]) if isinstance(size, list) else (size, size)
+
+    def _padded(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Width and height of a photo inside the padding, and the place of its upper left corner."""
+        across, down = self._size()
+        if width * down > height * across:
+            inner = (across, max(1, round(height * across / width)))
+        else:
+            inner = (max(1, round(width * down / height)), down)
+        return inner, ((across - inner[0]) // 2, (down - inner[1]) // 2)
 
     def _caption(
         self, ids: list[int], shown: list[list[np.ndarray]], log_prob: float, finished: bool

@@ -81,6 +81,29 @@ def test_onnx_runtime_writes_the_same_captions(name: str, tmp_path: Path) -> Non
             np.testing.assert_allclose(one.gates, other.gates, atol=1e-5)
 
 
+class Early(SmallCNN):
+    """A small CNN whose grid begins half a pixel before its input."""
+
+    def __init__(self) -> None:
+        super().__init__((4, 4, 6))
+        self.layers[0] = torch.nn.Conv2d(5, 4, kernel_size=3, stride=2, padding=1, bias=False)
+
+
+def test_a_folder_knows_where_its_cells_look(tmp_path: Path) -> None:
+    captioner = tiny_captioner.captioner(encoder=Early())
+    onnx_files.write(captioner, tmp_path)
+    exported = OnnxCaptioner(tmp_path, threads=1)
+    for fit in ("crop", "squash", "pad"):
+        captioner.transform = ImageTransform((32, 32), fit)
+        exported.model["transform"] = captioner.transform.to_dict()
+        for photo in (tiny_captioner.photo(80, 40), tiny_captioner.photo(40, 104)):
+            caption = captioner.describe(photo)
+            assert exported.seen(*photo.size) == caption.seen
+            assert exported.box(*photo.size) == pytest.approx(caption.box)
+            left, _, right, _ = exported.seen(*photo.size)
+            assert caption.box[0] == left - 0.5 / 32 * (right - left)
+
+
 def test_the_command_writes_a_folder_that_captions_alone(cli, tmp_path: Path) -> None:
     from caption import checkpoint
 
