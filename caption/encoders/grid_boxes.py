@@ -158,7 +158,7 @@ def _pair(value: Any) -> tuple[int, int]:
     """Of rows and of columns."""
     if isinstance(value, int):
         return value, value
-    return (value[0], value[0]) if len(value) == 1 else tuple(value)  # type: ignore[return-value]
+    return (value[0], value[0]) if len(value) == 1 else tuple(value)
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:
