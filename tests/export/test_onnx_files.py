@@ -101,7 +101,7 @@ def test_a_folder_knows_where_its_cells_look(tmp_path: Path) -> None:
             assert exported.seen(*photo.size) == caption.seen
             assert exported.box(*photo.size) == pytest.approx(caption.box)
             left, _, right, _ = exported.seen(*photo.size)
-            assert caption.box[0] == left - 0.5 / 32 * (right - left)
+            assert caption.box[0] == pytest.approx(left - 0.5 / 32 * (right - left))
 
 
 def test_the_command_writes_a_folder_that_captions_alone(cli, tmp_path: Path) -> None:
