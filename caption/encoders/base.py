@@ -73,8 +73,14 @@ class Encoder(Part, nn.Module):
             devices = (tensor.device for tensor in (*self.parameters(), *self.buffers()))
             images = torch.zeros(1, 3, height, width, dtype=torch.uint8, device=next(devices, None))
             with eval_mode(self):
-                known[height, width] = grid_boxes(lambda each: self.features(self.normalise(each)), images)
+                known[height, width] = grid_boxes(self._followed, images)
         return known[height, width]
+
+    def _followed(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """The feature maps, not compiled; the regions, if a class replaces `forward`."""
+        if type(self).forward is not Encoder.forward:
+            return tuple(view.vectors for view in self(images))
+        return self.features(self.normalise(images))
 
     def freeze(self, frozen: bool = True) -> None:
         """Freeze or unfreeze parameters, BatchNorm statistics and dropout.

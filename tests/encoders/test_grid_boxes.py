@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from caption.box import Box, cell_centres
 from caption.encoders import Encoder, SeveralEncoders, SmallCNN, TimmEncoder, TorchvisionEncoder
 from caption.encoders.grid_boxes import grid_boxes
+from caption.regions import Regions, Views
 
 STAGES = 5
 HALF = (2**STAGES - 1) / 2
@@ -210,6 +211,18 @@ def test_an_encoder_computes_them_once_and_stays_as_it_is():
     after = encoder.state_dict()
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+
+
+class Replaced(Encoder):
+    """Its own `forward`, without `features`."""
+
+    def forward(self, images: Tensor) -> Views:
+        maps = functional.conv2d(images.float(), torch.ones(1, 3, 3, 3), stride=2, padding=1)
+        return (Regions(maps.flatten(2).mT, (maps.shape[2], maps.shape[3])),)
+
+
+def test_an_encoder_may_replace_forward():
+    assert Replaced().boxes(8, 8) == (square(-0.5, 7.5),)
 
 
 def test_several_encoders_have_the_boxes_of_each():
