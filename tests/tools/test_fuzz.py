@@ -80,7 +80,7 @@ def test_hangs_deaths_and_exceptions_are_failures(monkeypatch, tmp_path, fault, 
 
 def test_growing_memory_is_a_failure(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr("tools.fuzz.__main__.MEMORY", 1 << 24)
-    monkeypatch.setitem(targets.TARGETS, "planted", lambda random, folder: bool(bytearray(b"x") * (1 << 26)))
+    monkeypatch.setitem(targets.TARGETS, "planted", lambda random, folder: bool(bytearray(b"x") * (1 << 28)))
     assert "memory grew by" in attack("planted", 0, 0, tmp_path).reason
 
 
