@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Box(NamedTuple):
@@ -62,6 +63,8 @@ def cell_edges(
     left, top, right, bottom = box
     if not (left < right and top < bottom):
         raise ValueError(f"a grid's box needs left < right and top < bottom, not {tuple(box)}")
+    import numpy as np  # here, because the help of a command needs boxes, but no arrays
+
     x, y = np.linspace(left, right, cols + 1), np.linspace(top, bottom, rows + 1)
     if seen is None:
         return x, y

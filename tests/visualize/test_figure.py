@@ -391,7 +391,7 @@ def test_drawing_does_not_change_matplotlibs_state():
 def test_a_figure_takes_less_than_a_second(tmp_path):
     caption, photo = caption_of(WORDS, gates=np.full(len(WORDS), 0.5)), photo_of()
     times = []
-    for _ in range(2):
+    for _ in range(5):  # the other processes of a test run slow single ones down
         start = time.process_time()  # without the time of other processes
         save_figure(plot_caption(caption, photo), tmp_path / "dog.png")
         times.append(time.process_time() - start)
