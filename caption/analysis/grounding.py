@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from caption.analysis.means import estimate
-from caption.box import BoxLike, cell_edges
-from caption.box import cell_centres as cell_centres
+from caption.box import BoxLike, cell_centres, cell_edges
 from caption.data.boxes import Boxes
 from caption.result import Caption
 

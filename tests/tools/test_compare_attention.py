@@ -223,6 +223,24 @@ def test_published_runs_are_not_repeated_without_their_folder(
     assert published.read_published(numbers, replace(budget, images=31)) == {}
 
 
+def test_published_seeds_are_not_lost_when_fewer_are_asked_for(
+    run: Run, configs: Path, document: Path, tmp_path: Path
+):
+    assert run("--names", "--write", "--document", document) == 0
+    numbers = document.with_suffix(".json")
+    content = json.loads(numbers.read_text(encoding="utf-8"))
+    for found in content["mechanisms"].values():
+        found["runs"].append({**found["runs"][0], "seed": 1})
+    numbers.write_text(json.dumps(content), encoding="utf-8")
+    marks = "<!-- section mechanisms differences {} -->\n"
+    text = document.read_text(encoding="utf-8") + marks.format("begins") + marks.format("ends")
+    document.write_text(text, encoding="utf-8")
+    again = ["--configs", str(configs), "--out", str(tmp_path / "fresh"), "--document", str(document)]
+    assert tool.main([*BUDGET, *again, "--names", "--write"]) == 0
+    kept = published.read_published(numbers, data_sets.Budget(1, 30, 6, 1, True))
+    assert set(kept) == {(name, seed) for name in ("additive", "dot") for seed in (0, 1)}
+
+
 def test_what_is_published_of_faithfulness_gives_the_same_interval():
     areas = {
         "images": [2, 0, 2, 0, 1],

@@ -126,8 +126,10 @@ def train(bench: Bench, jobs: Sequence[Job], processes: int, threads: int) -> in
 def report(bench: Bench, mechanisms: dict[str, Mechanism], options: argparse.Namespace) -> None:
     """Print the table of all runs of the folder; with --write, write the documents."""
     found: dict[str, list[dict[str, Any]]] = {}
+    # With fewer seeds than were published, the others would otherwise be lost from the numbers beside the document.
+    seeds = sorted({*range(options.seeds), *(seed for _, seed in bench.published)})
     for name, mechanism in mechanisms.items():
-        results = [bench.result(mechanism, seed) for seed in range(options.seeds)]
+        results = [bench.result(mechanism, seed) for seed in seeds]
         if there := [each for each in results if each is not None]:
             found[name] = there
     if not found:
@@ -140,7 +142,7 @@ def report(bench: Bench, mechanisms: dict[str, Mechanism], options: argparse.Nam
         return
     document: Path = options.document
     sections = {data_set.section: text}
-    if options.seeds > 1:
+    if len(seeds) > 1:
         sections[f"{data_set.section} differences"] = differences(summaries)
     if isinstance(data_set, ShapesData):
         sections[f"{data_set.section} lessons"] = lessons(summaries)

@@ -15,7 +15,10 @@ Result = dict[str, Any]
 
 
 def read_published(path: Path, budget: Budget) -> dict[tuple[str, int], Result]:
-    """The results of a document by mechanism and seed; none if there is no file, or it has another budget."""
+    """The results in the JSON of a document, by mechanism and seed.
+
+    Empty if the file does not exist, or if its runs had another budget.
+    """
     if not path.exists():
         return {}
     content = json.loads(path.read_text(encoding="utf-8"))
