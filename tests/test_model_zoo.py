@@ -4,14 +4,29 @@ from pathlib import Path
 
 import pytest
 
+import caption
 from caption.errors import UserError
-from caption.model_zoo import installed_models, load
+from caption.model_zoo import PHOTO_MODEL, installed_models, load
+
+PHOTOGRAPHER = Path(__file__).resolve().parents[1] / "docs" / "photographer.png"
 
 
 def test_the_installed_models_load_and_differ_in_their_alignment() -> None:
-    assert installed_models() == ["shapes", "shapes-hard"]
+    assert installed_models() == ["photos", "shapes", "shapes-hard"]
     alignments = {name: type(load(name).decoder.attention.alignment).__name__ for name in installed_models()}
-    assert alignments == {"shapes": "Softmax", "shapes-hard": "Multinoulli"}
+    assert alignments == {"photos": "Softmax", "shapes": "Softmax", "shapes-hard": "Multinoulli"}
+
+
+def test_the_model_for_photos_is_small_and_knows_a_man_with_a_camera() -> None:
+    file = Path(caption.__file__).parent / "models" / "photos.safetensors"
+    assert file.stat().st_size < 25e6
+    found = load(PHOTO_MODEL).describe(str(PHOTOGRAPHER))
+    assert {"man", "camera"} <= set(found.words)
+    assert found.weights.shape == (len(found.words), 9, 9)
+    # The photographer fills the left half, from a third of the height down.
+    row, col = divmod(int(found.weights[found.words.index("man")].argmax()), 9)
+    assert col < 5
+    assert row > 1
 
 
 def test_a_folder_of_that_name_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,5 +36,5 @@ def test_a_folder_of_that_name_hides_nothing(tmp_path: Path, monkeypatch: pytest
 
 
 def test_an_unknown_name_lists_the_known() -> None:
-    with pytest.raises(UserError, match="shapes, shapes-hard"):
+    with pytest.raises(UserError, match="photos, shapes, shapes-hard"):
         load("flickr")

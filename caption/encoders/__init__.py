@@ -1,6 +1,7 @@
 """Encoders, which turn images into grids of region vectors, and refiners, which map regions to regions."""
 
 from caption.encoders.base import Encoder
+from caption.encoders.efficientnet_lite import EfficientNetLite
 from caption.encoders.refiners import (
     CBAMRefiner,
     CrossAttentionRefiner,
@@ -26,6 +27,7 @@ __all__ = [
     "CBAMRefiner",
     "CrossAttentionRefiner",
     "DualAttentionRefiner",
+    "EfficientNetLite",
     "Encoder",
     "LearnedPositions",
     "LinearRefiner",

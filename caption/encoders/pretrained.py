@@ -69,7 +69,8 @@ class PretrainedEncoder(Encoder):
         raise NotImplementedError
 
     def features(self, images: Tensor) -> tuple[Tensor, ...]:
-        maps = self.maps(images)
+        # Convolutions on CPUs take a tenth to a third less time in this layout, and the regions are read in it.
+        maps = self.maps(images.contiguous(memory_format=torch.channels_last))
         if self.grid is None:
             return maps
         return tuple(functional.adaptive_avg_pool2d(view, self.grid) for view in maps)

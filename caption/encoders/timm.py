@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from caption.encoders.efficientnet_names import is_port, timm_names
 from caption.encoders.pretrained import PretrainedEncoder
 from caption.errors import UserError
 
@@ -19,9 +18,9 @@ FEATURES = "features"
 class TimmEncoder(PretrainedEncoder):
     """A model of timm without its classifier. Needs the extra `timm`.
 
-    `tf_efficientnet_lite2` gives 7x7x1280 from 224 pixels and 9x9x1280 from 260. Of a Transformer (ViT, CLIP, DINOv2,
-    SigLIP) the patch tokens are the grid, after its last norm; class and register tokens are left out. Most take
-    images of any size that the patches divide, with interpolated position embeddings; some take one size only.
+    `tf_efficientnet_b0` gives 7x7x1280 from 224 pixels. Of a Transformer (ViT, CLIP, DINOv2, SigLIP) the patch tokens
+    are the grid, after its last norm; class and register tokens are left out. Most take images of any size that the
+    patches divide, with interpolated position embeddings; some take one size only.
 
     Args:
         name: timm's name of the model, with the tag of the weights if there are several
@@ -29,8 +28,7 @@ class TimmEncoder(PretrainedEncoder):
         layer: "features" for the output of the whole trunk, or one of timm's stages ("blocks.4" of EfficientNet,
             "layer3" of ResNet, "blocks.8" of ViT). A list of names gives one view per name.
         weights: "timm" (downloaded once), the path of a state dict (torch.save or safetensors), a function
-            `module:function` that returns such a path, or None for random weights. Names of tensors are timm's, or
-            those of the EfficientNet ports for PyTorch, which are converted.
+            `module:function` that returns such a path, or None for random weights. Names of tensors are timm's.
         mean: of the training images' channels, in 0...1; None = that of timm's weights.
         std: likewise.
         finetune_from: dotted name of the first module to fine-tune; modules before it stay frozen, with their
@@ -43,7 +41,7 @@ class TimmEncoder(PretrainedEncoder):
 
     def __init__(
         self,
-        name: str = "tf_efficientnet_lite2",
+        name: str = "tf_efficientnet_b0",
         layer: str | Sequence[str] = FEATURES,
         weights: str | None = None,
         mean: tuple[float, float, float] | None = None,
@@ -92,11 +90,6 @@ class TimmEncoder(PretrainedEncoder):
             raise UserError(f"{weights} names neither a file nor weights of timm: give a path, or timm")
         return _model(self.model_name, pretrained=True).state_dict()
 
-    def load_weights(self, state: dict[str, Tensor], source: str) -> None:
-        if is_port(state):
-            state = timm_names(state, self.names_of_whole)
-        super().load_weights(state, source)
-
 
 def _timm() -> Any:
     """The package, imported when an encoder needs it: it takes seconds, as torchvision does, which it imports."""
@@ -112,7 +105,7 @@ def _model(name: str, pretrained: bool = False) -> Any:
             f"the encoder {name} needs the package timm, which is missing: run pip install timm"
         ) from error
     if not timm.is_model(name):
-        similar = timm.list_models(f"{name[:6]}*")[:5] or ["tf_efficientnet_lite2", "resnet50", "..."]
+        similar = timm.list_models(f"{name[:6]}*")[:5] or ["tf_efficientnet_b0", "resnet50", "..."]
         raise UserError(f"timm has no model named {name}; similar: {', '.join(similar)}")
     try:
         model = _create(name, pretrained)

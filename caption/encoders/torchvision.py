@@ -50,7 +50,7 @@ class TorchvisionEncoder(PretrainedEncoder):
         finetune_from: str | None = None,
         grid: tuple[int, int] | None = None,
     ) -> None:
-        whole = _model(name, None)
+        whole = self.whole_model(name, None)
         layers = [layer] if isinstance(layer, str) else list(layer)
         trunk = _cut(whole, name, layers)
         super().__init__(name, trunk, whole.state_dict(), weights, mean, std, finetune_from, grid)
@@ -93,29 +93,35 @@ class TorchvisionEncoder(PretrainedEncoder):
         return tuple(found[layer] for layer in self.layers)
 
     def named_weights(self, weights: str) -> dict[str, Tensor]:
-        return _model(self.model_name, weights).state_dict()
+        return dict(self.whole_model(self.model_name, weights).state_dict())
 
+    @classmethod
+    def whole_model(cls, name: str, weights: str | None) -> Any:
+        """The model with its classifier, and with the library's weights of that name or random ones.
 
-def _model(name: str, weights: str | None) -> nn.Module:
-    # Imported here, because torchvision takes as long to import as torch, and other encoders do not need it.
-    from caption.encoders.torchvision_compat import import_torchvision
+        Raises:
+            UserError: there is no such model, or there are no such weights.
+        """
+        # Imported here, because torchvision takes as long to import as torch, and other encoders do not need it.
+        from caption.encoders.torchvision_compat import import_torchvision
 
-    models = import_torchvision().models
-    if name not in models.list_models(module=models):
-        close = (
-            ", ".join(models.list_models(module=models, include=f"{name[:3]}*")) or "vgg19, resnet101, ..."
-        )
-        raise UserError(f"torchvision has no classification model named {name}; similar: {close}")
-    try:
-        return models.get_model(name, weights=weights)
-    except (KeyError, ValueError) as error:
-        raise UserError(
-            f"{weights} names neither a file nor weights that torchvision has for {name}"
-        ) from error
-    except OSError as error:
-        raise UserError(
-            f"the weights {weights} of {name} could not be downloaded ({error}); give the path of a file instead"
-        ) from error
+        models = import_torchvision().models
+        if name not in models.list_models(module=models):
+            close = (
+                ", ".join(models.list_models(module=models, include=f"{name[:3]}*"))
+                or "vgg19, resnet101, ..."
+            )
+            raise UserError(f"torchvision has no classification model named {name}; similar: {close}")
+        try:
+            return models.get_model(name, weights=weights)
+        except (KeyError, ValueError) as error:
+            raise UserError(
+                f"{weights} names neither a file nor weights that torchvision has for {name}"
+            ) from error
+        except OSError as error:
+            raise UserError(
+                f"the weights {weights} of {name} could not be downloaded ({error}); give the path of a file instead"
+            ) from error
 
 
 def _cut(model: nn.Module, name: str, layers: Sequence[str]) -> Any:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import PIL
 import pytest
 from PIL import Image
 
@@ -85,6 +86,8 @@ def test_tiles_give_the_same_as_the_whole(tmp_path, monkeypatch, mode):
             image.putalpha(image.getchannel(0))
         image = image.convert(mode)
     image.save(tmp_path / "image.tif")
+    if mode == "YCbCr" and int(PIL.__version__.partition(".")[0]) < 13:
+        pytest.skip("Pillow before 13 does not read the YCbCr TIFF that it writes")
     whole, reduced, print = (
         np.asarray(open_image(tmp_path / "image.tif")),
         [transform.read(tmp_path / "image.tif").pixels for transform in TRANSFORMS],

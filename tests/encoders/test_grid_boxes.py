@@ -13,7 +13,14 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from caption.box import Box, cell_centres
-from caption.encoders import Encoder, SeveralEncoders, SmallCNN, TimmEncoder, TorchvisionEncoder
+from caption.encoders import (
+    EfficientNetLite,
+    Encoder,
+    SeveralEncoders,
+    SmallCNN,
+    TimmEncoder,
+    TorchvisionEncoder,
+)
 from caption.encoders.grid_boxes import grid_boxes
 from caption.regions import Regions, Views
 
@@ -99,14 +106,15 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
     "resnet18": lambda: TorchvisionEncoder("resnet18", "layer4"),
     "vgg11": lambda: TorchvisionEncoder("vgg11", "features.19"),
     "densenet121": lambda: TorchvisionEncoder("densenet121", "features.denseblock2"),
-    "efficientnet_lite0": lambda: TimmEncoder("efficientnet_lite0"),
+    "efficientnet_lite0": lambda: EfficientNetLite("efficientnet_lite0"),
+    "timm_efficientnet_lite0": lambda: TimmEncoder("efficientnet_lite0"),
     "tf_efficientnet_lite0": lambda: TimmEncoder("tf_efficientnet_lite0", ["blocks.4", "features"]),
 }
 
 
 @cache
 def made(name: str) -> Encoder:
-    if "lite" in name:
+    if name.startswith(("timm", "tf")):
         pytest.importorskip("timm")
     return ENCODERS[name]().eval()
 
@@ -152,6 +160,7 @@ def square(start: float, end: float) -> tuple[float, ...]:
         ("resnet18", 448, [square(-HALF, 448 - HALF)]),
         ("vgg11", 224, [square(0, 224)]),
         ("tf_efficientnet_lite0", 224, [square(7.5, 231.5), square(HALF, 224 + HALF)]),
+        ("efficientnet_lite0", 257, [square(-HALF, 257 + HALF)]),
         ("tf_efficientnet_lite0", 257, [square(-7.5, 264.5), square(-HALF, 257 + HALF)]),
     ],
 )

@@ -517,7 +517,7 @@ class OneSize(FeaturesLast):
     ("model", "said"), [(FeaturesLast, "is not a grid of"), (OneSize, "images of any size")]
 )
 def test_transformers_are_refused(model: type[nn.Module], said: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("caption.encoders.torchvision._model", lambda name, weights: model())
+    monkeypatch.setattr(TorchvisionEncoder, "whole_model", staticmethod(lambda name, weights: model()))
     with pytest.raises(UserError, match=f"{said}.*: choose a convolutional"):
         TorchvisionEncoder("transformer", "out")
 

