@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from caption.errors import UserError
@@ -33,6 +34,8 @@ class DeepOutput(Readout):
         context: include the term L_z z[t].
         activation: "linear" as in eq. 7, or "tanh" around the sum as in the authors' code.
         dropout: on h[t] and on the sum.
+        without_hidden: share of the training steps at which the term L_h h[t] is left out as a whole, so that the
+            context must tell the word (modality dropout, Neverova et al. 2016); the paper has none.
     """
 
     def __init__(
@@ -41,13 +44,19 @@ class DeepOutput(Readout):
         context: bool = True,
         activation: Literal["linear", "tanh"] = "linear",
         dropout: float = 0.5,
+        without_hidden: float = 0.0,
     ) -> None:
         super().__init__()
         check_choice("activation", activation, ("linear", "tanh"))
+        if not 0 <= without_hidden <= 1 or (without_hidden and not context):
+            raise UserError(
+                f"without_hidden is {without_hidden}, and must be between 0 and 1, and 0 for a read-out without context"
+            )
         self.previous_word = previous_word
         self.context = context
         self.activation = activation
         self.dropout = nn.Dropout(dropout)
+        self.without_hidden = without_hidden
 
     def build(self, embedding_size: int, hidden_size: int, context_size: int, vocabulary_size: int) -> None:
         self.from_hidden = nn.Linear(hidden_size, embedding_size)  # L_h
@@ -57,6 +66,9 @@ class DeepOutput(Readout):
 
     def forward(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
         joined = self.from_hidden(self.dropout(hidden))
+        if self.training and self.without_hidden:
+            kept = torch.rand(joined.shape[:-1], device=joined.device) >= self.without_hidden
+            joined = joined * kept[..., None]
         if self.previous_word:
             joined = joined + embedded
         if self.context:

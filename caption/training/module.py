@@ -29,7 +29,7 @@ from caption.decoders.base import Decoder, Unrolled
 from caption.decoders.word_embeddings import load_word_vectors
 from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner
-from caption.errors import CheckpointError, UserError
+from caption.errors import CheckpointError, UserError, kind_and_reason
 from caption.objectives import Captions, CrossEntropy, Objective, word_log_likelihoods
 from caption.processes import mean_of_each
 from caption.regions import Views
@@ -419,10 +419,10 @@ class CaptionTraining(LightningModule):
             )
 
     def _does_not_fit(self, error: Exception) -> CheckpointError:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
         return CheckpointError(
             f"{self.trainer.ckpt_path}: the optimizer's state in it is malformed or does not fit model.optimizer "
-            f"({reason}): resume with the optimizer of that training, or start from its weights with model.warm_start"
+            f"({kind_and_reason(error)}): resume with the optimizer of that training, or start from its "
+            "weights with model.warm_start"
         )
 
 

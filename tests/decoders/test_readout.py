@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from caption.decoders import DeepOutput, LinearOutput
+from caption.errors import UserError
 
 EMBEDDED = torch.tensor([[1.0, 2.0]])
 HIDDEN = torch.tensor([[3.0]])
@@ -69,3 +70,29 @@ def test_a_linear_output_depends_only_on_the_state():
     first, second = (readout(torch.randn(1, 2), hidden, torch.randn(1, 4)) for _ in range(2))
     torch.testing.assert_close(first, second)
     torch.testing.assert_close(first, readout.to_words(hidden))
+
+
+def test_the_state_is_left_out_as_a_whole_at_a_share_of_the_training_steps():
+    readout = DeepOutput(dropout=0.0, without_hidden=0.25)
+    readout.build(embedding_size=4, hidden_size=3, context_size=5, vocabulary_size=6)
+    without = DeepOutput(dropout=0.0)
+    without.build(embedding_size=4, hidden_size=3, context_size=5, vocabulary_size=6)
+    without.load_state_dict(readout.state_dict())
+    embedded, hidden, context = (torch.randn(2000, size) for size in (4, 3, 5))
+    whole = without(embedded, hidden, context)
+    of_context = without.to_words(embedded + without.from_context(context))
+    found = readout(embedded, hidden, context)
+    left_out = (found == of_context).all(-1)
+    assert torch.equal(found[~left_out], whole[~left_out])
+    assert left_out.float().mean() == pytest.approx(0.25, abs=0.04)  # four standard deviations
+    readout.eval()
+    assert torch.equal(readout(embedded, hidden, context), whole)
+
+
+def test_a_readout_needs_the_context_where_it_leaves_out_the_state():
+    with pytest.raises(
+        UserError, match=r"without_hidden is 0\.5, and must be between 0 and 1, and 0 for a read-out"
+    ):
+        DeepOutput(context=False, without_hidden=0.5)
+    with pytest.raises(UserError, match=r"without_hidden is 1\.5"):
+        DeepOutput(without_hidden=1.5)
