@@ -76,7 +76,7 @@ sys.exit(code)
         ["demo", "--help"],
         ["check", "--help"],
         ["import", "arctic", "--help"],
-        ["describe", "photo.jpg"],
+        ["describe", "photo.jpg", "--modle", "shapes"],
     ],
     ids=" ".join,
 )

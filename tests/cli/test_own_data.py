@@ -85,7 +85,7 @@ def test_the_written_configuration_is_whole(cli: Cli, own: Path):
     assert config["data"]["batch_size"] == 4
     assert config["data"]["features"] == "runs/own_features"
     assert config["trainer"]["default_root_dir"] == "runs/own"
-    assert config["model"]["encoder"]["init_args"]["name"] == "tf_efficientnet_lite2"
+    assert config["model"]["encoder"]["init_args"]["name"] == "efficientnet_lite2"
     # Its header has the commands of the page.
     header = (own / "own.yaml").read_text().partition("seed_everything")[0]
     assert all(f"caption {verb} " in header for verb in ("features", "fit", "test", "describe"))
