@@ -574,13 +574,17 @@ def test_differences_from_additive_attention_have_intervals():
 
 def test_lessons_follow_from_intervals():
     def found(
-        nll: float, pointing: float, gain: tuple[float, float, float] | None, other: float = 0.2
+        nll: float,
+        pointing: float,
+        gain: tuple[float, float, float] | None,
+        other: float = 0.2,
+        apart: float = 0.001,
     ) -> dict[str, Any]:
         runs = [
             {
                 "numbers": {
                     "NLL": nll + step,
-                    "pointing_accuracy": pointing + step,
+                    "pointing_accuracy": pointing + step / 0.001 * apart,
                     "pointing_other_word": other,
                 }
             }
@@ -598,14 +602,16 @@ def test_lessons_follow_from_intervals():
         "seeming": found(0.2, 0.95, (0.10, 0.09, 0.11)),
         "blind": found(0.5, 0.2, (0.0, -0.01, 0.01)),
         "mapless": found(0.9, 0.2, None),
+        "torn": found(0.2, 0.6, (0.10, 0.09, 0.11), apart=0.3),
     }
-    describing, looking, depending, seeming = lessons.lessons(summaries).split("\n\n")
-    assert "3 of 5 mechanisms are worse, most of all `mapless` +0.750 [+0.7" in describing
+    describing, looking, by_seed, depending, seeming = lessons.lessons(summaries).split("\n\n")
+    assert "4 of 6 mechanisms are worse, most of all `mapless` +0.750 [+0.7" in describing
     assert "1 are better: `sharper` −0.050 [" in describing
     assert "1 cannot be told apart" in describing
-    assert "4 of 6, most of all `seeming` +0.750" in looking
-    assert looking.endswith("no clear difference: `blind`, `mapless`.")
-    assert "4 of 5, most of all for `sharper` +0.300 [+0.290, +0.310]" in depending
+    assert "4 of 7, most of all `seeming` +0.750" in looking
+    assert looking.endswith("the seeds disagree: `blind`, `mapless`, `torn`.")
+    assert "for 1 of 7: `torn` 0.30 / 0.60 / 0.90. A single" in by_seed
+    assert "5 of 6, most of all for `sharper` +0.300 [+0.290, +0.310]" in depending
     assert depending.endswith("It does not for `blind` +0.000 [−0.010, +0.010].")
     assert seeming.endswith("1, most of all `seeming` +0.100 [+0.090, +0.110].")
 

@@ -12,6 +12,10 @@ Summaries = Mapping[str, dict[str, Any]]
 
 SHOWN = 6
 """Mechanisms that a list names with their intervals; the tables have the others."""
+MARGIN = 0.05
+"""A mechanism whose whole interval lies above minus this points no worse."""
+APART = 0.3
+"""Two seeds of one mechanism whose pointing accuracies differ by more look in different ways."""
 SEEDS = 3
 """Fewest of a mechanism that is compared: with two, an interval is twelve standard errors to each side."""
 
@@ -31,7 +35,9 @@ def lessons(summaries: Summaries) -> str:
             "yet, and small differences in the table mean nothing."
         )
         return f"{_depending(summaries)}\n\n{note}"
-    return "\n\n".join([_describing(enough), _looking(enough), _depending(summaries), _seeming(enough)])
+    return "\n\n".join(
+        [_describing(enough), _looking(enough), _by_seed(enough), _depending(summaries), _seeming(enough)]
+    )
 
 
 def _describing(summaries: Summaries) -> str:
@@ -61,8 +67,25 @@ def _looking(summaries: Summaries) -> str:
         f"another word of the same caption does: {len(looking)} of {len(gaps)}, most of all {_listed(looking, gaps)}."
     )
     if not_looking:
-        text += f" For the others the word makes no clear difference: {', '.join(f'`{name}`' for name in not_looking)}."
+        text += (
+            " For the others the word makes no clear difference, or the seeds disagree: "
+            f"{', '.join(f'`{name}`' for name in not_looking)}."
+        )
     return text
+
+
+def _by_seed(summaries: Summaries) -> str:
+    ranges = {name: sorted(seeds_of(each, "pointing_accuracy")) for name, each in summaries.items()}
+    apart = sorted(
+        (name for name, found in ranges.items() if found and found[-1] - found[0] > APART),
+        key=lambda name: ranges[name][0] - ranges[name][-1],
+    )
+    text = (
+        "**For which does the seed decide where they look?** Pointing accuracies of the seeds lie more than "
+        f"{APART} apart for {len(apart)} of {sum(map(bool, ranges.values()))}"
+    )
+    each = ", ".join(f"`{name}` {' / '.join(f'{value:.2f}' for value in ranges[name])}" for name in apart)
+    return f"{text}: {each}. A single training of one of these says little about it." if apart else f"{text}."
 
 
 def _depending(summaries: Summaries) -> str:
@@ -87,13 +110,13 @@ def _seeming(summaries: Summaries) -> str:
     seeming = []
     for name, gain in gains.items():
         points = _against_reference(summaries, name, "pointing_accuracy")
-        if points is not None and points.high >= 0 and gain.high < reference.low:
+        if points is not None and points.low > -MARGIN and gain.high < reference.low:
             seeming.append(name)
     seeming.sort(key=lambda name: gains[name].difference)
     text = (
-        f"**Which only seem to be?** Those that point no worse than `{REFERENCE}`, as far as the seeds can tell, but "
-        f"whose words depend less on where they look (random − attention below {reference.low:.3f}, the lower end of "
-        "its interval): "
+        f"**Which only seem to be?** Those that point no worse than `{REFERENCE}` (by {MARGIN} at most, with the whole "
+        "interval), but whose words depend less on where they look (random − attention below "
+        f"{reference.low:.3f}, the lower end of its interval): "
     )
     return text + (f"{len(seeming)}, most of all {_listed(seeming, gains)}." if seeming else "none.")
 
