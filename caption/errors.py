@@ -22,6 +22,11 @@ class CheckpointError(UserError):
     """A file is no checkpoint of this package, or one that cannot be trusted or rebuilt."""
 
 
+def kind_and_reason(error: Exception) -> str:
+    """What an error of another package is and says, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 class Stopped(BaseException):
     """A signal has stopped the command. Not an `Exception`: whoever handles errors must let it pass.
 

@@ -371,9 +371,34 @@ OPTIMIZER_STATES: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", OPTIMIZER_STATES.values(), ids=OPTIMIZER_STATES)
-def test_a_malformed_optimizer_state_is_refused_with_the_file_and_a_remedy(
-    cli: Cli, trained: Trained, tmp_path: Path, change: Callable[[dict[str, Any]], object]
+TRAINING_STATES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "schedulers that are a number": lambda made: made.update(lr_schedulers=3),
+    "no schedulers": lambda made: made.pop("lr_schedulers"),
+    "no loops": lambda made: made.update(loops={}),
+    "a loop that is a number": lambda made: made["loops"]["fit_loop"].update(epoch_progress=3),
+    "callbacks that are a number": lambda made: made.update(callbacks=3),
+    "callbacks without state": lambda made: [state.clear() for state in made["callbacks"].values()],
+    "callbacks that are text": lambda made: made.update(callbacks=dict.fromkeys(made["callbacks"], "x")),
+    "a version that is none": lambda made: made.update({"pytorch-lightning_version": "x"}),
+    "data that is a number": lambda made: made.update(CaptionData=3),
+}
+
+
+MALFORMED = [
+    *(
+        pytest.param(change, "the optimizer's state in it", id=name)
+        for name, change in OPTIMIZER_STATES.items()
+    ),
+    *(
+        pytest.param(change, "the state of the training in it is malformed", id=name)
+        for name, change in TRAINING_STATES.items()
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), MALFORMED)
+def test_a_malformed_state_is_refused_with_the_file_and_a_remedy(
+    cli: Cli, trained: Trained, tmp_path: Path, change: Callable[[dict[str, Any]], object], said: str
 ):
     path = tmp_path / "last.ckpt"
     path.write_bytes((trained.folder / "last.ckpt").read_bytes())
@@ -381,7 +406,7 @@ def test_a_malformed_optimizer_state_is_refused_with_the_file_and_a_remedy(
     options = ("--trainer.max_epochs", 3, "--trainer.default_root_dir", tmp_path)
     ran = cli("fit", "-c", trained.config, *options, "--ckpt_path", path)
     assert (ran.code, ran.out) == (2, "")
-    assert f"caption: {path}: the optimizer's state in it" in ran.err.splitlines()[-1]
+    assert f"caption: {path}: {said}" in ran.err.splitlines()[-1]
     assert "model.warm_start" in ran.err.splitlines()[-1]
     assert path.read_bytes() == before
 

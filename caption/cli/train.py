@@ -9,6 +9,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, NoReturn
 
 import caption.encoders.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
@@ -23,6 +24,7 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+from pytorch_lightning.trainer.connectors import checkpoint_connector
 
 from caption import checkpoint
 from caption.cli import torchrun
@@ -36,7 +38,7 @@ from caption.cli.hints import with_hint
 from caption.cli.run_folder import check_free, find_checkpoint, locked
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
-from caption.errors import CheckpointError, Stopped, UserError
+from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
 from caption.parts import current_paths
 from caption.processes import leave_process_group
 from caption.signals import stopping_at_once
@@ -47,6 +49,8 @@ from caption.training.last_checkpoint import LastCheckpoint
 from caption.training.module import CaptionTraining
 
 DEFAULT_FOLDER = "runs/default"
+WRONG_WEIGHTS = "Error(s) in loading state_dict"
+"""Begins torch's message."""
 
 # Warnings about intended behaviour: arguments from Python, decoding in the main process, resuming into a checkpoint
 # folder that is not empty, a frozen encoder, checkpoints of earlier releases with other callbacks, and evaluation
@@ -184,7 +188,15 @@ class CaptionCLI(LightningCLI):
         folder = Path(self.trainer.default_root_dir)
         with locked(folder, "--trainer.default_root_dir") if self.trainer.is_global_zero else nullcontext():
             check_free(folder, self._option("checkpoint")["filename"], self._option("ckpt_path"))
-            self.trainer.fit(**options)
+            try:
+                self.trainer.fit(**options)
+            except Exception as error:
+                if not _restoring(error) or isinstance(error, UserError) or WRONG_WEIGHTS in str(error):
+                    raise
+                raise CheckpointError(
+                    f"{self.trainer.ckpt_path}: the state of the training in it is malformed, or of another version of "
+                    f"Lightning ({kind_and_reason(error)}): start from its weights with model.warm_start"
+                ) from error
 
     def after_fit(self) -> None:
         """Name the best model and its score."""
@@ -216,6 +228,19 @@ class CaptionCLI(LightningCLI):
     def _say(self, message: str) -> None:
         if self.trainer.is_global_zero:
             print(f"caption {self.subcommand}: {message}", file=sys.stderr)
+
+
+def _restoring(error: BaseException) -> bool:
+    """Whether an error arose while Lightning restored a checkpoint.
+
+    Callbacks, loops, schedulers and the data module read their states themselves, and raise whatever they meet.
+    """
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    return any(
+        frame.f_globals.get("__name__") == checkpoint_connector.__name__
+        and frame.f_code.co_name.lstrip("_").startswith(("restore", "resume"))
+        for frame in frames
+    )
 
 
 def main(args: list[str]) -> int:
@@ -254,7 +279,7 @@ def run(args: list[str]) -> CaptionCLI:
     except MisconfigurationException as error:
         raise UserError(f"the configuration cannot be used: {error}") from error
     except RuntimeError as error:
-        if "Error(s) in loading state_dict" not in str(error):
+        if WRONG_WEIGHTS not in str(error):
             raise
         raise CheckpointError(f"the checkpoint does not fit this configuration: {error}") from error
 

@@ -33,7 +33,8 @@ WRONG = {
         "nn.Linear(region_sizes[0], query",
         "nn.Linear(3, query",
         [
-            "my_own.Mine.project failed: mat1 and mat2 shapes cannot be multiplied",
+            "my_own.Mine.project failed: ",
+            "mat1 and mat2 shapes cannot be multiplied",
             "views[0].vectors (8, 144, 8)",
         ],
     ),
