@@ -22,6 +22,7 @@ import yaml
 
 import caption
 from caption.captioner import Captioner
+from caption.cli.models import SCENE_MODELS
 from caption.data.images import ImageTransform
 from caption.data.shapes import Shapes
 from caption.decoders import Decoder
@@ -29,7 +30,6 @@ from caption.encoders import Encoder
 from caption.encoders.refiners import Refiner
 from caption.errors import UserError
 from caption.export import onnx_files
-from caption.model_zoo import installed_models
 from caption.parts import make
 from caption.search import BeamSearch
 from caption.text.vocabulary import Vocabulary
@@ -55,7 +55,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         Shapes(folder, train=1, val=1, test=SCENES).read()
         scenes = sorted(Path(folder, "images").glob("test_*.png"))
-        models = [[name, *compared(caption.load(name), scenes)] for name in installed_models()]
+        models = [[name, *compared(caption.load(name), scenes)] for name in SCENE_MODELS]
         mechanisms = [[path.stem, *compared(untrained(path), scenes[:FEW])] for path in paths]
     head = ["same captions", "largest difference of α", "of log p", "MB"]
     sections = {
