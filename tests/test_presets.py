@@ -81,7 +81,7 @@ def test_over_a_configuration_all_switches_are_the_presets(parse: Any, path: Pat
     assert flat(merged).items() >= flat(written).items()
     assert (
         merged["model"]["encoder"]["init_args"]["name"]
-        == {"coco_soft": "vgg19", "flickr8k_soft": "mobilenet_v2"}[base]
+        == {"coco_soft": "vgg19", "flickr8k_soft": "efficientnet_lite2"}[base]
     )
 
 

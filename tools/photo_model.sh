@@ -8,7 +8,7 @@
 set -euo pipefail
 folder=${1:-runs/photos}
 mkdir -p "$folder"
-base=(-c configs/flickr8k_soft_lite2.yaml)
+base=(-c configs/flickr8k_soft.yaml)
 named=("${base[@]}" -c configs/training/without_hidden.yaml)
 tuned=("${named[@]}" -c configs/training/fine_tuning.yaml)
 without_hidden=--model.decoder.init_args.readout.init_args.without_hidden
@@ -19,9 +19,9 @@ fit() { # NAME ARGUMENTS...
     touch "$folder/$1.done"
 }
 
-caption features --config configs/flickr8k_soft_lite2.yaml --out "$folder/features"
+caption features --config configs/flickr8k_soft.yaml --out "$folder/features"
 # 1. Attention over frozen regions. 2. The context must tell the word. 3. The encoder learns, and the maps become sharper.
-fit soft "${base[@]}" --data.features "$folder/features" --trainer.max_epochs 8 --model.scheduler.init_args.T_max 8
+fit soft "${base[@]}" --data.features "$folder/features"
 fit named "${named[@]}" --data.features "$folder/features" --model.warm_start "$folder/soft/best.ckpt" \
     --trainer.max_epochs 2 --model.scheduler.init_args.T_max 2 --model.optimizer.init_args.lr 5e-4
 fit tuned "${tuned[@]}" --model.warm_start "$folder/named/best.ckpt" \

@@ -34,7 +34,7 @@ cannot be checked; 130 stopped by Ctrl-C, after a report of the findings so far.
 """
 
 CONFIGURATIONS = (".yaml", ".yml")
-BASE = "flickr8k_soft_lite2"
+BASE = "flickr8k_soft"
 SHOWN = 10
 """Findings of a kind that the text report names."""
 

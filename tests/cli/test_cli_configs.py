@@ -104,7 +104,7 @@ def test_features_reads_the_layers_as_fit_does(tmp_path: Path):
     ]
     for parts in (read_parts([FLICKR, str(own)]), read_parts([FLICKR], options)):
         assert parts["data.reader"]["init_args"]["images"] is None
-        assert parts["model.encoder"]["init_args"]["name"] == "mobilenet_v2"
+        assert parts["model.encoder"]["init_args"]["name"] == "efficientnet_lite2"
 
 
 def test_a_layer_of_the_same_reader_changes_single_arguments(cli: Cli, tmp_path: Path):

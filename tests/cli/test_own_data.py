@@ -67,7 +67,7 @@ def test_the_page_leads_from_a_table_to_captions(cli: Cli, own: Path):
     verbs = []
     for verb, *args in commands():
         # Faster, and with weights that are here.
-        more = {"check": ["--base", "flickr8k_soft"], "fit": ["--trainer.max_epochs", "2"]}.get(verb, [])
+        more = {"check": ["--base", "flickr8k_small"], "fit": ["--trainer.max_epochs", "2"]}.get(verb, [])
         ran = cli(verb, *args, *more)
         assert ran.code == 0, f"{verb}: {ran.err}"
         verbs.append(verb)

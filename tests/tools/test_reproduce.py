@@ -63,23 +63,19 @@ def test_a_test_that_was_stopped_is_repeated(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "test_captions.json").exists()
 
 
-def test_flickr8k_chooses_the_beam_on_dev_and_tests_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Beam 7 is best on dev on the mean of the seeds, though beam 3 is for one of them, and both would be on test."""
-    dev = {
-        (0, 3): 0.3,
-        (0, 5): 0.1,
-        (0, 7): 0.2,
-        (0, 10): 0.1,
-        (1, 3): 0.0,
-        (1, 5): 0.1,
-        (1, 7): 0.2,
-        (1, 10): 0.1,
-    }
-    tests: list[str] = []
+@pytest.fixture
+def flickr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
+    """What was trained and tested. On dev, beam 7 is best for seed 0 and beam 3 for seed 1; on test, beam 7 always."""
+    dev = {(0, 3): 0.1, (0, 5): 0.1, (0, 7): 0.2, (1, 3): 0.3, (1, 5): 0.1, (1, 7): 0.2}
+    done: dict[str, list[Any]] = {"trained": [], "tested": []}
 
     def fit(folder: Path, arguments: list[str]) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        fitted.append((folder.name, [each for each in arguments if "warm_start" in each]))
+        if not (folder / "done").exists():
+            (folder / "logs" / "version_0").mkdir(parents=True)
+            lines = "epoch,train/NLL,val/NLL,val/CIDEr\n0,4.0,,\n0,3.0,,\n0,,3.25,0.2\n1,2.0,,\n1,,3.0,0.4\n"
+            (folder / "logs" / "version_0" / "metrics.csv").write_text(lines)
+            (folder / "done").write_text("120 seconds of training\n")
+            done["trained"].append((folder.name, [each for each in arguments if "warm_start" in each]))
         return folder / "best.ckpt"
 
     def tested(folder: Path, file: Path, arguments: list[str]) -> dict[str, Any]:
@@ -87,25 +83,85 @@ def test_flickr8k_chooses_the_beam_on_dev_and_tests_once(tmp_path: Path, monkeyp
         splits = [each for each in arguments if "splits" in each][-1]
         on_dev = json.loads(splits.partition("=")[2])["test"].endswith("devImages.txt")
         assert on_dev == file.name.startswith("dev")
-        tests.append(file.stem)
+        done["tested"].append((folder.name, file.stem))
         bleu = dev[int(folder.name[-1]), beam] if on_dev else 0.5 + beam / 100
-        return {"scores": {"BLEU-4": bleu}}
+        return {"scores": {"BLEU-4": bleu, "CIDEr": 2 * bleu}}
 
-    fitted: list[tuple[str, list[str]]] = []
     monkeypatch.setattr(flickr8k, "fit", fit)
     monkeypatch.setattr(flickr8k, "test", tested)
     monkeypatch.setattr(flickr8k, "run", lambda *arguments: None)
     monkeypatch.setattr(flickr8k, "unpenalised", lambda data, captions: 0.6)
+    sections = "".join(
+        f"<!-- section {each} begins -->\n\n<!-- section {each} ends -->\n" for each in SECTIONS
+    )
+    (tmp_path / "results.md").write_text(sections)
+    return done
+
+
+SECTIONS = ("flickr8k", "flickr8k_steps")
+
+
+def reproduce(tmp_path: Path, *arguments: str, out: str = "runs") -> str:
+    """The document that the tool wrote."""
     document = tmp_path / "results.md"
-    document.write_text("<!-- section flickr8k begins -->\n\n<!-- section flickr8k ends -->\n")
-    out = tmp_path / "runs"
-    arguments = ["--models", "hard", "--seeds", "0", "1", "--out", str(out), "--document", str(document)]
-    assert main(["flickr8k", "--data", str(tmp_path), "--weights", "w.pth", *arguments]) == 0
-    assert [name for name, _ in fitted] == ["soft_0", "hard_0", "soft_1", "hard_1"]
-    assert fitted[1][1] == [f"--model.warm_start={out / 'soft_0' / 'best.ckpt'}"]
-    assert [each for each in tests if each.startswith("test")] == ["test_beam7", "test_beam7"]
-    assert "| hard, from soft, decoded by expectation, beam 7 |" in document.read_text()
-    assert "| 0.570 ± 0.000 | 0.600 ± 0.000 |" in document.read_text()
+    places = ["--data", str(tmp_path), "--out", str(tmp_path / out), "--document", str(document)]
+    assert main(["flickr8k", *places, *arguments]) == 0
+    return document.read_text()
+
+
+def test_flickr8k_chooses_the_beam_on_dev_and_tests_once(tmp_path: Path, flickr: dict[str, list[Any]]):
+    text = reproduce(tmp_path, "--models", "hard", "--seeds", "0", "1")
+    assert [name for name, _ in flickr["trained"]] == ["soft_0", "hard_0", "soft_1", "hard_1"]
+    assert flickr["trained"][1][1] == [f"--model.warm_start={tmp_path / 'runs' / 'soft_0' / 'best.ckpt'}"]
+    on_test = [each for each in flickr["tested"] if each[1].startswith("test")]
+    assert on_test == [("hard_0", "test_beam7"), ("hard_1", "test_beam3")]
+    assert "| hard, from soft, decoded by expectation | 2 | 7, 3 |" in text
+    assert "| 0.550 ± 0.028 | 0.600 ± 0.000 |" in text
+
+
+def test_flickr8k_keeps_runs_beside_the_document(tmp_path: Path, flickr: dict[str, list[Any]]):
+    """Another folder, as in a fresh clone: seed 0 is not repeated, and its soft model is not needed."""
+    reproduce(tmp_path, "--models", "hard", "--seeds", "0")
+    text = reproduce(tmp_path, "--models", "hard", "--seeds", "0", "1", out="anew")
+    assert [name for name, _ in flickr["trained"]] == ["soft_0", "hard_0", "soft_1", "hard_1"]
+    assert "| 2 | 7, 3 |" in text
+    assert (tmp_path / "learning_curves.png").stat().st_size > 10_000
+
+
+def test_flickr8k_repeats_runs_of_other_settings(tmp_path: Path, flickr: dict[str, list[Any]]):
+    reproduce(tmp_path, "--models", "soft", "--seeds", "0")
+    text = reproduce(
+        tmp_path, "--models", "soft", "--seeds", "0", "--trainer.precision=bf16-mixed", out="anew"
+    )
+    assert [name for name, _ in flickr["trained"]] == ["soft_0", "soft_0"]
+    assert "`--trainer.precision=bf16-mixed`" in text
+
+
+def test_steps_are_judged_on_dev_beside_soft_attention(tmp_path: Path, flickr: dict[str, list[Any]]):
+    text = reproduce(tmp_path, "--models", "soft", "ema", "--seeds", "0", "1")
+    assert not [each for each in flickr["tested"] if "ema" in each[0] and each[1].startswith("test")]
+    (line,) = [line for line in text.splitlines() if line.startswith("| averaged weights")]
+    assert line.split(" | ")[1:6] == [
+        "2",
+        "0.250 ± 0.071",
+        "0.500 ± 0.141",
+        "+0.000 ± 0.000",
+        "+0.000 ± 0.000",
+    ]
+
+
+def test_a_hard_model_changes_with_the_soft_one_that_it_starts_from(monkeypatch: pytest.MonkeyPatch):
+    before = flickr8k.digest(flickr8k.MODELS["hard"], [])
+    changed = flickr8k.MODELS["soft"]._replace(configs=("flickr8k_show_and_tell",))
+    monkeypatch.setitem(flickr8k.MODELS, "soft", changed)
+    assert flickr8k.digest(flickr8k.MODELS["hard"], []) != before
+
+
+def test_a_curve_joins_the_logs_of_a_resumed_training(tmp_path: Path):
+    for version, lines in enumerate(("0,4.0,\n0,2.0,\n0,,0.2\n1,2.0,\n", "1,1.0,\n1,,0.4\n")):
+        (tmp_path / "logs" / str(version)).mkdir(parents=True)
+        (tmp_path / "logs" / str(version) / "metrics.csv").write_text("epoch,train/NLL,val/CIDEr\n" + lines)
+    assert flickr8k.curve(tmp_path) == [{"train NLL": 3.0, "CIDEr": 0.2}, {"train NLL": 1.5, "CIDEr": 0.4}]
 
 
 def test_bleu_without_brevity_penalty_is_that_of_the_captions_of_the_file(tmp_path: Path):

@@ -212,7 +212,7 @@ def folder(setting: Setting) -> str:
 
 
 def make_captioner(name: str, layer: str) -> Captioner:
-    """The model of configs/flickr8k_soft.yaml, perhaps with another encoder; untrained."""
+    """The decoder of configs/flickr8k_soft.yaml behind an encoder; untrained."""
     attention = ScoredAttention(AdditiveScore(256), Softmax())
     decoder = LSTMDecoder(attention, 256, 512, gate=Gate(), readout=DeepOutput())
     words = Vocabulary([f"word{i}" for i in range(DESCRIBED - 4)])

@@ -1,22 +1,26 @@
-"""Without attention, soft and hard on Flickr8k, from several seeds: the table of docs/results.md."""
+"""Models on Flickr8k, from several seeds: the tables of docs/results.md."""
 
 from __future__ import annotations
 
 import argparse
+import csv
+import hashlib
 import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from caption.atomic import replacing
 from caption.metrics.evaluation import evaluate
 from caption.metrics.files import match_images, read_captions
 from tools.documents import table, write_sections
-from tools.reproduce.runs import CONFIGS, fit, run, test
+from tools.reproduce.curves import draw
+from tools.reproduce.runs import CONFIGS, fit, run, test, trained_seconds
 
 
 class Model(NamedTuple):
-    """A row of the table."""
+    """A row of a table."""
 
     title: str
     configs: tuple[str, ...]
@@ -25,13 +29,26 @@ class Model(NamedTuple):
     """The model of the same seed from which the training starts."""
 
 
-MODELS = {
+PAPER = {
     "show_and_tell": Model("no attention (Show and Tell)", ("flickr8k_show_and_tell",)),
     "soft": Model("soft", ("flickr8k_soft",)),
     "hard": Model("hard, from soft, decoded by expectation", ("flickr8k_hard",), warm_start="soft"),
 }
-BEAMS = (3, 5, 7, 10)
-"""Of these, each model gets the one with the highest mean BLEU-4 over its seeds on the dev split."""
+"""The paper's models, whose captions of the test split are scored."""
+STEPS = {
+    "label_smoothing": Model("label smoothing", ("flickr8k_soft", "training/label_smoothing")),
+    "weight_tying": Model("tied weights", ("flickr8k_soft", "training/weight_tying")),
+    "scheduled_sampling": Model("scheduled sampling", ("flickr8k_soft", "training/scheduled_sampling")),
+    "ema": Model("averaged weights", ("flickr8k_soft", "training/ema")),
+    "top_down": Model("top-down attention", ("flickr8k_soft", "training/top_down")),
+    "self_critical": Model(
+        "self-critical, from soft", ("flickr8k_soft", "training/self_critical"), warm_start="soft"
+    ),
+}
+"""Steps beyond the paper, one at a time over soft attention. They are judged on the dev split alone."""
+MODELS = PAPER | STEPS
+BEAMS = (3, 5, 7)
+"""Of these, a run gets the one with the highest BLEU-4 on the dev split."""
 UNPENALISED = "BLEU-4 without brevity penalty"
 NUMBERS = {
     "BLEU-1": 3,
@@ -45,74 +62,222 @@ NUMBERS = {
     "attention_entropy": 2,
 }
 """Scores and their decimals."""
-HEADS = {"NLL": "NLL per word", "attention_entropy": "H[α] (log L = 3.89)"}
+HEADS = {"NLL": "NLL per word", "attention_entropy": "H[α] (log L = 4.39)"}
 PUBLISHED = [
-    ["Xu et al. 2015, soft (VGG)", "0.67", "0.448", "0.299", "0.195"],
-    ["Xu et al. 2015, hard (VGG)", "0.67", "0.457", "0.314", "0.213"],
+    ["Xu et al. 2015, soft (VGG)", "", "", "0.67", "0.448", "0.299", "0.195", "0.195"],
+    ["Xu et al. 2015, hard (VGG)", "", "", "0.67", "0.457", "0.314", "0.213", "0.213"],
 ]
 """The paper is said to leave the brevity penalty out."""
+Run = dict[str, Any]
 
 
 def main(options: argparse.Namespace, more: list[str]) -> None:
-    """Train and test all models with all seeds, and write their scores into the document."""
+    """Train and score what is not published yet, and write all that is into the document."""
+    published = options.document.with_name("flickr8k.json")
+    runs = read_runs(published, more)
     features = str(options.out / "features")
-    common = _data(options.data, options.weights)
-    run("features", "--config", str(CONFIGS / "flickr8k_soft.yaml"), "--out", features, *common)
-    common += ["--data.features", features, *more]
-    wanted = dict.fromkeys(
-        name for each in options.models for name in (MODELS[each].warm_start, each) if name
-    )
-    arguments: dict[str, list[list[str]]] = {name: [] for name in wanted}
-    for seed in options.seeds:
-        for name in wanted:
-            mine = [
-                part for config in MODELS[name].configs for part in ("-c", str(CONFIGS / f"{config}.yaml"))
-            ]
-            mine += [*common, "--seed_everything", str(seed)]
-            arguments[name].append(mine)
-            warm = MODELS[name].warm_start
-            start = (
-                [] if warm is None else [f"--model.warm_start={_folder(options, warm, seed) / 'best.ckpt'}"]
-            )
-            fit(_folder(options, name, seed), [*mine, *start])
-    rows = []
-    for name in options.models:
-        folders = [_folder(options, name, seed) for seed in options.seeds]
-        runs = list(zip(folders, arguments[name], strict=True))
-        dev = _splits(options.data, test="dev")
-        bleu = {
-            beam: [_tested(folder, f"dev_beam{beam}", mine, beam, dev)["BLEU-4"] for folder, mine in runs]
-            for beam in BEAMS
+    common = [*_data(options.data), "--data.features", features, *more]
+    wanted = [
+        (name, seed)
+        for seed in options.seeds
+        for name in MODELS
+        if name in options.models and (name, seed) not in runs
+    ]
+    if wanted:
+        run(
+            "features",
+            "--config",
+            str(CONFIGS / "flickr8k_soft.yaml"),
+            "--out",
+            features,
+            *_data(options.data),
+        )
+    for name, seed in wanted:
+        folder = trained(options.out, name, seed, common)
+        runs[name, seed] = {
+            "digest": digest(MODELS[name], more),
+            "more": more,
+            "seconds": trained_seconds(folder),
+            "epochs": curve(folder),
+            **scored(options.data, folder, name, arguments(name, seed, common)),
         }
-        beam = max(BEAMS, key=lambda each: statistics.mean(bleu[each]))
-        found = [_tested(folder, f"test_beam{beam}", mine, beam) for folder, mine in runs]
-        for folder, scores in zip(folders, found, strict=True):
-            scores[UNPENALISED] = unpenalised(options.data, folder / f"test_beam{beam}_captions.json")
-        rows.append([f"{MODELS[name].title}, beam {beam}", *spreads(found)])
-    text = report(rows, options.seeds)
-    print(text)
-    write_sections(options.document, {"flickr8k": text})
+        write_runs(published, runs)
+        _report(options.document, runs)
+    _report(options.document, runs)
 
 
-def spreads(found: Sequence[Mapping[str, float]]) -> list[str]:
-    """Mean ± standard deviation over the seeds of each of `NUMBERS`; a dash for what a model does not have."""
-    cells = []
-    for name, digits in NUMBERS.items():
-        values = [each[name] for each in found if name in each]
-        spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-        cells.append(f"{statistics.mean(values):.{digits}f}{spread}" if values else "–")
-    return cells
+def arguments(name: str, seed: int, common: Sequence[str]) -> list[str]:
+    """What `caption fit` and `caption test` get for a model and seed, but for folders and checkpoints."""
+    configs = [part for each in MODELS[name].configs for part in ("-c", str(CONFIGS / f"{each}.yaml"))]
+    return [*configs, *common, "--seed_everything", str(seed)]
 
 
-def report(rows: list[list[str]], seeds: Sequence[int]) -> str:
-    """The section of the document."""
-    head = ["", *(HEADS.get(name, name) for name in NUMBERS)]
-    published = [[*row, *[""] * (len(head) - len(row))] for row in PUBLISHED]
-    return (
-        "Written by `python -m tools.reproduce flickr8k --data DATA --weights mobilenet_v2_imagenet_features.pth "
-        f"--seeds {' '.join(map(str, seeds))}`: test split, mean ± standard deviation over {len(seeds)} seeds.\n\n"
-        f"{table(head, [*rows, *published])}"
+def trained(out: Path, name: str, seed: int, common: Sequence[str]) -> Path:
+    """The folder of a finished training; the model that it starts from is trained first."""
+    warm = MODELS[name].warm_start
+    start = []
+    if warm is not None:
+        start = [f"--model.warm_start={trained(out, warm, seed, common) / 'best.ckpt'}"]
+    folder = out / f"{name}_{seed}"
+    fit(folder, [*arguments(name, seed, common), *start])
+    return folder
+
+
+def scored(data: Path, folder: Path, name: str, mine: list[str]) -> Run:
+    """The run's scores on the dev split with each beam; on the test split with the best, for a model of the paper."""
+    dev = {
+        str(beam): _tested(folder, f"dev_beam{beam}", mine, beam, _splits(data, test="dev")) for beam in BEAMS
+    }
+    beam = max(BEAMS, key=lambda each: dev[str(each)]["BLEU-4"])
+    found: Run = {"beam": beam, "dev": dev}
+    if name in PAPER:
+        found["test"] = _tested(folder, f"test_beam{beam}", mine, beam)
+        found["test"][UNPENALISED] = unpenalised(data, folder / f"test_beam{beam}_captions.json")
+    return found
+
+
+def curve(folder: Path) -> list[dict[str, float]]:
+    """Of each epoch the scores on the dev split and the NLL per word of both splits, from the log of a training.
+
+    Of the training split it is the mean of the batches that were logged, with dropout.
+    """
+    names = {"train/NLL": "train NLL", "val/NLL": "dev NLL", "val/BLEU-4": "BLEU-4", "val/CIDEr": "CIDEr"}
+    epochs: dict[int, dict[str, list[float]]] = {}
+    for file in (folder / "logs").glob("*/metrics.csv"):
+        with file.open(newline="") as lines:
+            for line in csv.DictReader(lines):
+                for name, title in names.items():
+                    if line.get(name):
+                        epochs.setdefault(int(line["epoch"]), {}).setdefault(title, []).append(
+                            float(line[name])
+                        )
+    return [
+        {title: round(statistics.mean(values), 4) for title, values in epochs[epoch].items()}
+        for epoch in sorted(epochs)
+    ]
+
+
+# -- the runs beside the document -------------------------------------------------------------------------------
+
+
+def digest(model: Model, more: Sequence[str]) -> str:
+    """Of a model's configurations, those of the model that it starts from, and further arguments."""
+    texts = [(CONFIGS / f"{each}.yaml").read_text(encoding="utf-8") for each in model.configs]
+    start = [] if model.warm_start is None else [digest(MODELS[model.warm_start], more)]
+    settings = [line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#")]
+    return hashlib.sha256("\n".join([*settings, *more, *start]).encode()).hexdigest()[:16]
+
+
+def read_runs(file: Path, more: Sequence[str]) -> dict[tuple[str, int], Run]:
+    """The published runs, by model and seed, but for those of other settings."""
+    if not file.exists():
+        return {}
+    content = json.loads(file.read_text(encoding="utf-8"))
+    return {
+        (name, int(seed)): found
+        for name, seeds in content.items()
+        for seed, found in seeds.items()
+        if name in MODELS and found["digest"] == digest(MODELS[name], more)
+    }
+
+
+def write_runs(file: Path, runs: Mapping[tuple[str, int], Run]) -> None:
+    """Write the runs in the order of `MODELS`."""
+    seeds = {
+        name: {str(seed): runs[each, seed] for each, seed in sorted(runs) if each == name} for name in MODELS
+    }
+    content = {name: found for name, found in seeds.items() if found}
+    with replacing(file) as opened:
+        opened.write((json.dumps(content, indent=1) + "\n").encode())
+
+
+# -- the document ------------------------------------------------------------------------------------------------
+
+
+def _report(document: Path, runs: Mapping[tuple[str, int], Run]) -> None:
+    sections = {"flickr8k": paper_table(runs), "flickr8k_steps": steps_table(runs)}
+    write_sections(document, sections)
+    draw(
+        {MODELS[name].title: _of(runs, name, "epochs") for name in MODELS},
+        document.with_name("learning_curves.png"),
     )
+
+
+def _of(runs: Mapping[tuple[str, int], Run], name: str, part: str) -> list[Any]:
+    return [runs[each, seed][part] for each, seed in sorted(runs) if each == name]
+
+
+def paper_table(runs: Mapping[tuple[str, int], Run]) -> str:
+    """The scores of the paper's models on the test split."""
+    rows = [
+        [
+            MODELS[name].title,
+            str(len(found)),
+            ", ".join(map(str, _of(runs, name, "beam"))),
+            *(
+                spread([each[number] for each in found if number in each], digits)
+                for number, digits in NUMBERS.items()
+            ),
+        ]
+        for name in PAPER
+        if (found := _of(runs, name, "test"))
+    ]
+    head = ["", "seeds", "beam", *(HEADS.get(name, name) for name in NUMBERS)]
+    rows += [[*row, *[""] * (len(head) - len(row))] for row in PUBLISHED]
+    return f"Test split, mean ± standard deviation over seeds.\n\n{table(head, rows)}{_settings(runs)}"
+
+
+def steps_table(runs: Mapping[tuple[str, int], Run]) -> str:
+    """The scores of all models on the dev split, and the difference to soft attention of the same seed."""
+    rows = []
+    for name, model in MODELS.items():
+        seeds = [seed for each, seed in sorted(runs) if each == name]
+        if not seeds:
+            continue
+        own = {seed: _best(runs[name, seed]) for seed in seeds}
+        cells = [spread([own[seed][number] for seed in seeds], 3) for number in ("BLEU-4", "CIDEr")]
+        for number in ("BLEU-4", "CIDEr"):
+            both = [
+                own[seed][number] - _best(runs["soft", seed])[number]
+                for seed in seeds
+                if ("soft", seed) in runs
+            ]
+            cells.append(spread(both, 3, signed=True) if name != "soft" else "")
+        entropies = [own[seed]["attention_entropy"] for seed in seeds if "attention_entropy" in own[seed]]
+        minutes = statistics.mean(runs[name, seed]["seconds"] for seed in seeds) / 60
+        rows.append([model.title, str(len(seeds)), *cells, spread(entropies, 2), f"{minutes:.0f}"])
+    head = [
+        "",
+        "seeds",
+        "BLEU-4",
+        "CIDEr",
+        "BLEU-4 − soft",
+        "CIDEr − soft",
+        HEADS["attention_entropy"],
+        "minutes",
+    ]
+    return f"Dev split, each run with its best beam.\n\n{table(head, rows)}"
+
+
+def spread(values: Sequence[float], digits: int, signed: bool = False) -> str:
+    """Mean ± standard deviation; a dash without values."""
+    if not values:
+        return "–"
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):{'+' if signed else ''}.{digits}f}{deviation}"
+
+
+def _best(found: Run) -> Mapping[str, float]:
+    scores: Mapping[str, float] = found["dev"][str(found["beam"])]
+    return scores
+
+
+def _settings(runs: Mapping[tuple[str, int], Run]) -> str:
+    more = sorted({" ".join(found["more"]) for found in runs.values()} - {""})
+    return f"\n\nFurther arguments: {', '.join(f'`{each}`' for each in more)}." if more else ""
+
+
+# -- scores ------------------------------------------------------------------------------------------------------
 
 
 def unpenalised(data: Path, captions: Path) -> float:
@@ -125,12 +290,11 @@ def unpenalised(data: Path, captions: Path) -> float:
     return score
 
 
-def _data(root: Path, weights: str) -> list[str]:
+def _data(root: Path) -> list[str]:
     return [
         f"--data.reader.init_args.captions={root / 'Flickr8k.token.txt'}",
         f"--data.reader.init_args.images={root / 'images'}",
         _splits(root),
-        f"--model.encoder.init_args.weights={weights}",
     ]
 
 
@@ -141,13 +305,8 @@ def _splits(root: Path, test: str = "test") -> str:
     return f"--data.reader.init_args.splits={json.dumps(files)}"
 
 
-def _folder(options: argparse.Namespace, name: str, seed: int) -> Path:
-    folder: Path = options.out / f"{name}_{seed}"
-    return folder
-
-
-def _tested(folder: Path, name: str, arguments: list[str], beam: int, *more: str) -> dict[str, float]:
+def _tested(folder: Path, name: str, mine: list[str], beam: int, *more: str) -> dict[str, float]:
     """The scores of a run with one beam size; with its captions they are kept beside the checkpoint."""
     search = f"--model.search.init_args.beam_size={beam}"
-    scores: dict[str, float] = test(folder, folder / f"{name}.json", [*arguments, search, *more])["scores"]
+    scores: dict[str, float] = test(folder, folder / f"{name}.json", [*mine, search, *more])["scores"]
     return scores

@@ -32,6 +32,11 @@ def fit(folder: Path, arguments: list[str]) -> Path:
     return folder / "best.ckpt"
 
 
+def trained_seconds(folder: Path) -> int:
+    """How long a finished training took."""
+    return int((folder / "done").read_text(encoding="utf-8").split()[0])
+
+
 def test(folder: Path, file: Path, arguments: list[str]) -> dict[str, Any]:
     """Test the best checkpoint of a folder, unless the file of its scores exists; returns what the file says.
 
