@@ -105,7 +105,7 @@ def test_its_decoder_learns_by_its_objective(path: Path):
     model = small(load(path.stem)["model"])
     decoder, objective = make(model["decoder"], Decoder), make(model["objective"], Objective)
     decoder.build((7,), vocabulary_size=9, padding=0, start=1)
-    objective.build(decoder.query_size)
+    objective.build(decoder.query_size, (7,), 9)
     words = torch.tensor([[[1, 4, 5]], [[1, 6, 0]]])
     captions = Captions(words, torch.tensor([[[4, 5, 2]], [[6, 2, 0]]]), torch.tensor([[3], [2]]))
     loss = objective(decoder, decoder.project(one_row(torch.randn(2, 4, 7))), captions)

@@ -11,6 +11,7 @@ from caption.objectives.baselines import (
     SelfCritical,
 )
 from caption.objectives.cross_entropy import CrossEntropy
+from caption.objectives.guided_attention import GuidedAttention
 from caption.objectives.regularizers import doubly_stochastic
 from caption.objectives.reinforce import Reinforce
 from caption.objectives.scheduled_sampling import ScheduledSampling
@@ -21,6 +22,7 @@ __all__ = [
     "Captions",
     "Critic",
     "CrossEntropy",
+    "GuidedAttention",
     "LeaveOneOut",
     "Loss",
     "MovingAverage",

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from caption.decoders.base import Decoder, Unrolled
+from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.parts import Part
 from caption.processes import mean
-from caption.tensor_tree import TensorTree
 
 
 class Captions(NamedTuple):
@@ -60,11 +59,13 @@ class Objective(Part, nn.Module):
     An objective unrolls the decoder itself, because some need several samples of each caption.
     """
 
-    def build(self, query_size: int) -> None:
+    def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
         """Create the weights of objectives that have some. Called once.
 
         Args:
             query_size: length H of the decoder's queries.
+            region_sizes: length D of the region vectors of each view, as the decoder reads them.
+            vocabulary_size: number of words V.
         """
 
     def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
@@ -74,7 +75,7 @@ class Objective(Part, nn.Module):
             references: for each image, the word ids of its captions, with the end token.
         """
 
-    def forward(self, decoder: Decoder, memory: TensorTree, captions: Captions) -> Loss:
+    def forward(self, decoder: Decoder, memory: Memory, captions: Captions) -> Loss:
         """Loss of a batch.
 
         Args:

@@ -6,13 +6,12 @@ import torch
 from torch import Tensor
 
 from caption.attention.map_entropy import entropy
-from caption.decoders.base import Decoder
+from caption.decoders.base import Decoder, Memory
 from caption.errors import UserError
 from caption.objectives.base import Captions, Loss, Objective, counts, word_log_likelihoods
 from caption.objectives.regularizers import Reduction, doubly_stochastic
 from caption.parts import check_choice
 from caption.processes import process_count
-from caption.tensor_tree import TensorTree
 
 
 class CrossEntropy(Objective):
@@ -65,7 +64,7 @@ class CrossEntropy(Objective):
                 "batches", torch.zeros((), dtype=torch.int64)
             )  # training batches so far; restored when training resumes
 
-    def forward(self, decoder: Decoder, memory: TensorTree, captions: Captions) -> Loss:
+    def forward(self, decoder: Decoder, memory: Memory, captions: Captions) -> Loss:
         unrolled = decoder(memory, captions.words, captions.lengths)
         if unrolled.trace.log_prob is not None:
             raise UserError(

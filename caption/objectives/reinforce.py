@@ -13,7 +13,7 @@ from torch import Tensor
 from caption.attention.base import chosen
 from caption.attention.map_entropy import entropy
 from caption.attention.stochastic import at_test
-from caption.decoders.base import Decoder, Unrolled
+from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.errors import UserError
 from caption.eval_mode import eval_mode
 from caption.objectives.base import Captions, Loss, Objective, counts, word_log_likelihoods
@@ -21,7 +21,6 @@ from caption.objectives.baselines import Baseline, MovingAverage, Returns
 from caption.objectives.regularizers import Reduction, doubly_stochastic
 from caption.parts import check_choice
 from caption.processes import mean, process_count
-from caption.tensor_tree import TensorTree
 
 
 class Reinforce(Objective):
@@ -81,10 +80,10 @@ class Reinforce(Objective):
         self.regions = regions
         self.captions = captions
 
-    def build(self, query_size: int) -> None:
+    def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
         self.baseline.build(query_size)
 
-    def forward(self, decoder: Decoder, memory: TensorTree, captions: Captions) -> Loss:
+    def forward(self, decoder: Decoder, memory: Memory, captions: Captions) -> Loss:
         samples = captions.repeated(self.samples)
         unrolled = decoder(memory, samples.words, samples.lengths)
         trace = unrolled.trace
@@ -131,7 +130,7 @@ class Reinforce(Objective):
         unrolled: Unrolled,
         log_likelihoods: Tensor,
         decoder: Decoder,
-        memory: TensorTree,
+        memory: Memory,
         captions: Captions,
     ) -> Returns:
         def greedy() -> Tensor:

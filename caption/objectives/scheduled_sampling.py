@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from caption.decoders.base import Decoder
+from caption.decoders.base import Decoder, Memory
 from caption.objectives.base import Captions, Loss, Objective
 from caption.objectives.cross_entropy import CrossEntropy
-from caption.tensor_tree import TensorTree
 from caption.text.vocabulary import END, PAD, START, UNKNOWN
 
 NEVER_FED = [PAD, START, END, UNKNOWN]
@@ -44,13 +43,13 @@ class ScheduledSampling(Objective):
         self.ramp = ramp
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))  # restored when training resumes
 
-    def build(self, query_size: int) -> None:
-        self.objective.build(query_size)
+    def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
+        self.objective.build(query_size, region_sizes, vocabulary_size)
 
     def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
         self.objective.prepare(references)
 
-    def forward(self, decoder: Decoder, memory: TensorTree, captions: Captions) -> Loss:
+    def forward(self, decoder: Decoder, memory: Memory, captions: Captions) -> Loss:
         if not self.training:
             return self.objective(decoder, memory, captions)
         risen = (self.batches / self.ramp).clamp(max=1) if self.ramp else torch.ones_like(self.batches)
@@ -61,7 +60,7 @@ class ScheduledSampling(Objective):
 
 
 @torch.no_grad()
-def _mixed(decoder: Decoder, memory: TensorTree, captions: Captions, probability: Tensor) -> Captions:
+def _mixed(decoder: Decoder, memory: Memory, captions: Captions, probability: Tensor) -> Captions:
     """The captions with some of their input words drawn from the model."""
     unrolled = decoder(memory, captions.words, captions.lengths)
     chances = unrolled.logits.float().index_fill(

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from caption.decoders.base import Decoder
+from caption.decoders.base import Decoder, Memory
 from caption.errors import UserError
 from caption.eval_mode import eval_mode
 from caption.metrics.cider import CiderD
 from caption.objectives.base import Captions, Loss, Objective, counts
 from caption.search import Sampling
-from caption.tensor_tree import TensorTree
 from caption.text.vocabulary import END, PAD, START, UNKNOWN
 
 FORBIDDEN = (PAD, START, UNKNOWN)
@@ -48,7 +47,7 @@ class SelfCriticalSequence(Objective):
     def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
         self.cider = CiderD([list(map(_words, captions)) for captions in references])
 
-    def forward(self, decoder: Decoder, memory: TensorTree, captions: Captions) -> Loss:
+    def forward(self, decoder: Decoder, memory: Memory, captions: Captions) -> Loss:
         with eval_mode(decoder):
             sampled = self._sample(decoder, memory, len(captions.words))
             unrolled = decoder(memory, sampled.words, sampled.lengths)
@@ -68,7 +67,7 @@ class SelfCriticalSequence(Objective):
         return Loss(value, logged, unrolled)
 
     @torch.no_grad()
-    def _sample(self, decoder: Decoder, memory: TensorTree, images: int) -> Captions:
+    def _sample(self, decoder: Decoder, memory: Memory, images: int) -> Captions:
         """S captions of each image, in the form for teacher forcing."""
         found = self.search(decoder.step, decoder.start(memory), images, START, END, FORBIDDEN)
         ends = found.words.new_full((*found.words.shape[:2], 1), END)

@@ -99,7 +99,7 @@ class CaptionTraining(LightningModule):
         super().__init__()
         self.captioner = Captioner(encoder, decoder, vocabulary, transform, search or BeamSearch(), refiner)
         self.objective = objective or CrossEntropy()
-        self.objective.build(decoder.query_size)
+        self.objective.build(decoder.query_size, self.captioner.region_sizes, len(vocabulary))
         self.optimizer = optimizer
         self.scheduler = scheduler
         self.encoder_learning_rate = encoder_learning_rate

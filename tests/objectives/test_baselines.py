@@ -159,7 +159,7 @@ def test_the_logged_loss_of_a_baseline_has_no_graph():
 def test_the_critics_loss_is_added():
     made = toy()
     objective = Reinforce(baseline := Critic(3), reward_weight=0.0, entropy_weight=0.0)
-    objective.build(4)
+    objective.build(4, (2,), 5)
     baseline.double()
     with fixed_paths(made, torch.tensor([[4]])):
         loss = objective.train()(made, *problem(made, [[2]]))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, distributed
 from torchrun import torchrun
-from toy import problem, toy
+from toy import WORDS, problem, toy
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax, StructuredAttention
 from caption.attention.stochastic import override_draws, stochastic_parts
@@ -16,6 +16,7 @@ from caption.objectives import (
     Captions,
     Critic,
     CrossEntropy,
+    GuidedAttention,
     LeaveOneOut,
     MovingAverage,
     Objective,
@@ -36,6 +37,7 @@ def objectives() -> dict[str, Objective]:
         "means over words": CrossEntropy(words="mean", label_smoothing=0.1),
         "sums over captions": CrossEntropy(captions="sum", regions="mean", entropy=0.1),
         "penalty": CrossEntropy(attention_penalty=0.5),
+        "guided": GuidedAttention(words=1),
         "moving average": Reinforce(MovingAverage(0.5), reward_weight=1.0, doubly_stochastic=0.5),
         "authors' sums": Reinforce(captions="sum", doubly_stochastic=0.5),
         "leave one out": Reinforce(LeaveOneOut(), samples=2, credit="future"),
@@ -53,13 +55,14 @@ def draw(log_weights: Tensor) -> Tensor:
 def measured(name: str, images: slice) -> dict[str, Tensor]:
     """Loss, gradient and logged numbers of the second batch of some of the images; baselines then have a state."""
     objective = objectives()[name]
-    soft = isinstance(objective, CrossEntropy)
+    soft = isinstance(objective, CrossEntropy | GuidedAttention)
     attention = (
         StructuredAttention(2, 3) if name == "penalty" else ScoredAttention(AdditiveScore(4), Softmax())
     )
     decoder = toy(attention) if soft else toy()
     torch.manual_seed(0)
-    objective.build(decoder.query_size)
+    objective.build(decoder.query_size, (2,), WORDS)
+    objective.prepare([[[4]], [[2]], [[3]]])
     objective.double().train()
     parameters = [*decoder.parameters(), *objective.parameters()]
     for _ in range(2):

@@ -1,0 +1,107 @@
+"""Attention that is drawn to where detectors see the word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from caption.decoders.base import Decoder, Memory, Unrolled
+from caption.errors import UserError
+from caption.objectives.base import Captions, Loss, Objective, counts
+from caption.objectives.cross_entropy import CrossEntropy
+from caption.objectives.word_detectors import WordDetectors
+from caption.processes import mean
+
+SMALLEST = 1e-8
+"""Weights below count as this in log α."""
+
+
+class GuidedAttention(Objective):
+    """L + λ_d · L_detect + λ Σ_t g_t KL(β_t ‖ α_t), the last two averaged over images and captions.
+
+    L is the loss of soft attention. L_detect trains detectors of words in regions (`WordDetectors`) by the image's
+    captions alone. β_t is where they see the word y_t: σ(s_i) / Σ_j σ(s_j) over its log-odds s. g_t, between 0 and 1,
+    is what they know of it, log P(y_t | image) − log P(y_t) in nats, so words that are not seen, such as "in" or rare
+    ones, guide nothing. β and g are without gradient: the divergence does not move the detectors to where the attention
+    is. L_detect trains what makes the regions, a refiner or the encoder, too. A captioner is used without detectors.
+
+    Zhou et al. 2020, "More Grounded Image Captioning by Distilling Image-Text Matching Model", have the divergence;
+    their maps come from a matching model over detected objects.
+
+    Args:
+        objective: L; None = `CrossEntropy()`.
+        weight: λ.
+        detection: λ_d.
+        words: number of words that are detected, the most frequent ones that are in at most half of the images.
+
+    Raises:
+        ValueError: a number is negative, or there are no words.
+    """
+
+    detectors: WordDetectors
+
+    def __init__(
+        self,
+        objective: CrossEntropy | None = None,
+        weight: float = 0.2,
+        detection: float = 0.1,
+        words: int = 1000,
+    ) -> None:
+        super().__init__()
+        if weight < 0 or detection < 0 or words < 1:
+            raise ValueError(
+                f"weight {weight} and detection {detection} must be at least 0, and words {words} 1"
+            )
+        self.objective = objective or CrossEntropy()
+        self.weight = weight
+        self.detection = detection
+        self.words = words
+
+    def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
+        self.objective.build(query_size, region_sizes, vocabulary_size)
+        self.detectors = WordDetectors(region_sizes[0], vocabulary_size, self.words)
+
+    def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
+        references = list(references)
+        self.objective.prepare(references)
+        self.detectors.prepare(references)
+
+    def forward(self, decoder: Decoder, memory: Memory, captions: Captions) -> Loss:
+        loss = self.objective(decoder, memory, captions)
+        unrolled = loss.unrolled
+        scores = self.detectors(memory.views[0])
+        log_absent = self.detectors.log_absent(scores)
+        steps = torch.arange(captions.targets.shape[2], device=scores.device)
+        shares = self.detectors.shares(captions.targets, steps < captions.lengths[..., None])
+        captioned = (captions.lengths > 0).any(1)
+        (images,) = mean(captioned.sum()[None])
+        detection = (self.detectors.loss(log_absent, shares) * captioned).sum() / images
+        divergence = self._divergence(decoder, unrolled, captions, scores, log_absent).sum()
+        divergence = divergence / counts(unrolled).captions
+        value = loss.value + self.detection * detection + self.weight * divergence
+        logged = {"detection": detection.detach(), "guidance": divergence.detach()}
+        return Loss(value, loss.logged | logged, unrolled)
+
+    def _divergence(
+        self, decoder: Decoder, unrolled: Unrolled, captions: Captions, scores: Tensor, log_absent: Tensor
+    ) -> Tensor:
+        """(N,) g_t KL(β_t ‖ α_t)."""
+        weights = unrolled.trace.weights.to(scores.dtype)
+        if decoder.properties.signed or weights.shape[-1] != scores.shape[1]:
+            raise UserError(
+                "GuidedAttention needs maps over the regions of the first view, with weights of at least 0: this "
+                f"attention has maps of {weights.shape[-1]} cells over {scores.shape[1]} regions"
+                + (", some negative" if decoder.properties.signed else "")
+            )
+        word = self.detectors.index[unrolled.pack(captions.targets)]
+        image = unrolled.positions // (unrolled.shape[1] * unrolled.shape[2])
+        known = word >= 0
+        with torch.no_grad():
+            seen = functional.logsigmoid(scores[image, :, word]).log_softmax(-1)
+            present = torch.log(-torch.expm1(log_absent[image, word]))
+            gain = (present - self.detectors.prior[word].log()).clamp(0, 1) * known
+        log_weights = weights.clamp_min(SMALLEST).log()
+        return gain * (seen.exp() * (seen - log_weights)).sum(-1)

@@ -1,0 +1,100 @@
+"""Detectors of words in regions, which learn from whole captions where words are: multiple-instance learning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from caption.regions import Regions
+from caption.text.vocabulary import END, PAD, START, UNKNOWN
+
+NEVER_DETECTED = {PAD, START, END, UNKNOWN}
+UNKNOWN_SHARE = 0.5
+"""Prior of a word before `prepare` has counted."""
+
+
+class WordDetectors(nn.Module):
+    """P(w | image) = 1 − Π_i (1 − σ(u_w · a_i + c_w)): a word is in the image if it is in one of its regions.
+
+    Captions say what an image shows, not where. The noisy OR puts a word where it tells images with the word from
+    images without. Only words of the image can be detected: those in more than half of the training images ("a", "in")
+    and rare ones are left out.
+
+    Args:
+        region_size: D of the regions.
+        vocabulary_size: V.
+        words: number of detected words W: the most frequent, counted by images.
+
+    Source: Fang et al. 2015, "From Captions to Visual Concepts and Back", eq. 1.
+    """
+
+    index: Tensor
+    prior: Tensor
+
+    def __init__(self, region_size: int, vocabulary_size: int, words: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(region_size, min(words, vocabulary_size))
+        nn.init.zeros_(self.layer.bias)
+        # Both follow from the training captions, which `prepare` counts again when training resumes.
+        self.register_buffer("index", torch.full((vocabulary_size,), -1), persistent=False)
+        self.register_buffer("prior", torch.full((self.layer.out_features,), UNKNOWN_SHARE), persistent=False)
+
+    def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
+        """Choose the words, and count in what share of the images each is.
+
+        Args:
+            references: for each image, the word ids of its captions.
+        """
+        counts = torch.zeros_like(self.index)
+        images = 0
+        for captions in references:
+            counts[sorted(set(chain.from_iterable(captions)) - NEVER_DETECTED)] += 1
+            images += 1
+        counts[counts * 2 > images] = 0
+        chosen = counts.argsort(descending=True, stable=True)[: len(self.prior)]
+        chosen = chosen[counts[chosen] > 0]
+        self.index.fill_(-1)
+        self.index[chosen] = torch.arange(len(chosen), device=chosen.device)
+        self.prior.fill_(UNKNOWN_SHARE)
+        self.prior[: len(chosen)] = counts[chosen] / max(images, 1)
+
+    def forward(self, regions: Regions) -> Tensor:
+        """(B, L, W) log-odds that a word is in a region, in float32 at least; very low in regions that are not real."""
+        # So that at first P is the prior.
+        at_first = -torch.expm1(torch.log1p(-self.prior) / regions.vectors.shape[1])
+        scores = self.layer(regions.vectors)
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + at_first.logit()
+        if regions.mask is not None:
+            scores = scores.masked_fill(~regions.mask[..., None], torch.finfo(scores.dtype).min)
+        return scores
+
+    def log_absent(self, scores: Tensor) -> Tensor:
+        """(B, W) log(1 − P(w | image)), below 0."""
+        return functional.logsigmoid(-scores).sum(1).clamp(max=-1e-6)
+
+    def loss(self, log_absent: Tensor, shares: Tensor) -> Tensor:
+        """(B,) cross-entropy of the image's words, summed over the W words.
+
+        Args:
+            log_absent: (B, W).
+            shares: (B, W) in what share of the image's captions each word is.
+        """
+        present = torch.log(-torch.expm1(log_absent))
+        return -(shares * present + (1 - shares) * log_absent).sum(1)
+
+    def shares(self, words: Tensor, real: Tensor) -> Tensor:
+        """(B, W) in what share of an image's captions each word is.
+
+        Args:
+            words: (B, K, T) int64.
+            real: (B, K, T) bool, where there is a word.
+        """
+        index = self.index[words].masked_fill(~real, -1)
+        there = index.new_zeros((*words.shape[:2], len(self.prior) + 1), dtype=self.layer.weight.dtype)
+        there = there.scatter(2, index % there.shape[2], 1.0)[..., :-1]  # -1 falls behind the last word
+        captions = real.any(2).sum(1, keepdim=True).clamp_min(1)
+        return there.sum(1) / captions

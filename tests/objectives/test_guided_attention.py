@@ -1,0 +1,197 @@
+"""Attention guided by word detectors, against a transcription in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tiny_views import one_row
+from torch import Tensor
+from toy import problem, toy
+
+from caption.attention import AdditiveScore, CompositionalDeAttention, ScoredAttention, Softmax
+from caption.decoders import LSTMDecoder, Memory
+from caption.errors import UserError
+from caption.objectives import Captions, CrossEntropy, GuidedAttention
+from caption.objectives.word_detectors import WordDetectors
+from caption.regions import Regions
+
+REFERENCES = [[[4, 2], [4, 5, 2]], [[4, 6, 2]], [[4, 6, 5, 6, 2]], [[4, 7, 2]], [[3, 2]]]
+"""Of five images. Word 4 is in four of them; 5 and 6 in two; 7 in one; 2 and 3 are the end token and <unk>."""
+LENGTHS = [[3, 1], [2, 2], [0, 0], [1, 0]]
+
+
+def soft() -> LSTMDecoder:
+    return toy(ScoredAttention(AdditiveScore(4), Softmax()))
+
+
+def guided(weight: float = 0.7, detection: float = 0.3) -> GuidedAttention:
+    """In double precision; words 2, 3 and 4 of the toy's 5 stand for words of captions."""
+    made = GuidedAttention(CrossEntropy(doubly_stochastic=0.5), weight, detection, words=2)
+    made.build(4, (2,), 5)
+    made.detectors.index[:] = torch.tensor([-1, -1, 0, -1, 1])
+    made.detectors.prior[:] = torch.tensor([0.2, 0.4])
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        made.detectors.layer.weight.copy_(2 * torch.randn(2, 2, generator=generator))
+        made.detectors.layer.bias.copy_(torch.tensor([0.5, 1.0]))
+    return made.double().train()
+
+
+def log_odds(made: GuidedAttention, vectors: np.ndarray) -> np.ndarray:
+    """(B, L, W)."""
+    layer = made.detectors.layer
+    at_first = 1 - (1 - made.detectors.prior.numpy()) ** (1 / vectors.shape[1])
+    own = vectors @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
+    return own + np.log(at_first / (1 - at_first))
+
+
+def test_the_loss_is_the_transcription():
+    decoder, made = soft(), guided()
+    memory, captions = problem(decoder, LENGTHS)
+    loss = made(decoder, memory, captions)
+    inner = made.objective(decoder, memory, captions)
+    weights = inner.unrolled.unpack(inner.unrolled.trace.weights).detach().numpy()
+    in_region = 1 / (1 + np.exp(-log_odds(made, memory.views[0].vectors.numpy())))
+    in_image = 1 - (1 - in_region).prod(1)
+    index, prior = made.detectors.index.tolist(), made.detectors.prior.tolist()
+    detection = divergence = 0.0
+    for image, lengths in enumerate(LENGTHS):
+        texts = [captions.targets[image, k, :length].tolist() for k, length in enumerate(lengths) if length]
+        if not texts:
+            continue
+        for detector, word in ((0, 2), (1, 4)):
+            share = sum(word in text for text in texts) / len(texts)
+            p = in_image[image, detector]
+            detection -= share * np.log(p) + (1 - share) * np.log(1 - p)
+        for k, text in enumerate(texts):
+            for step, word in enumerate(text):
+                detector = index[word]
+                if detector < 0:
+                    continue
+                seen = in_region[image, :, detector] / in_region[image, :, detector].sum()
+                gain = np.clip(np.log(in_image[image, detector] / prior[detector]), 0, 1)
+                divergence += gain * (seen * np.log(seen / weights[image, k, step])).sum()
+    assert divergence > 0.1
+    expected = inner.value.item() + 0.3 * detection / 3 + 0.7 * divergence / 5  # 3 images, 5 captions
+    assert loss.value.item() == pytest.approx(expected, rel=1e-6)
+    assert loss.logged["detection"].item() == pytest.approx(detection / 3, rel=1e-6)
+    assert loss.logged["guidance"].item() == pytest.approx(divergence / 5, rel=1e-6)
+
+
+def test_the_divergence_moves_the_attention_and_not_the_detectors():
+    decoder, made = soft(), guided(detection=0.0)
+    given = problem(decoder, LENGTHS)
+    layer = decoder.attention.score.query
+    plain = torch.autograd.grad(made.objective(decoder, *given).value, layer.weight)[0]
+    value = made(decoder, *given).value
+    found = torch.autograd.grad(value, [layer.weight, made.detectors.layer.weight], materialize_grads=True)
+    assert (found[0] - plain).abs().max() > 1e-3
+    assert not found[1].any()
+
+
+def test_following_the_gradient_brings_maps_to_where_words_are_seen():
+    decoder, made = soft(), guided(weight=20.0, detection=0.0)
+    given = problem(decoder, [[3, 1], [2, 2]])
+    optimizer = torch.optim.Adam(decoder.attention.parameters(), lr=0.05)
+
+    def loss() -> Tensor:
+        memory = decoder.project(given[0].views)
+        return made(decoder, memory, given[1])
+
+    before = loss().logged["guidance"]
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss().value.backward()
+        optimizer.step()
+    assert loss().logged["guidance"] < 0.5 * before
+
+
+def test_the_gradient_is_that_of_differences():
+    decoder, made = soft(), guided()
+    views = problem(decoder, [[2, 1]])[0].views
+    captions = problem(decoder, [[2, 1]])[1]
+
+    def value(weight: Tensor) -> Tensor:
+        layer = {"layer.weight": weight, "layer.bias": made.detectors.layer.bias.detach()}
+        scores = torch.func.functional_call(made.detectors, layer, (views[0],))
+        absent = made.detectors.log_absent(scores)
+        real = torch.arange(2) < captions.lengths[..., None]
+        return made.detectors.loss(absent, made.detectors.shares(captions.targets, real)).sum()
+
+    assert torch.autograd.gradcheck(value, made.detectors.layer.weight)
+
+
+# -- the words -------------------------------------------------------------------------------------------------------
+
+
+def test_words_in_more_than_half_of_the_images_and_special_ones_are_not_detected():
+    made = WordDetectors(2, 9, words=5)
+    for _ in range(2):  # when training resumes
+        made.prepare(iter(REFERENCES))
+    assert made.index.tolist() == [-1, -1, -1, -1, -1, 0, 1, 2, -1]
+    assert made.prior.tolist() == pytest.approx([0.4, 0.4, 0.2, 0.5, 0.5])
+
+
+def test_the_most_frequent_words_are_detected():
+    made = WordDetectors(2, 9, words=2)
+    made.prepare(REFERENCES)
+    assert made.index.tolist() == [-1, -1, -1, -1, -1, 0, 1, -1, -1]
+
+
+def test_before_training_a_word_is_as_likely_as_in_the_training_images():
+    made = WordDetectors(2, 9, words=3)
+    made.prepare(REFERENCES)
+    with torch.no_grad():
+        made.layer.weight.zero_()
+    for regions in (4, 81):
+        absent = made.log_absent(made(Regions(torch.randn(1, regions, 2), (1, regions))))
+        torch.testing.assert_close(-torch.expm1(absent), torch.tensor([[0.4, 0.4, 0.2]]))
+
+
+def test_a_region_that_is_not_real_shows_no_word():
+    made = guided().detectors
+    vectors = torch.randn(2, 3, 2, dtype=torch.float64)
+    mask = torch.tensor([[True, True, False], [True, False, True]])
+    other = vectors.masked_fill(~mask[..., None], 9.0)
+    masked = made(Regions(other, (1, 3), mask))
+    torch.testing.assert_close(made.log_absent(masked), made.log_absent(made(Regions(vectors, (1, 3), mask))))
+    seen = torch.nn.functional.logsigmoid(masked).softmax(1)
+    assert not seen[~mask].any()
+
+
+def test_half_precision_is_computed_in_float32():
+    made = guided().float().detectors.bfloat16()
+    scores = made(Regions(torch.randn(1, 3, 2, dtype=torch.bfloat16), (1, 3)))
+    assert scores.dtype == torch.float32
+
+
+# -- what it does not fit --------------------------------------------------------------------------------------------
+
+
+def test_signed_maps_are_refused():
+    decoder, made = toy(CompositionalDeAttention(4)), guided()
+    made.objective.doubly_stochastic = 0.0
+    with pytest.raises(UserError, match=r"weights of at least 0.*some negative"):
+        made(decoder, *problem(decoder, [[2]]))
+
+
+def test_maps_over_other_regions_are_refused():
+    decoder, made = soft(), guided()
+    memory, captions = problem(decoder, [[2]])
+    fewer = one_row(memory.views[0].vectors[:, :2])
+    with pytest.raises(UserError, match="maps of 3 cells over 2 regions"):
+        made(decoder, Memory(fewer, memory.projected), captions)
+
+
+@pytest.mark.parametrize("wrong", [{"weight": -1.0}, {"detection": -1.0}, {"words": 0}])
+def test_impossible_arguments_are_refused(wrong: dict[str, float]):
+    with pytest.raises(ValueError, match=r"weight .* detection .* words"):
+        GuidedAttention(**wrong)
+
+
+def test_an_absent_caption_changes_nothing():
+    decoder, made = soft(), guided()
+    memory, captions = problem(decoder, [[3, 2, 0], [2, 1, 0]])
+    fewer = Captions(captions.words[:, :2], captions.targets[:, :2], captions.lengths[:, :2])
+    torch.testing.assert_close(made(decoder, memory, captions).value, made(decoder, memory, fewer).value)
