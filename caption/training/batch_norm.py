@@ -1,11 +1,33 @@
-"""BatchNorm in training with several processes: its statistics are those of one process's images alone."""
+"""BatchNorm while the encoder learns: the statistics of few images, and of one process's images alone."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+
+# isort: split
+from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from caption.errors import UserError
+
+
+class FrozenStatistics(Callback):
+    """The encoder's BatchNorm layers keep the mean and variance of their weights; scale and shift learn.
+
+    Without it, a layer that learns normalises by the batch's own statistics, which are noisy in small batches, and is
+    tested with their moving average, which with a small momentum lags behind for epochs.
+    """
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        encoder: Any = pl_module.captioner.encoder  # type: ignore[union-attr]
+        for layer in encoder.modules():  # the end of a validation has set them to train
+            if isinstance(layer, _BatchNorm):
+                layer.eval()
 
 
 def batch_norm_warning(encoder: nn.Module, device: str) -> str | None:

@@ -35,7 +35,7 @@ from caption.processes import mean_of_each
 from caption.regions import Views
 from caption.search import BeamSearch, Greedy, Search
 from caption.text.vocabulary import Vocabulary
-from caption.training.batch_norm import batch_norm_warning
+from caption.training.batch_norm import FrozenStatistics, batch_norm_warning
 from caption.training.compiling import compile_captioner
 from caption.training.diagnostics import StillMaps, diagnose
 from caption.training.divergence import StopOnDivergence
@@ -182,7 +182,8 @@ class CaptionTraining(LightningModule):
     def on_train_start(self) -> None:
         # A run that was stopped inside an epoch does not start that epoch again.
         self.captioner.encoder.freeze(not self._finetuning(self.current_epoch))
-        if self.trainer.world_size > 1 and self.encoder_learning_rate is not None:
+        moving = not any(isinstance(each, FrozenStatistics) for each in self.trainer.callbacks)  # type: ignore[attr-defined]
+        if self.trainer.world_size > 1 and self.encoder_learning_rate is not None and moving:
             warning = batch_norm_warning(self.captioner.encoder, self.trainer.strategy.root_device.type)
             if warning is not None:
                 rank_zero_warn(warning)

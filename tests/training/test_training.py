@@ -35,9 +35,18 @@ from caption.data.shapes import Shapes
 from caption.decoders import DeepOutput, Gate, LSTMDecoder
 from caption.encoders import SmallCNN
 from caption.errors import CheckpointError, UserError
-from caption.objectives import Critic, CrossEntropy, LeaveOneOut, NoBaseline, Reinforce, SelfCritical
+from caption.objectives import (
+    Critic,
+    CrossEntropy,
+    GuidedAttention,
+    LeaveOneOut,
+    NoBaseline,
+    Reinforce,
+    SelfCritical,
+)
 from caption.search import BeamSearch, Greedy
 from caption.text.vocabulary import Vocabulary
+from caption.training.batch_norm import FrozenStatistics
 from caption.training.diagnostics import StillMaps
 from caption.training.module import CaptionTraining
 
@@ -176,6 +185,14 @@ def test_a_fine_tuned_encoder_learns_and_its_statistics_move(tmp_path: Path, rea
     }
 
 
+def test_frozen_statistics_stay_and_everything_else_learns(tmp_path: Path, reader: Shapes):
+    start = Watch(lambda module: weights(module.captioner.encoder), "on_fit_start")
+    callbacks = (FrozenStatistics(), start)
+    training = fit(tmp_path, reader, *callbacks, max_epochs=2, encoder_learning_rate=1e-3)
+    changed = differing(start.seen[0], weights(training.captioner.encoder))
+    assert {name.rpartition(".")[2] for name in changed} == {"weight", "bias"}
+
+
 def test_fine_tuning_starts_with_its_epoch(tmp_path: Path, reader: Shapes):
     states = Watch(lambda module: weights(module.captioner.encoder), "on_train_epoch_end")
     modes = Watch(lambda module, *args: module.captioner.encoder.training)
@@ -285,6 +302,22 @@ def test_weights_of_the_objective_are_in_the_optimizer_and_resume(tmp_path: Path
     again = make_training(data, objective=Reinforce(Critic(4)), **options)
     make_trainer(tmp_path, start, max_epochs=2).fit(again, data, ckpt_path=tmp_path / "critic.ckpt")
     assert differing(start.seen[0], weights(training.objective)) == set()
+
+
+def test_guidance_learns_and_counts_its_words_again_when_it_resumes(tmp_path: Path, reader: Shapes):
+    data = make_data(reader)
+    trainer = make_trainer(tmp_path)
+    training = make_training(data, objective=GuidedAttention(words=20))
+    trainer.fit(training, data)
+    assert trainer.callback_metrics["train/detection"] > 0
+    trainer.save_checkpoint(tmp_path / "guided.ckpt")
+    start = Watch(lambda module: module.objective.detectors.index.clone(), "on_train_start")
+    learnt = Watch(lambda module: weights(module.objective), "on_train_start")
+    again = make_training(data, objective=GuidedAttention(words=20))
+    make_trainer(tmp_path, start, learnt, max_epochs=2).fit(again, data, ckpt_path=tmp_path / "guided.ckpt")
+    assert (start.seen[0] >= 0).sum() > 5
+    assert torch.equal(start.seen[0], training.objective.detectors.index)
+    assert differing(learnt.seen[0], weights(training.objective)) == set()
 
 
 @pytest.mark.parametrize(
