@@ -121,6 +121,10 @@ class Budget(TorchDispatchMode):
         weights: those in the file.
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True imports torch's compiler, which takes longer than torch
+
     def __init__(self, weights: dict[str, Tensor]) -> None:
         super().__init__()
         # Initialisation takes up to ten operations and copies of each weight; what is not stored is small.

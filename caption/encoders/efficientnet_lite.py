@@ -84,6 +84,21 @@ class EfficientNetLite(TorchvisionEncoder):
             raise UserError(f"{weights} names no file; {name} has weights in files only")
         return efficientnet_lite(name)
 
+    def measure(self) -> tuple[int, ...]:
+        # Whatever lies in `features` gives a grid. Images through a model that is constructed without memory, as for a
+        # checkpoint, would import torch's compiler, and take longer than describing a photo.
+        weights = self.trunk.state_dict()
+        sizes = []
+        for layer in self.layers:
+            inside = [
+                name for name in weights if name.startswith(f"{layer}.") and layer.startswith("features")
+            ]
+            convolutions = [len(weights[name]) for name in inside if weights[name].dim() == 4]
+            if not convolutions:
+                return super().measure()
+            sizes.append(convolutions[-1])
+        return tuple(sizes)
+
     def load_weights(self, state: dict[str, Tensor], source: str) -> None:
         super().load_weights(
             torchvision_names(state, self.names_of_whole) if is_port(state) else state, source

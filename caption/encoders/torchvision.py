@@ -55,9 +55,9 @@ class TorchvisionEncoder(PretrainedEncoder):
         trunk = _cut(whole, name, layers)
         super().__init__(name, trunk, whole.state_dict(), weights, mean, std, finetune_from, grid)
         self.layers = layers
-        self.region_sizes = self._measure()
+        self.region_sizes = self.measure()
 
-    def _measure(self) -> tuple[int, ...]:
+    def measure(self) -> tuple[int, ...]:
         """The region sizes, after checking that all layers give grids."""
         self.eval()
         try:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from caption.data.images import ImageTransform, open_image
-from caption.encoders import EfficientNetLite
+from caption.encoders import EfficientNetLite, TorchvisionEncoder
 from caption.encoders.efficientnet_lite import efficientnet_lite, torchvision_names
 from caption.encoders.torchvision_compat import import_torchvision
 from caption.encoders.weights import read_state, weights_file
@@ -195,3 +195,11 @@ def test_the_packages_weights_call_photos_by_their_names(number: int, size: int,
         best = model((photos.float() - 127) / 128).argmax(-1)
     right = [categories[found] in names for found, names in zip(best, EXPECTED.values(), strict=True)]
     assert sum(right) >= least
+
+
+@pytest.mark.parametrize(
+    "layers", [["features"], ["features.5", "features.8"], ["features.2.0.block.1", "features.0"]]
+)
+def test_the_sizes_read_off_the_weights_are_those_of_the_grids(layers: list[str]):
+    encoder = EfficientNetLite("efficientnet_lite0", layers)
+    assert encoder.region_sizes == TorchvisionEncoder.measure(encoder)

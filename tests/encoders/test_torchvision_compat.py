@@ -1,4 +1,4 @@
-"""torchvision can be imported with a torch for which its extension was not built."""
+"""torchvision can be imported with a torch for which its extension was not built, and without torch's compiler."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+
+import pytest
 
 from caption.encoders.torchvision_compat import import_torchvision
 
@@ -55,3 +57,38 @@ def test_missing_operators_are_declared_and_other_errors_passed_on(tmp_path: Pat
     """
     lines = run(script, tmp_path, TORCHVISION).splitlines()
     assert lines == ["['dets', 'scores', 'iou_threshold'] True", "something else"]
+
+
+# -- the compiler ----------------------------------------------------------------------------------------------------
+
+LOADED = "import sys; print('torch._dynamo' in sys.modules)"
+
+
+def printed(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    "code", ["import caption.encoders.torchvision_compat", "import caption; caption.load('photos')"]
+)
+def test_the_compiler_is_not_imported(code: str):
+    assert printed(f"{code}\n{LOADED}") == "False"
+
+
+def test_the_function_that_torchvision_wanted_is_the_compilers():
+    code = """
+import importlib
+import caption.encoders.torchvision_compat
+theirs = importlib.import_module("torchvision.ops.roi_align").is_compile_supported
+answer = theirs("cpu")
+import torch._dynamo.utils as compiler
+print(compiler.__file__ is not None, answer == compiler.is_compile_supported("cpu"))
+"""
+    assert printed(code) == "True True"
+
+
+def test_a_torchvision_that_takes_more_of_the_compiler_gets_it(tmp_path: Path):
+    body = "from torch._dynamo.utils import counters, is_compile_supported\n"
+    assert run(f"import caption.encoders.torchvision_compat\n{LOADED}", tmp_path, body) == "True\n"
