@@ -262,7 +262,8 @@ class CaptionTraining(LightningModule):
         logged = mean_of_each(shares)
         self.log("train/loss", logged.pop("loss"), prog_bar=True, batch_size=size)
         self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
-        if (warning := self.still_maps.watch(logged["attention_change"])) is not None:
+        looks = bool(self.captioner.decoder.attentions)
+        if looks and (warning := self.still_maps.watch(logged["attention_change"])) is not None:
             rank_zero_warn(warning)
         return loss.value
 

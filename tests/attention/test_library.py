@@ -143,7 +143,7 @@ def attend(score: str = "additive") -> Attention:
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "top-down": lambda: TopDownDecoder(attend(), 6, 7, dropout=0),
     "adaptive": lambda: AdaptiveDecoder(attend(), 6, 7, InitialState(dropout=0), dropout=0),
-    "Show and Tell": lambda: ShowAndTellDecoder(6, 7, dropout=0),
+    "Show and Tell": lambda: ShowAndTellDecoder(6, 7, dropout=0, normalise_image=True),
     "Transformer": lambda: TransformerDecoder(attend(), 2, 8, 2, 12, dropout=0),
     "Transformer, multi-head": lambda: TransformerDecoder(attend("multi-head"), 2, 8, 2, 12, dropout=0),
 }

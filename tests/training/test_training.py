@@ -32,7 +32,7 @@ from caption.attention import (
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.data.shapes import Shapes
-from caption.decoders import DeepOutput, Gate, LSTMDecoder
+from caption.decoders import DeepOutput, Gate, LSTMDecoder, ShowAndTellDecoder
 from caption.encoders import SmallCNN
 from caption.errors import CheckpointError, UserError
 from caption.objectives import (
@@ -68,10 +68,9 @@ def make_training(data: CaptionData, alignment: Alignment | None = None, **optio
         "encoder": SmallCNN((4, 4, 8)),
         "search": BeamSearch(2, max_length=10),
         "validation_search": Greedy(10),
+        "decoder": decoder,
     }
-    return CaptionTraining(
-        decoder=decoder, vocabulary=data.vocabulary, transform=data.transform, **made | options
-    )
+    return CaptionTraining(vocabulary=data.vocabulary, transform=data.transform, **made | options)
 
 
 def make_trainer(folder: Path, *callbacks: Callback, **options: Any) -> Trainer:
@@ -287,6 +286,16 @@ def test_constant_maps_cause_a_warning(tmp_path: Path, reader: Shapes):
     training.still_maps = StillMaps(threshold=1.1, window=2, patience=2)  # maps cannot move by more than 1
     with pytest.warns(UserWarning, match=r"attention maps have stopped moving.*model\.warm_start"):
         make_trainer(tmp_path, max_steps=5).fit(training, data)
+
+
+def test_a_decoder_without_attention_gets_no_such_warning(
+    tmp_path: Path, reader: Shapes, recwarn: pytest.WarningsRecorder
+):
+    data = make_data(reader)
+    training = make_training(data, decoder=ShowAndTellDecoder(8, 8))
+    training.still_maps = StillMaps(threshold=1.1, window=2, patience=2)
+    make_trainer(tmp_path, max_steps=5).fit(training, data)
+    assert not [each for each in recwarn if "attention maps" in str(each.message)]
 
 
 def test_weights_of_the_objective_are_in_the_optimizer_and_resume(tmp_path: Path, reader: Shapes):

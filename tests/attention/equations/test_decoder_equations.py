@@ -135,17 +135,32 @@ def test_adaptive_with_a_sentinel() -> None:
             close(logits[t], linear(p, "to_words", joined))
 
 
-def test_show_and_tell() -> None:
+@pytest.mark.parametrize("normalised", [False, True])
+def test_show_and_tell(normalised: bool) -> None:
     """Vinyals et al. 2015, eqs. 10 to 12: the image is the LSTM's input before the first word, from a state of 0."""
-    p, unrolled = unroll(ShowAndTellDecoder(E, H))
+    decoder = ShowAndTellDecoder(E, H, normalise_image=normalised)
+    p, unrolled = unroll(decoder)
     for regions, real, logits, maps in per_image(unrolled):
         image = linear(p, "image", mean(regions, real))
+        if normalised:  # by the moving averages, which are 0 and 1 before training
+            image = image / np.sqrt(1 + 1e-5) * p["image_norm.weight"] + p["image_norm.bias"]
         hidden, cell = lstm(linear(p, "gates_from_word", image), np.zeros(H))
         for t, word in enumerate(FED):
             gates = linear(p, "gates_from_word", p["embed.weight"][word])
             hidden, cell = lstm(gates + linear(p, "gates_from_state", hidden), cell)
             close(logits[t], linear(p, "to_words", hidden))
             close(maps[t], real / real.sum())  # even over the real regions
+
+
+def test_show_and_tell_remembers_at_first() -> None:
+    """The forget gate's bias alone differs."""
+    found = []
+    for bias in (0.0, 1.0):
+        torch.manual_seed(0)
+        decoder = ShowAndTellDecoder(E, H, forget_bias=bias)
+        decoder.build((4,), WORDS, padding=0, start=1)
+        found.append(decoder.gates_from_word.bias.detach())
+    torch.testing.assert_close(found[1] - found[0], torch.tensor([0.0, 1, 0, 0]).repeat_interleave(H))
 
 
 # -- Transformer ---------------------------------------------------------------------------------------------------
