@@ -81,8 +81,6 @@ class Captioner(nn.Module):
         if refiner is not None:
             refiner.build(region_sizes)
             region_sizes = refiner.region_sizes
-        self.region_sizes = region_sizes
-        """Length D of the region vectors of each view, as the decoder reads them."""
         decoder.build(region_sizes, len(vocabulary), padding=PAD, start=START)
 
     @property

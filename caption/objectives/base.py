@@ -12,6 +12,7 @@ from torch.nn import functional
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.parts import Part
 from caption.processes import mean
+from caption.regions import Views
 
 
 class Captions(NamedTuple):
@@ -64,7 +65,7 @@ class Objective(Part, nn.Module):
 
         Args:
             query_size: length H of the decoder's queries.
-            region_sizes: length D of the region vectors of each view, as the decoder reads them.
+            region_sizes: length D of the encoder's region vectors of each view.
             vocabulary_size: number of words V.
         """
 
@@ -75,13 +76,16 @@ class Objective(Part, nn.Module):
             references: for each image, the word ids of its captions, with the end token.
         """
 
-    def forward(self, decoder: Decoder, memory: Memory, captions: Captions) -> Loss:
+    def forward(
+        self, decoder: Decoder, memory: Memory, captions: Captions, views: Views | None = None
+    ) -> Loss:
         """Loss of a batch.
 
         Args:
             decoder: in training mode, if it is trained.
             memory: of the B images.
             captions: of the B images.
+            views: the encoder's regions, before a refiner; None = those of the memory.
 
         Raises:
             UserError: this objective cannot train the decoder's attention.

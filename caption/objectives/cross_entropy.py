@@ -12,6 +12,7 @@ from caption.objectives.base import Captions, Loss, Objective, counts, word_log_
 from caption.objectives.regularizers import Reduction, doubly_stochastic
 from caption.parts import check_choice
 from caption.processes import process_count
+from caption.regions import Views
 
 
 class CrossEntropy(Objective):
@@ -64,7 +65,9 @@ class CrossEntropy(Objective):
                 "batches", torch.zeros((), dtype=torch.int64)
             )  # training batches so far; restored when training resumes
 
-    def forward(self, decoder: Decoder, memory: Memory, captions: Captions) -> Loss:
+    def forward(
+        self, decoder: Decoder, memory: Memory, captions: Captions, views: Views | None = None
+    ) -> Loss:
         unrolled = decoder(memory, captions.words, captions.lengths)
         if unrolled.trace.log_prob is not None:
             raise UserError(

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.errors import UserError
@@ -14,6 +13,7 @@ from caption.objectives.base import Captions, Loss, Objective, counts
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.objectives.word_detectors import WordDetectors
 from caption.processes import mean
+from caption.regions import Views
 
 SMALLEST = 1e-8
 """Weights below count as this in log α."""
@@ -23,10 +23,12 @@ class GuidedAttention(Objective):
     """L + λ_d · L_detect + λ Σ_t g_t KL(β_t ‖ α_t), the last two averaged over images and captions.
 
     L is the loss of soft attention. L_detect trains detectors of words in regions (`WordDetectors`) by the image's
-    captions alone. β_t is where they see the word y_t: σ(s_i) / Σ_j σ(s_j) over its log-odds s. g_t, between 0 and 1,
-    is what they know of it, log P(y_t | image) − log P(y_t) in nats, so words that are not seen, such as "in" or rare
-    ones, guide nothing. β and g are without gradient: the divergence does not move the detectors to where the attention
-    is. L_detect trains what makes the regions, a refiner or the encoder, too. A captioner is used without detectors.
+    captions alone; they read the encoder's regions, before a refiner, which keep best what is where. β_t is where they
+    see the word y_t: softmax(κ s) over its log-odds s; with κ = 1, the probabilities of the regions if exactly one has
+    it. g_t, between 0 and 1, is what they know of it, log P(y_t | image) − log P(y_t) in nats, so words that are not
+    seen, such as "in" or rare ones, guide nothing. β and g are without gradient: the divergence does not move the
+    detectors to where the attention is. L_detect trains the encoder, too, if it learns. A captioner is used without
+    detectors.
 
     Zhou et al. 2020, "More Grounded Image Captioning by Distilling Image-Text Matching Model", have the divergence;
     their maps come from a matching model over detected objects.
@@ -35,6 +37,7 @@ class GuidedAttention(Objective):
         objective: L; None = `CrossEntropy()`.
         weight: λ.
         detection: λ_d.
+        sharpness: κ.
         words: number of words that are detected, the most frequent ones that are in at most half of the images.
 
     Raises:
@@ -48,16 +51,19 @@ class GuidedAttention(Objective):
         objective: CrossEntropy | None = None,
         weight: float = 0.2,
         detection: float = 0.1,
+        sharpness: float = 1.0,
         words: int = 1000,
     ) -> None:
         super().__init__()
-        if weight < 0 or detection < 0 or words < 1:
+        if weight < 0 or detection < 0 or sharpness <= 0 or words < 1:
             raise ValueError(
-                f"weight {weight} and detection {detection} must be at least 0, and words {words} 1"
+                f"weight {weight} and detection {detection} must be at least 0, sharpness {sharpness} above 0, and "
+                f"words {words} at least 1"
             )
         self.objective = objective or CrossEntropy()
         self.weight = weight
         self.detection = detection
+        self.sharpness = sharpness
         self.words = words
 
     def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
@@ -69,10 +75,12 @@ class GuidedAttention(Objective):
         self.objective.prepare(references)
         self.detectors.prepare(references)
 
-    def forward(self, decoder: Decoder, memory: Memory, captions: Captions) -> Loss:
-        loss = self.objective(decoder, memory, captions)
+    def forward(
+        self, decoder: Decoder, memory: Memory, captions: Captions, views: Views | None = None
+    ) -> Loss:
+        loss = self.objective(decoder, memory, captions, views)
         unrolled = loss.unrolled
-        scores = self.detectors(memory.views[0])
+        scores = self.detectors((views or memory.views)[0])
         log_absent = self.detectors.log_absent(scores)
         steps = torch.arange(captions.targets.shape[2], device=scores.device)
         shares = self.detectors.shares(captions.targets, steps < captions.lengths[..., None])
@@ -100,7 +108,7 @@ class GuidedAttention(Objective):
         image = unrolled.positions // (unrolled.shape[1] * unrolled.shape[2])
         known = word >= 0
         with torch.no_grad():
-            seen = functional.logsigmoid(scores[image, :, word]).log_softmax(-1)
+            seen = (self.sharpness * scores[image, :, word]).log_softmax(-1)
             present = torch.log(-torch.expm1(log_absent[image, word]))
             gain = (present - self.detectors.prior[word].log()).clamp(0, 1) * known
         log_weights = weights.clamp_min(SMALLEST).log()

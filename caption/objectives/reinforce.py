@@ -21,6 +21,7 @@ from caption.objectives.baselines import Baseline, MovingAverage, Returns
 from caption.objectives.regularizers import Reduction, doubly_stochastic
 from caption.parts import check_choice
 from caption.processes import mean, process_count
+from caption.regions import Views
 
 
 class Reinforce(Objective):
@@ -83,7 +84,9 @@ class Reinforce(Objective):
     def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
         self.baseline.build(query_size)
 
-    def forward(self, decoder: Decoder, memory: Memory, captions: Captions) -> Loss:
+    def forward(
+        self, decoder: Decoder, memory: Memory, captions: Captions, views: Views | None = None
+    ) -> Loss:
         samples = captions.repeated(self.samples)
         unrolled = decoder(memory, samples.words, samples.lengths)
         trace = unrolled.trace

@@ -10,6 +10,7 @@ from torch import Tensor
 from caption.decoders.base import Decoder, Memory
 from caption.objectives.base import Captions, Loss, Objective
 from caption.objectives.cross_entropy import CrossEntropy
+from caption.regions import Views
 from caption.text.vocabulary import END, PAD, START, UNKNOWN
 
 NEVER_FED = [PAD, START, END, UNKNOWN]
@@ -49,13 +50,15 @@ class ScheduledSampling(Objective):
     def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
         self.objective.prepare(references)
 
-    def forward(self, decoder: Decoder, memory: Memory, captions: Captions) -> Loss:
+    def forward(
+        self, decoder: Decoder, memory: Memory, captions: Captions, views: Views | None = None
+    ) -> Loss:
         if not self.training:
-            return self.objective(decoder, memory, captions)
+            return self.objective(decoder, memory, captions, views)
         risen = (self.batches / self.ramp).clamp(max=1) if self.ramp else torch.ones_like(self.batches)
         probability = self.probability * risen
         self.batches += 1
-        loss = self.objective(decoder, memory, _mixed(decoder, memory, captions, probability))
+        loss = self.objective(decoder, memory, _mixed(decoder, memory, captions, probability), views)
         return loss._replace(logged=loss.logged | {"scheduled_sampling": probability})
 
 

@@ -12,6 +12,7 @@ from caption.errors import UserError
 from caption.eval_mode import eval_mode
 from caption.metrics.cider import CiderD
 from caption.objectives.base import Captions, Loss, Objective, counts
+from caption.regions import Views
 from caption.search import Sampling
 from caption.text.vocabulary import END, PAD, START, UNKNOWN
 
@@ -47,7 +48,9 @@ class SelfCriticalSequence(Objective):
     def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
         self.cider = CiderD([list(map(_words, captions)) for captions in references])
 
-    def forward(self, decoder: Decoder, memory: Memory, captions: Captions) -> Loss:
+    def forward(
+        self, decoder: Decoder, memory: Memory, captions: Captions, views: Views | None = None
+    ) -> Loss:
         with eval_mode(decoder):
             sampled = self._sample(decoder, memory, len(captions.words))
             unrolled = decoder(memory, sampled.words, sampled.lengths)

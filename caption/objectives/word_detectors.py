@@ -13,6 +13,8 @@ from caption.regions import Regions
 from caption.text.vocabulary import END, PAD, START, UNKNOWN
 
 NEVER_DETECTED = {PAD, START, END, UNKNOWN}
+FAR_BELOW = -1e9
+"""Log-odds in a region that is not real."""
 UNKNOWN_SHARE = 0.5
 """Prior of a word before `prepare` has counted."""
 
@@ -66,10 +68,12 @@ class WordDetectors(nn.Module):
         """(B, L, W) log-odds that a word is in a region, in float32 at least; very low in regions that are not real."""
         # So that at first P is the prior.
         at_first = -torch.expm1(torch.log1p(-self.prior) / regions.vectors.shape[1])
-        scores = self.layer(regions.vectors)
+        scores = self.layer(
+            regions.vectors.to(self.layer.weight.dtype)
+        )  # stored regions are in half precision
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + at_first.logit()
         if regions.mask is not None:
-            scores = scores.masked_fill(~regions.mask[..., None], torch.finfo(scores.dtype).min)
+            scores = scores.masked_fill(~regions.mask[..., None], FAR_BELOW)
         return scores
 
     def log_absent(self, scores: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ class CaptionTraining(LightningModule):
         super().__init__()
         self.captioner = Captioner(encoder, decoder, vocabulary, transform, search or BeamSearch(), refiner)
         self.objective = objective or CrossEntropy()
-        self.objective.build(decoder.query_size, self.captioner.region_sizes, len(vocabulary))
+        self.objective.build(decoder.query_size, encoder.region_sizes, len(vocabulary))
         self.optimizer = optimizer
         self.scheduler = scheduler
         self.encoder_learning_rate = encoder_learning_rate
@@ -250,9 +250,10 @@ class CaptionTraining(LightningModule):
         return self.captioner.encoder(batch.images)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        memory = self.captioner.project(self.views(batch))
+        views = self.views(batch)
+        memory = self.captioner.project(views)
         captions = Captions(batch.inputs, batch.targets, batch.lengths)
-        loss = self.objective(self.captioner.decoder, memory, captions)
+        loss = self.objective(self.captioner.decoder, memory, captions, views)
         size = len(batch.ids)
         shares = {
             "loss": loss.value.detach(),

@@ -14,7 +14,7 @@ from caption.decoders import LSTMDecoder, Memory
 from caption.errors import UserError
 from caption.objectives import Captions, CrossEntropy, GuidedAttention
 from caption.objectives.word_detectors import WordDetectors
-from caption.regions import Regions
+from caption.regions import Regions, Views
 
 REFERENCES = [[[4, 2], [4, 5, 2]], [[4, 6, 2]], [[4, 6, 5, 6, 2]], [[4, 7, 2]], [[3, 2]]]
 """Of five images. Word 4 is in four of them; 5 and 6 in two; 7 in one; 2 and 3 are the end token and <unk>."""
@@ -27,7 +27,7 @@ def soft() -> LSTMDecoder:
 
 def guided(weight: float = 0.7, detection: float = 0.3) -> GuidedAttention:
     """In double precision; words 2, 3 and 4 of the toy's 5 stand for words of captions."""
-    made = GuidedAttention(CrossEntropy(doubly_stochastic=0.5), weight, detection, words=2)
+    made = GuidedAttention(CrossEntropy(doubly_stochastic=0.5), weight, detection, sharpness=2.0, words=2)
     made.build(4, (2,), 5)
     made.detectors.index[:] = torch.tensor([-1, -1, 0, -1, 1])
     made.detectors.prior[:] = torch.tensor([0.2, 0.4])
@@ -52,7 +52,8 @@ def test_the_loss_is_the_transcription():
     loss = made(decoder, memory, captions)
     inner = made.objective(decoder, memory, captions)
     weights = inner.unrolled.unpack(inner.unrolled.trace.weights).detach().numpy()
-    in_region = 1 / (1 + np.exp(-log_odds(made, memory.views[0].vectors.numpy())))
+    scores = log_odds(made, memory.views[0].vectors.numpy())
+    in_region = 1 / (1 + np.exp(-scores))
     in_image = 1 - (1 - in_region).prod(1)
     index, prior = made.detectors.index.tolist(), made.detectors.prior.tolist()
     detection = divergence = 0.0
@@ -69,7 +70,8 @@ def test_the_loss_is_the_transcription():
                 detector = index[word]
                 if detector < 0:
                     continue
-                seen = in_region[image, :, detector] / in_region[image, :, detector].sum()
+                seen = np.exp(2 * scores[image, :, detector])
+                seen /= seen.sum()
                 gain = np.clip(np.log(in_image[image, detector] / prior[detector]), 0, 1)
                 divergence += gain * (seen * np.log(seen / weights[image, k, step])).sum()
     assert divergence > 0.1
@@ -156,7 +158,7 @@ def test_a_region_that_is_not_real_shows_no_word():
     other = vectors.masked_fill(~mask[..., None], 9.0)
     masked = made(Regions(other, (1, 3), mask))
     torch.testing.assert_close(made.log_absent(masked), made.log_absent(made(Regions(vectors, (1, 3), mask))))
-    seen = torch.nn.functional.logsigmoid(masked).softmax(1)
+    seen = masked.softmax(1)
     assert not seen[~mask].any()
 
 
@@ -184,10 +186,23 @@ def test_maps_over_other_regions_are_refused():
         made(decoder, Memory(fewer, memory.projected), captions)
 
 
-@pytest.mark.parametrize("wrong", [{"weight": -1.0}, {"detection": -1.0}, {"words": 0}])
+@pytest.mark.parametrize("wrong", [{"weight": -1.0}, {"detection": -1.0}, {"sharpness": 0.0}, {"words": 0}])
 def test_impossible_arguments_are_refused(wrong: dict[str, float]):
     with pytest.raises(ValueError, match=r"weight .* detection .* words"):
         GuidedAttention(**wrong)
+
+
+def test_detectors_read_the_regions_before_a_refiner():
+    decoder, made = soft(), guided()
+    memory, captions = problem(decoder, [[3], [2]])
+    raw = one_row(memory.views[0].vectors.flip(1).half())
+    own = Memory(one_row(raw[0].vectors.double()), memory.projected)
+
+    def detection(memory: Memory, views: Views | None) -> Tensor:
+        return made(decoder, memory, captions, views).logged["detection"]
+
+    torch.testing.assert_close(detection(memory, raw), detection(own, None))
+    assert (detection(memory, raw) - detection(memory, None)).abs() > 1e-3
 
 
 def test_an_absent_caption_changes_nothing():
