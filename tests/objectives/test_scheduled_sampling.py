@@ -20,7 +20,7 @@ class Recorded(Objective):
     def prepare(self, references) -> None:
         self.prepared = list(references)
 
-    def forward(self, decoder, memory, captions: Captions) -> Loss:
+    def forward(self, decoder, memory, captions: Captions, views=None) -> Loss:
         self.given = captions
         return CrossEntropy(0)(decoder, memory, captions)
 
