@@ -81,7 +81,9 @@ def flickr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[An
     def tested(folder: Path, file: Path, arguments: list[str]) -> dict[str, Any]:
         beam = int(next(each for each in arguments if "beam_size" in each).partition("=")[2])
         splits = [each for each in arguments if "splits" in each][-1]
-        on_dev = json.loads(splits.partition("=")[2])["test"].endswith("devImages.txt")
+        lists = json.loads(splits.partition("=")[2])
+        assert len(set(lists.values())) == 3  # no image is in two splits, which `caption test` refuses
+        on_dev = lists["test"].endswith("devImages.txt")
         assert on_dev == file.name.startswith("dev")
         done["tested"].append((folder.name, file.stem))
         bleu = dev[int(folder.name[-1]), beam] if on_dev else 0.5 + beam / 100

@@ -299,8 +299,8 @@ def _data(root: Path) -> list[str]:
 
 
 def _splits(root: Path, test: str = "test") -> str:
-    """The argument that names the lists of images. A beam is chosen with the dev split in place of the test split."""
-    lists = {"train": "train", "val": "dev", "test": test}
+    """The argument that names the lists of images. A beam is chosen with the dev and the test split exchanged."""
+    lists = {"train": "train", "val": {"test": "dev", "dev": "test"}[test], "test": test}
     files = {split: str(root / f"Flickr_8k.{name}Images.txt") for split, name in lists.items()}
     return f"--data.reader.init_args.splits={json.dumps(files)}"
 
