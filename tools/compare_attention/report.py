@@ -93,7 +93,8 @@ def _setting(summaries: Mapping[str, dict[str, Any]], bench: Bench, command: str
         "Parameters are those that are trained. Seconds per epoch are processor time on one thread, with the last "
         "seed. NLL is in nats per word, under teacher forcing."
     )
-    of_even = f"Even weights have {max(even):.2f}. " if even else ""
+    bounds = sorted({f"{value:.2f}" for value in (min(even), max(even))}) if even else []
+    of_even = f"Even weights have {' to '.join(bounds)}, by the number of places. " if even else ""
     if chance:
         lines.append(
             "Pointing: how often the maximum of a word's map lies in the box of the object that the word names; chance "
