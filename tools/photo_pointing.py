@@ -6,7 +6,8 @@ The model is fed people's captions of the photos word by word. For each word tha
 a box, the cell with the most attention hits if its centre lies in a box of that name. Beside the model's own maps stand
 maps that know less: chance (a cell drawn uniformly), always the middle cell, the mean of all the model's maps, and its
 maps of another photo. Intervals are 95 % bootstrap intervals over photos. Entropy is the mean over all words, in nats,
-of log L.
+of log L. Faithfulness is measured on the captions that the model writes itself: how much lower a word's probability
+is, on the mean, while its regions lose their weight in the order of attention instead of at random (deletion).
 
 The boxes are in docs/photo_boxes.json: 24 photos of Flickr8k's development split, in pixels of the full resolution.
 Each object has the words that the captions use for it; what fills the photo (a crowd, a cliff face, the sky behind all)
@@ -26,20 +27,28 @@ import numpy as np
 
 import caption
 from caption.analysis import blind
+from caption.analysis.faithfulness.curves import erase
+from caption.analysis.faithfulness.rankings import AtRandom, by_attention
 from caption.analysis.grounding import GroundableCaption, Grounding, ground
 from caption.analysis.map_statistics import entropies
-from caption.analysis.means import estimate
+from caption.analysis.means import difference, estimate
 from caption.analysis.references import attend_references
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
 from caption.data.files import text_lines
 from caption.errors import UserError, first_few
+from caption.metrics.significance import Comparison
 from tools import make_parser
 from tools.documents import table
 
 BOXES = Path(__file__).resolve().parents[1] / "docs" / "photo_boxes.json"
 KINDS = ("person", "dog", "thing")
-HEAD = ("model", "words", "own maps", *KINDS, "chance", "middle cell", "mean map", "another photo", "entropy")
+HEAD = (
+    *("model", "words", "own maps", *KINDS, "chance", "middle cell", "mean map", "another photo", "entropy"),
+    "faithfulness",
+)
+DRAWS = 3
+"""Random orders of deletion."""
 
 
 class Drawn(NamedTuple):
@@ -60,6 +69,8 @@ class Pointed(NamedTuple):
     """The number of each caption's photo."""
     entropy: float
     regions: int
+    faithfulness: Comparison
+    """Area under the deletion curve, at random less by attention."""
 
 
 def read_drawn(file: Path = BOXES) -> dict[str, Drawn]:
@@ -112,19 +123,24 @@ def point(
         of_kind = [{w: b for w, b in drawn[n].boxes.items() if drawn[n].kinds[w] == kind} for n in numbers]
         groundings[kind] = ground(zip(captions, of_kind, strict=True))
     entropy = float(np.mean(np.concatenate([entropies(each) for each in captions])))
-    return Pointed(groundings, np.array(numbers), entropy, math.prod(captions[0].weights.shape[1:]))
+    orders = {"attention": by_attention, "random": AtRandom(DRAWS)}
+    erasure = erase(captioner, list(map(str, photos)), orders=orders)
+    gain = difference(*(erasure.area("deletion", name) for name in orders), erasure.images)
+    return Pointed(groundings, np.array(numbers), entropy, math.prod(captions[0].weights.shape[1:]), gain)
 
 
 def row(name: str, pointed: Pointed) -> list[str]:
     """A line of the table."""
     own = pointed.groundings["own maps"]
     interval = estimate(own.values("hit"), pointed.photos[own.captions])
+    gain = pointed.faithfulness
     others = [pointed.groundings[each].accuracy for each in ("middle cell", "mean map", "another photo")]
     return [
         name, str(len(own)), f"{own.accuracy:.2f} ({interval.low:.2f}–{interval.high:.2f})",
         *(f"{pointed.groundings[kind].accuracy:.2f}" for kind in KINDS),
         f"{own.chance:.2f}", *(f"{value:.2f}" for value in others),
         f"{pointed.entropy:.2f} of {math.log(pointed.regions):.2f}",
+        f"{gain.difference:.3f} ({gain.low:.3f}–{gain.high:.3f})",
     ]  # fmt: skip
 
 
@@ -154,6 +170,7 @@ def main(args: Sequence[str] | None = None) -> int:
             numbers[name] = {
                 **{each: found.accuracy for each, found in pointed.groundings.items()},
                 "chance": own.chance, "mass": own.mass, "words": len(own), "entropy": pointed.entropy,
+                "faithfulness": pointed.faithfulness.difference,
             }  # fmt: skip
     except UserError as error:
         parser.error(str(error))

@@ -79,6 +79,9 @@ def test_the_table_of_an_installed_model(tmp_path: Path, capsys: pytest.CaptureF
     # "circle" is always in its box, and "square" never: no cell's centre is in the photo's corner.
     assert numbers["own maps"] == numbers["chance"] == numbers["middle cell"] == pytest.approx(2 / 3)
     assert (numbers["thing"], numbers["person"]) == (1, 0)
+    # On grey photos without a shape the words still depend on the regions, more on those that were looked at.
+    assert 0 < numbers["faithfulness"] < 1
+    assert line.split("|")[-2].strip().startswith(f"{numbers['faithfulness']:.3f} (")
 
 
 @pytest.mark.parametrize(
