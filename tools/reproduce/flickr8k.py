@@ -41,8 +41,11 @@ STEPS = {
     "scheduled_sampling": Model("scheduled sampling", ("flickr8k_soft", "training/scheduled_sampling")),
     "ema": Model("averaged weights", ("flickr8k_soft", "training/ema")),
     "top_down": Model("top-down attention", ("flickr8k_soft", "training/top_down")),
+    "guided": Model(
+        "guided attention, from soft", ("flickr8k_soft", "training/guided_attention"), warm_start="soft"
+    ),
     "self_critical": Model(
-        "self-critical, from soft", ("flickr8k_soft", "training/self_critical"), warm_start="soft"
+        "self-critical, from guided", ("flickr8k_soft", "training/self_critical"), warm_start="guided"
     ),
 }
 """Steps beyond the paper, one at a time over soft attention. They are judged on the dev split alone."""
