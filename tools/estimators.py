@@ -213,7 +213,7 @@ def draw(estimator: Estimator, samples: int, draws: int, seed: int) -> np.ndarra
     """(draws, parameters) gradients. The estimator's baseline has learnt before and is fixed."""
     alignment, objective = estimator.make(samples)
     decoder, regions, captions = toy(seed, alignment)
-    objective.build(decoder.query_size)
+    objective.build(decoder.query_size, (REGION_SIZE,), WORDS)
     objective.double().train()
     torch.manual_seed(seed + 1)
     learning = list(objective.parameters())
@@ -271,7 +271,7 @@ def training_step(alignment: Alignment, objective: Objective) -> Callable[[], No
     torch.manual_seed(0)
     attention = ScoredAttention(AdditiveScore(256), alignment)
     decoder = build(LSTMDecoder(attention, embedding_size=256, hidden_size=512, gate=Gate()), 512, 3000)
-    objective.build(decoder.query_size)
+    objective.build(decoder.query_size, (512,), 3000)
     regions = torch.randn(16, 49, 512)
     words, targets = torch.randint(4, 3000, (2, 16, 1, 16))
     captions = Captions(words, targets, torch.randint(8, 17, (16, 1)))

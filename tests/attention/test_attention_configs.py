@@ -108,7 +108,7 @@ def test_it_replaces_what_it_names_and_does_a_step_of_training(parse: Parse, pat
         refiner=make(model["refiner"], Refiner) if model.get("refiner") else None,
     )
     objective = make(model["objective"], Objective)
-    objective.build(captioner.decoder.query_size)
+    objective.build(captioner.decoder.query_size, captioner.encoder.region_sizes, len(captioner.vocabulary))
     pixels = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
     words = torch.tensor([[[1, 4, 5], [1, 6, 4]]]).expand(2, -1, -1)
     captions = Captions(words, words.roll(-1, -1), torch.tensor([[3, 2], [1, 3]]))

@@ -96,7 +96,7 @@ def test_a_step_of_training_lowers_the_loss_and_moves_both_tables():
     regions, words = images(2), sentences(lengths)
     captions = Captions(words, words.roll(-1, -1), lengths)
     objective = CrossEntropy()
-    objective.build(made.query_size)
+    objective.build(made.query_size, (REGION_SIZE,), WORDS)
     optimizer = torch.optim.SGD(made.parameters(), 0.1)
 
     def loss() -> Tensor:
