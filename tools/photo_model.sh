@@ -18,13 +18,12 @@ fit() { # NAME ARGUMENTS...
 }
 
 caption features --config configs/flickr8k_soft.yaml --out "$folder/features"
-# 1. Soft attention. 2. Maps are drawn to where words are seen. 3. Whole captions are rewarded.
+# 1. Soft attention. 2. Its maps are drawn to where words are seen.
 fit soft
 fit guided -c configs/training/guided_attention.yaml --model.warm_start "$folder/soft/best.ckpt"
-fit critical -c configs/training/self_critical.yaml --model.warm_start "$folder/guided/best.ckpt"
 
 rm -f "$folder/photos.safetensors"
-caption export "$folder/critical/best.ckpt" --format safetensors --precision float16 --out "$folder/photos.safetensors"
+caption export "$folder/guided/best.ckpt" --format safetensors --precision float16 --out "$folder/photos.safetensors"
 cp "$folder/photos.safetensors" caption/models/
 caption test -c configs/flickr8k_soft.yaml --ckpt_path caption/models/photos.safetensors \
     --trainer.default_root_dir "$folder/test"
