@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Does all that needs a GPU: its tests, docs/performance.md's sections of it, and the trainings on MS COCO.
+# Does all that needs a GPU: its tests, docs/performance.md's sections of it, and the trainings on Flickr8k and MS COCO.
 #
 #   tools/on_gpu.sh [FOLDER]     (default runs/on_gpu)
 #
-# Run it from the repository. COCO is trained where data/coco holds it (configs/coco_soft.yaml says how). Each step writes
+# Run it from the repository, with the extra "photos". Flickr8k is trained where data/flickr8k holds it, all models with three
+# seeds, COCO is trained where data/coco holds it (configs/coco_soft.yaml says how). Each step writes
 # FOLDER/STEP.log, and FOLDER/STEP.done when it has succeeded; called again, finished steps are skipped and trainings resumed.
 set -uo pipefail
 folder=${1:-runs/on_gpu}
@@ -34,6 +35,13 @@ step tests python -m pytest -q tests/kernels tests/training/test_compiling.py te
 for section in kernel training gains search images folder roofline; do
     step "benchmark_$section" python -m tools.benchmark --only "$section" --device cuda --write docs/performance.md
 done
+if [ -e data/flickr8k/Flickr8k.token.txt ]; then
+    step flickr8k python -m tools.reproduce flickr8k --data data/flickr8k --out "$folder/flickr8k" --seeds 0 1 2 \
+        --models show_and_tell soft hard guided self_critical top_down ema label_smoothing weight_tying scheduled_sampling \
+        --trainer.accelerator gpu --trainer.precision bf16-mixed
+else
+    echo "data/flickr8k is missing: Flickr8k is not trained"
+fi
 if [ -e data/coco/dataset_coco.json ]; then
     step coco_features caption features --config configs/coco_soft.yaml --out runs/coco_features --device cuda
     for preset in "" paper arctic; do
