@@ -12,7 +12,7 @@ from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
-from caption.decoders.lstm_cell import init_recurrent, lstm_update
+from caption.decoders.lstm_cell import add_forget_bias, init_recurrent, lstm_update
 from caption.decoders.readout import DeepOutput, Readout, tie_weights
 from caption.decoders.unroll import Advanced, RecurrentDecoder
 from caption.decoders.word_embeddings import MetaEmbedding
@@ -114,7 +114,7 @@ class LSTMDecoder(RecurrentDecoder):
         self.gates_from_state = nn.Linear(hidden_size + context_size, 4 * hidden_size, bias=False)
         init_recurrent(self.gates_from_state.weight, hidden_size)
         nn.init.zeros_(self.gates_from_word.bias)
-        self.gates_from_word.bias.data[hidden_size : 2 * hidden_size] += self.forget_bias
+        add_forget_bias(self.gates_from_word.bias, self.forget_bias)
 
     def project(self, views: Views) -> Memory:
         views = in_working_precision(views, self.gates_from_word.weight)

@@ -12,6 +12,11 @@ def lstm_update(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     return o.sigmoid() * cell.tanh(), cell
 
 
+def add_forget_bias(bias: Tensor, value: float) -> None:
+    """Add to the forget gate's part of the gates' biases (4H,), when they are initialised."""
+    bias.data.chunk(4)[1].add_(value)
+
+
 def init_recurrent(weight: Tensor, hidden_size: int) -> None:
     """Initialise the columns of h[t-1] in a weight (4H, H + ...) orthogonally, gate by gate, as in the authors'
     code."""

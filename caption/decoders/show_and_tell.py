@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.decoders.base import Memory, Trace, in_working_precision
-from caption.decoders.lstm_cell import init_recurrent, lstm_update
+from caption.decoders.lstm_cell import add_forget_bias, init_recurrent, lstm_update
 from caption.decoders.unroll import Advanced, RecurrentDecoder
 from caption.regions import Views, check_views, mean_region
 from caption.tensor_tree import State
@@ -61,7 +61,7 @@ class ShowAndTellDecoder(RecurrentDecoder):
         self.gates_from_word = nn.Linear(self.embedding_size, 4 * self.hidden_size)
         self.gates_from_state = nn.Linear(self.hidden_size, 4 * self.hidden_size, bias=False)
         init_recurrent(self.gates_from_state.weight, self.hidden_size)
-        self.gates_from_word.bias.data[self.hidden_size : 2 * self.hidden_size] += self.forget_bias
+        add_forget_bias(self.gates_from_word.bias, self.forget_bias)
         self.to_words = nn.Linear(self.hidden_size, vocabulary_size)
 
     def project(self, views: Views) -> Memory:

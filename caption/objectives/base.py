@@ -25,6 +25,10 @@ class Captions(NamedTuple):
     lengths: Tensor
     """(B, K) int64, the number of real steps of each caption; 0 for an absent caption."""
 
+    def real(self) -> Tensor:
+        """(B, K, T) bool: True where there is a step."""
+        return torch.arange(self.words.shape[2], device=self.words.device) < self.lengths[..., None]
+
     def repeated(self, times: int) -> Captions:
         """Repeat each caption: (B, K · times, ...), with the copies of a caption next to each other."""
         return Captions(*(tensor.repeat_interleave(times, 1) for tensor in self))

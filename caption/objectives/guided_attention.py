@@ -11,7 +11,7 @@ from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.errors import UserError
 from caption.objectives.base import Captions, Loss, Objective, counts
 from caption.objectives.cross_entropy import CrossEntropy
-from caption.objectives.word_detectors import WordDetectors
+from caption.objectives.word_detectors import WordDetectors, log_present
 from caption.processes import mean
 from caption.regions import Views
 
@@ -82,8 +82,7 @@ class GuidedAttention(Objective):
         unrolled = loss.unrolled
         scores = self.detectors((views or memory.views)[0])
         log_absent = self.detectors.log_absent(scores)
-        steps = torch.arange(captions.targets.shape[2], device=scores.device)
-        shares = self.detectors.shares(captions.targets, steps < captions.lengths[..., None])
+        shares = self.detectors.shares(captions.targets, captions.real())
         captioned = (captions.lengths > 0).any(1)
         (images,) = mean(captioned.sum()[None])
         detection = (self.detectors.loss(log_absent, shares) * captioned).sum() / images
@@ -109,7 +108,7 @@ class GuidedAttention(Objective):
         known = word >= 0
         with torch.no_grad():
             seen = (self.sharpness * scores[image, :, word]).log_softmax(-1)
-            present = torch.log(-torch.expm1(log_absent[image, word]))
+            present = log_present(log_absent[image, word])
             gain = (present - self.detectors.prior[word].log()).clamp(0, 1) * known
         log_weights = weights.clamp_min(SMALLEST).log()
         return gain * (seen.exp() * (seen - log_weights)).sum(-1)

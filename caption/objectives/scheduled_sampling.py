@@ -71,8 +71,7 @@ def _mixed(decoder: Decoder, memory: Memory, captions: Captions, probability: Te
     )
     drawn = unrolled.unpack(chances.softmax(-1).multinomial(1).squeeze(1))
     words = captions.words.clone()
-    fed = torch.arange(words.shape[2], device=words.device) < captions.lengths[..., None]
-    replaced = fed & (torch.rand(words.shape, device=words.device) < probability)
+    replaced = captions.real() & (torch.rand(words.shape, device=words.device) < probability)
     # The word drawn at a step is fed at the next one.
     words[..., 1:] = drawn[..., :-1].where(replaced[..., 1:], words[..., 1:])
     return captions._replace(words=words)

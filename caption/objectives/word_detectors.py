@@ -19,6 +19,11 @@ UNKNOWN_SHARE = 0.5
 """Prior of a word before `prepare` has counted."""
 
 
+def log_present(log_absent: Tensor) -> Tensor:
+    """log P(w | image) of log(1 − P(w | image)), which is below 0."""
+    return torch.log(-torch.expm1(log_absent))
+
+
 class WordDetectors(nn.Module):
     """P(w | image) = 1 − Π_i (1 − σ(u_w · a_i + c_w)): a word is in the image if it is in one of its regions.
 
@@ -68,9 +73,8 @@ class WordDetectors(nn.Module):
         """(B, L, W) log-odds that a word is in a region, in float32 at least; very low in regions that are not real."""
         # So that at first P is the prior.
         at_first = -torch.expm1(torch.log1p(-self.prior) / regions.vectors.shape[1])
-        scores = self.layer(
-            regions.vectors.to(self.layer.weight.dtype)
-        )  # stored regions are in half precision
+        vectors = regions.vectors.to(self.layer.weight.dtype)  # stored regions are in half precision
+        scores = self.layer(vectors)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + at_first.logit()
         if regions.mask is not None:
             scores = scores.masked_fill(~regions.mask[..., None], FAR_BELOW)
@@ -87,8 +91,7 @@ class WordDetectors(nn.Module):
             log_absent: (B, W).
             shares: (B, W) in what share of the image's captions each word is.
         """
-        present = torch.log(-torch.expm1(log_absent))
-        return -(shares * present + (1 - shares) * log_absent).sum(1)
+        return -(shares * log_present(log_absent) + (1 - shares) * log_absent).sum(1)
 
     def shares(self, words: Tensor, real: Tensor) -> Tensor:
         """(B, W) in what share of an image's captions each word is.
