@@ -4,7 +4,8 @@
 #   tools/on_gpu.sh [FOLDER]     (default runs/on_gpu)
 #
 # Run it from the repository, with the extra "photos". Flickr8k is trained where data/flickr8k holds it, all models with three
-# seeds; COCO where data/coco holds it (configs/coco_soft.yaml says how). Each step writes FOLDER/STEP.log, and FOLDER/STEP.done when it has succeeded; called again, finished steps are skipped and trainings resumed.
+# seeds; COCO where data/coco holds it (configs/coco_soft.yaml says how). Each step writes FOLDER/STEP.log, and
+# FOLDER/STEP.done when it has succeeded; called again, finished steps are skipped and trainings resumed.
 set -uo pipefail
 folder=${1:-runs/on_gpu}
 mkdir -p "$folder"

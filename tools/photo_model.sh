@@ -25,5 +25,6 @@ fit guided -c configs/training/guided_attention.yaml --model.warm_start "$folder
 rm -f "$folder/photos.safetensors"
 caption export "$folder/guided/best.ckpt" --format safetensors --precision float16 --out "$folder/photos.safetensors"
 cp "$folder/photos.safetensors" caption/models/
-caption test -c configs/flickr8k_soft.yaml --ckpt_path caption/models/photos.safetensors \
+# From the photos: the stored regions are those of the encoder before its rounding.
+caption test -c configs/flickr8k_soft.yaml --ckpt_path caption/models/photos.safetensors --data.features null \
     --trainer.default_root_dir "$folder/test"
