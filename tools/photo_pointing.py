@@ -5,9 +5,10 @@
 The model is fed people's captions of the photos word by word. For each word that names a person, a dog or a thing with
 a box, the cell with the most attention hits if its centre lies in a box of that name. Beside the model's own maps stand
 maps that know less: chance (a cell drawn uniformly), always the middle cell, the mean of all the model's maps, and its
-maps of another photo. Intervals are 95 % bootstrap intervals over photos. Entropy is the mean over all words, in nats,
-of log L. Faithfulness is measured on the captions that the model writes itself: how much lower a word's probability
-is, on the mean, while its regions lose their weight in the order of attention instead of at random (deletion).
+maps of another photo. Posterior maps know more, the word itself (`caption.analysis.posterior`). Intervals are 95 %
+bootstrap intervals over photos. Entropy is the mean over all words, in nats, of log L. Faithfulness is measured on the
+captions that the model writes itself: how much lower a word's probability is, on the mean, while its regions lose their
+weight in the order of attention instead of at random (deletion).
 
 The boxes are in docs/photo_boxes.json: 24 photos of Flickr8k's development split, in pixels of the full resolution.
 Each object has the words that the captions use for it; what fills the photo (a crowd, a cliff face, the sky behind all)
@@ -32,6 +33,7 @@ from caption.analysis.faithfulness.rankings import AtRandom, by_attention
 from caption.analysis.grounding import GroundableCaption, Grounding, ground
 from caption.analysis.map_statistics import entropies
 from caption.analysis.means import difference, estimate
+from caption.analysis.posterior import posterior
 from caption.analysis.references import attend_references
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
@@ -44,8 +46,18 @@ from tools.documents import table
 BOXES = Path(__file__).resolve().parents[1] / "docs" / "photo_boxes.json"
 KINDS = ("person", "dog", "thing")
 HEAD = (
-    *("model", "words", "own maps", *KINDS, "chance", "middle cell", "mean map", "another photo", "entropy"),
-    "faithfulness",
+    *(
+        "model",
+        "words",
+        "own maps",
+        *KINDS,
+        "posterior",
+        "chance",
+        "middle cell",
+        "mean map",
+        "another photo",
+    ),
+    *("entropy", "faithfulness"),
 )
 DRAWS = 3
 """Random orders of deletion."""
@@ -113,6 +125,7 @@ def point(
     numbers = [number for number, texts in enumerate(references) for _ in texts]
     maps: dict[str, Sequence[GroundableCaption]] = {
         "own maps": captions,
+        "posterior": posterior(captioner, [str(photos[number]) for number in numbers], captions),
         "middle cell": blind.middle(captions),
         "mean map": blind.mean_map(captions),
         "another photo": blind.other_image(captions, images=numbers),
@@ -138,7 +151,8 @@ def row(name: str, pointed: Pointed) -> list[str]:
     return [
         name, str(len(own)), f"{own.accuracy:.2f} ({interval.low:.2f}–{interval.high:.2f})",
         *(f"{pointed.groundings[kind].accuracy:.2f}" for kind in KINDS),
-        f"{own.chance:.2f}", *(f"{value:.2f}" for value in others),
+        f"{pointed.groundings['posterior'].accuracy:.2f}", f"{own.chance:.2f}",
+        *(f"{value:.2f}" for value in others),
         f"{pointed.entropy:.2f} of {math.log(pointed.regions):.2f}",
         f"{gain.difference:.3f} ({gain.low:.3f}–{gain.high:.3f})",
     ]  # fmt: skip

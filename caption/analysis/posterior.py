@@ -1,0 +1,92 @@
+"""Posterior attention: where a word came from, once it is known.
+
+    maps = posterior(captioner, "photo.jpg")      # captions whose weights are P(i | y[t], y[<t], a)
+    ground(zip(maps, boxes))                      # do they lie on what is named?
+
+Attention is decided before its word: α[t] must serve all words that may come next. Once y[t] is there, Bayes' rule says
+from which region it came:
+
+    P(z[t] = i | y[t]) = α[t,i] P(y[t] | z[t] = i) / Σ_j α[t,j] P(y[t] | z[t] = j)
+
+This is exact for hard attention that looks at one region at step t and read the expectation before. For soft attention,
+whose word is computed from the mean of the regions, it treats the same weights as the probabilities of single looks.
+
+Source: Shankar and Sarawagi 2019, "Posterior Attention Models for Sequence to Sequence Learning".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from caption.analysis.grids import TINY, Grid, carried, spread, sums
+from caption.analysis.replay import Moment, Replay, sentences
+from caption.errors import UserError
+from caption.result import Caption, WeightProperties
+
+if TYPE_CHECKING:
+    from caption.captioner import Captioner
+    from caption.result import Photo
+
+
+@torch.no_grad()
+def posterior(
+    captioner: Captioner,
+    photos: Photo | Iterable[Photo],
+    captions: Iterable[Caption] | None = None,
+    batch_size: int = 8,
+) -> list[Caption]:
+    """Captions whose weights are posterior attention, a distribution over the regions.
+
+    For P(y[t] | z[t] = i) every map of every attention is forced to region i at step t, as by `Force`; earlier steps
+    keep their maps. It takes a step of the decoder for each region and word.
+
+    Args:
+        captioner: the model.
+        photos: one, or many; a photo may come several times, once for each of its captions.
+        captions: one for each photo, on the model's grid, such as from `attend_references`; None = what the model says.
+        batch_size: captions at once; with all regions of each.
+
+    Raises:
+        UserError: the decoder has no attention, or one with negative weights.
+        ValueError: there are more or fewer captions than photos.
+        caption.errors.ImageError: a photo cannot be read.
+    """
+    if captioner.decoder.properties.signed:
+        raise UserError(
+            "posterior attention needs weights that are probabilities: this attention has negative ones"
+        )
+    replay = Replay(captioner.decoder)
+    found: list[Caption] = []
+    for batch in sentences(captioner, photos, captions, batch_size):
+        grid = batch.views[0].grid
+        weights = torch.zeros(*batch.words.shape, grid[0] * grid[1])
+        for moment in replay.moments(batch):
+            weights[moment.rows.cpu(), moment.step] = _of_moment(replay, moment).cpu()
+        found += [
+            replace(
+                caption,
+                weights=weights[row, : len(caption.words)].unflatten(1, grid).numpy(),
+                maps={}, map_boxes=None, locations=None, points=None, properties=WeightProperties(),
+            )
+            for row, caption in enumerate(batch.captions)
+        ]  # fmt: skip
+    return found
+
+
+def _of_moment(replay: Replay, moment: Moment) -> Tensor:
+    """(B', L) posterior attention; 0 where the prior is 0 everywhere, as when a sentinel takes all."""
+    grid, prior = moment.views[0].grid, moment.weights.float()
+    single = torch.eye(prior.shape[1], device=prior.device).expand(len(prior), -1, -1)
+
+    def forced(weights: Tensor, other: Grid) -> Tensor:
+        target = spread(carried(single, grid, other), weights)
+        return (target / sums(target)).to(weights) * sums(weights)
+
+    log_likelihood = moment.of_word(replay.say(moment, replay.over_grids(forced, moment))).float()
+    joint = prior * (log_likelihood - log_likelihood.amax(1, keepdim=True)).exp()
+    return joint / joint.sum(1, keepdim=True).clamp_min(TINY)

@@ -1,0 +1,86 @@
+"""Posterior attention: Bayes' rule over single looks."""
+
+from __future__ import annotations
+
+import numpy as np
+import planted
+import pytest
+import tiny_captioner
+import torch
+from planted import COLS, ROWS
+
+from caption.analysis.interventions import force_everywhere
+from caption.analysis.posterior import posterior
+from caption.analysis.references import attend_references
+from caption.attention import MultiHeadAttention, Multinoulli
+from caption.captioner import Captioner
+from caption.decoders import LSTMDecoder, ShowAndTellDecoder
+from caption.errors import UserError
+from caption.search import BeamSearch, Greedy
+
+PHOTO = tiny_captioner.photo()
+
+
+def model(kind: str) -> Captioner:
+    if kind == "hard":
+        return tiny_captioner.captioner(alignment=Multinoulli())
+    made = tiny_captioner.captioner()
+    if kind == "heads":
+        torch.manual_seed(0)
+        decoder = LSTMDecoder(MultiHeadAttention(heads=2, size=4), embedding_size=6, hidden_size=7)
+        parts = (made.encoder, decoder, made.vocabulary, made.transform, BeamSearch(3, max_length=8))
+        made = Captioner(*parts).eval()
+        with torch.no_grad():
+            for parameter in decoder.parameters():
+                parameter.mul_(4.0)  # so that maps are uneven
+    return made
+
+
+@pytest.mark.parametrize("kind", ["soft", "hard", "heads"])
+def test_it_is_bayes_rule_over_looks_at_every_region(kind: str):
+    made = model(kind)
+    (found,) = posterior(made, PHOTO)
+    assert len(found.words) > 2
+    (prior,) = attend_references(made, [PHOTO], [[" ".join(found.words)]])
+    for step in range(len(found.words)):
+        # Another path through the code: the whole caption again, with an edit at this step.
+        joint = prior.weights[step] * force_everywhere(made, PHOTO, step).probability
+        np.testing.assert_allclose(found.weights[step], joint / joint.sum(), rtol=1e-3, atol=1e-6)
+        assert np.abs(found.weights[step] - prior.weights[step]).max() > 1e-4
+
+
+def test_a_word_comes_from_the_region_that_says_it():
+    # At each word half of the attention is beside the region that says it.
+    made = planted.captioner([0.5, 0.1, 0.1, 0.1, 0.1, 0.1], [0.5, 0.0, 0.4, 0.1, 0.0, 0.0])
+    (said,) = attend_references(made, [planted.photo()], [["zero two"]])
+    (found,) = posterior(made, [planted.photo()], [said])
+    assert found.words == ["zero", "two"]
+    assert said.weights[1].argmax() == 0
+    assert found.weights.shape == (2, ROWS, COLS)
+    assert found.weights[1].argmax() == 2
+    np.testing.assert_allclose(found.weights.sum((1, 2)), 1, rtol=1e-5)
+    assert found.weights[1, 1, 1] == 0  # where the attention is not, no word comes from
+
+
+def test_captions_given_word_by_word_keep_all_but_their_weights():
+    made = model("soft")
+    photos = [PHOTO, tiny_captioner.photo(40, 60, seed=1)]
+    given = attend_references(made, photos, [["a dog runs", "a zebra"], ["the cat sits"]])
+    several = [photos[0], photos[0], photos[1]]
+    found = posterior(made, several, given, batch_size=2)
+    assert [each.text for each in found] == [each.text for each in given]
+    assert [each.box for each in found] == [each.box for each in given]
+    assert all(each.properties.is_distribution for each in found)
+    alone = posterior(made, several[1:2], given[1:2])
+    np.testing.assert_allclose(alone[0].weights, found[1].weights, rtol=1e-4)
+
+
+def test_it_needs_attention_and_captions():
+    made = model("soft")
+    blind = Captioner(
+        made.encoder, ShowAndTellDecoder(6, 7), made.vocabulary, made.transform, Greedy(5)
+    ).eval()
+    with pytest.raises(UserError, match="no attention"):
+        posterior(blind, PHOTO)
+    with pytest.raises(ValueError, match="fewer captions"):
+        posterior(made, [PHOTO, PHOTO], attend_references(made, [PHOTO], [["a dog"]]))
