@@ -16,6 +16,7 @@ from caption.objectives.regularizers import doubly_stochastic
 from caption.objectives.reinforce import Reinforce
 from caption.objectives.scheduled_sampling import ScheduledSampling
 from caption.objectives.self_critical import SelfCriticalSequence
+from caption.objectives.weighted_sum import WeightedSum
 
 __all__ = [
     "Baseline",
@@ -33,6 +34,7 @@ __all__ = [
     "ScheduledSampling",
     "SelfCritical",
     "SelfCriticalSequence",
+    "WeightedSum",
     "doubly_stochastic",
     "word_log_likelihoods",
 ]

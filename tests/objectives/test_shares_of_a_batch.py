@@ -22,6 +22,7 @@ from caption.objectives import (
     Objective,
     Reinforce,
     SelfCritical,
+    WeightedSum,
 )
 from caption.processes import mean, mean_of_each
 from caption.tensor_tree import select_images
@@ -43,6 +44,7 @@ def objectives() -> dict[str, Objective]:
         "leave one out": Reinforce(LeaveOneOut(), samples=2, credit="future"),
         "critic": Reinforce(Critic(3)),
         "self-critical": Reinforce(SelfCritical()),
+        "weighted sum": WeightedSum([CrossEntropy(), GuidedAttention(words=1)], [0.5, 2.0]),
     }
 
 
@@ -55,7 +57,7 @@ def draw(log_weights: Tensor) -> Tensor:
 def measured(name: str, images: slice) -> dict[str, Tensor]:
     """Loss, gradient and logged numbers of the second batch of some of the images; baselines then have a state."""
     objective = objectives()[name]
-    soft = isinstance(objective, CrossEntropy | GuidedAttention)
+    soft = isinstance(objective, CrossEntropy | GuidedAttention | WeightedSum)
     attention = (
         StructuredAttention(2, 3) if name == "penalty" else ScoredAttention(AdditiveScore(4), Softmax())
     )

@@ -1,0 +1,55 @@
+"""Several objectives at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from torch import nn
+
+from caption.decoders.base import Decoder, Memory
+from caption.objectives.base import Captions, Loss, Objective
+from caption.regions import Views
+
+
+class WeightedSum(Objective):
+    """Σ_j λ_j L_j. Each objective unrolls the decoder itself.
+
+    With a little cross-entropy beside `SelfCriticalSequence`, captions stay sentences while their reward rises (Paulus
+    et al. 2018, "A Deep Reinforced Model for Abstractive Summarization", eq. 16). Diagnostics are those of the first
+    objective; of numbers with one name, the first objective's is logged.
+
+    Args:
+        objectives: L_j, at least one.
+        weights: λ_j, one for each.
+
+    Raises:
+        ValueError: there are more or fewer weights than objectives, or none.
+    """
+
+    def __init__(self, objectives: list[Objective], weights: list[float]) -> None:
+        super().__init__()
+        if not objectives or len(objectives) != len(weights):
+            raise ValueError(
+                f"{len(objectives)} objectives need as many weights, at least one, not {len(weights)}"
+            )
+        self.objectives: Sequence[Objective] = nn.ModuleList(objectives)  # type: ignore[assignment]
+        self.weights = weights
+
+    def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
+        for objective in self.objectives:
+            objective.build(query_size, region_sizes, vocabulary_size)
+
+    def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
+        references = list(references)
+        for objective in self.objectives:
+            objective.prepare(references)
+
+    def forward(
+        self, decoder: Decoder, memory: Memory, captions: Captions, views: Views | None = None
+    ) -> Loss:
+        first, *others = (objective(decoder, memory, captions, views) for objective in self.objectives)
+        value, logged = self.weights[0] * first.value, dict(first.logged)
+        for weight, loss in zip(self.weights[1:], others, strict=True):
+            value = value + weight * loss.value
+            logged = loss.logged | logged
+        return Loss(value, logged, first.unrolled)

@@ -1,0 +1,47 @@
+"""Several objectives at once: the sum of what each would give."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from toy import WORDS, gradient, problem, toy
+
+from caption.attention import AdditiveScore, ScoredAttention, Softmax
+from caption.objectives import CrossEntropy, GuidedAttention, WeightedSum
+from caption.objectives.base import Objective
+from caption.parts import Part, make
+
+
+def prepared(objective: Objective) -> Objective:
+    torch.manual_seed(1)
+    objective.build(4, (2,), WORDS)
+    objective.prepare(iter([[[4, 3, 2]], [[3, 2]], [[4, 2]]]))  # can be read once only
+    return objective.double()
+
+
+def test_value_and_gradient_are_weighted_and_the_first_logs():
+    decoder = toy(ScoredAttention(AdditiveScore(4), Softmax()))
+    memory, captions = problem(decoder, [[3, 1], [2, 2], [1, 0]])
+    parts = [prepared(CrossEntropy(entropy=0.3)), prepared(GuidedAttention(words=1, weight=3.0))]
+    losses = [part(decoder, memory, captions) for part in parts]
+    both = WeightedSum([CrossEntropy(entropy=0.3), GuidedAttention(words=1, weight=3.0)], weights=[2.0, 0.25])
+    loss = prepared(both)(decoder, memory, captions)
+    torch.testing.assert_close(loss.value, 2 * losses[0].value + 0.25 * losses[1].value)
+    expected = 2 * gradient(losses[0].value, decoder) + 0.25 * gradient(losses[1].value, decoder)
+    torch.testing.assert_close(gradient(loss.value, decoder), expected)
+    assert gradient(losses[1].value - losses[0].value, decoder).abs().max() > 0.01
+    assert loss.logged == losses[1].logged | losses[0].logged
+    assert loss.logged.keys() > losses[0].logged.keys()
+
+
+def test_it_is_made_again_from_its_description():
+    again = make(WeightedSum([CrossEntropy(label_smoothing=0.1)], [0.5]).spec, Part)
+    assert isinstance(again, WeightedSum)
+    assert again.weights == [0.5]
+    assert again.objectives[0].label_smoothing == 0.1
+
+
+@pytest.mark.parametrize(("objectives", "weights"), [([], []), ([CrossEntropy()], [1.0, 2.0])])
+def test_as_many_weights_as_objectives(objectives: list[Objective], weights: list[float]):
+    with pytest.raises(ValueError, match="as many weights"):
+        WeightedSum(objectives, weights)
