@@ -28,7 +28,7 @@ class Model(NamedTuple):
     warm_start: str | None = None
     """The model of the same seed from which the training starts."""
     tunes_encoder: bool = False
-    """Whether it learns from images, and has regions of its own."""
+    """Whether it learns from images, and stored regions are not its encoder's."""
 
 
 PAPER = {
@@ -56,9 +56,9 @@ STEPS = {
         tunes_encoder=True,
     ),
     "self_critical_guided": Model(
-        "self-critical and guided, from fine-tuned",
+        "self-critical and guided, from guided",
         ("flickr8k_soft", "training/self_critical_guided"),
-        warm_start="fine_tuned",
+        warm_start="guided",
     ),
 }
 """Steps beyond the paper, one at a time over soft attention or over another step. They are judged on the dev split
@@ -99,6 +99,15 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
         for name in MODELS
         if name in options.models and (name, seed) not in runs
     ]
+    if wanted:
+        run(
+            "features",
+            "--config",
+            str(CONFIGS / "flickr8k_soft.yaml"),
+            "--out",
+            str(options.out / "features"),
+            *_data(options.data),
+        )
     for name, seed in wanted:
         folder = trained(options.out, name, seed, common)
         runs[name, seed] = {
@@ -116,38 +125,19 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
 def arguments(out: Path, name: str, seed: int, common: Sequence[str]) -> list[str]:
     """What `caption fit` and `caption test` get for a model and seed, but for folders and checkpoints."""
     configs = [part for each in MODELS[name].configs for part in ("-c", str(CONFIGS / f"{each}.yaml"))]
-    owner = encoder_owner(name)
-    stored = out / ("features" if owner is None else f"{owner}_{seed}_features")
-    regions = "null" if MODELS[name].tunes_encoder else str(stored)
+    regions = "null" if MODELS[name].tunes_encoder else str(out / "features")
     return [*configs, *common, "--data.features", regions, "--seed_everything", str(seed)]
-
-
-def encoder_owner(name: str) -> str | None:
-    """The model that has trained the encoder of a model; None = nobody, its weights are ImageNet's."""
-    model = MODELS[name]
-    if model.tunes_encoder or model.warm_start is None:
-        return name if model.tunes_encoder else None
-    return encoder_owner(model.warm_start)
 
 
 def trained(out: Path, name: str, seed: int, common: Sequence[str]) -> Path:
     """The folder of a finished training; the model that it starts from is trained first."""
-    model, start = MODELS[name], []
-    if model.warm_start is not None:
-        start = [f"--model.warm_start={trained(out, model.warm_start, seed, common) / 'best.ckpt'}"]
-    folder, mine = out / f"{name}_{seed}", arguments(out, name, seed, common)
-    if not model.tunes_encoder:
-        store_regions(out, encoder_owner(name), seed, mine)
-    fit(folder, [*mine, *start])
+    warm = MODELS[name].warm_start
+    start = []
+    if warm is not None:
+        start = [f"--model.warm_start={trained(out, warm, seed, common) / 'best.ckpt'}"]
+    folder = out / f"{name}_{seed}"
+    fit(folder, [*arguments(out, name, seed, common), *start])
     return folder
-
-
-def store_regions(out: Path, owner: str | None, seed: int, mine: Sequence[str]) -> None:
-    """Compute the regions of all images, or go on, in the folder that a model's arguments name."""
-    checkpoint = [] if owner is None else ["--model", str(out / f"{owner}_{seed}" / "best.ckpt")]
-    data = [each for each in mine if each.startswith("--data.reader.")]
-    folder = mine[mine.index("--data.features") + 1]
-    run("features", "--config", str(CONFIGS / "flickr8k_soft.yaml"), "--out", folder, *checkpoint, *data)
 
 
 def scored(data: Path, folder: Path, name: str, mine: list[str]) -> Run:
