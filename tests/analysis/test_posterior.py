@@ -12,9 +12,9 @@ from planted import COLS, ROWS
 from caption.analysis.interventions import force_everywhere
 from caption.analysis.posterior import posterior
 from caption.analysis.references import attend_references
-from caption.attention import MultiHeadAttention, Multinoulli
+from caption.attention import AdditiveScore, MultiHeadAttention, Multinoulli, SentinelAttention
 from caption.captioner import Captioner
-from caption.decoders import LSTMDecoder, ShowAndTellDecoder
+from caption.decoders import AdaptiveDecoder, LSTMDecoder, ShowAndTellDecoder
 from caption.errors import UserError
 from caption.search import BeamSearch, Greedy
 
@@ -25,9 +25,13 @@ def model(kind: str) -> Captioner:
     if kind == "hard":
         return tiny_captioner.captioner(alignment=Multinoulli())
     made = tiny_captioner.captioner()
-    if kind == "heads":
+    if kind != "soft":
         torch.manual_seed(0)
-        decoder = LSTMDecoder(MultiHeadAttention(heads=2, size=4), embedding_size=6, hidden_size=7)
+        sizes = {"embedding_size": 6, "hidden_size": 7}
+        decoder = {
+            "heads": lambda: LSTMDecoder(MultiHeadAttention(heads=2, size=4), **sizes),
+            "sentinel": lambda: AdaptiveDecoder(SentinelAttention(AdditiveScore(8), 5), **sizes),
+        }[kind]()
         parts = (made.encoder, decoder, made.vocabulary, made.transform, BeamSearch(3, max_length=8))
         made = Captioner(*parts).eval()
         with torch.no_grad():
@@ -36,7 +40,7 @@ def model(kind: str) -> Captioner:
     return made
 
 
-@pytest.mark.parametrize("kind", ["soft", "hard", "heads"])
+@pytest.mark.parametrize("kind", ["soft", "hard", "heads", "sentinel"])
 def test_it_is_bayes_rule_over_looks_at_every_region(kind: str):
     made = model(kind)
     (found,) = posterior(made, PHOTO)
