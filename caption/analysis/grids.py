@@ -43,6 +43,11 @@ def sums(weights: Tensor) -> Tensor:
     return torch.where((total - 1).abs() < ROUNDING, 1.0, total)
 
 
+def in_place_of(weights: Tensor, values: Tensor) -> Tensor:
+    """Values (..., L), scaled to the sum of the weights (..., L) in whose place they come, and in their precision."""
+    return (values / sums(values)).to(weights) * sums(weights)
+
+
 def rescaled(left: Tensor, weights: Tensor) -> Tensor:
     """What is left of weights (..., L), scaled to the sum that they had; 0 where nothing is left."""
     return left * (_total(weights) / _total(left).clamp_min(TINY))

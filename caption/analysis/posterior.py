@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from caption.analysis.grids import TINY, Grid, carried, spread, sums
+from caption.analysis.grids import TINY, Grid, carried, in_place_of, spread
 from caption.analysis.replay import Moment, Replay, sentences
 from caption.errors import UserError
 from caption.result import Caption, WeightProperties
@@ -84,8 +84,7 @@ def _of_moment(replay: Replay, moment: Moment) -> Tensor:
     single = torch.eye(prior.shape[1], device=prior.device).expand(len(prior), -1, -1)
 
     def forced(weights: Tensor, other: Grid) -> Tensor:
-        target = spread(carried(single, grid, other), weights)
-        return (target / sums(target)).to(weights) * sums(weights)
+        return in_place_of(weights, spread(carried(single, grid, other), weights))
 
     log_likelihood = moment.of_word(replay.say(moment, replay.over_grids(forced, moment))).float()
     joint = prior * (log_likelihood - log_likelihood.amax(1, keepdim=True)).exp()

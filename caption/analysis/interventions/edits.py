@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.grids import Grid, carried, moved, rescaled, sums, used_up
+from caption.analysis.grids import Grid, carried, in_place_of, moved, rescaled, used_up
 from caption.analysis.interventions.selection import (
     SLIVER,
     Place,
@@ -90,8 +90,7 @@ class Force(Change):
         given = torch.from_numpy(place / np.abs(place).sum()).flatten()
 
         def forced(weights: Tensor, grid: Grid) -> Tensor:
-            target = carried(given, _grid(caption), grid)
-            return (target / sums(target)).to(weights) * sums(weights)
+            return in_place_of(weights, carried(given, _grid(caption), grid))
 
         return forced
 

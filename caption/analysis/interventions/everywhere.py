@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.grids import Grid, carried, spread, sums
+from caption.analysis.grids import Grid, carried, in_place_of, spread
 from caption.analysis.interventions.selection import step_of, tokens_of
 from caption.analysis.replay import with_parts
 from caption.attention.edited import Edit, attentions, edited
@@ -106,7 +106,6 @@ def _forced(regions: Tensor, grid: Grid, at: int) -> Edit:
         if step != at:
             return weights
         target = carried(regions, grid, other)[:, None]  # (B, 1, L')
-        target = spread(target, weights)
-        return (target / sums(target)).to(weights) * sums(weights)
+        return in_place_of(weights, spread(target, weights))
 
     return edit
