@@ -67,7 +67,7 @@ def test_a_test_that_was_stopped_is_repeated(tmp_path: Path, monkeypatch: pytest
 def flickr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     """What was trained and tested. On dev, beam 7 is best for seed 0 and beam 3 for seed 1; on test, beam 7 always."""
     dev = {(0, 3): 0.1, (0, 5): 0.1, (0, 7): 0.2, (1, 3): 0.3, (1, 5): 0.1, (1, 7): 0.2}
-    done: dict[str, list[Any]] = {"trained": [], "tested": [], "regions": []}
+    done: dict[str, list[Any]] = {"trained": [], "tested": [], "regions": [], "stored": []}
 
     def fit(folder: Path, arguments: list[str]) -> Path:
         if not (folder / "done").exists():
@@ -92,7 +92,7 @@ def flickr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[An
 
     monkeypatch.setattr(flickr8k, "fit", fit)
     monkeypatch.setattr(flickr8k, "test", tested)
-    monkeypatch.setattr(flickr8k, "run", lambda *arguments: None)
+    monkeypatch.setattr(flickr8k, "run", lambda *arguments: done["stored"].append(arguments))
     monkeypatch.setattr(flickr8k, "unpenalised", lambda data, captions: 0.6)
     sections = "".join(
         f"<!-- section {each} begins -->\n\n<!-- section {each} ends -->\n" for each in SECTIONS
@@ -158,6 +158,14 @@ def test_a_model_that_tunes_its_encoder_reads_images(tmp_path: Path, flickr: dic
     assert [name for name, _ in flickr["trained"]] == ["soft_1", "guided_1", "fine_tuned_1"]
     stored = str(tmp_path / "runs" / "features")
     assert flickr["regions"] == [stored, stored, "null"]
+
+
+def test_a_model_of_larger_photos_has_regions_of_its_own(tmp_path: Path, flickr: dict[str, list[Any]]):
+    reproduce(tmp_path, "--models", "guided_larger", "--seeds", "0", "1")
+    own, larger = str(tmp_path / "runs" / "features"), str(tmp_path / "runs" / "larger_features")
+    assert flickr["regions"] == [own, larger] * 2
+    assert [each[each.index("--out") + 1] for each in flickr["stored"]] == [own, larger]
+    assert [any("larger_input" in part for part in each) for each in flickr["stored"]] == [False, True]
 
 
 def test_a_hard_model_changes_with_the_soft_one_that_it_starts_from(monkeypatch: pytest.MonkeyPatch):

@@ -27,8 +27,8 @@ class Model(NamedTuple):
     """Files of `configs`, one laid over the other, without suffix."""
     warm_start: str | None = None
     """The model of the same seed from which the training starts."""
-    tunes_encoder: bool = False
-    """Whether it learns from images, and stored regions are not its encoder's."""
+    regions: str | None = "features"
+    """The folder of stored regions, one of `REGIONS`; None: it learns from images."""
 
 
 PAPER = {
@@ -53,17 +53,34 @@ STEPS = {
         "fine-tuned encoder, guided, from guided",
         ("flickr8k_soft", "training/guided_attention", "training/fine_tuning"),
         warm_start="guided",
-        tunes_encoder=True,
+        regions=None,
+    ),
+    "guided_larger": Model(
+        "larger input (321 pixels), guided, from soft",
+        ("flickr8k_soft", "training/guided_attention", "training/larger_input"),
+        warm_start="soft",
+        regions="larger_features",
     ),
     "self_critical_guided": Model(
         "self-critical and guided, from guided",
         ("flickr8k_soft", "training/self_critical_guided"),
         warm_start="guided",
     ),
+    "self_critical_guided_larger": Model(
+        "larger input, self-critical and guided, from guided",
+        ("flickr8k_soft", "training/self_critical_guided", "training/larger_input"),
+        warm_start="guided_larger",
+        regions="larger_features",
+    ),
 }
 """Steps beyond the paper, one at a time over soft attention or over another step. They are judged on the dev split
 alone."""
 MODELS = PAPER | STEPS
+REGIONS = {
+    "features": ("flickr8k_soft",),
+    "larger_features": ("flickr8k_soft", "training/larger_input"),
+}
+"""The configurations with which regions are stored, by folder."""
 BEAMS = (3, 5, 7)
 """Of these, a run gets the one with the highest BLEU-4 on the dev split."""
 UNPENALISED = "BLEU-4 without brevity penalty"
@@ -99,15 +116,9 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
         for name in MODELS
         if name in options.models and (name, seed) not in runs
     ]
-    if wanted:
-        run(
-            "features",
-            "--config",
-            str(CONFIGS / "flickr8k_soft.yaml"),
-            "--out",
-            str(options.out / "features"),
-            *_data(options.data),
-        )
+    for regions in dict.fromkeys(each for name, _ in wanted for each in regions_of(name)):
+        configs = [part for each in REGIONS[regions] for part in ("--config", str(CONFIGS / f"{each}.yaml"))]
+        run("features", *configs, "--out", str(options.out / regions), *_data(options.data))
     for name, seed in wanted:
         folder = trained(options.out, name, seed, common)
         runs[name, seed] = {
@@ -122,10 +133,18 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
     _report(options.document, runs)
 
 
+def regions_of(name: str) -> list[str]:
+    """The folders of stored regions that a model and those that it starts from learn from."""
+    model = MODELS[name]
+    before = [] if model.warm_start is None else regions_of(model.warm_start)
+    return before if model.regions is None else [*before, model.regions]
+
+
 def arguments(out: Path, name: str, seed: int, common: Sequence[str]) -> list[str]:
     """What `caption fit` and `caption test` get for a model and seed, but for folders and checkpoints."""
     configs = [part for each in MODELS[name].configs for part in ("-c", str(CONFIGS / f"{each}.yaml"))]
-    regions = "null" if MODELS[name].tunes_encoder else str(out / "features")
+    folder = MODELS[name].regions
+    regions = "null" if folder is None else str(out / folder)
     return [*configs, *common, "--data.features", regions, "--seed_everything", str(seed)]
 
 
