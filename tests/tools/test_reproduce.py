@@ -10,6 +10,7 @@ import pytest
 import torch
 from command_line import Trained
 
+from caption.metrics.java import java_fault
 from tools.reproduce import flickr8k
 from tools.reproduce import runs as tool
 from tools.reproduce.__main__ import main
@@ -93,7 +94,7 @@ def flickr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[An
     monkeypatch.setattr(flickr8k, "fit", fit)
     monkeypatch.setattr(flickr8k, "test", tested)
     monkeypatch.setattr(flickr8k, "run", lambda *arguments: done["stored"].append(arguments))
-    monkeypatch.setattr(flickr8k, "unpenalised", lambda data, captions: 0.6)
+    monkeypatch.setattr(flickr8k, "further_scores", lambda *files: {flickr8k.UNPENALISED: 0.6})
     sections = "".join(
         f"<!-- section {each} begins -->\n\n<!-- section {each} ends -->\n" for each in SECTIONS
     )
@@ -192,4 +193,6 @@ def test_bleu_without_brevity_penalty_is_that_of_the_captions_of_the_file(tmp_pa
     (tmp_path / "captions.json").write_text(
         json.dumps([{"image_id": "a.jpg", "caption": "a dog runs on the"}])
     )
-    assert flickr8k.unpenalised(tmp_path, tmp_path / "captions.json") == pytest.approx(1)
+    scores = flickr8k.further_scores(tmp_path, tmp_path / "captions.json")
+    assert scores[flickr8k.UNPENALISED] == pytest.approx(1)
+    assert (flickr8k.METEOR in scores) == (java_fault("pycocoevalcap.meteor") is None)
