@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ class Calibration:
 
 
 def calibrate(
-    captioner: Captioner, photos: Sequence[Photo], references: Sequence[Sequence[str]], batch_size: int = 32
+    captioner: Captioner, photos: Iterable[Photo], references: Sequence[Sequence[str]], batch_size: int = 32
 ) -> Calibration:
     """Fit a temperature on captions by people (Guo et al. 2017, "On Calibration of Modern Neural Networks", 4.2).
 

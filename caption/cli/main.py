@@ -34,6 +34,7 @@ VERBS = {
     ),
     "push": ("caption.cli.push", "put a model on the Hugging Face Hub, from where others load it"),
     "analyse": ("caption.cli.analyse", "measure where models look, and whether that explains their words"),
+    "calibrate": ("caption.cli.calibrate", "write a model whose probabilities fit, by one temperature"),
     "configs": ("caption.cli.configs", "list the configurations that come with the package"),
     "completion": ("caption.cli.completion", "let a shell complete verbs and options at the TAB key"),
     "export": (

@@ -1,0 +1,84 @@
+"""`caption calibrate`: write a model whose probabilities fit people's captions of the validation split."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from caption.cli.arguments import add_precision, add_trust, count, verb_parser
+from caption.cli.exit_codes import DONE
+from caption.errors import UserError
+
+if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
+    from caption.analysis.calibration import Calibration
+
+DESCRIPTION = """\
+Find the temperature at which a model's probabilities fit people's captions best (the smallest NLL on the validation
+split), divide its logits by it, and write the model. Training on rewards, for instance, makes models far too sure.
+
+  caption calibrate runs/best.ckpt -c configs/flickr8k_soft.yaml --out runs/calibrated.ckpt
+
+Of the configuration only data.reader is used; its entries can be overridden as in training. The greedy caption stays
+the same; that of a beam search may change.
+"""
+
+
+def main(args: list[str]) -> int:
+    """Run `caption calibrate`."""
+    options, overrides = _parser().parse_known_args(args)
+
+    from caption import checkpoint
+    from caption.analysis.calibration import calibrate, divide_logits
+    from caption.cli.configuration import make_reader, read_parts
+    from caption.cli.files import output_file
+    from caption.model_zoo import load
+    from caption.progress import progress_bar
+
+    out = output_file(options.out, "--out")
+    if out.suffix not in (".ckpt", ".safetensors"):
+        raise UserError(f"--out {out}: end its name in .ckpt or .safetensors")
+    if out.exists():
+        raise UserError(f"--out {out} exists: choose another name, or delete it")
+    images = make_reader(read_parts(options.config, overrides, ("data.reader",))).read().get("val", [])
+    if not images:
+        raise UserError("data.reader has no images in the split val, on which the temperature is found")
+    captioner = load(options.model, trust=options.trust)
+    with progress_bar("calibrating", len(images)) as advance:
+        photos = _counted((image.path for image in images), advance)
+        found = calibrate(captioner, photos, [image.captions for image in images], options.batch_size)
+    divide_logits(captioner, found.temperature)
+    checkpoint.save(captioner, out, options.precision)
+    print(_summary(found, len(images)))
+    return DONE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = verb_parser("calibrate", DESCRIPTION)
+    add = parser.add_argument
+    add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
+    help_ = "configuration whose data.reader names the captions; may be repeated"
+    add("--config", "-c", metavar="YAML", action="append", required=True, help=help_)
+    add("--out", metavar="FILE", required=True, help="a new file, .ckpt or .safetensors")
+    add("--batch-size", metavar="N", type=count, default=32, help="images at once (default 32)")
+    add_precision(parser)
+    add_trust(parser)
+    return parser
+
+
+def _counted(photos: Iterable[str], advance: Callable[[int], None]) -> Iterator[str]:
+    for photo in photos:
+        yield photo
+        advance(1)
+
+
+def _summary(found: Calibration, images: int) -> str:
+    from caption.analysis.calibration import TEMPERATURES
+
+    at_the_end = found.temperature in (TEMPERATURES[0], TEMPERATURES[-1])
+    return (
+        f"temperature {found.temperature:.3f}: NLL per word {found.nll:.3f} -> {found.nll_after:.3f}, "
+        f"calibration error {found.error:.3f} -> {found.error_after:.3f} "
+        f"({found.words:,} words of {images:,} images)"
+        + ("; no temperature beyond was tried: calibrate the file again" if at_the_end else "")
+    )

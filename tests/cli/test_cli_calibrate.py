@@ -1,0 +1,83 @@
+"""`caption calibrate`: the model that it writes has the probabilities that the validation captions ask for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from command_line import Ran
+from tiny_captioner import captioner, photo
+
+import caption
+from caption import checkpoint
+from caption.analysis.calibration import divide_logits
+from caption.search import Greedy
+
+Cli = Callable[..., Ran]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model that is far too sure, photos of two splits, and a configuration that names them."""
+    model = captioner()
+    divide_logits(model, 0.3)
+    checkpoint.save(model, tmp_path / "sure.ckpt")
+    lines = []
+    for number, text in enumerate(("a cat sits", "a dog runs", "a dog sits", "a cat runs")):
+        photo(seed=number).save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png#0\t{text}\n{number}.png#1\tthe {text}\n")
+    (tmp_path / "captions.txt").write_text("".join(lines))
+    (tmp_path / "train.txt").write_text("0.png\n")
+    (tmp_path / "val.txt").write_text("1.png\n2.png\n3.png\n")
+    splits = {name: str(tmp_path / f"{name}.txt") for name in ("train", "val")}
+    reader = {"captions": str(tmp_path / "captions.txt"), "images": str(tmp_path), "splits": splits}
+    described = {"data": {"reader": {"class_path": "caption.data.readers.Flickr", "init_args": reader}}}
+    (tmp_path / "config.yaml").write_text(json.dumps(described))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_model_is_written_with_its_logits_divided(cli: Cli, folder: Path):
+    ran = cli("calibrate", "sure.ckpt", "-c", "config.yaml", "--out", "calm.ckpt")
+    assert ran.code == 0
+    assert ran.out.startswith("temperature ")
+    assert "27 words of 3 images" in ran.out
+    temperature = float(ran.out.split()[1].rstrip(":"))
+    assert temperature > 1
+    before, after = caption.load("sure.ckpt"), caption.load("calm.ckpt")
+    rows = [model.decoder.readout.to_words.weight for model in (before, after)]
+    assert torch.allclose(rows[0], temperature * rows[1], rtol=1e-3)
+    photos = [str(folder / f"{number}.png") for number in range(4)]
+    said = [[each.text for each in model.describe(photos, Greedy())] for model in (before, after)]
+    assert said[0] == said[1]
+
+
+def test_beyond_the_temperatures_that_are_tried_it_says_so(cli: Cli, folder: Path):
+    model = caption.load("sure.ckpt")
+    divide_logits(model, 0.1)
+    checkpoint.save(model, "surer.ckpt")
+    ran = cli("calibrate", "surer.ckpt", "-c", "config.yaml", "--out", "first.safetensors")
+    assert ran.out.startswith("temperature 2.000")
+    assert "calibrate the file again" in ran.out
+    again = cli("calibrate", "first.safetensors", "-c", "config.yaml", "--out", "second.ckpt")
+    assert float(again.out.split()[1].rstrip(":")) > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--out", "calm.onnx"), "end its name in .ckpt or .safetensors"),
+        (("--out", "sure.ckpt"), "exists: choose another name"),
+        (("--out", "calm.ckpt", "--data.reader.init_args.splits", '{"train": "train.txt"}'), "split val"),
+    ],
+)
+def test_what_is_refused(options: tuple[str, ...], said: str, cli: Cli, folder: Path):
+    before = (folder / "sure.ckpt").read_bytes()
+    ran = cli("calibrate", "sure.ckpt", "-c", "config.yaml", *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert (folder / "sure.ckpt").read_bytes() == before
+    assert not (folder / "calm.ckpt").exists()
