@@ -12,7 +12,7 @@ from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_l
 
 # isort: split
 from pytorch_lightning import LightningModule, Trainer
-from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
 from torch import Tensor
 
@@ -149,6 +149,10 @@ class LastCheckpoint(Checkpoint):
         for stopper in trainer.early_stopping_callbacks:
             if (state := checkpoint["callbacks"].get(stopper.state_key)) is not None:
                 state["patience"] = stopper.patience  # of the configuration: more of it continues a run
+        for keeper in trainer.checkpoint_callbacks:
+            state = checkpoint["callbacks"].get(keeper.state_key)
+            if isinstance(keeper, ModelCheckpoint) and state is not None:
+                _follow(state, str(keeper.dirpath))
         loops = checkpoint["loops"]["fit_loop"]
         epoch = loops["epoch_progress"]
         if trainer.max_steps != -1 and epoch["current"]["processed"] == epoch["current"]["ready"]:
@@ -165,6 +169,27 @@ class LastCheckpoint(Checkpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.trained_seconds = state_dict["trained_seconds"]
+
+
+def _follow(state: dict[str, Any], folder: str) -> None:
+    """Adapt the state of a `ModelCheckpoint` to the folder to which the run has been moved.
+
+    Lightning would forget the best score, and replace the best checkpoint by the next one.
+    """
+    best = Path(folder) / Path(state["best_model_path"]).name
+    if state["dirpath"] == folder or not best.is_file():
+        return
+    before = state["dirpath"]
+
+    def moved(path: str) -> str:
+        return (
+            str(Path(folder) / Path(path).relative_to(before)) if Path(path).is_relative_to(before) else path
+        )
+
+    for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
+        state[name] = moved(state[name])
+    state["best_k_models"] = {moved(path): score for path, score in state["best_k_models"].items()}
+    state["dirpath"] = folder
 
 
 def _validates_next(trainer: Trainer) -> bool:

@@ -208,6 +208,24 @@ def test_auto_does_not_start_anew_over_damaged_checkpoints(cli: Cli, trained: Tr
     assert (copied / "last.ckpt").read_bytes() == b"damaged"
 
 
+def test_a_run_that_was_moved_keeps_its_best_model(cli: Cli, trained: Trained, copied: Path):
+    contents = torch.load(copied / "last.ckpt", weights_only=True)
+    (key,) = [each for each in contents["callbacks"] if each.startswith("ModelCheckpoint")]
+    unbeaten = torch.tensor(1e9)
+    state = contents["callbacks"][key]
+    state |= {"best_model_score": unbeaten, "kth_value": unbeaten}
+    state["best_k_models"] = dict.fromkeys(state["best_k_models"], unbeaten)
+    torch.save(contents, copied / "last.ckpt")
+    before = (copied / "best.ckpt").read_bytes()
+    where = ("--trainer.default_root_dir", copied, "--ckpt_path", "auto", "--trainer.max_epochs=3")
+    ran = cli("fit", "-c", trained.config, *QUIET, *where)
+    assert ran.code == 0
+    assert f"is {copied}/best.ckpt" in ran.err
+    assert (copied / "best.ckpt").read_bytes() == before
+    state = torch.load(copied / "last.ckpt", weights_only=True)["callbacks"][key]
+    assert (state["dirpath"], list(state["best_k_models"])) == (str(copied), [f"{copied}/best.ckpt"])
+
+
 @pytest.mark.parametrize("name", ["last", "best"])
 def test_checkpoints_of_the_folder_by_name(cli: Cli, trained: Trained, copied: Path, name: str):
     where = ("--trainer.default_root_dir", copied, "--ckpt_path")
