@@ -3,29 +3,34 @@
 #
 #   pip install ".[photos]" && tools/photo_model.sh [FOLDER]     (default runs/photos)
 #
-# Run it from the repository, with Flickr8k in data/flickr8k (caption prepare flickr8k). About an hour and a half.
+# Run it from the repository, with Flickr8k in data/flickr8k (caption prepare flickr8k). About two hours.
 # Called again, it skips what is finished and resumes the rest.
 set -euo pipefail
 folder=${1:-runs/photos}
 mkdir -p "$folder"
-features=(--data.features "$folder/features")
+larger=(-c configs/training/larger_input.yaml --data.features "$folder/larger_features")
 
 fit() { # NAME ARGUMENTS...
     [ -e "$folder/$1.done" ] && return 0
-    caption fit -c configs/flickr8k_soft.yaml "${@:2}" "${features[@]}" --trainer.default_root_dir "$folder/$1" \
+    caption fit -c configs/flickr8k_soft.yaml "${@:2}" --trainer.default_root_dir "$folder/$1" \
         --trainer.precision bf16-mixed --ckpt_path auto
     touch "$folder/$1.done"
 }
 
-caption features --config configs/flickr8k_soft.yaml --out "$folder/features"
-# 1. Soft attention. 2. Its maps are drawn to where words are seen. 3. Whole captions are rewarded.
-fit soft
-fit guided -c configs/training/guided_attention.yaml --model.warm_start "$folder/soft/best.ckpt"
-fit rewarded -c configs/training/self_critical_guided.yaml --model.warm_start "$folder/guided/best.ckpt"
+caption features -c configs/flickr8k_soft.yaml --out "$folder/features"
+caption features -c configs/flickr8k_soft.yaml -c configs/training/larger_input.yaml --out "$folder/larger_features"
+# 1. Soft attention. 2. On larger photos, its maps are drawn to where words are seen. 3. Whole captions are rewarded.
+fit soft --data.features "$folder/features"
+fit guided -c configs/training/guided_attention.yaml "${larger[@]}" --model.warm_start "$folder/soft/best.ckpt"
+fit rewarded -c configs/training/self_critical_guided.yaml "${larger[@]}" \
+    --model.warm_start "$folder/guided/best.ckpt"
 
+# 4. Probabilities that fit.
 rm -f "$folder/photos.safetensors"
-caption export "$folder/rewarded/best.ckpt" --format safetensors --precision float16 --out "$folder/photos.safetensors"
+caption calibrate "$folder/rewarded/best.ckpt" -c configs/flickr8k_soft.yaml --precision float16 \
+    --out "$folder/photos.safetensors"
 cp "$folder/photos.safetensors" caption/models/
 # From the photos: the stored regions are those of the encoder before its rounding.
-caption test -c configs/flickr8k_soft.yaml -c configs/training/self_critical_guided.yaml --data.features null \
-    --ckpt_path caption/models/photos.safetensors --trainer.default_root_dir "$folder/test"
+caption test -c configs/flickr8k_soft.yaml -c configs/training/self_critical_guided.yaml \
+    -c configs/training/larger_input.yaml --data.features null --ckpt_path caption/models/photos.safetensors \
+    --trainer.default_root_dir "$folder/test"

@@ -43,6 +43,12 @@ STEPS = {
     "scheduled_sampling": Model("scheduled sampling", ("flickr8k_soft", "training/scheduled_sampling")),
     "ema": Model("averaged weights", ("flickr8k_soft", "training/ema")),
     "top_down": Model("top-down attention", ("flickr8k_soft", "training/top_down")),
+    "fine_grid": Model(
+        "finer grid (17x17)", ("flickr8k_soft", "training/fine_grid"), regions="fine_grid_features"
+    ),
+    "two_levels": Model(
+        "two levels (17x17, 9x9)", ("flickr8k_soft", "training/two_levels"), regions="two_levels_features"
+    ),
     "guided": Model(
         "guided attention, from soft", ("flickr8k_soft", "training/guided_attention"), warm_start="soft"
     ),
@@ -79,6 +85,8 @@ MODELS = PAPER | STEPS
 REGIONS = {
     "features": ("flickr8k_soft",),
     "larger_features": ("flickr8k_soft", "training/larger_input"),
+    "fine_grid_features": ("flickr8k_soft", "training/fine_grid"),
+    "two_levels_features": ("flickr8k_soft", "training/two_levels"),
 }
 """The configurations with which regions are stored, by folder."""
 BEAMS = (3, 5, 7)
