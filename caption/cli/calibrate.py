@@ -45,7 +45,7 @@ def main(args: list[str]) -> int:
         raise UserError("data.reader has no images in the split val, on which the temperature is found")
     captioner = load(options.model, trust=options.trust)
     with progress_bar("calibrating", len(images)) as advance:
-        photos = _counted((image.path for image in images), advance)
+        photos = _counted((str(image.path) for image in images), advance)
         found = calibrate(captioner, photos, [image.captions for image in images], options.batch_size)
     divide_logits(captioner, found.temperature)
     checkpoint.save(captioner, out, options.precision)
