@@ -12,6 +12,8 @@ Curve = Sequence[Mapping[str, float]]
 PANELS = {"CIDEr": ("CIDEr",), "NLL per word": ("dev NLL", "train NLL")}
 """Names of numbers by the title of their panel."""
 STYLES = ("-", ":")
+MARKERS = ("o", "^", "s")
+"""There are ten colours; more models have another marker."""
 
 
 def draw(models: Mapping[str, Sequence[Curve]], path: Path) -> None:
@@ -29,7 +31,10 @@ def draw(models: Mapping[str, Sequence[Curve]], path: Path) -> None:
                 for name, style in zip(names, STYLES, strict=False):
                     values = [epoch.get(name, float("nan")) for epoch in curve]
                     epochs = range(1, len(values) + 1)
-                    (lines[model],) = ax.plot(epochs, values, style, color=f"C{number % 10}", marker=".")
+                    marker = MARKERS[number // 10 % len(MARKERS)]
+                    (lines[model],) = ax.plot(
+                        epochs, values, style, color=f"C{number % 10}", marker=marker, markersize=4
+                    )
         ax.set(xlabel="epoch", ylabel=title, title=", ".join(f"{n} {'─┈'[k]}" for k, n in enumerate(names)))
         ax.grid(alpha=0.3)
         ax.spines[["top", "right"]].set_visible(False)

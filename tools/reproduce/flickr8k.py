@@ -293,8 +293,9 @@ def steps_table(runs: Mapping[tuple[str, int], Run]) -> str:
             ]
             cells.append(spread(both, 3, signed=True) if name != "soft" else "")
         entropies = [own[seed]["attention_entropy"] for seed in seeds if "attention_entropy" in own[seed]]
+        largest = "".join({f" of {own[seed]['attention_entropy_max']:.2f}" for seed in seeds if entropies})
         minutes = statistics.mean(runs[name, seed]["seconds"] for seed in seeds) / 60
-        rows.append([model.title, str(len(seeds)), *cells, spread(entropies, 2), f"{minutes:.0f}"])
+        rows.append([model.title, str(len(seeds)), *cells, spread(entropies, 2) + largest, f"{minutes:.0f}"])
     head = [
         "",
         "seeds",
@@ -302,7 +303,7 @@ def steps_table(runs: Mapping[tuple[str, int], Run]) -> str:
         "CIDEr",
         "BLEU-4 − soft",
         "CIDEr − soft",
-        HEADS["attention_entropy"],
+        "H[α] of log L",
         "minutes",
     ]
     return f"Dev split, each run with its best beam.\n\n{table(head, rows)}"
