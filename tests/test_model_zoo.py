@@ -22,15 +22,16 @@ def test_the_model_for_photos_is_small_and_sees_a_man_and_what_he_holds() -> Non
     assert file.stat().st_size < 25e6
     found = load(PHOTO_MODEL).describe(str(PHOTOGRAPHER))
     assert found.words[:2] == ["a", "man"]
-    assert found.weights.shape == (len(found.words), 9, 9)
+    assert found.weights.shape == (len(found.words), 11, 11)
     # The photographer fills the left half, from a third of the height down; his camera is in the middle.
     (man_row, man_col), (last_row, last_col) = (
-        divmod(int(found.weights[step].argmax()), 9) for step in (1, len(found.words) - 1)
+        divmod(int(found.weights[step].argmax()), 11) for step in (1, len(found.words) - 1)
     )
-    assert man_col < 4
-    assert man_row > 1
-    assert last_col in (4, 5, 6)
-    assert last_row in (2, 3, 4)
+    assert found.words[-1] == "camera"
+    assert man_col < 5
+    assert man_row > 2
+    assert last_col in (5, 6, 7)
+    assert last_row in (3, 4)
 
 
 def test_a_folder_of_that_name_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,12 +25,11 @@ fit guided -c configs/training/guided_attention.yaml "${larger[@]}" --model.warm
 fit rewarded -c configs/training/self_critical_guided.yaml "${larger[@]}" \
     --model.warm_start "$folder/guided/best.ckpt"
 
-# 4. Probabilities that fit.
 rm -f "$folder/photos.safetensors"
-caption calibrate "$folder/rewarded/best.ckpt" -c configs/flickr8k_soft.yaml --precision float16 \
+caption export "$folder/rewarded/best.ckpt" --format safetensors --precision float16 --beam-size 5 \
     --out "$folder/photos.safetensors"
 cp "$folder/photos.safetensors" caption/models/
 # From the photos: the stored regions are those of the encoder before its rounding.
 caption test -c configs/flickr8k_soft.yaml -c configs/training/self_critical_guided.yaml \
     -c configs/training/larger_input.yaml --data.features null --ckpt_path caption/models/photos.safetensors \
-    --trainer.default_root_dir "$folder/test"
+    --model.search.init_args.beam_size 5 --trainer.default_root_dir "$folder/test"
