@@ -31,15 +31,11 @@ def main(args: list[str]) -> int:
     from caption import checkpoint
     from caption.analysis.calibration import calibrate, divide_logits
     from caption.cli.configuration import make_reader, read_parts
-    from caption.cli.files import output_file
+    from caption.cli.files import new_file
     from caption.model_zoo import load
     from caption.progress import progress_bar
 
-    out = output_file(options.out, "--out")
-    if out.suffix not in (".ckpt", ".safetensors"):
-        raise UserError(f"--out {out}: end its name in .ckpt or .safetensors")
-    if out.exists():
-        raise UserError(f"--out {out} exists: choose another name, or delete it")
+    out = new_file(options.out, "--out", (".ckpt", ".safetensors"))
     images = make_reader(read_parts(options.config, overrides, ("data.reader",))).read().get("val", [])
     if not images:
         raise UserError("data.reader has no images in the split val, on which the temperature is found")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from caption.cli.arguments import add_precision, add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE
-from caption.errors import UserError
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.captioner import Captioner
@@ -82,15 +81,9 @@ def _write_onnx(options: argparse.Namespace) -> None:
 
 def _write_file(options: argparse.Namespace) -> None:
     from caption import checkpoint
-    from caption.cli.files import output_file
+    from caption.cli.files import new_file
 
-    out = output_file(options.out, "--out")
-    if out.suffix != f".{options.format}":
-        raise UserError(
-            f"--out {out} is a file of format {options.format}: end its name in .{options.format}"
-        )
-    if out.exists():
-        raise UserError(f"--out {out} exists: choose another name, or delete it")
+    out = new_file(options.out, "--out", (f".{options.format}",))
     captioner = _load(options)
     checkpoint.save(captioner, out, options.precision)
     print(

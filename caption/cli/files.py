@@ -199,6 +199,16 @@ def output_file(target: str, option: str) -> Path:
     return path
 
 
+def new_file(target: str, option: str, suffixes: Sequence[str]) -> Path:
+    """The path of an output that is never replaced, and whose name ends in one of the suffixes; see `output_file`."""
+    path = output_file(target, option)
+    if path.suffix not in suffixes:
+        raise UserError(f"{option} {path}: end its name in {' or '.join(suffixes)}")
+    if path.exists():
+        raise UserError(f"{option} {path} exists: choose another name, or delete it")
+    return path
+
+
 def make_folder(folder: Path, option: str) -> None:
     """Make a folder, which `option` named, and its parents where they are missing; a UserError if that fails."""
     try:
