@@ -27,14 +27,16 @@ def draw(models: Mapping[str, Sequence[Curve]], path: Path) -> None:
     lines = {}
     for ax, (title, names) in zip(fig.subplots(1, len(PANELS)), PANELS.items(), strict=True):
         for number, (model, curves) in enumerate(models.items()):
+            look = {
+                "color": f"C{number % 10}",
+                "marker": MARKERS[number // 10 % len(MARKERS)],
+                "markersize": 4,
+            }
             for curve in curves:
                 for name, style in zip(names, STYLES, strict=False):
                     values = [epoch.get(name, float("nan")) for epoch in curve]
                     epochs = range(1, len(values) + 1)
-                    marker = MARKERS[number // 10 % len(MARKERS)]
-                    (lines[model],) = ax.plot(
-                        epochs, values, style, color=f"C{number % 10}", marker=marker, markersize=4
-                    )
+                    (lines[model],) = ax.plot(epochs, values, style, **look)
         ax.set(xlabel="epoch", ylabel=title, title=", ".join(f"{n} {'─┈'[k]}" for k, n in enumerate(names)))
         ax.grid(alpha=0.3)
         ax.spines[["top", "right"]].set_visible(False)

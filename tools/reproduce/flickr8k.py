@@ -292,10 +292,12 @@ def steps_table(runs: Mapping[tuple[str, int], Run]) -> str:
                 if ("soft", seed) in runs
             ]
             cells.append(spread(both, 3, signed=True) if name != "soft" else "")
-        entropies = [own[seed]["attention_entropy"] for seed in seeds if "attention_entropy" in own[seed]]
-        largest = "".join({f" of {own[seed]['attention_entropy_max']:.2f}" for seed in seeds if entropies})
+        attentive = [each for each in own.values() if "attention_entropy" in each]
+        cells.append(spread([each["attention_entropy"] for each in attentive], 2))
+        if attentive:  # all seeds have one grid
+            cells[-1] += f" of {attentive[0]['attention_entropy_max']:.2f}"
         minutes = statistics.mean(runs[name, seed]["seconds"] for seed in seeds) / 60
-        rows.append([model.title, str(len(seeds)), *cells, spread(entropies, 2) + largest, f"{minutes:.0f}"])
+        rows.append([model.title, str(len(seeds)), *cells, f"{minutes:.0f}"])
     head = [
         "",
         "seeds",
