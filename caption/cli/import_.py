@@ -40,10 +40,10 @@ def main(args: list[str]) -> int:
 
     # These import torch, which takes seconds that --help should not take.
     from caption import checkpoint
-    from caption.cli.files import output_file
+    from caption.cli.files import new_file
     from caption.importers import arctic, sgrvinod
 
-    out = output_file(options.out, "--out")
+    out = new_file(options.out, "--out", (".ckpt", ".safetensors"))
     encoder = (options.encoder, options.encoder_weights)
     if options.source == "arctic":
         captioner = arctic.load(options.model, options.options, options.vocabulary, *encoder)

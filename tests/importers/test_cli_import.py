@@ -130,6 +130,7 @@ def test_weights_of_the_encoder_come_from_a_file(
         (["--encoder-weights", "nowhere/weights.pth"], "there is no file nowhere/weights.pth"),
         (["--encoder", "nowhere.yaml"], "'nowhere.yaml' does not exist"),
         (["--out", "."], "--out . is a folder"),
+        (["--out", "model.bin"], "--out model.bin: end its name in .ckpt or .safetensors"),
     ],
 )
 def test_errors_are_one_sentence(
@@ -145,6 +146,16 @@ def test_errors_are_one_sentence(
     assert said in complaint
     assert complaint.count("\n") == 1
     assert not (tmp_path / "model.ckpt").exists()
+
+
+def test_a_file_is_not_replaced(
+    arguments: list[str], encoder: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    model = tmp_path / "model.ckpt"
+    model.write_text("a week of training")
+    assert main([*arguments, *encoder, "--out", str(model)]) == 2
+    assert "exists: choose another name" in capsys.readouterr().err
+    assert model.read_text() == "a week of training"
 
 
 @pytest.mark.parametrize(
