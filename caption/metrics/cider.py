@@ -65,7 +65,8 @@ class CiderD:
     """CIDEr-D of single sentences, with the weights of n-grams from a fixed set of references: a training reward.
 
     Args:
-        references: for each image, its captions as lists of words.
+        references: for each image, its captions as lists of words. N-grams that they lack are as rare as those of one
+            image.
     """
 
     def __init__(self, references: Sequence[Sequence[Words]]) -> None:
@@ -120,7 +121,7 @@ def _similarity(candidate: Vector, reference: Vector, rarity: Rarity, variant: s
         product = 0.0
         for ngram in shared:
             count = min(ours[ngram], theirs[ngram]) if clipped else ours[ngram]
-            product += count * theirs[ngram] * rarity.squares[rarity.frequency[ngram]]
+            product += count * theirs[ngram] * rarity.squares[rarity.frequency.get(ngram, 0)]
         if product:
             total += product / (candidate.norms[order] * reference.norms[order])
     if clipped and total:

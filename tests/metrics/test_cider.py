@@ -94,3 +94,9 @@ def test_a_reward_is_the_score_of_the_same_corpus():
         words = [text.split() for text in texts]
         found = reward([candidates[image].split(), []], words)
         assert found == pytest.approx([expected[image], 0])
+
+
+def test_a_reward_takes_references_that_it_was_not_made_from():
+    reward = CiderD([[["a", "dog", "runs"]], [["a", "cat", "sits"]], [["two", "men"]]])
+    unseen = ["the", "zebra", "grazes", "alone"]
+    assert reward([unseen, ["a", "dog"]], [unseen]) == pytest.approx([10, 0])
