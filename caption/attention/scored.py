@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
+from caption.attention.smoothing import smoothed
 from caption.errors import UserError
 from caption.parts import Part
 from caption.regions import Regions, Views
@@ -142,12 +143,21 @@ class ScoredAttention(Attention):
     Args:
         score: how a query and a region are compared.
         alignment: how the scores become weights.
+        smoothing: width in cells of a Gaussian over the grid; each score is the mean of its neighbours' under it. Which
+            of the neighbouring cells of an object scores highest is chance, and the highest is often one at its edge.
+            0: none, as in the paper.
+
+    Raises:
+        UserError: the width is negative.
     """
 
-    def __init__(self, score: Score, alignment: Alignment) -> None:
+    def __init__(self, score: Score, alignment: Alignment, smoothing: float = 0.0) -> None:
         super().__init__()
+        if not smoothing >= 0:
+            raise UserError(f"smoothing {smoothing} must be a width of 0 cells or more")
         self.score = score
         self.alignment = alignment
+        self.smoothing = smoothing
 
     @property
     def properties(self) -> WeightProperties:  # type: ignore[override]
@@ -170,6 +180,8 @@ class ScoredAttention(Attention):
     def weigh(self, query: Query, memory: ScoredMemory, state: ScoredState | None) -> Weighed:
         state = state or ScoredState(None, None)
         scores = self.score(query, memory, state.score)
+        if self.smoothing:
+            scores = smoothed(scores, memory.grid, self.smoothing, memory.mask)
         scores = hide_masked(scores, memory.mask)
         aligned = self.alignment(scores, query, memory, state.alignment)
         return Weighed(aligned.weights, _StepResult(aligned, state.score))

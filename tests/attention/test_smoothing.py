@@ -1,0 +1,125 @@
+"""Scores averaged over neighbouring cells, against loops."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from given_scores import GivenScores
+from torch import Tensor
+
+from caption.attention import Multinoulli, Query, QuerySizes, ScoredAttention, Softmax
+from caption.attention.smoothing import smoothed
+from caption.errors import UserError
+from caption.regions import Regions
+
+GRID = (3, 4)
+MASK = torch.tensor(
+    [[True] * 12, [True, False, True, True, True, True, False, True, True, True, True, False]]
+)
+
+
+def scores(*shape: int) -> Tensor:
+    return torch.randn(*shape, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def transcribed(given: Tensor, width: float, mask: Tensor) -> Tensor:
+    """The formula for one image and query, cell by cell; (L,)."""
+    cols = GRID[1]
+    found = torch.zeros(12, dtype=given.dtype)
+    for i in range(12):
+        above = below = 0.0
+        for j in range(12):
+            if mask[j]:
+                distance = (i // cols - j // cols) ** 2 + (i % cols - j % cols) ** 2
+                nearness = math.exp(-distance / (2 * width**2))
+                above, below = above + nearness * float(given[j]), below + nearness
+        found[i] = above / below
+    return found
+
+
+@pytest.mark.parametrize("width", [0.4, 1.0, 2.5])
+def test_each_score_is_the_mean_of_its_neighbours(width: float):
+    given = scores(2, 3)
+    for masked in (False, True):
+        mask = MASK if masked else torch.ones_like(MASK)
+        found = smoothed(given.where(mask[:, None], 99.0), GRID, width, MASK if masked else None)
+        for image in range(2):
+            for query in range(3):
+                expected = transcribed(given[image, query], width, mask[image])
+                torch.testing.assert_close(
+                    found[image, query][mask[image]], expected[mask[image]], rtol=1e-9, atol=1e-9
+                )
+
+
+def test_equal_scores_stay_at_the_border_too():
+    equal = torch.full((2, 3, 12), 1.7)
+    torch.testing.assert_close(smoothed(equal, GRID, 1.0), equal)
+    real = smoothed(equal, GRID, 1.0, MASK).masked_select(MASK[:, None])
+    torch.testing.assert_close(real, torch.full_like(real, 1.7))
+
+
+def test_the_highest_cell_is_among_high_ones():
+    """One high cell alone loses to a group that is nearly as high."""
+    given = torch.zeros(1, 1, 3, 4)
+    given[0, 0, 0, 3] = 1.1
+    given[0, 0, 1:, :2] = 1.0
+    assert given.flatten().argmax() == 3
+    assert smoothed(given.flatten(2), GRID, 1.0).argmax() in (4, 8)
+
+
+def test_half_precision_is_averaged_in_single_precision():
+    given = scores(1, 2).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = smoothed(given, GRID, 1.0)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, smoothed(given.float(), GRID, 1.0), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_aligns_smoothed_scores(masked: bool):
+    attention = ScoredAttention(GivenScores(), Softmax(), smoothing=0.8)
+    attention.build((5,), QuerySizes(hidden=12))
+    mask = MASK if masked else None
+    memory = attention.project((Regions(torch.randn(2, 12, 5).double(), GRID, mask),))
+    given = scores(2, 3).requires_grad_()
+    output = attention(Query(given), memory)
+    for image in range(2):
+        real = MASK[image] if masked else torch.ones(12, dtype=torch.bool)
+        for query in range(3):
+            wanted = transcribed(given[image, query].detach(), 0.8, real)
+            wanted = wanted.masked_fill(~real, -torch.inf).softmax(-1)
+            torch.testing.assert_close(output.weights[image, query], wanted)
+    output.context.sum().backward()
+    assert given.grad.isfinite().all()
+    assert (given.grad != 0).any()
+
+
+def test_hard_attention_samples_from_smoothed_scores():
+    attention = ScoredAttention(GivenScores(), Multinoulli(expectation=0.0), smoothing=1.5).train()
+    attention.build((5,), QuerySizes(hidden=12))
+    memory = attention.project((Regions(torch.randn(2, 12, 5), GRID),))
+    given = 3 * scores(2, 4000)[:, :1].float().expand(2, 4000, 12)
+    drawn = attention(Query(given), memory, attention.start(memory, 4000)).location
+    for image in range(2):
+        shares = torch.bincount(drawn[image], minlength=12) / 4000
+        wanted = transcribed(given[image, 0], 1.5, torch.ones(12, dtype=torch.bool)).softmax(-1)
+        torch.testing.assert_close(shares.to(wanted.dtype), wanted, rtol=0, atol=0.03)
+
+
+def test_none_is_the_default():
+    memory_of = {}
+    for name, options in (("default", {}), ("zero", {"smoothing": 0.0})):
+        attention = ScoredAttention(GivenScores(), Softmax(), **options)
+        attention.build((5,), QuerySizes(hidden=12))
+        memory = attention.project((Regions(torch.ones(1, 12, 5), GRID),))
+        memory_of[name] = attention(Query(scores(1, 1)), memory).weights
+    assert torch.equal(memory_of["default"], scores(1, 1).softmax(-1))
+    assert torch.equal(memory_of["zero"], memory_of["default"])
+
+
+@pytest.mark.parametrize("width", [-1.0, float("nan")])
+def test_a_width_is_not_negative(width: float):
+    with pytest.raises(UserError, match="must be a width of 0 cells or more"):
+        ScoredAttention(GivenScores(), Softmax(), smoothing=width)
