@@ -39,6 +39,8 @@ class GuidedAttention(Objective):
         detection: λ_d.
         sharpness: κ.
         words: number of words that are detected, the most frequent ones that are in at most half of the images.
+        smoothing: width in cells of a Gaussian over the grid, under which the detectors' log-odds are averaged; see
+            `ScoredAttention`. 0: none.
 
     Raises:
         ValueError: a number is negative, or there are no words.
@@ -53,22 +55,24 @@ class GuidedAttention(Objective):
         detection: float = 0.1,
         sharpness: float = 1.0,
         words: int = 1000,
+        smoothing: float = 0.0,
     ) -> None:
         super().__init__()
-        if weight < 0 or detection < 0 or sharpness <= 0 or words < 1:
+        if min(weight, detection, smoothing) < 0 or sharpness <= 0 or words < 1:
             raise ValueError(
-                f"weight {weight} and detection {detection} must be at least 0, sharpness {sharpness} above 0, and "
-                f"words {words} at least 1"
+                f"weight {weight}, detection {detection} and smoothing {smoothing} must be at least 0, sharpness "
+                f"{sharpness} above 0, and words {words} at least 1"
             )
         self.objective = objective or CrossEntropy()
         self.weight = weight
         self.detection = detection
         self.sharpness = sharpness
         self.words = words
+        self.smoothing = smoothing
 
     def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
         self.objective.build(query_size, region_sizes, vocabulary_size)
-        self.detectors = WordDetectors(region_sizes[0], vocabulary_size, self.words)
+        self.detectors = WordDetectors(region_sizes[0], vocabulary_size, self.words, self.smoothing)
 
     def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
         references = list(references)

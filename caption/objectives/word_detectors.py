@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from caption.attention.smoothing import smoothed
 from caption.regions import Regions
 from caption.text.vocabulary import END, PAD, START, UNKNOWN
 
@@ -35,6 +36,7 @@ class WordDetectors(nn.Module):
         region_size: D of the regions.
         vocabulary_size: V.
         words: number of detected words W: the most frequent, counted by images.
+        smoothing: width in cells of a Gaussian over the grid, under which the log-odds are averaged; 0: none.
 
     Source: Fang et al. 2015, "From Captions to Visual Concepts and Back", eq. 1.
     """
@@ -42,8 +44,9 @@ class WordDetectors(nn.Module):
     index: Tensor
     prior: Tensor
 
-    def __init__(self, region_size: int, vocabulary_size: int, words: int) -> None:
+    def __init__(self, region_size: int, vocabulary_size: int, words: int, smoothing: float = 0.0) -> None:
         super().__init__()
+        self.smoothing = smoothing
         self.layer = nn.Linear(region_size, min(words, vocabulary_size))
         nn.init.zeros_(self.layer.bias)
         # Both follow from the training captions, which `prepare` counts again when training resumes.
@@ -75,6 +78,8 @@ class WordDetectors(nn.Module):
         at_first = -torch.expm1(torch.log1p(-self.prior) / regions.vectors.shape[1])
         vectors = regions.vectors.to(self.layer.weight.dtype)  # stored regions are in half precision
         scores = self.layer(vectors)
+        if self.smoothing:
+            scores = smoothed(scores.mT, regions.grid, self.smoothing, regions.mask).mT
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) + at_first.logit()
         if regions.mask is not None:
             scores = scores.masked_fill(~regions.mask[..., None], FAR_BELOW)

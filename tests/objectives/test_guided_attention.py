@@ -10,6 +10,7 @@ from torch import Tensor
 from toy import problem, toy
 
 from caption.attention import AdditiveScore, CompositionalDeAttention, ScoredAttention, Softmax
+from caption.attention.smoothing import smoothed
 from caption.decoders import LSTMDecoder, Memory
 from caption.errors import UserError
 from caption.objectives import Captions, CrossEntropy, GuidedAttention
@@ -162,6 +163,25 @@ def test_a_region_that_is_not_real_shows_no_word():
     assert not seen[~mask].any()
 
 
+def test_log_odds_are_averaged_over_neighbouring_cells():
+    made, vectors = guided().detectors, torch.randn(2, 6, 2, dtype=torch.float64)
+    mask = torch.tensor([[True] * 6, [True, True, False, True, False, True]])
+    plain = made(Regions(vectors, (2, 3)))
+    made.smoothing = 0.9
+    for real in (None, mask):
+        found = made(Regions(vectors, (2, 3), real))
+        expected = smoothed(plain.mT, (2, 3), 0.9, real).mT
+        shown = torch.ones_like(mask) if real is None else real
+        torch.testing.assert_close(found[shown], expected[shown])
+        assert (found[~shown] < -1e8).all()
+
+
+def test_guidance_smooths_its_detectors():
+    made = GuidedAttention(smoothing=0.9)
+    made.build(4, (2,), 5)
+    assert made.detectors.smoothing == 0.9
+
+
 def test_half_precision_is_computed_in_float32():
     made = guided().float().detectors.bfloat16()
     scores = made(Regions(torch.randn(1, 3, 2, dtype=torch.bfloat16), (1, 3)))
@@ -186,7 +206,9 @@ def test_maps_over_other_regions_are_refused():
         made(decoder, Memory(fewer, memory.projected), captions)
 
 
-@pytest.mark.parametrize("wrong", [{"weight": -1.0}, {"detection": -1.0}, {"sharpness": 0.0}, {"words": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"weight": -1.0}, {"detection": -1.0}, {"sharpness": 0.0}, {"words": 0}, {"smoothing": -1.0}]
+)
 def test_impossible_arguments_are_refused(wrong: dict[str, float]):
     with pytest.raises(ValueError, match=r"weight .* detection .* words"):
         GuidedAttention(**wrong)
