@@ -22,6 +22,7 @@ import torch
 from rich.filesize import decimal
 from torch import Tensor
 
+from caption.data.augmentation import mirror
 from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionedImage
 from caption.encoders.base import Encoder
@@ -53,6 +54,7 @@ def write_features(
     device: str | torch.device = "cpu",
     progress: bool = True,
     verify: bool = False,
+    mirrored: bool = False,
 ) -> Extraction:
     """Store the regions of all images that are not in the store yet: all views of each.
 
@@ -71,6 +73,7 @@ def write_features(
         progress: whether to write the size of the store and a progress bar to stderr.
         verify: first compare the store with its checksums; extract damaged images again, and those whose file has
             changed.
+        mirrored: encode the images with left and right exchanged.
 
     Raises:
         DataError: the folder holds a store made with something else, or a damaged one, or one of images that have
@@ -87,7 +90,7 @@ def write_features(
         views = encoder(blank)
         store = FeatureStore(target, skip_damaged=verify) if shard_paths(target) else None
         if store is not None:
-            store.matches(encoder, transform)
+            store.matches(encoder, transform, mirrored)
             removed = store.damaged() if verify else np.zeros(len(store), bool)
             done.unreadable, done.dropped = len(store.unreadable), int(removed.sum())
             numbers = store.find([image.id for image in wanted])
@@ -110,7 +113,7 @@ def write_features(
             header = store.header
         else:
             grids = [list(view.grid) for view in views]
-            header = {"format": FORMAT, "key": feature_key(encoder, transform), "grids": grids}
+            header = {"format": FORMAT, "key": feature_key(encoder, transform, mirrored), "grids": grids}
         writer = ShardWriter(target, header)
         with progress_bar("extracting", len(wanted), done.present, progress) as advance:
             try:
@@ -124,6 +127,8 @@ def write_features(
                         good = [(image.id, *found) for image, found in batch if isinstance(found, tuple)]
                         if good:
                             ids, pixels, photos = zip(*good, strict=True)
+                            if mirrored:
+                                pixels = tuple(map(mirror, pixels))
                             regions = _encode(encoder, pixels, batch_size, device)
                             writes.append(writing.submit(_write, writer, ids, photos, regions))
                         done.failed += [(image, e) for image, e in batch if isinstance(e, ImageError)]

@@ -49,7 +49,10 @@ def main(args: list[str]) -> int:
 
     needed = ("data.reader",) if options.model else ("data.reader", "data.transform", "model.encoder")
     parts = read_parts(options.config, overrides, needed)
-    images = [image for split in make_reader(parts).read().values() for image in split]
+    splits = make_reader(parts).read()
+    if options.mirrored:
+        splits = {"train": splits.get("train", [])}  # nothing else is ever mirrored
+    images = [image for split in splits.values() for image in split]
     if options.model:
         captioner = checkpoint.load(options.model, trust=options.trust)
         encoder, transform = captioner.encoder, captioner.transform
@@ -57,7 +60,9 @@ def main(args: list[str]) -> int:
     else:
         encoder, transform = make_encoder(parts), make_transform(parts)
     speed = {"batch_size": options.batch_size, "workers": options.workers, "device": _device(options.device)}
-    done = write_features(encoder, transform, images, options.out, **speed, verify=options.verify)
+    done = write_features(
+        encoder, transform, images, options.out, **speed, verify=options.verify, mirrored=options.mirrored
+    )
     for image, error in done.failed:
         print(f"not stored: image {image.id!r}: {error}", file=sys.stderr)
     print(f"'{options.out}': {done}", file=sys.stderr)
@@ -77,6 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch-size", metavar="N", type=count, default=32, help="images encoded at once (default 32)")
     add("--workers", metavar="N", type=count, help="threads that decode (default: the processors, up to 16)")
     add("--verify", action="store_true", help="extract damaged and changed images of the store again")
+    help_ = "store the training images with left and right exchanged, for data.flip.features"
+    add("--mirrored", action="store_true", help=help_)
     return parser
 
 

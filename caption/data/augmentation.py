@@ -12,6 +12,11 @@ from torch import Tensor
 from caption.errors import DataError
 
 
+def mirror(pixels: Tensor) -> Tensor:
+    """Pixels (..., H, W), left and right exchanged."""
+    return pixels.flip(-1)
+
+
 @dataclass(frozen=True)
 class HorizontalFlip:
     """Mirrors a training image with some probability, unless one of its captions names a side.
@@ -22,6 +27,8 @@ class HorizontalFlip:
     Args:
         probability: of an image to be mirrored, each time it is used.
         sides: words of the captions' language that name a side, in lower case.
+        features: folder of the mirrored training images' regions (`caption features --mirrored`), for training on
+            precomputed regions; None = mirror pixels.
 
     Raises:
         DataError: the probability is not one.
@@ -29,6 +36,7 @@ class HorizontalFlip:
 
     probability: float = 0.5
     sides: Sequence[str] = ("left", "right", "leftmost", "rightmost", "lefthand", "righthand")
+    features: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.probability <= 1:
@@ -36,9 +44,11 @@ class HorizontalFlip:
 
     def __call__(self, pixels: Tensor, captions: Sequence[str], random: np.random.Generator) -> Tensor:
         """The pixels (3, H, W) of an image with these captions, mirrored or not."""
-        if random.random() >= self.probability or self._names_a_side(captions):
-            return pixels
-        return pixels.flip(-1)
+        return mirror(pixels) if self.mirrors(captions, random) else pixels
+
+    def mirrors(self, captions: Sequence[str], random: np.random.Generator) -> bool:
+        """Whether an image with these captions is mirrored this time."""
+        return random.random() < self.probability and not self._names_a_side(captions)
 
     def _names_a_side(self, captions: Sequence[str]) -> bool:
         words = {word for caption in captions for word in re.findall(r"\w+", caption.lower())}

@@ -14,7 +14,7 @@ from caption.data.augmentation import HorizontalFlip
 from caption.data.images import Box, ImageTransform, open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.features.store import FeatureStore
-from caption.regions import Views
+from caption.regions import Regions, Views
 from caption.text.vocabulary import PAD, START, Vocabulary
 
 
@@ -47,6 +47,8 @@ class Example(NamedTuple):
     pixels: Tensor | None
     captions: list[list[int]]
     box: Box | None
+    mirrored: bool = False
+    """Whether the regions are to be those of the mirrored image; pixels are mirrored already."""
 
 
 class CaptionedImages(Dataset[Example]):
@@ -62,6 +64,7 @@ class CaptionedImages(Dataset[Example]):
         with_boxes: whether to say which part of the image the transform shows. A store knows the image's size, unless
             it was converted from an early format; then the image is opened.
         flip: mirrors images at random; None = never.
+        mirrored: precomputed regions of the mirrored images, for `store` and `flip`.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class CaptionedImages(Dataset[Example]):
         store: FeatureStore | None = None,
         with_boxes: bool = False,
         flip: HorizontalFlip | None = None,
+        mirrored: FeatureStore | None = None,
     ) -> None:
         self.images = images
         self.transform = transform
@@ -81,6 +85,7 @@ class CaptionedImages(Dataset[Example]):
         self.store = store
         self.with_boxes = with_boxes
         self.flip = flip
+        self.mirrored = mirrored
         self.encoded = [[vocabulary.encode(text, max_words) for text in image.captions] for image in images]
 
     def __len__(self) -> int:
@@ -110,7 +115,8 @@ class CaptionedImages(Dataset[Example]):
             if self.flip is not None:
                 pixels = self.flip(pixels, image.captions, random)
             return Example(image, pixels, captions, self.transform.box(width, height))
-        return Example(image, None, captions, self._stored_box(image) if self.with_boxes else None)
+        mirrored = self.flip is not None and self.flip.mirrors(image.captions, random)
+        return Example(image, None, captions, self._stored_box(image) if self.with_boxes else None, mirrored)
 
     def _stored_box(self, image: CaptionedImage) -> Box:
         """The part of the image that the encoder saw when the regions were stored."""
@@ -120,11 +126,13 @@ class CaptionedImages(Dataset[Example]):
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Examples -> batch; stored regions are read now, at once."""
-        return collate(examples, self.store)
+        return collate(examples, self.store, self.mirrored)
 
 
-def collate(examples: Sequence[Example], store: FeatureStore | None = None) -> Batch:
-    """Examples -> batch, captions padded to the longest and the most."""
+def collate(
+    examples: Sequence[Example], store: FeatureStore | None = None, mirrored: FeatureStore | None = None
+) -> Batch:
+    """Examples -> batch, captions padded to the longest and the most; regions from one store or the other."""
     steps = max(len(ids) for example in examples for ids in example.captions)
     most = max(len(example.captions) for example in examples)
     # In NumPy, where a thousand short rows are written in a third of the time.
@@ -143,13 +151,35 @@ def collate(examples: Sequence[Example], store: FeatureStore | None = None) -> B
     pixels = [example.pixels for example in examples if example.pixels is not None]
     return Batch(
         images=torch.stack(pixels) if pixels else None,
-        views=store.read_many(image_ids) if store else None,
+        views=_stored_views(examples, store, mirrored or store) if store else None,
         inputs=inputs,
         targets=targets,
         lengths=lengths,
         ids=image_ids,
         references=[example.image.captions for example in examples],
         boxes=[example.box for example in examples if example.box is not None],
+    )
+
+
+def _stored_views(examples: Sequence[Example], store: FeatureStore, mirrored: FeatureStore) -> Views:
+    """The regions of B examples, those of mirrored images from `mirrored`."""
+    flags = np.array([example.mirrored for example in examples])
+    found = [
+        (np.flatnonzero(flags == flag), source)
+        for flag, source in ((False, store), (True, mirrored))
+        if (flags == flag).any()
+    ]
+    parts = [source.read_many([examples[i].image.id for i in numbers.tolist()]) for numbers, source in found]
+    if len(parts) == 1:
+        return parts[0]
+    order = torch.from_numpy(np.concatenate([numbers for numbers, _ in found])).argsort()
+    return tuple(
+        Regions(
+            torch.cat([each.vectors for each in view])[order],
+            view[0].grid,
+            None if view[0].mask is None else torch.cat([each.mask for each in view])[order],
+        )
+        for view in zip(*parts, strict=True)
     )
 
 

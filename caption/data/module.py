@@ -50,7 +50,8 @@ class CaptionData(LightningDataModule):
         predict_split: the split that `caption predict` captions.
         vocabulary: use this one instead of counting the training split, for data of another model.
         shards: read the training split from WebDataset shards; the reader then gives the other splits.
-        flip: mirrors training images at random; None = never. It needs the images, not `features` or `shards`.
+        flip: mirrors training images at random; None = never. With `features` it needs `flip.features`; not for
+            `shards`.
     """
 
     def __init__(
@@ -71,10 +72,7 @@ class CaptionData(LightningDataModule):
         flip: HorizontalFlip | None = None,
     ) -> None:
         super().__init__()
-        if flip is not None and not (features is None and shards is None):
-            raise DataError(
-                "data.flip mirrors the reader's images: leave out data.features and data.shards, or data.flip"
-            )
+        _check_flip(flip, features, shards)
         if batch_size < 1 or (captions_per_image is not None and captions_per_image < 1):
             raise DataError(
                 f"batch_size {batch_size} and captions_per_image {captions_per_image} must be 1 or more"
@@ -90,9 +88,12 @@ class CaptionData(LightningDataModule):
         self.predict_split = predict_split
         self.seed = torch.initial_seed()
         self.flip = flip
+        self.mirrored = None if flip is None or flip.features is None else FeatureStore(flip.features)
         self.splits: Splits = reader.read()
         if self.store is not None:
             self.store.check([image.id for images in self.splits.values() for image in images])
+        if self.mirrored is not None:
+            self.mirrored.check([image.id for image in self.splits.get("train", ())])
         self.shards = shards
         if shards is not None:
             if features is not None or batching != "images":
@@ -215,6 +216,7 @@ class CaptionData(LightningDataModule):
             self.store,
             with_boxes,
             flip,
+            self.mirrored,
         )
 
     def _loading(self) -> dict[str, Any]:
@@ -248,3 +250,21 @@ class CaptionData(LightningDataModule):
             )
             batch = batch._replace(views=views)
         return batch
+
+
+def _check_flip(flip: HorizontalFlip | None, features: str | None, shards: TrainingShards | None) -> None:
+    """Raise a `DataError` where images cannot be mirrored."""
+    if flip is None:
+        return
+    if shards is not None:
+        raise DataError("data.flip mirrors the reader's images: leave out data.shards, or data.flip")
+    if features is not None and flip.features is None:
+        raise DataError(
+            "data.flip cannot mirror the images whose regions are in data.features: make a store of the mirrored "
+            "images with `caption features --mirrored` and name it as data.flip.features, or leave out data.features"
+        )
+    if features is None and flip.features is not None:
+        raise DataError(
+            "data.flip.features holds regions of mirrored images, and data.features those of the images as they are: "
+            "name both, or neither"
+        )

@@ -22,12 +22,17 @@ WITHOUT_EFFECT = ("weights", "finetune_from")
 UNKNOWN_VERSION = "unknown"
 
 
-def feature_key(encoder: Encoder, transform: ImageTransform) -> dict[str, Any]:
+def feature_key(encoder: Encoder, transform: ImageTransform, mirrored: bool = False) -> dict[str, Any]:
     """Describe an encoder and a transform, in plain types that survive JSON.
+
+    Args:
+        encoder: with its weights loaded.
+        transform: makes pixels of an image.
+        mirrored: whether the pixels are mirrored.
 
     Returns:
         `encoder` (class path and arguments, the layer among them, without the path of the weights), `weights`
-        (SHA-256 of the state dict in use), `transform`, and `version` of this package.
+        (SHA-256 of the state dict in use), `transform`, `version` of this package, and `mirrored` if they are.
     """
     spec = encoder.spec
     arguments = {name: value for name, value in spec["init_args"].items() if name not in WITHOUT_EFFECT}
@@ -36,6 +41,7 @@ def feature_key(encoder: Encoder, transform: ImageTransform) -> dict[str, Any]:
         "weights": weights_digest(encoder),
         "transform": transform.to_dict(),
         "version": package_version(),
+        **({"mirrored": True} if mirrored else {}),
     }
     return json.loads(json.dumps(key))
 
@@ -63,6 +69,8 @@ def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     if not found and stored.get("weights") != wanted["weights"]:
         found = ["other weights in the encoder"]
     found += _changes("transform", stored.get("transform"), wanted["transform"])
+    if stored.get("mirrored", False) != wanted.get("mirrored", False):
+        found.append("mirrored images" if stored.get("mirrored") else "images that are not mirrored")
     versions = {_release(stored.get("version")), _release(wanted["version"])}
     if len(versions - {UNKNOWN_VERSION}) > 1:
         found.append(f"version {stored.get('version')} of this package instead of {wanted['version']}")

@@ -155,13 +155,13 @@ class FeatureStore:
             )
         return numbers.tolist()
 
-    def matches(self, encoder: Encoder, transform: ImageTransform) -> None:
-        """Make sure that this encoder and transform would compute the same regions now.
+    def matches(self, encoder: Encoder, transform: ImageTransform, mirrored: bool = False) -> None:
+        """Make sure that this encoder and transform would compute the same regions now; see `feature_key`.
 
         Raises:
             DataError: the store was made with something else; it says with what.
         """
-        found = differences(self.key, feature_key(encoder, transform))
+        found = differences(self.key, feature_key(encoder, transform, mirrored))
         if found:
             raise DataError(
                 f"the feature store '{self.folder}' was made with {'; '.join(found)}. Make another store with "

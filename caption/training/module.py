@@ -165,9 +165,10 @@ class CaptionTraining(LightningModule):
 
     def _check_store(self) -> None:
         """Check that precomputed regions are this encoder's. Called once its weights are loaded or restored."""
-        store = self.trainer.datamodule.store  # type: ignore[attr-defined]
-        if store is not None:
-            store.matches(self.captioner.encoder, self.captioner.transform)
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        for store, mirrored in ((data.store, False), (data.mirrored, True)):
+            if store is not None:
+                store.matches(self.captioner.encoder, self.captioner.transform, mirrored)
 
     def on_fit_start(self) -> None:
         if self.trainer.datamodule.store is not None and self.encoder_learning_rate is not None:  # type: ignore[attr-defined]

@@ -129,6 +129,20 @@ def test_the_store_matches_the_configuration(config: str, data: Path, tmp_path: 
     torch.testing.assert_close(stored.vectors[0].float(), vectors, rtol=2e-3, atol=2e-3)
 
 
+def test_training_images_alone_are_stored_mirrored(config: str, data: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "store")
+    assert main(["-c", config, "--out", out, "--device", "cpu", "--mirrored"]) == 0
+    parts = read_parts([config])
+    encoder, transform = make_encoder(parts), make_transform(parts)
+    store = FeatureStore(out)
+    store.matches(encoder, transform, mirrored=True)
+    assert sorted(store.ids()) == ["photo0.jpg", "photo1.jpg"]
+    with torch.no_grad():
+        vectors = encoder(transform(open_image(data / "photo1.jpg"))[None].flip(-1))[0].vectors[0]
+    (stored,) = store.read_many(["photo1.jpg"])
+    torch.testing.assert_close(stored.vectors[0].float(), vectors, rtol=2e-3, atol=2e-3)
+
+
 def test_encoder_and_transform_of_a_model(config: str, data: Path, tmp_path: Path) -> None:
     encoder = small_model(tmp_path / "model.ckpt")
     out = str(tmp_path / "store")

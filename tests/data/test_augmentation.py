@@ -82,9 +82,7 @@ def test_the_same_epoch_mirrors_the_same_images(shapes: Path, batching: str):
     assert not all(torch.equal(one, other) for (_, one), (_, other) in zip(epochs[0], epochs[2], strict=True))
 
 
-def test_stored_regions_cannot_be_mirrored(shapes: Path):
-    with pytest.raises(DataError, match=r"mirrors the reader's images: leave out data\.features"):
-        CaptionData(Shapes(str(shapes), train=8, val=4, test=4), features="anywhere", flip=HorizontalFlip())
+def test_a_probability_is_between_0_and_1():
     with pytest.raises(DataError, match="probability of a flip is 2"):
         HorizontalFlip(2)
 

@@ -29,6 +29,7 @@ from caption.attention import (
     ScoredAttention,
     Softmax,
 )
+from caption.data.augmentation import HorizontalFlip
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.data.shapes import Shapes
@@ -618,6 +619,14 @@ def test_precomputed_regions_train(tmp_path: Path, reader: Shapes, frozen: Capti
 def test_precomputed_regions_of_another_encoder_are_refused(tmp_path: Path, reader: Shapes, store: str):
     with pytest.raises(UserError, match="was made with"):
         fit(tmp_path, reader, max_steps=1, data={"features": store}, seed=5)
+
+
+def test_precomputed_regions_of_mirrored_images_are_a_store_of_their_own(
+    tmp_path: Path, reader: Shapes, frozen: CaptionTraining, store: str
+):
+    flip = HorizontalFlip(features=store)
+    with pytest.raises(UserError, match="was made with images that are not mirrored"):
+        make_trainer(tmp_path, max_steps=1).fit(frozen, make_data(reader, features=store, flip=flip))
 
 
 def test_precomputed_regions_cannot_be_fine_tuned(tmp_path: Path, reader: Shapes, store: str):
