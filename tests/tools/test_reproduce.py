@@ -68,7 +68,7 @@ def test_a_test_that_was_stopped_is_repeated(tmp_path: Path, monkeypatch: pytest
 def flickr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     """What was trained and tested. On dev, beam 7 is best for seed 0 and beam 3 for seed 1; on test, beam 7 always."""
     dev = {(0, 3): 0.1, (0, 5): 0.1, (0, 7): 0.2, (1, 3): 0.3, (1, 5): 0.1, (1, 7): 0.2}
-    done: dict[str, list[Any]] = {"trained": [], "tested": [], "regions": [], "stored": []}
+    done: dict[str, list[Any]] = {"trained": [], "tested": [], "regions": [], "flips": [], "stored": []}
 
     def fit(folder: Path, arguments: list[str]) -> Path:
         if not (folder / "done").exists():
@@ -78,6 +78,8 @@ def flickr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[An
             (folder / "done").write_text("120 seconds of training\n")
             done["trained"].append((folder.name, [each for each in arguments if "warm_start" in each]))
             done["regions"].append(arguments[arguments.index("--data.features") + 1])
+            flip = "--data.flip.features"
+            done["flips"].append(arguments[arguments.index(flip) + 1] if flip in arguments else None)
         return folder / "best.ckpt"
 
     def tested(folder: Path, file: Path, arguments: list[str]) -> dict[str, Any]:
@@ -167,6 +169,20 @@ def test_a_model_of_larger_photos_has_regions_of_its_own(tmp_path: Path, flickr:
     assert flickr["regions"] == [own, larger] * 2
     assert [each[each.index("--out") + 1] for each in flickr["stored"]] == [own, larger]
     assert [any("larger_input" in part for part in each) for each in flickr["stored"]] == [False, True]
+
+
+def test_a_model_of_mirrored_photos_has_a_store_of_them(tmp_path: Path, flickr: dict[str, list[Any]]):
+    reproduce(tmp_path, "--models", "smoothed_largest", "--seeds", "0")
+    stores = {each[each.index("--out") + 1]: "--mirrored" in each for each in flickr["stored"]}
+    runs = tmp_path / "runs"
+    assert stores == {
+        str(runs / "features"): False,
+        str(runs / "larger_features"): False,
+        str(runs / "largest_features"): False,
+        str(runs / "largest_mirrored_features"): True,
+    }
+    assert flickr["regions"][-1] == str(runs / "largest_features")
+    assert flickr["flips"] == [None, None, None, str(runs / "largest_mirrored_features")]
 
 
 def test_a_hard_model_changes_with_the_soft_one_that_it_starts_from(monkeypatch: pytest.MonkeyPatch):

@@ -29,6 +29,8 @@ class Model(NamedTuple):
     """The model of the same seed from which the training starts."""
     regions: str | None = "features"
     """The folder of stored regions, one of `REGIONS`; None: it learns from images."""
+    mirrored: str | None = None
+    """The folder of the stored regions of mirrored photos, one of `REGIONS`; None: none are mirrored, or pixels."""
 
 
 PAPER = {
@@ -78,6 +80,13 @@ STEPS = {
         warm_start="guided_larger",
         regions="larger_features",
     ),
+    "smoothed_largest": Model(
+        "largest input (385 pixels), mirrored, attention smoothed, from the last",
+        ("flickr8k_soft", "training/smoothed_attention", "training/largest_input"),
+        warm_start="self_critical_guided_larger",
+        regions="largest_features",
+        mirrored="largest_mirrored_features",
+    ),
 }
 """Steps beyond the paper, one at a time over soft attention or over another step. They are judged on the dev split
 alone."""
@@ -85,10 +94,13 @@ MODELS = PAPER | STEPS
 REGIONS = {
     "features": ("flickr8k_soft",),
     "larger_features": ("flickr8k_soft", "training/larger_input"),
+    "largest_features": ("flickr8k_soft", "training/largest_input"),
+    "largest_mirrored_features": ("flickr8k_soft", "training/largest_input"),
     "fine_grid_features": ("flickr8k_soft", "training/fine_grid"),
     "two_levels_features": ("flickr8k_soft", "training/two_levels"),
 }
 """The configurations with which regions are stored, by folder."""
+MIRRORED = {model.mirrored for model in MODELS.values()}
 BEAMS = (3, 5, 7)
 """Of these, a run gets the one with the highest BLEU-4 on the dev split."""
 UNPENALISED = "BLEU-4 without brevity penalty"
@@ -128,7 +140,8 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
     ]
     for regions in dict.fromkeys(each for name, _ in wanted for each in regions_of(name)):
         configs = [part for each in REGIONS[regions] for part in ("--config", str(CONFIGS / f"{each}.yaml"))]
-        run("features", *configs, "--out", str(options.out / regions), *_data(options.data))
+        mirrored = ["--mirrored"] if regions in MIRRORED else []
+        run("features", *configs, "--out", str(options.out / regions), *_data(options.data), *mirrored)
     for name, seed in wanted:
         folder = trained(options.out, name, seed, common)
         runs[name, seed] = {
@@ -147,7 +160,7 @@ def regions_of(name: str) -> list[str]:
     """The folders of stored regions that a model and those that it starts from learn from."""
     model = MODELS[name]
     before = [] if model.warm_start is None else regions_of(model.warm_start)
-    return before if model.regions is None else [*before, model.regions]
+    return [*before, *(each for each in (model.regions, model.mirrored) if each is not None)]
 
 
 def arguments(out: Path, name: str, seed: int, common: Sequence[str]) -> list[str]:
@@ -155,7 +168,9 @@ def arguments(out: Path, name: str, seed: int, common: Sequence[str]) -> list[st
     configs = [part for each in MODELS[name].configs for part in ("-c", str(CONFIGS / f"{each}.yaml"))]
     folder = MODELS[name].regions
     regions = "null" if folder is None else str(out / folder)
-    return [*configs, *common, "--data.features", regions, "--seed_everything", str(seed)]
+    mirrored = MODELS[name].mirrored
+    flip = [] if mirrored is None else ["--data.flip.features", str(out / mirrored)]
+    return [*configs, *common, "--data.features", regions, *flip, "--seed_everything", str(seed)]
 
 
 def trained(out: Path, name: str, seed: int, common: Sequence[str]) -> Path:
