@@ -12,7 +12,8 @@ weight in the order of attention instead of at random (deletion).
 
 The boxes are in docs/photo_boxes.json: 24 photos of Flickr8k's development split, in pixels of the full resolution.
 Each object has the words that the captions use for it; what fills the photo (a crowd, a cliff face, the sky behind all)
-has no box. The photos are not part of the repository.
+has no box. docs/photo_boxes_unseen.json has 16 more photos of that split, drawn at random, which no choice was made on
+(`--boxes`); their pixels are those of images of 224x224. The photos are not part of the repository.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ from caption.attention.cell_positions import cell_positions
 def smoothed(scores: Tensor, grid: tuple[int, int], width: float, mask: Tensor | None = None) -> Tensor:
     """Σ_j G_ij e_j / Σ_j G_ij over the real regions j, with G_ij = exp(−‖x_i − x_j‖² / 2σ²).
 
+    Li et al. 2019, "Area Attention", section 3, take means over neighbouring cells, too: of their keys, in rectangles.
+
     Args:
         scores: (B, ..., L) e; finite.
         grid: (rows, cols), rows · cols = L.
