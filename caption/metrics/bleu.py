@@ -9,11 +9,12 @@ closest to the candidate's, the shorter one if two are equally close.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from caption.metrics.corpus import LONGEST, Corpus, Counts, Words
+from caption.metrics.corpus import LONGEST, Corpus, Counts, Words, ngram_counts
 from caption.metrics.score import MetricScore
 
 # coco-caption's guards against 0/0. They affect its numbers: the BLEU of a single image without a match of some length
@@ -49,6 +50,25 @@ def combined(statistics: np.ndarray, order: int, brevity_penalty: bool) -> np.nd
         return precision
     ratio = (lengths + TINY) / (closest + SMALL)
     return precision * np.exp(np.minimum(0.0, 1 - 1 / ratio))
+
+
+def sentence_bleu(words: Words, references: Sequence[Words]) -> float:
+    """BLEU-4 of one sentence, smoothed as a reward needs it: most sentences share no 4-gram with any reference.
+
+    For n > 1, p_n = (matches + 1) / (n-grams + 1) (Lin and Och 2004, "ORANGE", section 4). BP as above.
+
+    Args:
+        words: of the candidate.
+        references: the words of each reference, at least one.
+    """
+    if not words:
+        return 0.0
+    counts = [ngram_counts(reference) for reference in references]
+    length, closest, *found = _statistics(words, ngram_counts(words), list(references), counts)
+    matches, ngrams = np.array(found, dtype=float).reshape(2, LONGEST)
+    smoothing = np.arange(LONGEST) > 0
+    precision = np.prod((matches + smoothing) / (ngrams + smoothing)) ** (1 / LONGEST)
+    return float(precision * np.exp(min(0.0, 1 - closest / length)))
 
 
 def _statistics(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
+from nltk.translate import bleu_score
 
 from caption.metrics import evaluate
+from caption.metrics.bleu import sentence_bleu
 
 REFERENCES = {1: ["the cat sat down", "a cat"], 2: ["a dog runs fast"]}
 
@@ -62,3 +65,23 @@ def test_an_empty_candidate_scores_nothing_and_breaks_nothing():
     scores = bleu({1: "", 2: ""})
     assert [scores[f"BLEU-{n}"] for n in (1, 2, 3, 4)] == pytest.approx([0] * 4)
     assert bleu({1: "", 2: "a dog runs fast"}).score("BLEU-1").per_image[1] == pytest.approx(0)
+
+
+def test_a_sentence_alone_is_smoothed():
+    # Matches 3 of 4, 1 of 3, 0 of 2, 0 of 1; c = 4, r = 5.
+    found = sentence_bleu(["a", "b", "x", "d"], [["a", "b", "c", "d", "e"]])
+    assert found == pytest.approx(math.exp(1 - 5 / 4) * (3 / 4 * 2 / 4 * 1 / 3 * 1 / 2) ** 0.25)
+    assert sentence_bleu(["x"], [["a", "b"]]) == sentence_bleu([], [["a"]]) == 0
+    assert sentence_bleu(["a", "b", "c", "d", "e"], [["a", "b"], ["a", "b", "c", "d", "e"]]) == pytest.approx(
+        1
+    )
+
+
+def test_a_sentence_alone_agrees_with_nltk():
+    draw = random.Random(0)
+    smoothing = bleu_score.SmoothingFunction().method2
+    for _ in range(200):
+        words = draw.choices("abcd", k=draw.randint(4, 9))
+        references = [draw.choices("abcd", k=draw.randint(1, 9)) for _ in range(3)]
+        expected = bleu_score.sentence_bleu(references, words, smoothing_function=smoothing)
+        assert sentence_bleu(words, references) == pytest.approx(expected)

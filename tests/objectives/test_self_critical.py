@@ -12,6 +12,7 @@ from torch import Tensor
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
 from caption.decoders import DeepOutput, InitialState, LSTMDecoder
 from caption.errors import UserError
+from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
 from caption.objectives import Captions, SelfCriticalSequence
 from caption.text.vocabulary import END, START
@@ -49,8 +50,8 @@ def captions(*groups: list[list[int]]) -> Captions:
     return Captions(inputs, targets, torch.tensor([[len(ids) for ids in group] for group in groups]))
 
 
-def objective(samples: int, max_length: int = 3) -> SelfCriticalSequence:
-    made = SelfCriticalSequence(samples, max_length)
+def objective(samples: int, max_length: int = 3, bleu: float = 0.0) -> SelfCriticalSequence:
+    made = SelfCriticalSequence(samples, max_length, bleu)
     made.prepare(REFERENCES)
     return made
 
@@ -60,8 +61,8 @@ def gradient(value: Tensor, made: LSTMDecoder) -> Tensor:
     return torch.cat([part.flatten() for part in found])
 
 
-def expected_reward(made: LSTMDecoder, of: list[list[int]]) -> Tensor:
-    """Σ_y p(y) CIDEr-D(y) over all captions of at most two words and an end, or three words without one."""
+def expected_reward(made: LSTMDecoder, of: list[list[int]], bleu: float = 0.0) -> Tensor:
+    """Σ_y p(y) r(y) over all captions of at most two words and an end, or three words without one."""
     finished = [[*words, END] for length in range(3) for words in product((A, B), repeat=length)]
     every = finished + [list(words) for words in product((A, B), repeat=3)]
     given = captions(every)
@@ -71,21 +72,24 @@ def expected_reward(made: LSTMDecoder, of: list[list[int]]) -> Tensor:
     probabilities = unrolled.unpack(words).sum(-1)[0].exp()
     assert probabilities.sum().item() == pytest.approx(1)
     cider = CiderD([[list(map(str, ids)) for ids in group] for group in REFERENCES])
-    rewards = cider([list(map(str, ids)) for ids in every], [list(map(str, ids)) for ids in of])
-    return (probabilities * torch.tensor(rewards)).sum()
+    words_of = [list(map(str, ids)) for ids in every]
+    texts = [list(map(str, ids)) for ids in of]
+    rewards = torch.tensor(cider(words_of, texts))
+    rewards += bleu * torch.tensor([sentence_bleu(each, texts) for each in words_of])
+    return (probabilities * rewards).sum()
 
 
-@pytest.mark.parametrize("references", [0, 2])
-def test_the_gradient_is_that_of_the_expected_reward(references: int):
+@pytest.mark.parametrize(("references", "bleu"), [(0, 0.0), (2, 0.0), (0, 8.0)])
+def test_the_gradient_is_that_of_the_expected_reward(references: int, bleu: float):
     made = decoder()
-    exact = -gradient(expected_reward(made, REFERENCES[references]), made)
+    exact = -gradient(expected_reward(made, REFERENCES[references], bleu), made)
     torch.manual_seed(0)
     given = captions(*[REFERENCES[references]] * COPIES)
-    loss = objective(samples=1000)(made, memory(made, COPIES), given)
+    loss = objective(samples=1000, bleu=bleu)(made, memory(made, COPIES), given)
     estimated = gradient(loss.value, made)
     assert exact.norm() > 0.1
     assert (estimated - exact).norm() < 0.08 * exact.norm()
-    expected = expected_reward(made, REFERENCES[references]).item()
+    expected = expected_reward(made, REFERENCES[references], bleu).item()
     assert loss.logged["reward"].item() == pytest.approx(expected, rel=0.05)
 
 
@@ -135,6 +139,8 @@ def test_dropout_is_off_and_on_again():
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="samples must be 2 or more, not 1"):
         SelfCriticalSequence(1)
+    with pytest.raises(ValueError, match="bleu must be a weight of at least 0, not -1"):
+        SelfCriticalSequence(bleu=-1.0)
     made = decoder(Multinoulli())
     with pytest.raises(UserError, match="no gradient for sampled attention"):
         objective(2)(made, memory(made), captions(REFERENCES[0]))
