@@ -87,6 +87,13 @@ STEPS = {
         regions="largest_features",
         mirrored="largest_mirrored_features",
     ),
+    "bleu_largest": Model(
+        "BLEU-4 in the reward, too, from the last",
+        ("flickr8k_soft", "training/smoothed_attention", "training/bleu_reward", "training/largest_input"),
+        warm_start="smoothed_largest",
+        regions="largest_features",
+        mirrored="largest_mirrored_features",
+    ),
 }
 """Steps beyond the paper, one at a time over soft attention or over another step. They are judged on the dev split
 alone."""
