@@ -31,8 +31,7 @@ fit guided -c configs/training/guided_attention.yaml "${larger[@]}" --model.warm
 fit rewarded -c configs/training/self_critical_guided.yaml "${larger[@]}" \
     --model.warm_start "$folder/guided/best.ckpt"
 fit smoothed -c configs/training/smoothed_attention.yaml "${largest[@]}" --model.warm_start "$folder/rewarded/best.ckpt"
-fit bleu -c configs/training/smoothed_attention.yaml -c configs/training/bleu_reward.yaml "${largest[@]}" \
-    --model.warm_start "$folder/smoothed/best.ckpt"
+fit bleu -c configs/training/bleu_reward.yaml "${largest[@]}" --model.warm_start "$folder/smoothed/best.ckpt"
 
 rm -f "$folder/photos.safetensors"
 caption export "$folder/bleu/best.ckpt" --format safetensors --precision float16 --beam-size 3 \

@@ -89,7 +89,7 @@ STEPS = {
     ),
     "bleu_largest": Model(
         "BLEU-4 in the reward, too, from the last",
-        ("flickr8k_soft", "training/smoothed_attention", "training/bleu_reward", "training/largest_input"),
+        ("flickr8k_soft", "training/bleu_reward", "training/largest_input"),
         warm_start="smoothed_largest",
         regions="largest_features",
         mirrored="largest_mirrored_features",
