@@ -49,12 +49,13 @@ def large(decoder: Decoder) -> Captioner:
     return made.eval()
 
 
-def scored() -> ScoredAttention:
-    return ScoredAttention(AdditiveScore(8), Softmax())
+def scored(smoothing: float = 0.0) -> ScoredAttention:
+    return ScoredAttention(AdditiveScore(8), Softmax(), smoothing)
 
 
 MODELS = {
     "a gate, a state that grows": lambda: large(LSTMDecoder(ParallelCoAttention(6), 6, 7, gate=Gate())),
+    "smoothed scores": lambda: large(LSTMDecoder(scored(smoothing=1.0), 6, 7)),
     "a cache": lambda: large(TransformerDecoder(scored(), layers=1, hidden_size=8, heads=2, inner_size=8)),
 }
 
