@@ -105,6 +105,7 @@ def test_parts_in_arguments_are_described_too():
     assert spec["init_args"] == {
         "score": {"class_path": "caption.attention.AdditiveScore", "init_args": arguments},
         "alignment": {"class_path": "caption.attention.Softmax", "init_args": {}},
+        "smoothing": 0.0,
     }
 
 
