@@ -13,11 +13,13 @@ from shared_data import FLICKR8K, SHARED
 from tools import photo_pointing as tool
 
 PHOTOS = SHARED / "data" / "photos"
+UNSEEN = tool.BOXES.with_name("photo_boxes_unseen.json")
 
 
-def test_every_box_lies_in_its_photo_and_has_names_and_a_kind():
-    found = json.loads(tool.BOXES.read_text())
-    assert len(found) == 24
+@pytest.mark.parametrize(("file", "photos"), [(tool.BOXES, 24), (UNSEEN, 16)])
+def test_every_box_lies_in_its_photo_and_has_names_and_a_kind(file: Path, photos: int):
+    found = json.loads(file.read_text())
+    assert len(found) == photos
     for photo, entry in found.items():
         width, height = entry["size"]
         for each in entry["objects"]:
@@ -35,13 +37,16 @@ def test_every_box_lies_in_its_photo_and_has_names_and_a_kind():
 
 
 @pytest.mark.skipif(not PHOTOS.exists() or not FLICKR8K.exists(), reason="needs ../shared/data")
-def test_the_boxes_are_of_the_photos_and_every_name_is_said_of_them():
-    drawn = json.loads(tool.BOXES.read_text())
-    assert sorted(drawn) == sorted(path.name for path in PHOTOS.glob("*.jpg"))
+@pytest.mark.parametrize("file", [tool.BOXES, UNSEEN])
+def test_the_boxes_are_of_the_photos_and_every_name_is_said_of_them(file: Path):
+    drawn = json.loads(file.read_text())
+    images = PHOTOS if file == tool.BOXES else FLICKR8K.parent / "images"
+    at_full_size = {path.name for path in PHOTOS.glob("*.jpg")}
+    assert set(drawn) == at_full_size if file == tool.BOXES else not set(drawn) & at_full_size
     captions = tool.read_captions(str(FLICKR8K), list(drawn))
     unsaid = []
     for (photo, entry), texts in zip(drawn.items(), captions, strict=True):
-        assert list(Image.open(PHOTOS / photo).size) == entry["size"]
+        assert list(Image.open(images / photo).size) == entry["size"]
         said = " ".join(f" {text.lower()} " for text in texts)
         unsaid += [(photo, n) for each in entry["objects"] for n in each["names"] if f" {n} " not in said]
     assert unsaid == []
