@@ -52,23 +52,27 @@ def combined(statistics: np.ndarray, order: int, brevity_penalty: bool) -> np.nd
     return precision * np.exp(np.minimum(0.0, 1 - 1 / ratio))
 
 
-def sentence_bleu(words: Words, references: Sequence[Words]) -> float:
-    """BLEU-4 of one sentence, smoothed as a reward needs it: most sentences share no 4-gram with any reference.
+def sentence_bleu(candidates: Sequence[Words], references: Sequence[Words]) -> list[float]:
+    """BLEU-4 of each candidate of an image alone, smoothed as a reward needs it: most share no 4-gram with a reference.
 
     For n > 1, p_n = (matches + 1) / (n-grams + 1) (Lin and Och 2004, "ORANGE", section 4). BP as above.
 
     Args:
-        words: of the candidate.
-        references: the words of each reference, at least one.
+        candidates: their words.
+        references: the words of each reference of the image, at least one.
     """
-    if not words:
-        return 0.0
-    counts = [ngram_counts(reference) for reference in references]
-    length, closest, *found = _statistics(words, ngram_counts(words), list(references), counts)
-    matches, ngrams = np.array(found, dtype=float).reshape(2, LONGEST)
+    references, counts = list(references), [ngram_counts(reference) for reference in references]
     smoothing = np.arange(LONGEST) > 0
-    precision = np.prod((matches + smoothing) / (ngrams + smoothing)) ** (1 / LONGEST)
-    return float(precision * np.exp(min(0.0, 1 - closest / length)))
+    scored = []
+    for words in candidates:
+        length, closest, *found = _statistics(words, ngram_counts(words), references, counts)
+        if not length:
+            scored.append(0.0)
+            continue
+        matches, ngrams = np.array(found, dtype=float).reshape(2, LONGEST)
+        precision = np.prod((matches + smoothing) / (ngrams + smoothing)) ** (1 / LONGEST)
+        scored.append(float(precision * np.exp(min(0.0, 1 - closest / length))))
+    return scored
 
 
 def _statistics(

@@ -43,11 +43,11 @@ class SelfCriticalSequence(Objective):
 
     def __init__(self, samples: int = 5, max_length: int = 25, bleu: float = 0.0) -> None:
         super().__init__()
+        if samples < 2:
+            raise ValueError(f"samples must be 2 or more, not {samples}: each is compared with the others")
         if not bleu >= 0:
             raise ValueError(f"bleu must be a weight of at least 0, not {bleu}")
         self.bleu = bleu
-        if samples < 2:
-            raise ValueError(f"samples must be 2 or more, not {samples}: each is compared with the others")
         self.search = Sampling(samples=samples, max_length=max_length)
         self.cider: CiderD | None = None
 
@@ -91,14 +91,11 @@ class SelfCriticalSequence(Objective):
             raise RuntimeError("prepare was not called with the training captions")
         given = _sentences(sampled)
         references = [[words for words in group if words] for group in _sentences(captions)]
-        rewards = [self.cider(group, texts) for group, texts in zip(given, references, strict=True)]
-        if not self.bleu:
-            return torch.tensor(rewards)
-        bleu = [
-            [sentence_bleu(words, texts) for words in group]
-            for group, texts in zip(given, references, strict=True)
-        ]
-        return torch.tensor(rewards) + self.bleu * torch.tensor(bleu)
+        images = list(zip(given, references, strict=True))
+        rewards = torch.tensor([self.cider(group, texts) for group, texts in images])
+        if self.bleu:
+            rewards += self.bleu * torch.tensor([sentence_bleu(group, texts) for group, texts in images])
+        return rewards
 
 
 def _sentences(captions: Captions) -> list[list[list[str]]]:

@@ -69,19 +69,22 @@ def test_an_empty_candidate_scores_nothing_and_breaks_nothing():
 
 def test_a_sentence_alone_is_smoothed():
     # Matches 3 of 4, 1 of 3, 0 of 2, 0 of 1; c = 4, r = 5.
-    found = sentence_bleu(["a", "b", "x", "d"], [["a", "b", "c", "d", "e"]])
+    (found,) = sentence_bleu([["a", "b", "x", "d"]], [["a", "b", "c", "d", "e"]])
     assert found == pytest.approx(math.exp(1 - 5 / 4) * (3 / 4 * 2 / 4 * 1 / 3 * 1 / 2) ** 0.25)
-    assert sentence_bleu(["x"], [["a", "b"]]) == sentence_bleu([], [["a"]]) == 0
-    assert sentence_bleu(["a", "b", "c", "d", "e"], [["a", "b"], ["a", "b", "c", "d", "e"]]) == pytest.approx(
-        1
-    )
+    assert sentence_bleu([["x"], []], [["a", "b"]]) == [0, 0]
+    assert sentence_bleu([[]], [["a"]]) == [0]
+    assert sentence_bleu([["a", "b", "c", "d", "e"]], [["a", "b"], ["a", "b", "c", "d", "e"]]) == [
+        pytest.approx(1)
+    ]
 
 
 def test_a_sentence_alone_agrees_with_nltk():
     draw = random.Random(0)
     smoothing = bleu_score.SmoothingFunction().method2
-    for _ in range(200):
-        words = draw.choices("abcd", k=draw.randint(4, 9))
+    for _ in range(100):
+        candidates = [draw.choices("abcd", k=draw.randint(4, 9)) for _ in range(2)]
         references = [draw.choices("abcd", k=draw.randint(1, 9)) for _ in range(3)]
-        expected = bleu_score.sentence_bleu(references, words, smoothing_function=smoothing)
-        assert sentence_bleu(words, references) == pytest.approx(expected)
+        expected = [
+            bleu_score.sentence_bleu(references, words, smoothing_function=smoothing) for words in candidates
+        ]
+        assert sentence_bleu(candidates, references) == pytest.approx(expected)

@@ -75,7 +75,7 @@ def expected_reward(made: LSTMDecoder, of: list[list[int]], bleu: float = 0.0) -
     words_of = [list(map(str, ids)) for ids in every]
     texts = [list(map(str, ids)) for ids in of]
     rewards = torch.tensor(cider(words_of, texts))
-    rewards += bleu * torch.tensor([sentence_bleu(each, texts) for each in words_of])
+    rewards += bleu * torch.tensor(sentence_bleu(words_of, texts))
     return (probabilities * rewards).sum()
 
 
