@@ -14,7 +14,8 @@ from caption.data.augmentation import HorizontalFlip
 from caption.data.images import Box, ImageTransform, open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.features.store import FeatureStore
-from caption.regions import Regions, Views
+from caption.regions import Views
+from caption.tensor_tree import combine, select_images
 from caption.text.vocabulary import PAD, START, Vocabulary
 
 
@@ -173,14 +174,7 @@ def _stored_views(examples: Sequence[Example], store: FeatureStore, mirrored: Fe
     if len(parts) == 1:
         return parts[0]
     order = torch.from_numpy(np.concatenate([numbers for numbers, _ in found])).argsort()
-    return tuple(
-        Regions(
-            torch.cat([each.vectors for each in view])[order],
-            view[0].grid,
-            None if view[0].mask is None else torch.cat([each.mask for each in view])[order],
-        )
-        for view in zip(*parts, strict=True)
-    )
+    return select_images(combine(torch.cat, parts), order)
 
 
 class SingleCaptions(Dataset[Example]):
