@@ -38,8 +38,8 @@ done
 if [ -e data/flickr8k/Flickr8k.token.txt ]; then
     step flickr8k python -m tools.reproduce flickr8k --data data/flickr8k --out "$folder/flickr8k" --seeds 0 1 2 \
         --models show_and_tell soft hard guided self_critical fine_tuned self_critical_guided \
-        guided_larger self_critical_guided_larger smoothed_largest bleu_largest top_down ema label_smoothing weight_tying \
-        scheduled_sampling fine_grid two_levels \
+        guided_larger self_critical_guided_larger smoothed_largest bleu_largest top_down ema label_smoothing \
+        weight_tying scheduled_sampling fine_grid two_levels \
         --trainer.accelerator gpu --trainer.precision bf16-mixed
 else
     echo "data/flickr8k is missing: Flickr8k is not trained"

@@ -38,7 +38,7 @@ caption export "$folder/bleu/best.ckpt" --format safetensors --precision float16
     --out "$folder/photos.safetensors"
 cp "$folder/photos.safetensors" caption/models/
 # From the photos: the stored regions are those of the encoder before its rounding.
-caption test -c configs/flickr8k_soft.yaml -c configs/training/smoothed_attention.yaml \
+caption test -c configs/flickr8k_soft.yaml -c configs/training/bleu_reward.yaml \
     -c configs/training/largest_input.yaml --data.features null --data.flip null \
     --ckpt_path caption/models/photos.safetensors --model.search.init_args.beam_size 3 \
     --trainer.default_root_dir "$folder/test"

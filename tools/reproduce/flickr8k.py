@@ -107,7 +107,8 @@ REGIONS = {
     "two_levels_features": ("flickr8k_soft", "training/two_levels"),
 }
 """The configurations with which regions are stored, by folder."""
-MIRRORED = {model.mirrored for model in MODELS.values()}
+MIRRORED = {model.mirrored for model in MODELS.values() if model.mirrored is not None}
+"""The folders whose photos are mirrored."""
 BEAMS = (3, 5, 7)
 """Of these, a run gets the one with the highest BLEU-4 on the dev split."""
 UNPENALISED = "BLEU-4 without brevity penalty"
