@@ -6,14 +6,20 @@ The model is fed people's captions of the photos word by word. For each word tha
 a box, the cell with the most attention hits if its centre lies in a box of that name. Beside the model's own maps stand
 maps that know less: chance (a cell drawn uniformly), always the middle cell, the mean of all the model's maps, and its
 maps of another photo. Posterior maps know more, the word itself (`caption.analysis.posterior`). Intervals are 95 %
-bootstrap intervals over photos. Entropy is the mean over all words, in nats, of log L. Faithfulness is measured on the
-captions that the model writes itself: how much lower a word's probability is, on the mean, while its regions lose their
-weight in the order of attention instead of at random (deletion).
+bootstrap intervals over photos; "above the middle", the model's own maps less the middle cell, has a paired one.
+Entropy is the mean over all words, in nats, of log L. Faithfulness is measured on the captions that the model writes
+itself: how much lower a word's probability is, on the mean, while its regions lose their weight in the order of
+attention instead of at random (deletion).
 
 The boxes are in docs/photo_boxes.json: 24 photos of Flickr8k's development split, in pixels of the full resolution.
 Each object has the words that the captions use for it; what fills the photo (a crowd, a cliff face, the sky behind all)
-has no box. docs/photo_boxes_unseen.json has 16 more photos of that split, drawn at random, which no choice was made on
-(`--boxes`); their pixels are those of images of 224x224. The photos are not part of the repository.
+has no box. docs/photo_boxes_unseen.json has 16 more photos of that split, drawn at random, which no choice was made on;
+their pixels are those of images of 224x224. Several files are measured together, each with a folder of its photos:
+
+    python -m tools.photo_pointing --photos DIR --photos DIR_OF_224 \\
+        --boxes docs/photo_boxes.json --boxes docs/photo_boxes_unseen.json ...
+
+The photos are not part of the repository.
 """
 
 from __future__ import annotations
@@ -39,6 +45,7 @@ from caption.analysis.references import attend_references
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
 from caption.data.files import text_lines
+from caption.data.images import open_image
 from caption.errors import UserError, first_few
 from caption.metrics.significance import Comparison
 from tools import make_parser
@@ -55,6 +62,7 @@ HEAD = (
         "posterior",
         "chance",
         "middle cell",
+        "above the middle",
         "mean map",
         "another photo",
     ),
@@ -65,8 +73,9 @@ DRAWS = 3
 
 
 class Drawn(NamedTuple):
-    """The boxes of a photo."""
+    """A photo and its boxes."""
 
+    photo: Path
     boxes: Boxes
     """By the words for what is in them."""
     kinds: Mapping[str, str]
@@ -80,15 +89,21 @@ class Pointed(NamedTuple):
     """By the maps that were used."""
     photos: np.ndarray
     """The number of each caption's photo."""
+    above_middle: Comparison
+    """Hits of the own maps less hits of the middle cell."""
     entropy: float
     regions: int
     faithfulness: Comparison
     """Area under the deletion curve, at random less by attention."""
 
 
-def read_drawn(file: Path = BOXES) -> dict[str, Drawn]:
-    """The boxes by the name of the photo."""
-    drawn = {}
+def read_drawn(file: Path, folder: Path) -> list[Drawn]:
+    """The photos of a file of boxes.
+
+    Raises:
+        UserError: a photo is missing, or has another size than the one that its boxes were drawn on.
+    """
+    found = []
     for name, entry in json.loads(file.read_text(encoding="utf-8")).items():
         boxes: dict[str, list[Sequence[float]]] = {}
         kinds = {}
@@ -96,8 +111,14 @@ def read_drawn(file: Path = BOXES) -> dict[str, Drawn]:
             for word in each["names"]:
                 boxes.setdefault(word, []).append(each["box"])
                 kinds[word] = each["kind"]
-        drawn[name] = Drawn(boxes, kinds)
-    return drawn
+        found.append(Drawn(folder / name, boxes, kinds))
+        size = open_image(found[-1].photo).size
+        if size != tuple(entry["size"]):
+            raise UserError(
+                f"'{folder / name}' has {'x'.join(map(str, size))} pixels, and its boxes were drawn on "
+                f"{'x'.join(map(str, entry['size']))}: give the folder of these photos with --photos"
+            )
+    return found
 
 
 def read_captions(file: str, photos: Sequence[str]) -> list[list[str]]:
@@ -118,15 +139,14 @@ def read_captions(file: str, photos: Sequence[str]) -> list[list[str]]:
     return list(found.values())
 
 
-def point(
-    captioner: Captioner, photos: Sequence[Path], references: Sequence[Sequence[str]], drawn: Sequence[Drawn]
-) -> Pointed:
+def point(captioner: Captioner, drawn: Sequence[Drawn], references: Sequence[Sequence[str]]) -> Pointed:
     """Play the pointing game with the model's maps and with blind ones."""
-    captions = attend_references(captioner, list(map(str, photos)), references)
+    photos = [str(each.photo) for each in drawn]
+    captions = attend_references(captioner, photos, references)
     numbers = [number for number, texts in enumerate(references) for _ in texts]
     maps: dict[str, Sequence[GroundableCaption]] = {
         "own maps": captions,
-        "posterior": posterior(captioner, [str(photos[number]) for number in numbers], captions),
+        "posterior": posterior(captioner, [photos[number] for number in numbers], captions),
         "middle cell": blind.middle(captions),
         "mean map": blind.mean_map(captions),
         "another photo": blind.other_image(captions, images=numbers),
@@ -138,22 +158,28 @@ def point(
         groundings[kind] = ground(zip(captions, of_kind, strict=True))
     entropy = float(np.mean(np.concatenate([entropies(each) for each in captions])))
     orders = {"attention": by_attention, "random": AtRandom(DRAWS)}
-    erasure = erase(captioner, list(map(str, photos)), orders=orders)
+    erasure = erase(captioner, photos, orders=orders)
     gain = difference(*(erasure.area("deletion", name) for name in orders), erasure.images)
-    return Pointed(groundings, np.array(numbers), entropy, math.prod(captions[0].weights.shape[1:]), gain)
+    own, middle = groundings["own maps"], groundings["middle cell"]
+    above = difference(middle.values("hit"), own.values("hit"), np.array(numbers)[own.captions])
+    regions = math.prod(captions[0].weights.shape[1:])
+    return Pointed(groundings, np.array(numbers), above, entropy, regions, gain)
 
 
 def row(name: str, pointed: Pointed) -> list[str]:
     """A line of the table."""
     own = pointed.groundings["own maps"]
     interval = estimate(own.values("hit"), pointed.photos[own.captions])
-    gain = pointed.faithfulness
-    others = [pointed.groundings[each].accuracy for each in ("middle cell", "mean map", "another photo")]
+    above, gain = pointed.above_middle, pointed.faithfulness
+    middle, mean, another = (
+        pointed.groundings[each].accuracy for each in ("middle cell", "mean map", "another photo")
+    )
     return [
         name, str(len(own)), f"{own.accuracy:.2f} ({interval.low:.2f}–{interval.high:.2f})",
         *(f"{pointed.groundings[kind].accuracy:.2f}" for kind in KINDS),
         f"{pointed.groundings['posterior'].accuracy:.2f}", f"{own.chance:.2f}",
-        *(f"{value:.2f}" for value in others),
+        f"{middle:.2f}", f"{above.difference:+.2f} ({above.low:+.2f} to {above.high:+.2f})",
+        f"{mean:.2f}", f"{another:.2f}",
         f"{pointed.entropy:.2f} of {math.log(pointed.regions):.2f}",
         f"{gain.difference:.3f} ({gain.low:.3f}–{gain.high:.3f})",
     ]  # fmt: skip
@@ -163,27 +189,38 @@ def main(args: Sequence[str] | None = None) -> int:
     """Measure, and print a table."""
     parser = make_parser("photo_pointing", __doc__)
     parser.add_argument(
-        "--photos", type=Path, required=True, metavar="DIR", help="the photos, at full resolution"
-    )
+        "--photos", type=Path, action="append", required=True, metavar="DIR",
+        help="folder of the photos, at the size that the boxes were drawn on; one for each --boxes",
+    )  # fmt: skip
     parser.add_argument("--captions", required=True, metavar="FILE", help="Flickr8k.token.txt")
-    parser.add_argument("--boxes", type=Path, default=BOXES, metavar="FILE.json")
+    parser.add_argument(
+        "--boxes", type=Path, action="append", metavar="FILE.json",
+        help="boxes of the photos (default docs/photo_boxes.json); may be repeated, all photos count together",
+    )  # fmt: skip
     parser.add_argument("--model", action="append", required=True, metavar="NAME=MODEL")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
     options = parser.parse_args(args)
-    drawn = read_drawn(options.boxes)
-    photos = [options.photos / name for name in drawn]
+    boxes = options.boxes or [BOXES]
+    if len(options.photos) != len(boxes):
+        parser.error(f"{len(options.photos)} --photos for {len(boxes)} --boxes: give a folder for each file")
     try:
-        references = read_captions(options.captions, list(drawn))
+        drawn = [
+            each
+            for file, folder in zip(boxes, options.photos, strict=True)
+            for each in read_drawn(file, folder)
+        ]
+        references = read_captions(options.captions, [each.photo.name for each in drawn])
         rows, numbers = [], {}
         for entry in options.model:
             name, _, model = entry.partition("=")
             if not name or not model:
                 parser.error(f"--model {entry}: write NAME=MODEL, such as soft=runs/soft/best.ckpt")
-            pointed = point(caption.load(model), photos, references, list(drawn.values()))
+            pointed = point(caption.load(model), drawn, references)
             rows.append(row(name, pointed))
             own = pointed.groundings["own maps"]
             numbers[name] = {
                 **{each: found.accuracy for each, found in pointed.groundings.items()},
+                "above the middle": pointed.above_middle.difference,
                 "chance": own.chance, "mass": own.mass, "words": len(own), "entropy": pointed.entropy,
                 "faithfulness": pointed.faithfulness.difference,
             }  # fmt: skip

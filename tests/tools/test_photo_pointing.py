@@ -53,8 +53,8 @@ def test_the_boxes_are_of_the_photos_and_every_name_is_said_of_them(file: Path):
 
 
 def scene(folder: Path, boxes: dict) -> None:
-    """Two photos, their captions and their boxes."""
-    for name, grey in (("a.png", 30), ("b.png", 200)):
+    """Photos, their captions and their boxes."""
+    for name, grey in (("a.png", 30), ("b.png", 200), ("d.png", 0)):
         Image.fromarray(np.full((40, 60, 3), grey, np.uint8)).save(folder / name)
     (folder / "tokens.txt").write_text(
         "a.png#0\tA red circle .\na.png#1\tthe circle\nb.png#0\tA square\nc.png#0\tx\n"
@@ -84,9 +84,28 @@ def test_the_table_of_an_installed_model(tmp_path: Path, capsys: pytest.CaptureF
     # "circle" is always in its box, and "square" never: no cell's centre is in the photo's corner.
     assert numbers["own maps"] == numbers["chance"] == numbers["middle cell"] == pytest.approx(2 / 3)
     assert (numbers["thing"], numbers["person"]) == (1, 0)
+    # So the paired interval of their difference has no width.
+    assert line.split("|")[10].strip() == "+0.00 (+0.00 to +0.00)"
+    assert numbers["above the middle"] == 0
     # On grey photos without a shape the words still depend on the regions, more on those that were looked at.
     assert 0 < numbers["faithfulness"] < 1
     assert line.split("|")[-2].strip().startswith(f"{numbers['faithfulness']:.3f} (")
+
+
+def test_several_files_of_boxes_count_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    named = []
+    for photo, entry in WHOLE.items():
+        (tmp_path / photo).mkdir()
+        scene(tmp_path / photo, {photo: entry})
+        named += ["--photos", str(tmp_path / photo), "--boxes", str(tmp_path / photo / "boxes.json")]
+    captions = ["--captions", str(tmp_path / "a.png" / "tokens.txt")]
+    out = tmp_path / "numbers.json"
+    assert tool.main([*named, *captions, "--model", "soft=shapes", "--json", str(out)]) == 0
+    numbers = json.loads(out.read_text())["soft"]
+    assert (numbers["words"], numbers["own maps"]) == (3, pytest.approx(2 / 3))
+    with pytest.raises(SystemExit):
+        tool.main([*named[:2], *named, *captions, "--model", "soft=shapes"])
+    assert "3 --photos for 2 --boxes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -94,9 +113,15 @@ def test_the_table_of_an_installed_model(tmp_path: Path, capsys: pytest.CaptureF
     [
         (WHOLE, "shapes", "write NAME=MODEL"),
         ({**WHOLE, "d.png": WHOLE["a.png"]}, "a=shapes", "no caption of d.png"),
+        ({"e.png": WHOLE["a.png"]}, "a=shapes", "e.png"),
+        (
+            {"a.png": {**WHOLE["a.png"], "size": [6, 4]}},
+            "a=shapes",
+            "has 60x40 pixels, and its boxes were drawn on 6x4",
+        ),
         (WHOLE, "a=nowhere", "there is no checkpoint nowhere"),
     ],
-    ids=["name", "captions", "model"],
+    ids=["name", "captions", "photo", "size", "model"],
 )
 def test_mistakes_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], boxes: dict, model: str, said: str
