@@ -101,7 +101,7 @@ def test_defaults_are_recorded_with_the_arguments():
 
 def test_parts_in_arguments_are_described_too():
     spec = ScoredAttention(AdditiveScore(3, layers=2), Softmax()).spec
-    arguments = {"size": 3, "activation": "tanh", "layers": 2}
+    arguments = {"size": 3, "activation": "tanh", "layers": 2, "previous_word": False}
     assert spec["init_args"] == {
         "score": {"class_path": "caption.attention.AdditiveScore", "init_args": arguments},
         "alignment": {"class_path": "caption.attention.Softmax", "init_args": {}},

@@ -29,7 +29,7 @@ from caption.decoders.base import Decoder, Unrolled
 from caption.decoders.word_embeddings import load_word_vectors
 from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner
-from caption.errors import CheckpointError, UserError, kind_and_reason
+from caption.errors import CheckpointError, UserError, first_few, kind_and_reason
 from caption.objectives import Captions, CrossEntropy, Objective, word_log_likelihoods
 from caption.processes import mean_of_each
 from caption.regions import Views
@@ -69,7 +69,8 @@ class CaptionTraining(LightningModule):
         encoder_learning_rate: learning rate for fine-tuning the encoder; None = the encoder stays frozen.
         encoder_from_epoch: first epoch of fine-tuning, counted from 0.
         warm_start: checkpoint with initial weights of encoder, refiner and decoder, for instance a soft-attention model
-            for hard attention; None = new weights.
+            for hard attention; None = new weights. Parts that only this configuration has start untrained, with a
+            warning that names them.
         search: for testing and predicting, and the default of the saved model; None = beam search with 5 hypotheses.
         validation_search: None = greedy.
         at_test: what hard attention reads in validation, test and prediction; None = the mechanism's own setting, which
@@ -157,11 +158,17 @@ class CaptionTraining(LightningModule):
                 f"{len(self.captioner.vocabulary)}): warm-start from a model trained on the same data"
             )
         try:
-            self.captioner.load_state_dict(source.state_dict())
+            new, unknown = self.captioner.load_state_dict(source.state_dict(), strict=False)
         except RuntimeError as error:
             raise CheckpointError(
                 f"{path} has parts of other shapes than this configuration: {error}"
             ) from error
+        if unknown:
+            raise CheckpointError(
+                f"{path} has parts that this configuration has no place for: {first_few(unknown)}"
+            )
+        if new:
+            rank_zero_warn(f"{path} has no weights of these parts, which start untrained: {first_few(new)}")
 
     def _check_store(self) -> None:
         """Check that precomputed regions are this encoder's. Called once its weights are loaded or restored."""

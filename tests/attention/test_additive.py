@@ -10,9 +10,11 @@ import pytest
 import torch
 from given_scores import attend
 from tiny_views import one_row
-from torch import Tensor
+from torch import Tensor, nn
 
 from caption.attention import AdditiveScore, Query, QuerySizes, ScoredAttention, ScoredMemory, Softmax
+from caption.decoders import LSTMDecoder
+from caption.errors import UserError
 
 LN2, LN3 = math.log(2), math.log(3)
 # tanh(ln 2) = 3/5, tanh(ln 3) = 4/5, tanh(2 ln 2) = 15/17: from tanh(ln x) = (x² − 1)/(x² + 1).
@@ -84,6 +86,44 @@ def test_a_second_layer_by_hand(activation: str, bent: Callable[[float], float])
     torch.testing.assert_close(score.keys(*one_row(regions)), torch.tensor([[expected]]))
     energy = 5 * bent(expected[0] + 0.7) + 10 * bent(expected[1])
     torch.testing.assert_close(scores(score, torch.tensor([[[0.7]]]), regions), torch.tensor([[[energy]]]))
+
+
+def test_the_previous_word_is_a_part_of_the_query():
+    """W h + W_y Ey = [W W_y] [h; Ey]."""
+    torch.manual_seed(0)
+    score, joined = AdditiveScore(5, previous_word=True), AdditiveScore(5)
+    score.build(3, QuerySizes(4, 2))
+    joined.build(3, QuerySizes(6))
+    assert not score.word.weight.any()
+    nn.init.normal_(score.word.weight)
+    state = {name: weight for name, weight in score.state_dict().items() if name != "word.weight"}
+    joined.load_state_dict(state | {"query.weight": torch.cat((score.query.weight, score.word.weight), 1)})
+    hidden, word, regions = torch.randn(2, 3, 4), torch.randn(2, 3, 2), torch.randn(2, 6, 3)
+    memory = ScoredMemory.of(*one_row(regions), score.keys(*one_row(regions)))
+    expected = scores(joined, torch.cat((hidden, word), -1), regions)
+    torch.testing.assert_close(score(Query(hidden, word=word), memory), expected)
+
+
+@pytest.mark.parametrize("previous_word", [False, True])
+def test_a_map_knows_the_word_just_said_only_if_asked_to(previous_word: bool):
+    """Two captions differ in their second word alone: the maps of the third differ with `previous_word` only."""
+    torch.manual_seed(0)
+    attention = ScoredAttention(AdditiveScore(5, previous_word=previous_word), Softmax())
+    decoder = LSTMDecoder(attention, embedding_size=4, hidden_size=6)
+    decoder.build((3,), vocabulary_size=9, padding=0, start=1)
+    if previous_word:
+        nn.init.normal_(attention.score.word.weight, std=3)
+    memory = decoder.project(one_row(torch.randn(1, 6, 3)))
+    captions = torch.tensor([[[1, 4, 5, 6], [1, 4, 7, 6]]])
+    unrolled = decoder(memory, captions, torch.tensor([[4, 4]]))
+    first, second = unrolled.unpack(unrolled.trace.weights)[0]
+    moved = (first - second).abs().sum(-1) > 1e-6
+    assert moved.tolist() == [False, False, previous_word, True]
+
+
+def test_the_previous_word_must_be_handed_on():
+    with pytest.raises(UserError, match="previous_word needs a decoder"):
+        AdditiveScore(5, previous_word=True).build(3, QuerySizes(4))
 
 
 def test_one_layer_keeps_the_names_that_checkpoints_have():

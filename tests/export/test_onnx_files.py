@@ -44,18 +44,21 @@ def large(decoder: Decoder) -> Captioner:
     with torch.no_grad():
         for name, parameter in made.decoder.named_parameters():
             parameter.mul_(1.0 if "bias" in name else 5.0)
+            if name.endswith("score.word.weight"):  # which starts at 0
+                parameter.normal_()
         (words,) = (each for name, each in made.decoder.named_parameters() if name.endswith("to_words.bias"))
         words[2] = -2.0
     return made.eval()
 
 
-def scored(smoothing: float = 0.0) -> ScoredAttention:
-    return ScoredAttention(AdditiveScore(8), Softmax(), smoothing)
+def scored(smoothing: float = 0.0, previous_word: bool = False) -> ScoredAttention:
+    return ScoredAttention(AdditiveScore(8, previous_word=previous_word), Softmax(), smoothing)
 
 
 MODELS = {
     "a gate, a state that grows": lambda: large(LSTMDecoder(ParallelCoAttention(6), 6, 7, gate=Gate())),
     "smoothed scores": lambda: large(LSTMDecoder(scored(smoothing=1.0), 6, 7)),
+    "a query with the previous word": lambda: large(LSTMDecoder(scored(previous_word=True), 6, 7)),
     "a cache": lambda: large(TransformerDecoder(scored(), layers=1, hidden_size=8, heads=2, inner_size=8)),
 }
 

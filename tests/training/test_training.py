@@ -63,7 +63,8 @@ def make_data(reader: Shapes, **options: Any) -> CaptionData:
 
 
 def make_training(data: CaptionData, alignment: Alignment | None = None, **options: Any) -> CaptionTraining:
-    attention = ScoredAttention(AdditiveScore(8), alignment or Softmax())
+    score = AdditiveScore(8, previous_word=options.pop("previous_word", False))
+    attention = ScoredAttention(score, alignment or Softmax())
     decoder = LSTMDecoder(attention, 8, 12, gate=Gate(), readout=DeepOutput(dropout=0.1))
     made: dict[str, Any] = {
         "encoder": SmallCNN((4, 4, 8)),
@@ -395,6 +396,26 @@ def test_warm_start_refuses_another_vocabulary(tmp_path: Path, reader: Shapes, s
 def test_warm_start_refuses_other_shapes(tmp_path: Path, reader: Shapes, soft: Path):
     with pytest.raises(CheckpointError, match="other shapes"):
         fit(tmp_path, reader, warm_start=str(soft), encoder=SmallCNN((4, 4, 6)))
+
+
+def test_a_new_part_starts_untrained_and_is_named(tmp_path: Path, reader: Shapes, soft: Path):
+    options = {"previous_word": True, "warm_start": str(soft)}
+    start = Watch(lambda module: weights(module.captioner), "on_train_start")
+    part = "decoder.attention.score.word.weight"
+    with pytest.warns(UserWarning, match=rf"soft.ckpt has no weights of .* start untrained: {part}$"):
+        training = fit(tmp_path, reader, start, max_steps=1, **options)
+    started = dict(start.seen[0])
+    assert not started.pop(part).any()
+    assert differing(started, weights(checkpoint.load(soft))) == set()
+    assert training.captioner.decoder.attention.score.word.weight.any()
+
+
+def test_warm_start_refuses_parts_that_it_would_lose(tmp_path: Path, reader: Shapes, soft: Path):
+    training = make_training(make_data(reader), previous_word=True)
+    richer = tmp_path / "richer.ckpt"
+    checkpoint.save(training.captioner, richer)
+    with pytest.raises(CheckpointError, match=r"no place for: decoder\.attention\.score\.word\.weight"):
+        fit(tmp_path, reader, warm_start=str(richer))
 
 
 def test_resuming_does_not_start_again_from_the_other_model(tmp_path: Path, reader: Shapes):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from caption.attention.base import Query, QuerySizes
 from caption.attention.scored import Score, ScoredMemory
+from caption.errors import UserError
 from caption.kernels.additive_energies import Activation, additive_energies
 from caption.parts import check_choice
 from caption.regions import Regions
@@ -25,12 +26,18 @@ class AdditiveScore(Score):
         activation: the nonlinearity; "tanh" as in the paper, or "relu".
         layers: affine layers on the regions. Each layer after the first is followed by the activation, as in the
             authors' code: with two layers, U a_i + b becomes tanh(U_1 (U a_i + b) + b_1).
+        previous_word: whether the query knows the previous word, too: W h + W_y Ey. In the paper h[t-1], with which
+            word t is attended, has read the words before y[t-1] only. W_y starts at 0. Source: Sennrich et al. 2017,
+            "Nematus", section 2, whose queries have read y[t-1]; there in a recurrent layer of its own.
 
     Raises:
         ValueError: the activation is unknown, or `layers` is below 1.
+        UserError: when built, `previous_word` in a decoder that hands no words to its attention.
     """
 
-    def __init__(self, size: int = 512, activation: Activation = "tanh", layers: int = 1) -> None:
+    def __init__(
+        self, size: int = 512, activation: Activation = "tanh", layers: int = 1, previous_word: bool = False
+    ) -> None:
         super().__init__()
         check_choice("activation", activation, get_args(Activation))
         if layers < 1:
@@ -38,12 +45,20 @@ class AdditiveScore(Score):
         self.size = size
         self.activation = activation
         self.layers = layers
+        self.previous_word = previous_word
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         self.region = nn.Linear(region_size, self.size)
         self.deeper = nn.ModuleList(nn.Linear(self.size, self.size) for _ in range(self.layers - 1))
         self.query = nn.Linear(query_sizes.hidden, self.size, bias=False)  # the bias b is in `region`
         self.energy = nn.Linear(self.size, 1, bias=False)  # a bias here would cancel in the softmax
+        if self.previous_word:
+            if not query_sizes.word:
+                raise UserError("previous_word needs a decoder that hands its attention the previous word")
+            self.word = nn.Linear(query_sizes.word, self.size, bias=False)
+            nn.init.zeros_(
+                self.word.weight
+            )  # at first the score is the one without, also that of a trained model
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, L, A) U a_i + b."""
@@ -55,6 +70,7 @@ class AdditiveScore(Score):
         return keys.to(regions.vectors.dtype)
 
     def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
-        return additive_energies(
-            self.query(query.hidden), memory.keys, self.energy.weight[0], self.activation
-        )
+        queries = self.query(query.hidden)
+        if self.previous_word:
+            queries = queries + self.word(query.word)
+        return additive_energies(queries, memory.keys, self.energy.weight[0], self.activation)
