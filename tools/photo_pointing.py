@@ -89,8 +89,6 @@ class Pointed(NamedTuple):
     """By the maps that were used."""
     photos: np.ndarray
     """The number of each caption's photo."""
-    above_middle: Comparison
-    """Hits of the own maps less hits of the middle cell."""
     entropy: float
     regions: int
     faithfulness: Comparison
@@ -136,7 +134,7 @@ def read_captions(file: str, photos: Sequence[str]) -> list[list[str]]:
     without = [name for name, texts in found.items() if not texts]
     if without:
         raise UserError(f"'{file}' has no caption of {first_few(without)}: give the captions of these photos")
-    return list(found.values())
+    return [found[name] for name in photos]
 
 
 def point(captioner: Captioner, drawn: Sequence[Drawn], references: Sequence[Sequence[str]]) -> Pointed:
@@ -160,26 +158,24 @@ def point(captioner: Captioner, drawn: Sequence[Drawn], references: Sequence[Seq
     orders = {"attention": by_attention, "random": AtRandom(DRAWS)}
     erasure = erase(captioner, photos, orders=orders)
     gain = difference(*(erasure.area("deletion", name) for name in orders), erasure.images)
-    own, middle = groundings["own maps"], groundings["middle cell"]
-    above = difference(middle.values("hit"), own.values("hit"), np.array(numbers)[own.captions])
-    regions = math.prod(captions[0].weights.shape[1:])
-    return Pointed(groundings, np.array(numbers), above, entropy, regions, gain)
+    return Pointed(groundings, np.array(numbers), entropy, math.prod(captions[0].weights.shape[1:]), gain)
 
 
 def row(name: str, pointed: Pointed) -> list[str]:
     """A line of the table."""
-    own = pointed.groundings["own maps"]
-    interval = estimate(own.values("hit"), pointed.photos[own.captions])
-    above, gain = pointed.above_middle, pointed.faithfulness
-    middle, mean, another = (
-        pointed.groundings[each].accuracy for each in ("middle cell", "mean map", "another photo")
+    own, middle, mean, another = (
+        pointed.groundings[each] for each in ("own maps", "middle cell", "mean map", "another photo")
     )
+    photos = pointed.photos[own.captions]
+    interval = estimate(own.values("hit"), photos)
+    above = difference(middle.values("hit"), own.values("hit"), photos)
+    gain = pointed.faithfulness
     return [
         name, str(len(own)), f"{own.accuracy:.2f} ({interval.low:.2f}–{interval.high:.2f})",
         *(f"{pointed.groundings[kind].accuracy:.2f}" for kind in KINDS),
         f"{pointed.groundings['posterior'].accuracy:.2f}", f"{own.chance:.2f}",
-        f"{middle:.2f}", f"{above.difference:+.2f} ({above.low:+.2f} to {above.high:+.2f})",
-        f"{mean:.2f}", f"{another:.2f}",
+        f"{middle.accuracy:.2f}", f"{above.difference:+.2f} ({above.low:+.2f} to {above.high:+.2f})",
+        f"{mean.accuracy:.2f}", f"{another.accuracy:.2f}",
         f"{pointed.entropy:.2f} of {math.log(pointed.regions):.2f}",
         f"{gain.difference:.3f} ({gain.low:.3f}–{gain.high:.3f})",
     ]  # fmt: skip
@@ -220,7 +216,7 @@ def main(args: Sequence[str] | None = None) -> int:
             own = pointed.groundings["own maps"]
             numbers[name] = {
                 **{each: found.accuracy for each, found in pointed.groundings.items()},
-                "above the middle": pointed.above_middle.difference,
+                "above the middle": own.accuracy - pointed.groundings["middle cell"].accuracy,
                 "chance": own.chance, "mass": own.mass, "words": len(own), "entropy": pointed.entropy,
                 "faithfulness": pointed.faithfulness.difference,
             }  # fmt: skip

@@ -56,9 +56,8 @@ class AdditiveScore(Score):
             if not query_sizes.word:
                 raise UserError("previous_word needs a decoder that hands its attention the previous word")
             self.word = nn.Linear(query_sizes.word, self.size, bias=False)
-            nn.init.zeros_(
-                self.word.weight
-            )  # at first the score is the one without, also that of a trained model
+            # At first the score is the one without, also that of a trained model.
+            nn.init.zeros_(self.word.weight)
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, L, A) U a_i + b."""
