@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner as Captioner
-    from caption.model_zoo import load as load
+    from caption.models.model_zoo import load as load
     from caption.result import Caption as Caption
 
 __version__: str
-_HOMES = {"load": "caption.model_zoo", "Captioner": "caption.captioner", "Caption": "caption.result"}
+_HOMES = {"load": "caption.models.model_zoo", "Captioner": "caption.captioner", "Caption": "caption.result"}
 __all__ = ["Caption", "Captioner", "__version__", "load"]
 
 

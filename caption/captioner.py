@@ -20,18 +20,18 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention.base import chosen
-from caption.batch_inference import BATCH, Decoded, decode, decode_ahead, encode
 from caption.box import Box, BoxLike, part_of, shares_of
+from caption.captions import Captions
+from caption.data.batch_inference import BATCH, Decoded, decode, decode_ahead, encode
 from caption.data.images import ImageTransform
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
 from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner
 from caption.errors import ImageError
-from caption.eval_mode import eval_mode
-from caption.gallery import Captions
 from caption.parts import public_path
 from caption.regions import Views
 from caption.result import Caption
+from caption.runtime.eval_mode import eval_mode
 from caption.search import BeamSearch, Hypotheses, Search
 from caption.search.likeliest import Likeliest, with_likeliest
 from caption.search.prefix import begin_with

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 import numpy as np
 
 from caption.errors import CheckpointError
-from caption.trust import find_object
+from caption.runtime.trust import find_object
 
 Spec = dict[str, Any]
 """`{"class_path": "caption.attention.Softmax", "init_args": {...}}`, nested; plain types only."""
@@ -132,7 +132,7 @@ def make(spec: Mapping[str, Any], kind: type[Kind], trust: Iterable[str] = ()) -
     Args:
         spec: class path and arguments. The paths of moved classes still work.
         kind: the class, or a base class, of the object.
-        trust: packages, beside this one, whose modules may be imported; see `caption.trust`.
+        trust: packages, beside this one, whose modules may be imported; see `caption.runtime.trust`.
 
     Raises:
         CheckpointError: the class does not exist, may not be imported, is not a `kind`, or does not take the arguments.

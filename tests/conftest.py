@@ -10,7 +10,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
-from command_line import TINY, Ran, Trained, run_command
+from helpers.command_line import TINY, Ran, Trained, run_command
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from caption.analysis.replay import batches
 from caption.errors import UserError
-from caption.eval_mode import eval_mode
+from caption.runtime.eval_mode import eval_mode
 from caption.text.vocabulary import PAD, START
 
 if TYPE_CHECKING:

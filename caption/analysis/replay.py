@@ -26,11 +26,11 @@ from caption.analysis.grids import Grid
 from caption.attention.base import Attention, AttentionOutput, Query, named_maps, with_maps
 from caption.attention.edited import attentions
 from caption.attention.stochastic import at_test
-from caption.batch_inference import decode, encode
+from caption.data.batch_inference import decode, encode
 from caption.decoders.base import Decoder, Memory
-from caption.eval_mode import eval_mode
 from caption.regions import Views
 from caption.result import Caption
+from caption.runtime.eval_mode import eval_mode
 from caption.tensor_tree import State, TensorTree, combine, leaves, map_tensors, select_images
 from caption.text.vocabulary import PAD, START
 

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from caption.atomic import replacing
 from caption.captioner import Captioner
 from caption.checkpoint.archive import check_archive, damaged
 from caption.checkpoint.plain import check_plain
 from caption.checkpoint.tensor_file import read_tensors, write_tensors
 from caption.checkpoint.upgrade import FORMAT, upgrade
 from caption.errors import CheckpointError, UserError
+from caption.runtime.atomic import replacing
 from caption.version import package_version
 
 PREFIX = "captioner."

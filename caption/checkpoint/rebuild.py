@@ -21,9 +21,9 @@ from caption.encoders.refiners import Refiner
 from caption.errors import CheckpointError
 from caption.objectives import Objective
 from caption.parts import check_texts, make
+from caption.runtime.trust import class_paths
 from caption.search import Search
 from caption.text.vocabulary import Vocabulary
-from caption.trust import class_paths
 
 Made = TypeVar("Made")
 PARTS: dict[str, type] = {

@@ -67,7 +67,7 @@ def _write(named: dict[str, str], options: argparse.Namespace) -> None:
     import torch
 
     from caption.analysis.agreement import agree
-    from caption.model_zoo import load
+    from caption.models.model_zoo import load
     from caption.reports.analysis import analyse, draw, make_scenes, say
     from caption.reports.analysis_tables import Setting, write_report
     from caption.reports.documents import write_sections

@@ -32,8 +32,8 @@ def main(args: list[str]) -> int:
     from caption.analysis.calibration import calibrate, divide_logits
     from caption.cli.configuration import make_reader, read_parts
     from caption.cli.files import new_file
-    from caption.model_zoo import load
-    from caption.progress import progress_bar
+    from caption.models.model_zoo import load
+    from caption.runtime.progress import progress_bar
 
     out = new_file(options.out, "--out", (".ckpt", ".safetensors"))
     images = make_reader(read_parts(options.config, overrides, ("data.reader",))).read().get("val", [])

@@ -59,7 +59,7 @@ def main(args: list[str]) -> int:
     from caption.data.readers.captions import CaptionReader
     from caption.data.readers.recognise import reader_for
     from caption.parts import make
-    from caption.trust import class_paths
+    from caption.runtime.trust import class_paths
 
     section = _data_section(options.data) if is_config else {}
     spec = section["reader"] if is_config else reader_for(options.data, images, splits)

@@ -26,7 +26,7 @@ from caption.encoders.base import Encoder
 from caption.errors import DataError, UserError
 from caption.features.key import weights_digest
 from caption.parts import make
-from caption.trust import class_paths
+from caption.runtime.trust import class_paths
 
 PARTS = {"data.reader": CaptionReader, "data.transform": ImageTransform, "model.encoder": Encoder}
 

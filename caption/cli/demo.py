@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from caption.atomic import replacing
 from caption.cli.arguments import verb_parser
 from caption.cli.config_files import config_folder
 from caption.cli.exit_codes import DONE
 from caption.cli.files import make_folder
 from caption.errors import Stopped, UserError, first_few
+from caption.runtime.atomic import replacing
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.training.evaluation import Evaluation

@@ -18,7 +18,7 @@ from caption.cli.files import input_photos, output_paths, printable, refuse_over
 from caption.cli.models import chosen_models, load_models, scene_model_warning
 from caption.cli.pictures import Pictures, add_options
 from caption.errors import ImageError, UserError
-from caption.progress import progress_bar
+from caption.runtime.progress import progress_bar
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.attention.stochastic import AtTest

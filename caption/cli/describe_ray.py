@@ -11,7 +11,7 @@ from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.files import image_suffixes
 from caption.data.files import text_lines
 from caption.errors import UserError
-from caption.progress import progress_bar
+from caption.runtime.progress import progress_bar
 
 DESCRIPTION = """\
 Caption photos on the Ray cluster that RAY_ADDRESS names, or with several processes on this machine. The results are
@@ -32,7 +32,7 @@ def main(args: list[str]) -> int:
         raise UserError(
             "--engine ray needs the package ray: pip install 'show-attend-and-tell[ray]'"
         ) from None
-    from caption.on_ray import Job, caption_photos
+    from caption.runtime.on_ray import Job, caption_photos
 
     given = {"beam_size": options.beam_size, "length_normalization": options.length_normalization}
     search = {name: value for name, value in given.items() if value is not None}
@@ -53,7 +53,7 @@ def main(args: list[str]) -> int:
 
 def _photos(options: argparse.Namespace) -> list[str]:
     """What the arguments and the list name. Paths are made absolute, since actors run elsewhere."""
-    from caption.on_ray import list_photos
+    from caption.runtime.on_ray import list_photos
 
     listed = [line.strip() for _, line in text_lines(options.list)] if options.list else []
     photos: list[str] = []

@@ -56,7 +56,7 @@ def main(args: list[str]) -> int:
 
 
 def _load(options: argparse.Namespace) -> Captioner:
-    from caption.model_zoo import load
+    from caption.models.model_zoo import load
     from caption.search import BeamSearch
 
     captioner = load(options.model, trust=options.trust)

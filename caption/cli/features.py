@@ -45,7 +45,7 @@ def main(args: list[str]) -> int:
 
     from caption import checkpoint
     from caption.cli.configuration import make_encoder, make_reader, make_transform, read_parts
-    from caption.extraction import write_features
+    from caption.data.feature_extraction import write_features
 
     needed = ("data.reader",) if options.model else ("data.reader", "data.transform", "model.encoder")
     parts = read_parts(options.config, overrides, needed)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from caption.errors import UserError, first_few
-from caption.outputs import is_replaceable
+from caption.runtime.outputs import is_replaceable
 
 CAMERA_FORMATS = frozenset(
     {".heic", ".heif", ".avif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"}

@@ -12,7 +12,7 @@ from importlib import import_module
 
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED, WRONG_USAGE
 from caption.errors import Stopped, UserError, did_you_mean
-from caption.signals import name_of
+from caption.runtime.signals import name_of
 
 # Each verb's module has main(args) -> exit code. It is imported only when needed: importing torch takes seconds.
 VERBS = {

@@ -26,7 +26,7 @@ def chosen_models(given: Sequence[str] | None) -> list[str]:
     """
     if given:
         return list(given)
-    from caption.model_zoo import PHOTO_MODEL, installed_models
+    from caption.models.model_zoo import PHOTO_MODEL, installed_models
 
     if PHOTO_MODEL not in installed_models():
         raise UserError(
@@ -39,12 +39,12 @@ def chosen_models(given: Sequence[str] | None) -> list[str]:
 
 def load_models(models: Sequence[str], device: str, trust: Sequence[str]) -> Captioner:
     """One captioner: the model, or the ensemble of several."""
-    from caption.model_zoo import load
+    from caption.models.model_zoo import load
 
     loaded = [load(model, device, trust) for model in models]
     if len(loaded) == 1:
         return loaded[0]
-    from caption.ensemble import ensemble
+    from caption.models.ensemble import ensemble
 
     return ensemble(loaded)
 

@@ -80,7 +80,7 @@ class Pictures:
             UserError: it cannot be loaded.
         """
         if self.models[1]:
-            from caption.model_zoo import load
+            from caption.models.model_zoo import load
 
             self.second = load(self.models[1], device, trust)
 

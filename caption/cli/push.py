@@ -27,8 +27,8 @@ def main(args: list[str]) -> int:
     options = parser.parse_args(args)
 
     # These import torch, which takes seconds that --help should not take.
-    from caption import hub
-    from caption.model_zoo import load
+    from caption.models import hub
+    from caption.models.model_zoo import load
 
     hub.parse(options.address)
     captioner = load(options.model, trust=options.trust)

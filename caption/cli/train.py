@@ -12,7 +12,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any, NoReturn
 
-import caption.encoders.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+import caption.runtime.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
 
 # isort: split
 import rich
@@ -40,8 +40,8 @@ from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
 from caption.parts import current_paths
-from caption.processes import leave_process_group
-from caption.signals import stopping_at_once
+from caption.runtime.distributed import leave_process_group
+from caption.runtime.signals import stopping_at_once
 from caption.text.vocabulary import Vocabulary
 from caption.training.callbacks import AttentionFigures
 from caption.training.checkpoint_file import CheckpointFile

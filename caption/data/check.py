@@ -22,8 +22,8 @@ from caption.data.readers.captions import (
     real_files,
 )
 from caption.errors import DataError, ImageError
-from caption.prefetch import prefetch
-from caption.progress import progress_bar
+from caption.runtime.prefetch import prefetch
+from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
 from caption.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Sized
 from typing import Any, Literal
 
-from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
 # isort: split
 import torch
 from pytorch_lightning import LightningDataModule
@@ -23,7 +21,7 @@ from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingS
 from caption.errors import DataError
 from caption.features.store import FeatureStore
 from caption.regions import Regions
-from caption.signals import ignore_stop_signals
+from caption.runtime.signals import ignore_stop_signals
 from caption.text.vocabulary import Vocabulary
 
 

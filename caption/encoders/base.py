@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from caption.box import Box
 from caption.encoders.grid_boxes import grid_boxes
-from caption.eval_mode import eval_mode
 from caption.parts import Part
 from caption.regions import Regions, Views
+from caption.runtime.eval_mode import eval_mode
 
 PIECE = 4
 """Images that a CPU encodes at once without gradients, or the number of threads, if that is larger. The C library would

@@ -111,7 +111,7 @@ def efficientnet_lite(name: str) -> Any:
     Raises:
         UserError: there is no model of that name.
     """
-    from caption.encoders.torchvision_compat import import_torchvision
+    from caption.runtime.torchvision_compat import import_torchvision
 
     efficientnet = import_torchvision().models.efficientnet
     scale = name.removeprefix("efficientnet_lite")

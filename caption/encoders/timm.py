@@ -93,7 +93,7 @@ class TimmEncoder(PretrainedEncoder):
 
 def _timm() -> Any:
     """The package, imported when an encoder needs it: it takes seconds, as torchvision does, which it imports."""
-    import_module("caption.encoders.torchvision_compat")
+    import_module("caption.runtime.torchvision_compat")
     return import_module("timm")
 
 

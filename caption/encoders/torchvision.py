@@ -103,7 +103,7 @@ class TorchvisionEncoder(PretrainedEncoder):
             UserError: there is no such model, or there are no such weights.
         """
         # Imported here, because torchvision takes as long to import as torch, and other encoders do not need it.
-        from caption.encoders.torchvision_compat import import_torchvision
+        from caption.runtime.torchvision_compat import import_torchvision
 
         models = import_torchvision().models
         if name not in models.list_models(module=models):

@@ -20,7 +20,7 @@ from numpy.lib.recfunctions import repack_fields
 from caption.errors import DataError
 from caption.features.shards import FORMAT, PhotoFile, ShardWriter, locked, shard_paths
 from caption.features.store import Extraction, FeatureStore, make_folder
-from caption.progress import progress_bar
+from caption.runtime.progress import progress_bar
 
 ENTRY = np.dtype(
     [

@@ -15,9 +15,9 @@ from caption.decoders.lstm import LSTMDecoder
 from caption.encoders.base import Encoder
 from caption.errors import CheckpointError, UserError, first_few
 from caption.parts import make
+from caption.runtime.trust import class_paths
 from caption.search import Search
 from caption.text.vocabulary import Vocabulary
-from caption.trust import class_paths
 
 Config = dict[str, Any]
 """`encoder` (class path and arguments) and `transform` (size and fit), as in a configuration file."""

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.parts import Part
-from caption.processes import mean
 from caption.regions import Views
+from caption.runtime.distributed import mean
 
 
 class Captions(NamedTuple):

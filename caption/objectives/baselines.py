@@ -16,7 +16,7 @@ from torch.nn import functional
 from caption.decoders.base import Unrolled
 from caption.objectives.base import counts
 from caption.parts import Part
-from caption.processes import total
+from caption.runtime.distributed import total
 
 
 class Returns(NamedTuple):

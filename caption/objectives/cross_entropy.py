@@ -11,8 +11,8 @@ from caption.errors import UserError
 from caption.objectives.base import Captions, Loss, Objective, counts, word_log_likelihoods
 from caption.objectives.regularizers import Reduction, doubly_stochastic
 from caption.parts import check_choice
-from caption.processes import process_count
 from caption.regions import Views
+from caption.runtime.distributed import process_count
 
 
 class CrossEntropy(Objective):

@@ -12,8 +12,8 @@ from caption.errors import UserError
 from caption.objectives.base import Captions, Loss, Objective, counts
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.objectives.word_detectors import WordDetectors, log_present
-from caption.processes import mean
 from caption.regions import Views
+from caption.runtime.distributed import mean
 
 SMALLEST = 1e-8
 """Weights below count as this in log α."""

@@ -15,13 +15,13 @@ from caption.attention.map_entropy import entropy
 from caption.attention.stochastic import at_test
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.errors import UserError
-from caption.eval_mode import eval_mode
 from caption.objectives.base import Captions, Loss, Objective, counts, word_log_likelihoods
 from caption.objectives.baselines import Baseline, MovingAverage, Returns
 from caption.objectives.regularizers import Reduction, doubly_stochastic
 from caption.parts import check_choice
-from caption.processes import mean, process_count
 from caption.regions import Views
+from caption.runtime.distributed import mean, process_count
+from caption.runtime.eval_mode import eval_mode
 
 
 class Reinforce(Objective):

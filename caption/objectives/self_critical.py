@@ -9,11 +9,11 @@ from torch import Tensor
 
 from caption.decoders.base import Decoder, Memory
 from caption.errors import UserError
-from caption.eval_mode import eval_mode
 from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
 from caption.objectives.base import Captions, Loss, Objective, counts
 from caption.regions import Views
+from caption.runtime.eval_mode import eval_mode
 from caption.search import Sampling
 from caption.text.vocabulary import END, PAD, START, UNKNOWN
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
 # isort: split
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import nn

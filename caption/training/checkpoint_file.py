@@ -6,14 +6,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
 # isort: split
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from caption import checkpoint
-from caption.atomic import replacing
+from caption.runtime.atomic import replacing
 
 
 class CheckpointFile(TorchCheckpointIO):

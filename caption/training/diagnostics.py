@@ -7,8 +7,8 @@ from torch import Tensor
 
 from caption.attention.map_entropy import change, entropy
 from caption.decoders.base import Unrolled
-from caption.processes import mean
 from caption.result import WeightProperties
+from caption.runtime.distributed import mean
 
 
 @torch.no_grad()

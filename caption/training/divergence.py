@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
 # isort: split
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer

@@ -16,8 +16,8 @@ from caption.analysis.grounding import ground
 from caption.analysis.map_statistics import measure_maps
 from caption.data.boxes import Boxes
 from caption.metrics import Scores, evaluate
-from caption.processes import process_count
 from caption.result import Caption
+from caption.runtime.distributed import process_count
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
 # isort: split
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
@@ -17,7 +15,7 @@ from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
 from torch import Tensor
 
 from caption.errors import Stopped, UserError
-from caption.signals import StopRequest, name_of
+from caption.runtime.signals import StopRequest, name_of
 
 LAST = "last.ckpt"
 SECONDS = {"second": 1, "minute": 60, "hour": 3600}

@@ -7,8 +7,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
 # isort: split
 import torch
 from pytorch_lightning import Callback, LightningModule
@@ -31,8 +29,8 @@ from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner
 from caption.errors import CheckpointError, UserError, first_few, kind_and_reason
 from caption.objectives import Captions, CrossEntropy, Objective, word_log_likelihoods
-from caption.processes import mean_of_each
 from caption.regions import Views
+from caption.runtime.distributed import mean_of_each
 from caption.search import BeamSearch, Greedy, Search
 from caption.text.vocabulary import Vocabulary
 from caption.training.batch_norm import FrozenStatistics, batch_norm_warning
@@ -118,7 +116,7 @@ class CaptionTraining(LightningModule):
         self.data_section: dict[str, Any] | None = None
         """The section data of the configuration, in plain types, which checkpoints carry; None without one."""
         self.trust: Sequence[str] = ()
-        """Packages whose classes the checkpoint of `warm_start` may name; see `caption.trust`."""
+        """Packages whose classes the checkpoint of `warm_start` may name; see `caption.runtime.trust`."""
         self.evaluation: Evaluation | None = None
         """The evaluation of the last evaluated split."""
         self.seed = torch.initial_seed()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
 # isort: split
 import numpy as np
 from pytorch_lightning.loggers import (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-from caption.encoders import torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
 # isort: split
 import torch
 from pytorch_lightning.utilities import rank_zero_warn

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from PIL import ExifTags, Image
 from PIL.PngImagePlugin import PngInfo
 
-from caption.outputs import MARK
 from caption.result import OutputError, open_output
+from caption.runtime.outputs import MARK
 
 DPI = 150
 PNG_BYTES = 400_000
@@ -104,7 +104,7 @@ def _render(fig: Figure, extension: str, dpi: float) -> bytes:
 
 
 def _marked(extension: str) -> dict[str, Any]:
-    """Arguments of `savefig` that write the mark of `caption.outputs`, for formats that have a place for it."""
+    """Arguments of `savefig` that write the mark of `caption.runtime.outputs`, for formats that have a place for it."""
     if extension == "png":
         return {"metadata": {"Software": MARK}}
     if extension in ("pdf", "svg", "eps", "ps"):

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from caption.data.images import open_image
-from caption.outputs import MARK
 from caption.result import open_output
+from caption.runtime.outputs import MARK
 from caption.visualize.overlay import photos_of
 from caption.visualize.page_data import look_record, photo_record
 from caption.visualize.styles import Look, LookOptions

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import planted
 import pytest
 import torch
-from tiny_captioner import captioner, photo
+from helpers import planted
+from helpers.tiny_captioner import captioner, photo
 
 from caption.analysis.faithfulness.ablation import Hiding, Removed, Replaced, mean_region
 from caption.analysis.replay import Moment, Replay, Sentences, sentences

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import planted
 import pytest
-from planted import photo, told
-from tiny_captioner import captioner
-from tiny_captioner import photo as noise
+from helpers import planted
+from helpers.planted import photo, told
+from helpers.tiny_captioner import captioner
+from helpers.tiny_captioner import photo as noise
 
 from caption.analysis.agreement import agree, compare_maps
 from caption.encoders import SmallCNN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from planted import told
+from helpers.planted import told
 
 from caption.analysis.blind import centred, fit_sigma, mean_map, middle, other_image, other_word, uniform
 from caption.analysis.grounding import ground

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from tiny_captioner import captioner, photo
+from helpers.tiny_captioner import captioner, photo
 
 from caption.analysis.calibration import _error, calibrate, divide_logits
 from caption.captioner import Captioner

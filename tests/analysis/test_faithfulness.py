@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import planted
 import pytest
 import torch
-from planted import REGIONS, VOCABULARY, log_p, photo, told
+from helpers import planted
+from helpers.planted import REGIONS, VOCABULARY, log_p, photo, told
 
 from caption.analysis.faithfulness.ablation import Removed, Replaced
 from caption.analysis.faithfulness.curves import _points, erase

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import planted
 import pytest
-from planted import log_p, photo, told
+from helpers import planted
+from helpers.planted import log_p, photo, told
 
 from caption.analysis.interchange import WEIGHTS, interchange
 

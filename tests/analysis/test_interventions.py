@@ -8,12 +8,11 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
-import planted
 import pytest
-import tiny_captioner
 import torch
+from helpers import planted, tiny_captioner
+from helpers.planted import COLS, ROWS, log_p
 from PIL import Image
-from planted import COLS, ROWS, log_p
 
 from caption.analysis.interventions import (
     Erase,
@@ -30,7 +29,7 @@ from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
 from caption.decoders import ConstantState
 from caption.errors import ImageError, UserError
-from caption.model_zoo import load
+from caption.models.model_zoo import load
 from caption.search import BeamSearch, Greedy, Sampling, Search
 
 ON_ONE = [0.1, 0.6, 0.1, 0.1, 0.1, 0.0]

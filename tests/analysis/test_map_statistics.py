@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import planted
 import pytest
+from helpers import planted
 
 from caption.analysis.map_statistics import changes, coverage, entropies, measure_maps, unseen
 from caption.result import Caption, WeightProperties

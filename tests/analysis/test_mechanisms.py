@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-import mechanisms
 import numpy as np
 import pytest
 import torch
-from mechanisms import FourHeads, MaxPooling, Sentinel, Signed, TwoAttentions, TwoLevels
-from tiny_captioner import WORDS, photo
+from helpers import mechanisms
+from helpers.mechanisms import FourHeads, MaxPooling, Sentinel, Signed, TwoAttentions, TwoLevels
+from helpers.tiny_captioner import WORDS, photo
 from torch import Tensor
 
 from caption.analysis.faithfulness import Removed, Replaced, erase, mean_region

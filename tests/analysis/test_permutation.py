@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import planted
 import pytest
-from planted import REGIONS, log_p, photo, told
+from helpers import planted
+from helpers.planted import REGIONS, log_p, photo, told
 
 from caption.analysis.permutation import permute
 

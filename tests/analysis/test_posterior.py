@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import planted
 import pytest
-import tiny_captioner
 import torch
-from planted import COLS, ROWS
+from helpers import planted, tiny_captioner
+from helpers.planted import COLS, ROWS
 
 from caption.analysis.interventions import force_everywhere
 from caption.analysis.posterior import posterior

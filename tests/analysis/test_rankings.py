@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import planted
 import pytest
 import torch
-from planted import REGIONS, STRENGTH, told
-from tiny_captioner import captioner, photo
+from helpers import planted
+from helpers.planted import REGIONS, STRENGTH, told
+from helpers.tiny_captioner import captioner, photo
 
 from caption.analysis.faithfulness.ablation import Hiding, Removed, Replaced
 from caption.analysis.faithfulness.rankings import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tiny_captioner import captioner, photo
+from helpers.tiny_captioner import captioner, photo
 
 from caption.analysis.references import attend_references
 from caption.data.images import ImageTransform

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import planted
 import pytest
 import torch
-from planted import told
-from tiny_captioner import captioner, photo
+from helpers import planted
+from helpers.planted import told
+from helpers.tiny_captioner import captioner, photo
 
 from caption.analysis.replay import Replay, sentences
 from caption.attention import Multinoulli

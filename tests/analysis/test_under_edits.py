@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_captioner import captioner, photo
+from helpers.tiny_captioner import captioner, photo
 from torch import Tensor
 
 from caption.analysis.interventions.intervene import combined, masked, seeded, under

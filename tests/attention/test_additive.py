@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from given_scores import attend
-from tiny_views import one_row
+from helpers.given_scores import attend
+from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
 from caption.attention import AdditiveScore, Query, QuerySizes, ScoredAttention, ScoredMemory, Softmax

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from given_scores import GivenScores
-from tiny_captioner import captioner, photo
-from tiny_views import one_row
+from helpers.given_scores import GivenScores
+from helpers.tiny_captioner import captioner, photo
+from helpers.tiny_views import one_row
 from torch import Tensor
 
 from caption.attention import (

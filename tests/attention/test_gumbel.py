@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from given_scores import GivenScores, attend
+from helpers.given_scores import GivenScores, attend
 from torch import Tensor
 
 from caption.attention import AttentionOutput, GumbelSoftmax, QuerySizes, ScoredAttention

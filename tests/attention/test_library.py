@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_captioner import WORDS, photo
+from helpers.tiny_captioner import WORDS, photo
 from torch import Tensor
 from torch.nn import functional
 

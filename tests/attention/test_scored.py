@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from given_scores import GivenScores, attend
-from tiny_views import one_row
+from helpers.given_scores import GivenScores, attend
+from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
 from caption.attention import (

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from given_scores import GivenScores
+from helpers.given_scores import GivenScores
 from torch import Tensor
 
 from caption.attention import Multinoulli, Query, QuerySizes, ScoredAttention, Softmax

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from given_scores import GivenScores, attend
+from helpers.given_scores import GivenScores, attend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor

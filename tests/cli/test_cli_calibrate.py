@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from command_line import Ran
-from tiny_captioner import captioner, photo
+from helpers.command_line import Ran
+from helpers.tiny_captioner import captioner, photo
 
 import caption
 from caption import checkpoint

@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 import yaml
-from planted_faults import FAULTS, FORMATS, Data, Fault, checked, clean, found_by_format, names, table, write
+from helpers.planted_faults import (
+    FAULTS,
+    FORMATS,
+    Data,
+    Fault,
+    checked,
+    clean,
+    found_by_format,
+    names,
+    table,
+    write,
+)
 
 from caption.cli.check import main
 from caption.cli.main import main as caption_main

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Ran
+from helpers.command_line import Ran
 
 from caption.cli.arguments import parser_of, verb_parser
 from caption.cli.main import VERBS

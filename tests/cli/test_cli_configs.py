@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command_line import Ran
+from helpers.command_line import Ran
 
 from caption.cli.config_files import config_names, find_config, find_configs, replaced
 from caption.errors import UserError

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from command_line import TINY, Ran
 from filelock import FileLock
+from helpers.command_line import TINY, Ran
 
 import caption
 from caption.attention import Multinoulli, Softmax

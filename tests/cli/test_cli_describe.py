@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from command_line import Ran
+from helpers.command_line import Ran
+from helpers.tiny_captioner import captioner, photo
 from PIL import Image
-from tiny_captioner import captioner, photo
 
 import caption
 from caption import checkpoint
@@ -544,7 +544,7 @@ def test_an_unknown_model_lists_the_installed_ones(cli: Cli, photos):
 
 
 def test_a_misspelt_model_gets_a_hint(cli: Cli, photos, monkeypatch):
-    monkeypatch.setattr("caption.model_zoo.installed_models", lambda: ["shapes", "shapes-hard"])
+    monkeypatch.setattr("caption.models.model_zoo.installed_models", lambda: ["shapes", "shapes-hard"])
     ran = cli("describe", photos[0], "--model", "shpaes")
     assert ran.code == 2
     assert "did you mean shapes?" in ran.err
@@ -553,7 +553,7 @@ def test_a_misspelt_model_gets_a_hint(cli: Cli, photos, monkeypatch):
 def test_an_installed_model_goes_by_its_name(cli: Cli, photos, model, monkeypatch, tmp_path):
     (tmp_path / "package" / "models").mkdir(parents=True)
     (tmp_path / "package" / "models" / "shapes.ckpt").write_bytes(model.read_bytes())
-    monkeypatch.setattr("caption.model_zoo.files", lambda name: tmp_path / "package")
+    monkeypatch.setattr("caption.models.model_zoo.files", lambda name: tmp_path / "package")
     by_name = cli("describe", photos[0], "--model", "shapes")
     assert by_name[:2] == cli("describe", photos[0], "--model", model)[:2]
     missing = cli("describe", photos[0], "--model", "other")
@@ -566,7 +566,7 @@ def test_a_file_goes_before_an_installed_model_of_its_name(cli: Cli, photos, mod
     checkpoint.save(other, tmp_path / "shapes")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "shapes.ckpt").write_bytes(model.read_bytes())
-    monkeypatch.setattr("caption.model_zoo.files", lambda name: tmp_path)
+    monkeypatch.setattr("caption.models.model_zoo.files", lambda name: tmp_path)
     monkeypatch.chdir(tmp_path)
     assert described(cli, photos[0], "--model", "shapes")["box"] == [0, 0, 80, 40]
 
@@ -743,7 +743,7 @@ def test_every_caption_is_pushed_out_at_once(expected, monkeypatch: pytest.Monke
 
 
 def test_long_work_reports_its_progress(cli: Cli, model, photos, bad, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("caption.progress.LOG_INTERVAL", 0.0)
+    monkeypatch.setattr("caption.runtime.progress.LOG_INTERVAL", 0.0)
     ran = cli("describe", bad["empty"], *photos, "--model", model)
     assert [line.split(",")[0] for line in ran.err.splitlines()[1:]] == [
         f"captioning: {done} of 4 photos" for done in (1, 2, 3)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Ran
-from tiny_captioner import captioner, photo
+from helpers.command_line import Ran
+from helpers.tiny_captioner import captioner, photo
 
 import caption
 from caption import checkpoint

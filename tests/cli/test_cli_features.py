@@ -23,9 +23,9 @@ from caption.cli.main import main as caption_main
 from caption.data.images import ImageTransform, open_image
 from caption.decoders import LSTMDecoder
 from caption.encoders import SmallCNN
-from caption.encoders.torchvision_compat import import_torchvision
 from caption.errors import UserError
 from caption.features.store import FeatureStore
+from caption.runtime.torchvision_compat import import_torchvision
 from caption.text.vocabulary import Vocabulary
 
 REPOSITORY = Path(__file__).parents[2]

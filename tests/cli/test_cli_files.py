@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.tiny_captioner import photo
 from PIL import Image
-from tiny_captioner import photo
 
 from caption.cli.files import input_photos, output_file, output_paths, printable, refuse_overwriting
 from caption.errors import UserError
-from caption.outputs import is_replaceable
 from caption.result import Caption
+from caption.runtime.outputs import is_replaceable
 
 
 def test_a_folder_is_its_images_by_name(tmp_path: Path):

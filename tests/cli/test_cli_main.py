@@ -119,7 +119,7 @@ def test_wrong_options_are_wrong_usage(args: list[str], capsys):
 
 
 def test_without_a_model_for_photos_one_must_be_named(monkeypatch, capsys):
-    monkeypatch.setattr("caption.model_zoo.PHOTO_MODEL", "none-of-this-name")
+    monkeypatch.setattr("caption.models.model_zoo.PHOTO_MODEL", "none-of-this-name")
     assert main(["describe", "photo.jpg"]) == 2
     assert "name a model with --model" in capsys.readouterr().err
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from command_line import Ran
+from helpers.command_line import Ran
+from helpers.tiny_captioner import captioner, photo
 from PIL import Image
-from tiny_captioner import captioner, photo
 
 import caption
-from caption import checkpoint, model_zoo
-from caption.ensemble import ensemble
+from caption import checkpoint
+from caption.models import model_zoo
+from caption.models.ensemble import ensemble
 
 Cli = Callable[..., Ran]
 

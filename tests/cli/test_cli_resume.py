@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import Ran, Trained
 from filelock import FileLock
+from helpers.command_line import Ran, Trained
 
 from caption.training.module import CaptionTraining
 

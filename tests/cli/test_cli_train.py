@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from command_line import Ran, Trained
+from helpers.command_line import Ran, Trained
 
 import caption
 from caption.cli.error_messages import one_line

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command_line import Ran
+from helpers.command_line import Ran
 
 Cli = Callable[..., Ran]
 MECHANISM = """\

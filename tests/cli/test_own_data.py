@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from command_line import Ran
+from helpers.command_line import Ran
 from PIL import Image, ImageDraw
 
 Cli = Callable[..., Ran]
@@ -48,7 +48,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             image, captions = draw(number)
             image.save(tmp_path / "photos" / name)
             table.writerows([name, each] for each in captions)
-    from caption.encoders.torchvision_compat import import_torchvision
+    from caption.runtime.torchvision_compat import import_torchvision
 
     torch.manual_seed(0)
     (tmp_path / "data").mkdir()

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_captioner import captioner, photo
 from PIL import Image
-from tiny_captioner import captioner, photo
 
 from caption.data.images import open_image
 from caption.errors import ImageError

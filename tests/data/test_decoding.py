@@ -19,7 +19,7 @@ from caption.data.check import fingerprint
 from caption.data.decoding import ORIENTATION_TAG, _reserved, _turned, read_image
 from caption.data.images import ImageTransform, open_image
 from caption.errors import ImageError
-from caption.prefetch import prefetch
+from caption.runtime.prefetch import prefetch
 
 TRANSFORMS = [ImageTransform(32, "squash"), ImageTransform((24, 40), "crop"), ImageTransform((40, 24), "pad")]
 

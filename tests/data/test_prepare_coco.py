@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from downloads import contents, karpathy, make_folder, make_zip, photo
-from downloads import prepare as prepare_as
+from helpers.downloads import contents, karpathy, make_folder, make_zip, photo
+from helpers.downloads import prepare as prepare_as
 
 from caption.data.prepare import datasets
 from caption.data.readers.coco import Coco

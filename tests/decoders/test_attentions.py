@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from tiny_decoder import decoder
+from helpers.tiny_decoder import decoder
 from torch import Tensor, nn
 
 from caption.attention import Attention, AttentionOutput

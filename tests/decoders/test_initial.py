@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_views import one_row
+from helpers.tiny_views import one_row
 from torch import Tensor
 
 from caption.decoders import ConstantState, Initial, InitialState

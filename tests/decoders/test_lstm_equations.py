@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import lstm_reference as reference
 import numpy as np
 import pytest
 import torch
-from tiny_decoder import HIDDEN, WORDS, decoder, images, sentences, unroll
-from tiny_views import one_row
+from helpers import lstm_reference as reference
+from helpers.tiny_decoder import HIDDEN, WORDS, decoder, images, sentences, unroll
+from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
 from caption.attention import AdditiveScore

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from dispatched import Dispatched
-from tiny_decoder import decoder, images, sentences, unroll
-from tiny_views import one_row
+from helpers.dispatched import Dispatched
+from helpers.tiny_decoder import decoder, images, sentences, unroll
+from helpers.tiny_views import one_row
 from torch import Tensor
 
 from caption.attention import Multinoulli

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.tiny_decoder import PAD, REGION_SIZE, WORDS, decoder, images, sentences, unroll
+from helpers.tiny_views import one_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_decoder import PAD, REGION_SIZE, WORDS, decoder, images, sentences, unroll
-from tiny_views import one_row
 from torch import Tensor, nn
 
 from caption.attention import Multinoulli

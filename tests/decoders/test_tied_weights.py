@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from tiny_decoder import WORDS, decoder, images, sentences, unroll
+from helpers.tiny_decoder import WORDS, decoder, images, sentences, unroll
 from torch import nn
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_decoder import HIDDEN, PAD, REGION_SIZE, WORDS, images, sentences, unroll
-from tiny_views import one_row
+from helpers.tiny_decoder import HIDDEN, PAD, REGION_SIZE, WORDS, images, sentences, unroll
+from helpers.tiny_views import one_row
 from torch import Tensor
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax

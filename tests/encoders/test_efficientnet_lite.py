@@ -13,9 +13,9 @@ from torch.nn import functional
 from caption.data.images import ImageTransform, open_image
 from caption.encoders import EfficientNetLite, TorchvisionEncoder
 from caption.encoders.efficientnet_lite import efficientnet_lite, torchvision_names
-from caption.encoders.torchvision_compat import import_torchvision
 from caption.encoders.weights import read_state, weights_file
 from caption.errors import UserError
+from caption.runtime.torchvision_compat import import_torchvision
 
 PHOTOS = Path(__file__).resolve().parents[3] / "shared" / "data" / "photos"
 STAGES = [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_captioner import captioner, photo
+from helpers.tiny_captioner import captioner, photo
 
 from caption import checkpoint
 from caption.encoders import (

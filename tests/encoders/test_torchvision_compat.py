@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from caption.encoders.torchvision_compat import import_torchvision
+from caption.runtime.torchvision_compat import import_torchvision
 
 # torchvision without its extension registers functions for undeclared operators.
 TORCHVISION = """
@@ -40,7 +40,7 @@ def test_here_it_is_torchvision():
 
 def test_missing_operators_are_declared_and_other_errors_passed_on(tmp_path: Path):
     script = """
-        import caption.encoders.torchvision_compat as compat
+        import caption.runtime.torchvision_compat as compat
         import torch, torchvision
         schema = torch.ops.torchvision.nms.default._schema
         print([argument.name for argument in schema.arguments], hasattr(torch.ops.torchvision, "qnms"))
@@ -71,7 +71,7 @@ def printed(code: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "code", ["import caption.encoders.torchvision_compat", "import caption; caption.load('photos')"]
+    "code", ["import caption.runtime.torchvision_compat", "import caption; caption.load('photos')"]
 )
 def test_the_compiler_is_not_imported(code: str):
     assert printed(f"{code}\n{LOADED}") == "False"
@@ -80,7 +80,7 @@ def test_the_compiler_is_not_imported(code: str):
 def test_the_function_that_torchvision_wanted_is_the_compilers():
     code = """
 import importlib
-import caption.encoders.torchvision_compat
+import caption.runtime.torchvision_compat
 theirs = importlib.import_module("torchvision.ops.roi_align").is_compile_supported
 answer = theirs("cpu")
 import torch._dynamo.utils as compiler
@@ -91,4 +91,4 @@ print(compiler.__file__ is not None, answer == compiler.is_compile_supported("cp
 
 def test_a_torchvision_that_takes_more_of_the_compiler_gets_it(tmp_path: Path):
     body = "from torch._dynamo.utils import counters, is_compile_supported\n"
-    assert run(f"import caption.encoders.torchvision_compat\n{LOADED}", tmp_path, body) == "True\n"
+    assert run(f"import caption.runtime.torchvision_compat\n{LOADED}", tmp_path, body) == "True\n"

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from caption.encoders import TorchvisionEncoder
 from caption.encoders.base import PIECE
 from caption.encoders.torchvision import IMAGENET_MEAN, IMAGENET_STD
-from caption.encoders.torchvision_compat import import_torchvision
 from caption.errors import CheckpointError, UserError
 from caption.parts import make
+from caption.runtime.torchvision_compat import import_torchvision
 
 models = import_torchvision().models
 WEIGHTS = Path(__file__).resolve().parents[3] / "shared" / "weights" / "mobilenet_v2_imagenet_features.pth"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_captioner
 import torch
+from helpers import tiny_captioner
 
 from caption.attention import AdditiveScore, ParallelCoAttention, ScoredAttention, Softmax
 from caption.captioner import Captioner

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import tiny_captioner
 import torch
+from helpers import tiny_captioner
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Multinoulli, Query, ScoredAttention, ScoredMemory, Softmax

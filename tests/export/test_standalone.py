@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_captioner
 import torch
-from search_models import END, START, HashModel, captions
+from helpers import tiny_captioner
+from helpers.search_models import END, START, HashModel, captions
 
 from caption.data.images import ImageTransform, open_image
 from caption.search import BeamSearch

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import safetensors
 import torch
-from feature_stores import (
+from helpers.feature_stores import (
     IMAGE_BYTES,
     REPOSITORY,
     TRANSFORM,
@@ -551,7 +551,7 @@ from pathlib import Path
 import torch
 from caption.features import shards
 from caption.data.readers.captions import CaptionedImage
-from caption.extraction import write_features
+from caption.data.feature_extraction import write_features
 from caption.data.images import ImageTransform
 from caption.encoders import SmallCNN
 
@@ -856,7 +856,7 @@ def test_random_reading(
 
 
 def test_no_lightning_and_no_matplotlib() -> None:
-    code = "import sys, caption.extraction; print({'pytorch_lightning', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, caption.data.feature_extraction; print({'pytorch_lightning', 'matplotlib'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     assert found.stdout.strip() == "set()", found.stderr
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from feature_stores import (
+from helpers.feature_stores import (
     IMAGE_BYTES,
     TRANSFORM,
     contents,
@@ -23,9 +23,9 @@ from feature_stores import (
 
 from caption.cli.main import main as caption_main
 from caption.data.batches import CaptionedImages
+from caption.data.feature_extraction import photo_digest
 from caption.data.readers.captions import CaptionedImage
 from caption.errors import DataError
-from caption.extraction import photo_digest
 from caption.features import shards
 from caption.features.convert import convert_store
 from caption.features.shards import PhotoFile

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from feature_stores import TRANSFORM, extract, make_encoder, make_images, read
+from helpers.feature_stores import TRANSFORM, extract, make_encoder, make_images, read
 from torch import Tensor
 
 from caption.data.augmentation import HorizontalFlip

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from feature_stores import TRANSFORM, contents, extract, make_encoder, make_images, read, regions_of
+from helpers.feature_stores import TRANSFORM, contents, extract, make_encoder, make_images, read, regions_of
 from PIL import Image
 
 from caption.data import images as pixels
 from caption.data.batches import Batch, CaptionedImages
 from caption.data.decoding import Reduced
+from caption.data.feature_extraction import changed_photos, photo_digest, read_photo
 from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionedImage
 from caption.errors import DataError, ImageError
-from caption.extraction import changed_photos, photo_digest, read_photo
 from caption.features.shards import PhotoFile
 from caption.features.store import FeatureStore
 from caption.regions import Views

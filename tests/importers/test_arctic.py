@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import arctic_reference as reference
-import gradients
 import numpy as np
 import pytest
 import torch
-from tiny_views import one_row
+from helpers import arctic_reference as reference
+from helpers import gradients
+from helpers.tiny_views import one_row
 from torch import Tensor
 
 from caption.decoders import LSTMDecoder, Unrolled

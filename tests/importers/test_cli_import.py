@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import arctic_reference
 import numpy as np
 import pytest
-import sgrvinod_reference
 import torch
+from helpers import arctic_reference, sgrvinod_reference
 from PIL import Image
 
 import caption

@@ -8,19 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gradients
 import numpy as np
 import pytest
-import sgrvinod_reference as reference
 import torch
-from tiny_views import one_row
+from helpers import gradients
+from helpers import sgrvinod_reference as reference
+from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
 from caption.decoders import LSTMDecoder
 from caption.encoders import TorchvisionEncoder
-from caption.encoders.torchvision_compat import import_torchvision
 from caption.errors import UserError
 from caption.importers import sgrvinod
+from caption.runtime.torchvision_compat import import_torchvision
 from caption.text.vocabulary import PAD, SPECIAL_TOKENS, START
 
 SIZES = {"region": 5, "hidden": 4, "attention": 6, "embedding": 3}

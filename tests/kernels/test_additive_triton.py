@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from tiny_views import one_row
+from helpers.tiny_views import one_row
 from torch import Tensor
 from torch.utils import deterministic
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from dispatched import Dispatched
+from helpers.dispatched import Dispatched
 from torch import Tensor
 from torch.nn import functional
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from dispatched import Dispatched
+from helpers.dispatched import Dispatched
 from torch import Tensor
 
 from caption.kernels.additive_energies import additive_energies

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from helpers.shared_data import GOLDENS, golden, needs_goldens, needs_java, needs_pycocoevalcap
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shared_data import GOLDENS, golden, needs_goldens, needs_java, needs_pycocoevalcap
 
 from caption.metrics import References, evaluate, get_tokenizer
 

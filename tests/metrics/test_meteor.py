@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shared_data import needs_java, wordnet_is_there
+from helpers.shared_data import needs_java, wordnet_is_there
 
 from caption.metrics import evaluate
 from caption.metrics.meteor import combined

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.toy import REGIONS, gradient, problem, toy
 from torch import Tensor
-from toy import REGIONS, gradient, problem, toy
 
 from caption.attention import Softmax
 from caption.decoders import Memory, Trace, Unrolled

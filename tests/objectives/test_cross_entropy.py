@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hand_unrolled import logits_of, loss_of, uniform, unrolled
+from helpers.hand_unrolled import logits_of, loss_of, uniform, unrolled
 from torch.nn import functional
 
 from caption.decoders import Unrolled

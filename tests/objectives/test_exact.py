@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 import torch
+from helpers.toy import REGIONS, gradient, problem, toy
 from torch import Tensor
-from toy import REGIONS, gradient, problem, toy
 
 from caption.attention import Softmax
 from caption.attention.scored import Aligned, Choice

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tiny_views import one_row
+from helpers.tiny_views import one_row
+from helpers.toy import problem, toy
 from torch import Tensor
-from toy import problem, toy
 
 from caption.attention import AdditiveScore, CompositionalDeAttention, ScoredAttention, Softmax
 from caption.attention.smoothing import smoothed

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hand_unrolled import loss_of, unrolled
+from helpers.hand_unrolled import loss_of, unrolled
 
 from caption.errors import UserError
 from caption.objectives import CrossEntropy, Reinforce, doubly_stochastic

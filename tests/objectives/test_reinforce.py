@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hand_unrolled import logits_of, loss_of, uniform, unrolled
+from helpers.hand_unrolled import logits_of, loss_of, uniform, unrolled
 from torch import Tensor
 
 from caption.errors import UserError

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.toy import REGIONS, gradient, problem, toy
 from torch import Tensor
-from toy import REGIONS, gradient, problem, toy
 
 from caption.decoders import Unrolled
 from caption.objectives import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.toy import problem, toy
 from torch import nn
-from toy import problem, toy
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.objectives import Captions, CrossEntropy, Loss, Objective, ScheduledSampling

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from tiny_views import one_row
+from helpers.tiny_views import one_row
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.torchrun import torchrun
+from helpers.toy import WORDS, problem, toy
 from torch import Tensor, distributed
-from torchrun import torchrun
-from toy import WORDS, problem, toy
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax, StructuredAttention
 from caption.attention.stochastic import override_draws, stochastic_parts
@@ -24,7 +24,7 @@ from caption.objectives import (
     SelfCritical,
     WeightedSum,
 )
-from caption.processes import mean, mean_of_each
+from caption.runtime.distributed import mean, mean_of_each
 from caption.tensor_tree import select_images
 from caption.training.diagnostics import diagnose
 

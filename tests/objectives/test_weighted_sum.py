@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from toy import WORDS, gradient, problem, toy
+from helpers.toy import WORDS, gradient, problem, toy
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.objectives import CrossEntropy, GuidedAttention, WeightedSum

@@ -16,7 +16,7 @@ from caption.analysis.permutation import Permutation
 from caption.cli import analyse as verb
 from caption.decoders.initial import ConstantState, InitialState
 from caption.errors import UserError
-from caption.model_zoo import load
+from caption.models.model_zoo import load
 from caption.reports import analysis as tool
 from caption.reports.analysis_tables import Setting, write_report
 from caption.reports.documents import read_sections

@@ -8,11 +8,11 @@ from functools import partial
 from unittest.mock import patch
 
 import pytest
-import search_reference as reference
 import torch
+from helpers import search_reference as reference
+from helpers.search_models import END, START, HashModel, captions, check
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search_models import END, START, HashModel, captions, check
 from torch import Tensor
 
 from caption.errors import UserError

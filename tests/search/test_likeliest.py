@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny_captioner import captioner, photo
+from helpers.tiny_captioner import captioner, photo
 
 from caption.result import Caption
 from caption.search import BeamSearch, Greedy, Sampling

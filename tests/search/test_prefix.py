@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_captioner import captioner, photo
+from helpers.tiny_captioner import captioner, photo
 
 from caption.search import BeamSearch, Greedy, Sampling, Search
 from caption.text.vocabulary import END

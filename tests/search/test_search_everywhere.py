@@ -7,8 +7,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 import torch
 import yaml
+from helpers.search_models import END, START, HashModel
 from jsonargparse import ArgumentParser
-from search_models import END, START, HashModel
 from torch import Tensor
 
 from caption.search import BeamSearch, Greedy, Sampling, Search

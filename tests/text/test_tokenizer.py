@@ -7,9 +7,9 @@ import pickle
 from pathlib import Path
 
 import pytest
+from helpers.shared_data import FLICKR8K, java_tokens, needs_flickr8k, needs_java
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shared_data import FLICKR8K, java_tokens, needs_flickr8k, needs_java
 
 from caption.errors import UserError
 from caption.text.tokenizer import TOKENIZERS, get_tokenizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny_captioner import captioner
+from helpers.tiny_captioner import captioner
 
 from caption import checkpoint
 from tools import damage

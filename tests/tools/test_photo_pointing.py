@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.shared_data import FLICKR8K, SHARED
 from PIL import Image
-from shared_data import FLICKR8K, SHARED
 
 from tools import photo_pointing as tool
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import Trained
+from helpers.command_line import Trained
 
 from caption.metrics.java import java_fault
 from tools.reproduce import flickr8k

@@ -11,14 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import caption.encoders.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+import caption.runtime.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
 
 # isort: split
 import numpy as np
 import pytest
 import torch
 import yaml
-from command_line import Ran, Trained
+from helpers.command_line import Ran, Trained
 from PIL import Image
 from pytorch_lightning import Trainer, seed_everything
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
@@ -203,7 +203,7 @@ def test_training_is_the_same_to_the_last_bit(tmp_path: Path, reader: Shapes):
 
 
 def test_precomputed_regions(tmp_path: Path, reader: Shapes):
-    from caption.extraction import write_features
+    from caption.data.feature_extraction import write_features
 
     plain = Fitted(tmp_path, reader, None, max_epochs=1)
     encoder = plain.training.captioner.encoder  # frozen, so its weights are those at construction

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 import torch
-from tiny_captioner import captioner
-from tiny_views import one_row
+from helpers.tiny_captioner import captioner
+from helpers.tiny_views import one_row
 from torch import Tensor
 from torch._dynamo.utils import counters
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import Ran
+from helpers.command_line import Ran
 
 from caption.training import precision
 from caption.training.divergence import StopOnDivergence

@@ -2,7 +2,7 @@
 
 from unittest.mock import MagicMock
 
-import caption.encoders.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+import caption.runtime.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
 
 # isort: split
 import numpy as np

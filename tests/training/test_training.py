@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import caption.encoders.torchvision_compat  # (before pytorch_lightning, which imports torchvision)
+import caption.runtime.torchvision_compat  # (before pytorch_lightning, which imports torchvision)
 
 # isort: split
 import pytest
@@ -591,7 +591,7 @@ def test_test_and_predict_search_as_the_model_does_and_write_results(
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, reader: Shapes, evaluated: CaptionTraining) -> str:
     """Precomputed regions of the evaluated model's encoder."""
-    from caption.extraction import write_features
+    from caption.data.feature_extraction import write_features
 
     data, folder = make_data(reader), tmp_path_factory.mktemp("store")
     encoder = copy.deepcopy(evaluated.captioner.encoder)

@@ -10,15 +10,15 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import caption.encoders.torchvision_compat  # (before pytorch_lightning, which imports torchvision)
+import caption.runtime.torchvision_compat  # (before pytorch_lightning, which imports torchvision)
 
 # isort: split
 import pytest
 import torch
 import yaml
+from helpers.torchrun import torchrun
 from PIL import Image
 from torch import Tensor, distributed, nn
-from torchrun import torchrun
 
 import caption
 from caption.attention.stochastic import override_draws, stochastic_parts

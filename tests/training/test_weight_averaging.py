@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import caption.encoders.torchvision_compat  # (before pytorch_lightning, which imports torchvision)
+import caption.runtime.torchvision_compat  # (before pytorch_lightning, which imports torchvision)
 
 # isort: split
 import pytest

@@ -1,7 +1,7 @@
 """A browser for the tests of the interactive page."""
 
 import pytest
-from browser import CHROMIUM, Browser
+from helpers.browser import CHROMIUM, Browser
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ from unittest import mock
 import numpy as np
 import torch
 
+from caption.data.feature_extraction import write_features
 from caption.data.images import open_image
 from caption.data.readers.captions import CaptionedImage
-from caption.extraction import write_features
 from caption.features import shards
 from caption.features.store import FeatureStore
 from caption.objectives import Captions, CrossEntropy

@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader
 
 from caption import checkpoint
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.batch_inference import BATCH
 from caption.captioner import Captioner
+from caption.data.batch_inference import BATCH
 from caption.data.batches import Batch, CaptionedImages, SingleCaptions
 from caption.data.images import ImageTransform, open_image
 from caption.data.readers.captions import CaptionedImage

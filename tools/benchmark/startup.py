@@ -16,11 +16,11 @@ from tools.benchmark.harness import Setting, seconds, spread
 from tools.benchmark.photos import ENCODERS, make_captioner
 from tools.documents import table
 
-LIBRARIES = "import caption.encoders.torchvision_compat"  # torch and torchvision, and nothing else
+LIBRARIES = "import caption.runtime.torchvision_compat"  # torch and torchvision, and nothing else
 WORK = """
 import sys, time
-import caption.checkpoint, caption.encoders.torchvision_compat
-from caption.model_zoo import load
+import caption.checkpoint, caption.runtime.torchvision_compat
+from caption.models.model_zoo import load
 started = time.perf_counter()
 load(sys.argv[2]).describe(sys.argv[1])
 print(time.perf_counter() - started)

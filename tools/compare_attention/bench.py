@@ -22,7 +22,6 @@ from caption import checkpoint
 from caption.analysis.faithfulness.curves import erase
 from caption.analysis.faithfulness.rankings import AtRandom, by_attention
 from caption.analysis.means import Estimate, difference, estimate
-from caption.atomic import replacing
 from caption.cli.train import Parser
 from caption.data.boxes import Boxes
 from caption.data.module import CaptionData
@@ -30,6 +29,7 @@ from caption.encoders import Encoder
 from caption.errors import UserError
 from caption.objectives import Captions
 from caption.result import Caption
+from caption.runtime.atomic import replacing
 from caption.training.evaluation import Answer, Evaluation, summarise
 from caption.training.module import CaptionTraining
 from tools.compare_attention.data_sets import Budget, DataSet, Split

@@ -16,13 +16,13 @@ from torch.utils.data import DataLoader
 import caption
 from caption.data.batches import Batch, CaptionedImages, Example
 from caption.data.boxes import Boxes
+from caption.data.feature_extraction import write_features
 from caption.data.images import open_image
 from caption.data.module import CaptionData
 from caption.data.readers.captions import CaptionedImage
 from caption.data.shapes import Shapes
 from caption.encoders import Encoder
 from caption.errors import UserError
-from caption.extraction import write_features
 from caption.features.store import FeatureStore
 from caption.regions import Views
 

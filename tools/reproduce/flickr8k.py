@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from caption.atomic import replacing
 from caption.metrics.evaluation import evaluate
 from caption.metrics.files import match_images, read_captions
+from caption.runtime.atomic import replacing
 from tools.documents import table, write_sections
 from tools.reproduce.curves import draw
 from tools.reproduce.runs import CONFIGS, fit, run, test, trained_seconds

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from caption.atomic import replacing
 from caption.checkpoint import read
 from caption.cli.main import main as caption
+from caption.runtime.atomic import replacing
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 

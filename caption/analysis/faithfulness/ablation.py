@@ -19,8 +19,8 @@ from torch import Tensor
 
 from caption.analysis.grids import Grid, carried, rescaled, spread
 from caption.analysis.replay import Moment, Replay, Sentences, Term, batches
-from caption.eval_mode import eval_mode
 from caption.regions import Regions
+from caption.runtime.eval_mode import eval_mode
 from caption.tensor_tree import select_images
 
 if TYPE_CHECKING:

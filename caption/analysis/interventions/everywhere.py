@@ -20,8 +20,8 @@ from caption.analysis.replay import with_parts
 from caption.attention.edited import Edit, attentions, edited
 from caption.attention.stochastic import at_test
 from caption.data.images import open_image
-from caption.eval_mode import eval_mode
 from caption.result import Caption
+from caption.runtime.eval_mode import eval_mode
 from caption.tensor_tree import select_images
 from caption.text.vocabulary import START
 

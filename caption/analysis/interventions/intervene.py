@@ -28,9 +28,9 @@ from caption.analysis.replay import with_parts
 from caption.attention.edited import Edit, attentions, edited
 from caption.data.images import open_image
 from caption.decoders.base import Decoder
-from caption.eval_mode import eval_mode
 from caption.regions import Regions, Views
 from caption.result import Caption
+from caption.runtime.eval_mode import eval_mode
 from caption.text.vocabulary import START
 
 if TYPE_CHECKING:

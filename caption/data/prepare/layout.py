@@ -17,7 +17,7 @@ from PIL import Image
 
 from caption.data.prepare.downloads import Folder, Member
 from caption.errors import DataError
-from caption.progress import progress_bar
+from caption.runtime.progress import progress_bar
 
 
 @dataclass

@@ -17,7 +17,7 @@ from caption.data.readers.captions import CaptionedImage, Splits
 from caption.data.readers.shards import EVALUATION, IMAGES
 from caption.data.shards.index import INDEX, Shard, ShardIndex
 from caption.errors import DataError, UserError
-from caption.progress import progress_bar
+from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
 
 

@@ -7,7 +7,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from loops import HIDDEN, close, dot, linear, random_queries, random_views, run, sigmoid, softmax, weighted
+from helpers.loops import (
+    HIDDEN,
+    close,
+    dot,
+    linear,
+    random_queries,
+    random_views,
+    run,
+    sigmoid,
+    softmax,
+    weighted,
+)
 from torch import Tensor
 
 from caption.attention import (

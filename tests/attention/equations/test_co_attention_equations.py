@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from loops import Case, Vector, close, dot, linear, run, softmax, weighted
+from helpers.loops import Case, Vector, close, dot, linear, run, softmax, weighted
 
 from caption.attention import (
     AlternatingCoAttention,

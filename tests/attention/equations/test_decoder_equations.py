@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from loops import (
+from helpers.loops import (
     Vector,
     close,
     dot,

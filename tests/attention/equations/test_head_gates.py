@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from loops import close, random_views, randomise, sigmoid
+from helpers.loops import close, random_views, randomise, sigmoid
 
 from caption.attention import Attention, HeadGates, MultiHeadAttention, StructuredAttention
 from caption.decoders import DeepOutput, InitialState, LSTMDecoder, TransformerDecoder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from loops import Vector, close, dot, linear, run, softmax, weighted
+from helpers.loops import Vector, close, dot, linear, run, softmax, weighted
 
 from caption.attention import AdditiveScore, AttentionViaAttention, HierarchicalAttention
 
@@ -44,7 +44,7 @@ def test_hierarchical() -> None:
 
 def test_a_block_that_is_masked_whole_gets_nothing() -> None:
     import torch
-    from loops import random_views
+    from helpers.loops import random_views
 
     view = random_views([(2, 3)])[0]
     mask = torch.tensor([[True, True, False, True, True, False], [True] * 6])

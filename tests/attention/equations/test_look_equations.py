@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from loops import close, dot, linear, run, sigmoid, softmax, weighted
+from helpers.loops import close, dot, linear, run, sigmoid, softmax, weighted
 
 from caption.attention import (
     AdditiveScore,

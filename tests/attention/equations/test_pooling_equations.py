@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loops import close, run
+from helpers.loops import close, run
 from torch import Tensor
 
 from caption.attention import (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from loops import Vector, close, dot, linear, run, sigmoid, softmax, weighted
+from helpers.loops import Vector, close, dot, linear, run, sigmoid, softmax, weighted
 
 from caption.attention import (
     ActivatedGeneralScore,

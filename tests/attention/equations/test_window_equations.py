@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from loops import HIDDEN, close, dot, linear, random_queries, random_views, run, sigmoid
+from helpers.loops import HIDDEN, close, dot, linear, random_queries, random_views, run, sigmoid
 from torch import Tensor
 from torch.nn import functional
 

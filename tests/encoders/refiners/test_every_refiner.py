@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from refiner_cases import CASES, case, random_views, views_of
-from tiny_captioner import captioner, photo
+from helpers.refiner_cases import CASES, case, random_views, views_of
+from helpers.tiny_captioner import captioner, photo
 from torch import Tensor
 from torch.func import functional_call
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from refiner_cases import affine, arrays, built, check, layer_norm, multi_head, random_views, softmax
+from helpers.refiner_cases import affine, arrays, built, check, layer_norm, multi_head, random_views, softmax
 
 from caption.encoders import CrossAttentionRefiner, MetaEmbeddingRefiner, PyramidRefiner
 from caption.errors import UserError

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from refiner_cases import affine, arrays, built, check, layer_norm, multi_head, random_views
+from helpers.refiner_cases import affine, arrays, built, check, layer_norm, multi_head, random_views
 
 from caption.encoders import (
     LearnedPositions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from refiner_cases import affine, arrays, built, check, random_views, sigmoid, softmax
+from helpers.refiner_cases import affine, arrays, built, check, random_views, sigmoid, softmax
 
 from caption.encoders import CBAMRefiner, DualAttentionRefiner, SqueezeExcitationRefiner
 from caption.errors import UserError

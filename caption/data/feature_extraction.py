@@ -1,0 +1,254 @@
+"""Making a feature store, or adding to one: decode, encode and store images, all three at the same time.
+
+Threads decode (Pillow releases the interpreter's lock meanwhile), the caller's thread runs the encoder, and one more
+thread writes. The encoder should be the one that the others wait for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.filesize import decimal
+from torch import Tensor
+
+from caption.data.augmentation import mirror
+from caption.data.images import ImageTransform
+from caption.data.readers.captions import CaptionedImage
+from caption.encoders.base import Encoder
+from caption.errors import DataError, ImageError, first_few
+from caption.features.key import feature_key
+from caption.features.shards import FORMAT, PhotoFile, ShardWriter, locked, shard_paths
+from caption.features.store import Extraction, FeatureStore, make_folder
+from caption.regions import Views
+from caption.runtime.eval_mode import eval_mode
+from caption.runtime.prefetch import prefetch
+from caption.runtime.progress import progress_bar
+
+AHEAD = 3
+"""Batches that are decoded, or being decoded, while one is encoded."""
+FILES_AHEAD = 64
+"""Files that are being compared, or were."""
+BACKLOG_BYTES = 256 * 2**20
+"""Regions that may wait to be written, so that the encoder does not wait for the disk."""
+
+
+@torch.no_grad()
+def write_features(
+    encoder: Encoder,
+    transform: ImageTransform,
+    images: Sequence[CaptionedImage],
+    folder: str | os.PathLike[str],
+    batch_size: int = 32,
+    workers: int | None = None,
+    device: str | torch.device = "cpu",
+    progress: bool = True,
+    verify: bool = False,
+    mirrored: bool = False,
+) -> Extraction:
+    """Store the regions of all images that are not in the store yet: all views of each.
+
+    It may be killed at any moment; called again, it continues. The encoder is moved to `device` and runs in evaluation
+    mode. Batches always have `batch_size` images, filled up with blank ones: with the same batch size, an interrupted
+    and an uninterrupted run give the same numbers to the last bit.
+
+    Args:
+        encoder: with its weights loaded.
+        transform: makes pixels of an image.
+        images: of all splits; one that is listed several times is stored once.
+        folder: made where it does not exist.
+        batch_size: images encoded at once.
+        workers: threads that decode images; None = one per processor, 16 at most.
+        device: where to encode.
+        progress: whether to write the size of the store and a progress bar to stderr.
+        verify: first compare the store with its checksums; extract damaged images again, and those whose file has
+            changed.
+        mirrored: encode the images with left and right exchanged.
+
+    Raises:
+        DataError: the folder holds a store made with something else, or a damaged one, or one of images that have
+            changed (the latter two without `verify`); two images have one id; the disk has too little room;
+            another process is writing there; regions are not finite numbers in half precision.
+    """
+    target = make_folder(folder)
+    wanted = _distinct(images)
+
+    device = torch.device(device)
+    done = Extraction()
+    with locked(target), eval_mode(encoder.to(device)):
+        blank = torch.zeros(1, 3, transform.height, transform.width, dtype=torch.uint8, device=device)
+        views = encoder(blank)
+        store = FeatureStore(target, skip_damaged=verify) if shard_paths(target) else None
+        if store is not None:
+            store.matches(encoder, transform, mirrored)
+            removed = store.damaged() if verify else np.zeros(len(store), bool)
+            done.unreadable, done.dropped = len(store.unreadable), int(removed.sum())
+            numbers = store.find([image.id for image in wanted])
+            sound = (numbers >= 0) & ~removed[numbers]
+            stored = [image for image, good in zip(wanted, sound, strict=True) if good]
+            changed = changed_photos(store, stored, workers, progress)
+            if changed and not verify:
+                raise DataError(
+                    f"{len(changed)} images are no longer those whose regions are in the feature store '{target}': "
+                    f"{first_few(repr(str(image.path)) for image in changed)}. Give the same command with --verify, "
+                    "which extracts them again, or name another folder; or restore the photos."
+                )
+            removed[store.find([image.id for image in changed])] = True
+            kept = {image.id for image in stored} - {image.id for image in changed}
+            done.present, done.changed = len(kept), len(changed)
+            wanted = [image for image in wanted if image.id not in kept]
+        _check_room(target, views, len(wanted), progress)
+        if store is not None:
+            store.remove(removed)
+            header = store.header
+        else:
+            grids = [list(view.grid) for view in views]
+            header = {"format": FORMAT, "key": feature_key(encoder, transform, mirrored), "grids": grids}
+        writer = ShardWriter(target, header)
+        with progress_bar("extracting", len(wanted), done.present, progress) as advance:
+            try:
+                backlog = BACKLOG_BYTES // (batch_size * _image_bytes(views))
+                photos_read = prefetch(
+                    lambda image: read_photo(image.path, transform), wanted, AHEAD * batch_size, workers
+                )
+                with ThreadPoolExecutor(1) as writing, closing(photos_read):
+                    writes: deque[Future[None]] = deque()
+                    while batch := list(islice(photos_read, batch_size)):
+                        good = [(image.id, *found) for image, found in batch if isinstance(found, tuple)]
+                        if good:
+                            ids, pixels, photos = zip(*good, strict=True)
+                            if mirrored:
+                                pixels = tuple(map(mirror, pixels))
+                            regions = _encode(encoder, pixels, batch_size, device)
+                            writes.append(writing.submit(_write, writer, ids, photos, regions))
+                        done.failed += [(image, e) for image, e in batch if isinstance(e, ImageError)]
+                        while len(writes) > backlog:
+                            writes.popleft().result()
+                        done.stored += len(good)
+                        advance(len(batch))
+                    for write in writes:
+                        write.result()
+            finally:
+                writer.save()  # after Ctrl-C, too: what was encoded is good
+    return done
+
+
+def changed_photos(
+    store: FeatureStore, images: Sequence[CaptionedImage], workers: int | None, progress: bool
+) -> list[CaptionedImage]:
+    """Images of the store whose file is not the one that their regions were computed from; reads all files."""
+    known = [(image, photo.digest) for image in images if (photo := store.photo(image.id))]
+    if progress and len(known) < len(images):
+        print(
+            f"'{store.folder}' cannot tell whether {len(images) - len(known):,} photos have changed: it was converted "
+            "from a store that did not keep their digests.",
+            file=sys.stderr,
+        )
+    changed = []
+    digests = prefetch(lambda one: photo_digest(one[0].path), known, FILES_AHEAD, workers)
+    with closing(digests), progress_bar("comparing", len(known), 0, progress) as advance:
+        for (image, stored), digest in digests:
+            if digest != stored:
+                changed.append(image)
+            advance(1)
+    return changed
+
+
+def read_photo(path: Path, transform: ImageTransform) -> tuple[Tensor, PhotoFile]:
+    """Pixels (3, H, W) uint8 of an image file, and its size and digest. ImageError: it cannot be decoded."""
+    # Digest first: if the file is replaced in between, the store has the old digest, and the change is noticed.
+    digest = photo_digest(path)
+    pixels, width, height = transform.read(path)
+    if digest is None:
+        raise ImageError(f"'{path}' changed while it was read. Wait until it is complete, and try again.")
+    return pixels, PhotoFile(width, height, digest)
+
+
+def photo_digest(path: Path) -> int | None:
+    """BLAKE2b of a file's bytes, 64 bits, independent of name and date; None if the file cannot be read."""
+    try:
+        if not path.is_file():  # reading from a pipe might never end
+            return None
+        data = path.read_bytes()
+    except (OSError, ValueError):  # ValueError: a null character in the name
+        return None
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+def _distinct(images: Sequence[CaptionedImage]) -> list[CaptionedImage]:
+    """Every image once; features are stored under the id alone, so an id must mean one image."""
+    by_id: dict[int | str, CaptionedImage] = {}
+    for image in images:
+        other = by_id.setdefault(image.id, image)
+        if other.path != image.path:
+            raise DataError(
+                f"'{other.path}' and '{image.path}' have the same id {image.id!r}, under which only one can "
+                "be stored: give every image of the data an id of its own."
+            )
+    return list(by_id.values())
+
+
+def _image_bytes(views: Views) -> int:
+    """Bytes that an image's regions take in half precision."""
+    return sum(
+        2 * vectors[0].numel() + (0 if mask is None else mask[0].numel()) for vectors, _, mask in views
+    )
+
+
+def _check_room(folder: Path, views: Views, images: int, report: bool) -> None:
+    """Say how large the store will be, and raise a DataError if the disk has less room."""
+    needed = images * (_image_bytes(views) + 64)  # 64: about what the tables take
+    free = shutil.disk_usage(folder).free
+    shapes = " + ".join(f"{rows}×{cols}×{vectors.shape[2]}" for vectors, (rows, cols), _ in views)
+    size = f"{images:,} images of {shapes} numbers take {decimal(needed)}"
+    if needed > free:
+        raise DataError(
+            f"{size}, but the disk of '{folder}' has {decimal(free)} left: make room, or choose a folder "
+            "on another disk, another layer, or a smaller image size."
+        )
+    if report and images:
+        print(f"{size} in '{folder}' ({decimal(free)} free)", file=sys.stderr)
+
+
+def _encode(
+    encoder: Encoder, pixels: Sequence[Tensor], batch_size: int, device: torch.device
+) -> dict[str, Tensor]:
+    """Regions in half precision and masks of b images, on the device. Does not wait for a GPU to finish."""
+    # Always a full batch: how a convolution rounds may depend on the batch size. NumPy copies in this thread alone;
+    # torch would use all processors, which are busy decoding.
+    batch = np.zeros((batch_size, *pixels[0].shape), np.uint8)
+    for row, image in zip(batch, pixels, strict=False):
+        row[:] = image.numpy()
+    images = torch.from_numpy(batch)
+    if device.type == "cuda":
+        images = images.pin_memory()
+    found = {}
+    for k, (vectors, _, mask) in enumerate(encoder(images.to(device, non_blocking=True))):
+        found[f"view.{k}"] = vectors[: len(pixels)].to(torch.float16, memory_format=torch.contiguous_format)
+        if mask is not None:
+            found[f"mask.{k}"] = mask[: len(pixels)]
+    return found
+
+
+def _write(
+    writer: ShardWriter, ids: Sequence[int | str], photos: Sequence[PhotoFile], regions: dict[str, Tensor]
+) -> None:
+    for values in regions.values():
+        # A sum is finite if all its terms are, and takes a third of the time of testing each number.
+        finite = values.flatten(1).sum(1, dtype=torch.float32).isfinite().tolist()
+        if not all(finite):
+            raise DataError(
+                f"the regions of image {ids[finite.index(False)]!r} are not finite numbers, or too large for half "
+                "precision (65,504): choose another layer or other weights of the encoder"
+            )
+    writer.add(ids, photos, {name: values.cpu().numpy() for name, values in regions.items()})

@@ -1,0 +1,78 @@
+"""Loads models by the path of a checkpoint, by the name of an installed model, or by an address of the hub."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from caption.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
+    import torch
+
+    from caption.captioner import Captioner
+
+
+PHOTO_MODEL = "photos"
+"""Name of the installed model that `caption describe` uses when none is named, where the package has it."""
+SUFFIXES = (".ckpt", ".safetensors")
+
+
+def installed_models() -> list[str]:
+    """Names of the models that are installed with the package."""
+    return sorted(_installed())
+
+
+def _installed() -> dict[str, Traversable]:
+    """The files of the installed models, by name."""
+    folder = files("caption") / "models"
+    if not folder.is_dir():
+        return {}
+    return {Path(file.name).stem: file for file in folder.iterdir() if file.name.endswith(SUFFIXES)}
+
+
+def load(
+    model: str | os.PathLike[str], device: str | torch.device = "cpu", trust: Iterable[str] = ()
+) -> Captioner:
+    """Load a captioner in evaluation mode: from a file, an installed model by its name, or from the hub.
+
+    Args:
+        model: path of a checkpoint or a safetensors file; or one of `installed_models()`, over which a file of that
+            name takes precedence; or hf://owner/name of the Hugging Face Hub, see `caption.models.hub`.
+        device: where to put the captioner.
+        trust: packages whose classes the checkpoint may name, although their modules are not imported yet. Importing a
+            module runs its code.
+
+    Raises:
+        UserError: there is no such model, the device is not available, or the hub cannot be reached.
+        CheckpointError: the file is not a checkpoint, is not safe to load, or cannot be rebuilt.
+    """
+    import torch
+
+    from caption import checkpoint
+
+    name = os.fspath(model)
+    try:
+        where = torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"device {device} cannot be used: {reason}") from error
+    if name.startswith("hf://"):
+        from caption.models import hub
+
+        return checkpoint.load(hub.fetch(name), where, trust)
+    # A folder of that name, such as the demo's shapes/, does not take precedence over an installed model.
+    if not os.path.isfile(os.path.expanduser(name)) and name in (installed := _installed()):
+        with as_file(installed[name]) as path:
+            return checkpoint.load(path, where, trust)
+    if not os.path.exists(os.path.expanduser(name)) and Path(name).name == name and "." not in name:
+        raise UserError(
+            f"there is no checkpoint {name} and no installed model of that name{did_you_mean(name, installed_models())}"
+            f"; installed models: {', '.join(installed_models()) or 'none'}"
+        )
+    return checkpoint.load(name, where, trust)

@@ -1,0 +1,354 @@
+"""Captioning on a Ray cluster: photos in pieces, each piece captioned by one actor and written as one file.
+
+A piece is the unit of work and of restarting. Its file appears under its name only when it is whole, so a piece is
+either there or not, whichever process or machine dies; Ray gives a piece whose actor has died to another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from caption.errors import ImageError, UserError, first_few
+from caption.result import Caption
+from caption.runtime.prefetch import prefetch
+
+JOB = "job.json"
+ATTEMPTS = 4
+"""How often a piece is tried, if its actor dies. A photo that kills its actor must not kill all others in turn."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every actor needs to know.
+
+    Args:
+        model: a checkpoint, at this path on every machine, or the name of an installed model.
+        out: folder or URL of the results, which every machine can write to.
+        form: "jsonl" has what `caption describe --format jsonl` prints; "parquet" a row of main columns.
+        search: fields of the model's search to replace.
+        device: "cpu" or "cuda"; an actor takes one of it.
+        trust: packages whose classes the checkpoint may name.
+        batch_size: photos encoded and searched at once.
+    """
+
+    model: str
+    out: str
+    form: Literal["jsonl", "parquet"] = "jsonl"
+    search: dict[str, Any] | None = None
+    device: str = "cpu"
+    trust: tuple[str, ...] = ()
+    batch_size: int = 128
+
+
+class Done(NamedTuple):
+    """One piece that was captioned, or all that were."""
+
+    photos: int
+    failed: int
+    pieces: int = 1
+
+
+class Actor:
+    """A captioner in its own process, which turns pieces into files."""
+
+    def __init__(self, job: Job) -> None:
+        from dataclasses import replace
+
+        from caption.models.model_zoo import load
+
+        self.job = job
+        self.captioner = load(job.model, job.device, job.trust)
+        if job.search:
+            self.captioner.search = replace(self.captioner.search, **job.search)  # type: ignore[type-var]
+
+    def __call__(self, piece: dict[str, Any]) -> dict[str, Any]:
+        photos = list(piece["photos"])
+        sources = (source for _, source in prefetch(fetch, photos, 2 * self.job.batch_size))
+        stream = self.captioner.describe_each(_readable(sources), batch_size=self.job.batch_size)
+        records = [self._record(photo, found) for photo, found in zip(photos, stream, strict=True)]
+        write_whole(self.job.out, piece["name"], encoded(records, self.job.form))
+        failed = sum("error" in record for record in records)
+        return {"name": piece["name"], "photos": len(photos), "failed": failed}
+
+    def _record(self, photo: str, found: Caption | ImageError) -> dict[str, Any]:
+        shared = {"image": photo, "model": self.job.model}
+        return shared | ({"error": str(found)} if isinstance(found, ImageError) else found.to_dict())
+
+
+def fetch(photo: str) -> str | bytes:
+    """A photo to open: a local path as it is, the bytes behind a URL.
+
+    Raises:
+        ImageError: there is nothing to read behind the URL.
+    """
+    if "://" not in photo:
+        return photo
+    try:
+        files, path = filesystem(photo)
+        with files.open_input_stream(path) as stream:
+            return stream.read()
+    except (OSError, ValueError) as error:
+        raise ImageError(f"'{photo}' cannot be read: {error}") from error
+
+
+def _readable(sources: Iterator[Any]) -> Iterator[Any]:
+    """Photos for a captioner, which reports those that cannot be read."""
+    for source in sources:
+        yield _Unread(source) if isinstance(source, ImageError) else source
+
+
+class _Unread:
+    """In the place of an open file: reading it raises the error that fetching it has raised."""
+
+    def __init__(self, error: ImageError) -> None:
+        self.error = error
+
+    def read(self, *size: int) -> bytes:
+        raise self.error
+
+
+def encoded(records: Sequence[dict[str, Any]], form: str) -> bytes:
+    """The content of a piece's file."""
+    if form == "jsonl":
+        return "".join(json.dumps(record) + "\n" for record in records).encode()
+    import pyarrow
+    from pyarrow import parquet
+
+    text, number = pyarrow.string(), pyarrow.float64()
+    schema = pyarrow.schema(
+        {
+            "image": text,
+            "model": text,
+            "text": text,
+            "log_prob": number,
+            "finished": pyarrow.bool_(),
+            "words": pyarrow.list_(text),
+            "word_log_probs": pyarrow.list_(number),
+            "error": text,
+        }
+    )
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.Table.from_pylist(list(records), schema), sink)
+    return sink.getvalue().to_pybytes()
+
+
+# -- the driver ------------------------------------------------------------------------------------------------
+
+
+def caption_photos(
+    photos: Sequence[str], job: Job, actors: int | None = None, per_piece: int = 1000
+) -> Iterator[Done]:
+    """Caption photos on the cluster that this process is connected to, or on this machine.
+
+    Args:
+        photos: paths or URLs that every machine can read, in an order that is the same after a restart.
+        job: what to do with them.
+        actors: number of captioners; None = one for each processor or GPU of the cluster.
+        per_piece: photos in a piece.
+
+    Yields:
+        the pieces that were there before, then each piece as it is done.
+
+    Raises:
+        UserError: Ray is not installed, the folder has the captions of other photos or of another model, or
+            captioning failed.
+    """
+    pieces = divided(photos, job, per_piece)
+    present = prepare(job, photos, per_piece)
+    pending = [piece for piece in pieces if piece["name"] not in present]
+    there = sum(len(piece["photos"]) for piece in pieces) - sum(len(piece["photos"]) for piece in pending)
+    yield Done(there, 0, len(pieces) - len(pending))
+    if pending:
+        yield from _run(pending, job, actors)
+
+
+def _run(pending: list[dict[str, Any]], job: Job, actors: int | None) -> Iterator[Done]:
+    ray = connected()
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    gpu = job.device.startswith("cuda")
+    found = ray.cluster_resources().get("GPU" if gpu else "CPU", 0)
+    number = min(actors or int(found), len(pending))
+    if number < 1 or number > found:
+        raise UserError(
+            f"the cluster has {found:g} {'GPUs' if gpu else 'processors'}, too few for {number} captioners: "
+            "lower --actors"
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", ".*will be removed in Ray 2.64.*"
+        )  # pyproject.toml asks for an earlier one
+        # One block for each piece, so that a piece is given out, and repeated, by itself.
+        data = ray.data.from_items(pending, override_num_blocks=len(pending)).map(
+            Actor,
+            fn_constructor_args=(job,),
+            compute=ray.data.ActorPoolStrategy(size=number, max_tasks_in_flight_per_actor=2),
+            ray_remote_args_fn=_limit,
+            **({"num_gpus": 1} if gpu else {"num_cpus": 1}),
+        )
+    missing = {piece["name"]: piece["photos"][0] for piece in pending}
+    try:
+        for row in data.iter_rows():
+            del missing[row["name"]]
+            yield Done(row["photos"], row["failed"])
+    except (ray.exceptions.RayError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        first = first_few(f"{name} (from {photo} on)" for name, photo in missing.items())
+        raise UserError(
+            f"captioning stopped: {reason[0].rstrip('.')}. Not done are {first}. What is written is kept; the same "
+            "command goes on from there"
+        ) from error
+
+
+def _limit() -> dict[str, Any]:
+    """Ray Data would try a piece that kills its actor without end."""
+    return {"max_task_retries": ATTEMPTS - 1}
+
+
+def connected() -> Any:
+    """Ray, connected to the cluster that RAY_ADDRESS names, or started on this machine.
+
+    Raises:
+        UserError: Ray is not installed.
+    """
+    # It reports each actor as an error, because its arguments are in the object store, as Ray Data puts them there.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise UserError(
+            "--engine ray needs the package ray: pip install 'show-attend-and-tell[ray]'"
+        ) from None
+    if not ray.is_initialized():
+        # Pieces and counts are small: without a limit, Ray reserves a third of the memory for objects.
+        local: dict[str, Any] = {} if os.environ.get("RAY_ADDRESS") else {"object_store_memory": 200 * 2**20}
+        ray.init(logging_level="ERROR", log_to_driver=False, include_dashboard=False, **local)
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it prints tracebacks
+    return ray
+
+
+def divided(photos: Sequence[str], job: Job, per_piece: int) -> list[dict[str, Any]]:
+    """The pieces, each with the name of its file."""
+    starts = range(0, len(photos), per_piece)
+    return [
+        {
+            "name": f"captions-{start // per_piece:06d}.{job.form}",
+            "photos": list(photos[start : start + per_piece]),
+        }
+        for start in starts
+    ]
+
+
+def prepare(job: Job, photos: Sequence[str], per_piece: int) -> set[str]:
+    """Make the folder, or check that it was made by the same job; returns the names of the files in it.
+
+    Raises:
+        UserError: it has the captions of another job, or cannot be written.
+    """
+    digest = hashlib.sha256("\n".join(photos).encode("utf-8", "surrogateescape")).hexdigest()
+    described = asdict(job) | {"photos": digest, "per_piece": per_piece, "model_digest": _digest(job.model)}
+    for name in ("out", "device", "trust", "batch_size"):  # these do not change the captions
+        del described[name]
+    files, folder = _folder(job.out)
+    try:
+        files.create_dir(folder, recursive=True)
+        from pyarrow.fs import FileSelector
+
+        present = {each.base_name for each in files.get_file_info(FileSelector(folder))}
+        if JOB in present:
+            with files.open_input_stream(f"{folder}/{JOB}") as stream:
+                earlier = json.loads(stream.read())
+            changed = [name for name in described if described[name] != earlier.get(name)]
+            if changed:
+                raise UserError(
+                    f"'{job.out}' has captions of a job with another {' and '.join(changed)}: choose another folder"
+                )
+        elif present:
+            raise UserError(f"'{job.out}' has files of something else: choose another folder")
+        else:
+            write_whole(job.out, JOB, json.dumps(described, indent=1).encode())
+    except (OSError, ValueError) as error:
+        raise UserError(f"captions cannot be written to '{job.out}': {error}") from error
+    return present
+
+
+def _digest(model: str) -> str | None:
+    """A digest of a checkpoint's bytes; None for an installed model."""
+    path = Path(model).expanduser()
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return (
+            hashlib.file_digest(file, "sha256").hexdigest()
+            if hasattr(hashlib, "file_digest")
+            else _sha256(file)
+        )
+
+
+def _sha256(file: Any) -> str:
+    found = hashlib.sha256()
+    while block := file.read(2**20):
+        found.update(block)
+    return found.hexdigest()
+
+
+# -- files here and in buckets ---------------------------------------------------------------------------------
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """pyarrow's file system of a URL, and the path in it."""
+    scheme, _, rest = url.partition("://")
+    place, _, _ = rest.partition("/")
+    files, base = _filesystem(f"{scheme}://{place}")
+    return files, f"{base}{rest[len(place) :]}"
+
+
+@cache
+def _filesystem(root: str) -> tuple[Any, str]:
+    from pyarrow.fs import FileSystem, LocalFileSystem
+
+    return (LocalFileSystem(), "") if root == "file://" else FileSystem.from_uri(root)
+
+
+def _folder(place: str) -> tuple[Any, str]:
+    """The file system and path of a folder or URL."""
+    files, path = filesystem(place if "://" in place else f"file://{Path(place).expanduser().absolute()}")
+    return files, path.rstrip("/")
+
+
+def write_whole(place: str, name: str, content: bytes) -> None:
+    """Write a file so that it is there under its name only when it is whole."""
+    files, folder = _folder(place)
+    partial = f"{folder}/.{name}.{os.getpid()}.partial"
+    with files.open_output_stream(partial) as stream:
+        stream.write(content)
+    files.move(partial, f"{folder}/{name}")
+
+
+def list_photos(place: str, suffixes: frozenset[str]) -> list[str]:
+    """The photos under a folder or the URL of one, in its subfolders too, sorted.
+
+    Raises:
+        UserError: it cannot be listed.
+    """
+    from pyarrow.fs import FileSelector
+
+    files, folder = _folder(place)
+    try:
+        listed = files.get_file_info(FileSelector(folder, recursive=True))
+    except (OSError, ValueError) as error:
+        raise UserError(f"'{place}' cannot be listed: {error}") from error
+    inside = (each.path[len(folder) :] for each in listed if each.is_file)
+    return sorted(
+        f"{place.rstrip('/')}{name}" for name in inside if os.path.splitext(name)[1].lower() in suffixes
+    )

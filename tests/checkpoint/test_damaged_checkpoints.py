@@ -1,0 +1,454 @@
+"""Checkpoints that were damaged, or made to do harm: no other weights, no more memory than the file, one sentence."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.command_line import Ran, Trained
+from helpers.tiny_captioner import captioner
+
+from caption import checkpoint
+from caption.captioner import Captioner
+from caption.checkpoint.plain import check_plain
+from caption.checkpoint.rebuild import Budget
+from caption.data.images import ImageTransform
+from caption.errors import CheckpointError, UserError
+from caption.search import BeamSearch, Greedy, Sampling
+from caption.training.module import CaptionTraining
+
+Cli = Callable[..., Ran]
+KINDS = (".ckpt", ".safetensors")
+
+
+@pytest.fixture(scope="module")
+def made() -> Captioner:
+    return captioner()
+
+
+@pytest.fixture(params=KINDS)
+def any_file(request: pytest.FixtureRequest, made: Captioner, tmp_path: Path) -> Path:
+    checkpoint.save(made, tmp_path / f"model{request.param}")
+    return tmp_path / f"model{request.param}"
+
+
+@pytest.fixture
+def path(made: Captioner, tmp_path: Path) -> Path:
+    checkpoint.save(made, tmp_path / "model.ckpt")
+    return tmp_path / "model.ckpt"
+
+
+def same(path: Path, made: Captioner) -> bool:
+    """Whether a file is refused (False), or gives the same captioner (True); anything else fails."""
+    try:
+        again = checkpoint.load(path)
+    except CheckpointError:
+        return False
+    assert again.description() == made.description()
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in made.state_dict().items())
+    return True
+
+
+# -- damage --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_flipped_bit_is_noticed_or_does_not_matter(seed: int, any_file: Path, made: Captioner):
+    chance, whole = random.Random(seed), any_file.read_bytes()
+    for _ in range(10):
+        content = bytearray(whole)
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        any_file.write_bytes(content)
+        same(any_file, made)
+
+
+def test_a_flipped_bit_in_any_tensor_is_noticed(any_file: Path, made: Captioner):
+    whole = any_file.read_bytes()
+    tensors = [tensor for tensor in made.state_dict().values() if tensor.any() and tensor.numel() > 3]
+    for tensor in tensors:
+        values = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        content = bytearray(whole)
+        content[content.index(values)] ^= 1
+        any_file.write_bytes(content)
+        assert not same(any_file, made)
+
+
+def test_another_word_or_option_is_noticed(any_file: Path, made: Captioner):
+    whole = any_file.read_bytes()
+    for old, new in ((b"runs", b"rums"), (b"beam_size", b"beam_sine"), (b"SmallCNN", b"SmallCNM")):
+        assert old in whole
+        any_file.write_bytes(whole.replace(old, new))
+        assert not same(any_file, made)
+
+
+def test_a_block_of_zeros_is_noticed_or_does_not_matter(any_file: Path, made: Captioner):
+    whole = any_file.read_bytes()
+    refused = 0
+    for start in range(0, len(whole), 512):
+        any_file.write_bytes(whole[:start] + bytes(len(whole[start : start + 512])) + whole[start + 512 :])
+        refused += not same(any_file, made)
+    assert refused >= len(whole) // 512 // 2
+
+
+def test_the_message_names_the_file_and_the_remedy(any_file: Path, made: Captioner):
+    whole = any_file.read_bytes()
+    any_file.write_bytes(whole.replace(b"runs", b"rums"))
+    with pytest.raises(CheckpointError, match=r"model\.\w+ is damaged.*get the file again") as caught:
+        checkpoint.load(any_file)
+    assert str(any_file) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["shapes", "shapes-hard"])
+def test_the_first_release_stored_checksums_too(name: str, tmp_path: Path):
+    whole = (Path(checkpoint.__file__).parents[1] / "models" / f"{name}.ckpt").read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 1
+    (tmp_path / "model.ckpt").write_bytes(damaged)
+    with pytest.raises(CheckpointError, match="damaged"):
+        checkpoint.read(tmp_path / "model.ckpt")
+
+
+def test_damage_in_the_training_state_is_noticed_before_it_is_resumed(
+    cli: Cli, trained: Trained, tmp_path: Path
+):
+    whole = (trained.folder / "last.ckpt").read_bytes()
+    state = torch.load(trained.folder / "last.ckpt", weights_only=True)["optimizer_states"][0]["state"]
+    values = state[0]["exp_avg"].numpy().tobytes()
+    content = bytearray(whole)
+    content[content.index(values) + 5] ^= 8
+    (tmp_path / "last.ckpt").write_bytes(content)
+    ran = cli("fit", "-c", trained.config, "--ckpt_path", tmp_path / "last.ckpt")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{tmp_path / 'last.ckpt'} is damaged" in ran.err
+
+
+# -- bombs ---------------------------------------------------------------------------------------------------------
+
+
+def rezip(path: Path, compression: int = zipfile.ZIP_STORED, repeat: bool = False) -> None:
+    with zipfile.ZipFile(path) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in records.items():
+            archive.writestr(name, content)
+            if repeat and name.endswith("data.pkl"):
+                with pytest.warns(UserWarning, match="Duplicate"):
+                    archive.writestr(name, content)
+
+
+def test_compressed_records_are_refused_before_they_are_unpacked(path: Path, monkeypatch: pytest.MonkeyPatch):
+    rezip(path, zipfile.ZIP_DEFLATED)
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("a record was unpacked"))
+    monkeypatch.setattr(torch, "load", lambda *_: pytest.fail("torch read it"))
+    with pytest.raises(CheckpointError, match=r"compressed record .* could unpack to any size"):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+def test_archives_of_other_programs_are_refused(repeat: bool, path: Path):
+    rezip(path, repeat=repeat)
+    with pytest.raises(CheckpointError, match="occurs twice" if repeat else "not an archive"):
+        checkpoint.load(path)
+
+
+def test_a_second_directory_is_refused(path: Path):
+    content = bytearray(path.read_bytes())
+    # The locator of the directory, which torch follows and Python's zipfile does not.
+    struct.pack_into("<Q", content, len(content) - 34, 0)
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"not an archive of torch.save"):
+        checkpoint.load(path)
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    contents = torch.load(path, weights_only=True)
+    change(contents)
+    torch.save(contents, path)
+    return path
+
+
+def nested(depth: int) -> Any:
+    value: Any = 0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def shared(levels: int) -> list[Any]:
+    """Lists that hold each other: 2 ** levels entries in a few bytes."""
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value, value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (nested(150), "nested"),
+        (shared(60), "larger"),
+        (2**64, "whole number"),
+        (torch.zeros(1), "Tensor"),
+        ({3: "x"}, "keys that are not text"),
+        ("\ud800", "not Unicode"),
+        (2j, "complex"),
+    ],
+    ids=["nested", "shared", "digits", "tensor", "keys", "surrogate", "complex"],
+)
+@pytest.mark.parametrize("where", ["captioner", "hyper_parameters"])
+def test_a_description_that_is_too_large_or_not_plain_is_refused(
+    value: Any, said: str, where: str, path: Path
+):
+    rewrite(path, lambda contents: contents.setdefault(where, {}).update(objective=value))
+    with pytest.raises(CheckpointError, match=said):
+        checkpoint.read(path)
+
+
+def test_large_vocabularies_are_plain():
+    check_plain({"words": [f"word {number}" for number in range(300_000)]})
+
+
+def test_a_safetensors_header_of_another_kind(tmp_path: Path, made: Captioner):
+    from safetensors.torch import save_file
+
+    for header, said in (
+        (None, "its header has no description"),
+        ({"captioner": "{}", "checksums": "{}"}, "damaged"),
+        ({"captioner": "[" * 100_000, "checksums": '{"captioner": 0, "tensors": {}}'}, "damaged"),
+    ):
+        save_file({"a": torch.zeros(2)}, tmp_path / "model.safetensors", header)
+        with pytest.raises(CheckpointError, match=said):
+            checkpoint.load(tmp_path / "model.safetensors")
+    deep = json.dumps({"a": nested(500)}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(deep).to_bytes(8, "little") + deep)
+    with pytest.raises(CheckpointError, match="damaged"):
+        checkpoint.load(tmp_path / "model.safetensors")
+
+
+def test_a_model_larger_than_its_weights_takes_no_memory(path: Path):
+    large = {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [15_000, 15_000, 15_000]}}
+    rewrite(path, lambda contents: contents["captioner"].update(encoder=large))
+    with pytest.raises(CheckpointError, match="larger than its weights"):
+        checkpoint.load(path)
+
+
+def test_a_number_from_which_a_list_is_made_is_bounded(path: Path):
+    many = {"class_path": "caption.encoders.SmallCNN", "init_args": {"views": 10**9}}
+    rewrite(path, lambda contents: contents["captioner"].update(encoder=many))
+    for attempt in (lambda: checkpoint.load(path), lambda: checkpoint.architecture(checkpoint.read(path))):
+        with pytest.raises(CheckpointError, match="whole number of 20000 or more"):
+            attempt()
+
+
+@pytest.mark.parametrize("kind", ["a billion elements", "a few elements", "one tensor under many names"])
+def test_tensors_that_are_more_than_the_file_are_refused(kind: str, path: Path):
+    def change(contents: dict[str, Any]) -> None:
+        state = contents["state_dict"]
+        if kind == "one tensor under many names":
+            state |= dict.fromkeys([f"captioner.{number}" for number in range(500)], torch.zeros(1000))
+        else:
+            state["captioner.x"] = torch.zeros(1).expand(10**12 if kind == "a billion elements" else 10)
+
+    with pytest.raises(CheckpointError, match="more elements than the file"):
+        checkpoint.read(rewrite(path, change))
+
+
+def test_many_layers_are_refused():
+    with pytest.raises(CheckpointError, match="larger than its weights"), torch.device("meta"), Budget({}):
+        torch.nn.ModuleList(torch.nn.Linear(1, 1) for _ in range(10**6))
+
+
+# -- values that no model has ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["complex", "integer", "sparse", "meta", "NaN"])
+def test_weights_that_are_no_weights(kind: str, path: Path):
+    def change(contents: dict[str, Any]) -> None:
+        state = contents["state_dict"]
+        name = next(name for name, tensor in state.items() if tensor.ndim == 2)
+        tensor = state[name]
+        state[name] = {
+            "complex": tensor.to(torch.complex64),
+            "integer": tensor.to(torch.int64),
+            "sparse": tensor.to_sparse(),
+            "meta": tensor.to("meta"),
+            "NaN": tensor * torch.nan,
+        }[kind]
+
+    with pytest.raises(CheckpointError, match=r"NaN: the training|plain tensor|is torch.complex|is integer"):
+        checkpoint.load(rewrite(path, change))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"vocabulary": {"words": [1, 2, 3, 4, 5], "tokenizer": "ptb", "tokenizer_version": "1"}},
+        {"vocabulary": {"words": "abcde", "tokenizer": "ptb", "tokenizer_version": "1"}},
+        {"search": {"class_path": "caption.search.BeamSearch", "init_args": {"beam_size": 2.5}}},
+        {"search": {"class_path": "caption.search.BeamSearch", "init_args": {"beam_size": 10**9}}},
+        {"search": {"class_path": "caption.search.BeamSearch", "init_args": {"max_length": 10**9}}},
+        {"search": {"class_path": "caption.search.Greedy", "init_args": {"max_length": "30"}}},
+        {"transform": {"size": 10**9, "fit": "crop"}},
+        {"transform": {"size": 32, "fit": ["crop"]}},
+        {"transform": 5},
+        {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": 1e300}}},
+        {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [-4, 4, 6]}}},
+        {"version": [1], "format": "2"},
+        {"format": [2]},
+    ],
+    ids=str,
+)
+def test_descriptions_that_no_model_has(changes: dict[str, Any], path: Path):
+    with pytest.raises(CheckpointError):
+        checkpoint.load(rewrite(path, lambda contents: contents["captioner"].update(changes)))
+
+
+@pytest.mark.parametrize(
+    ("search", "options"),
+    [
+        (BeamSearch, {"beam_size": 1001}),
+        (BeamSearch, {"candidates": 1.0}),
+        (BeamSearch, {"length_normalization": "1"}),
+        (Greedy, {"max_length": 2.5}),
+        (Greedy, {"max_length": 0}),
+        (Sampling, {"samples": 10**6}),
+        (Sampling, {"temperature": "1"}),
+        (Sampling, {"top_k": 2.5}),
+        (Sampling, {"top_p": "0.5"}),
+        (Sampling, {"seed": "x"}),
+    ],
+)
+def test_options_of_a_search_are_numbers_in_their_range(search: type, options: dict[str, Any]):
+    with pytest.raises(UserError, match=next(iter(options))):
+        search(**options)
+
+
+def test_an_input_of_a_billion_pixels_is_refused():
+    with pytest.raises(UserError, match="from 1 to 4096"):
+        ImageTransform((30_000, 30_000))
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "/dev/zero"], ids=["long", "null", "device"])
+def test_names_that_no_file_can_have(name: str):
+    with pytest.raises(CheckpointError, match=r"cannot be read|is not a file|no checkpoint"):
+        checkpoint.load(name)
+
+
+# -- evaluated and resumed --------------------------------------------------------------------------
+
+
+def test_a_fine_tuned_checkpoint_is_not_resumed_with_a_frozen_encoder(
+    cli: Cli, trained: Trained, tmp_path: Path
+):
+    where = ("--trainer.default_root_dir", tmp_path, "--trainer.max_epochs", 3)
+    frozen = ("--model.encoder_learning_rate", "null")
+    ran = cli("fit", "-c", trained.config, *where, *frozen, "--ckpt_path", trained.folder / "last.ckpt")
+    assert (ran.code, ran.out) == (2, "")
+    assert "model.encoder_learning_rate" in ran.err
+
+
+def moments(contents: dict[str, Any]) -> dict[str, Any]:
+    """Adam's state of the first weights that have one."""
+    return next(iter(contents["optimizer_states"][0]["state"].values()))
+
+
+OPTIMIZER_STATES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a list in place of a tensor": lambda made: moments(made).update(exp_avg=[0.0]),
+    "a tensor of another shape": lambda made: moments(made).update(exp_avg_sq=torch.zeros(2, 3, 5)),
+    "a tensor less": lambda made: moments(made).pop("exp_avg"),
+    "a rate that is text": lambda made: made["optimizer_states"][0]["param_groups"][0].update(lr="high"),
+    "fewer weights": lambda made: made["optimizer_states"][0]["param_groups"][0]["params"].pop(),
+    "no groups": lambda made: made["optimizer_states"][0].pop("param_groups"),
+    "no optimizer": lambda made: made["optimizer_states"].clear(),
+    "not a list": lambda made: made.update(optimizer_states=3),
+}
+
+
+TRAINING_STATES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "schedulers that are a number": lambda made: made.update(lr_schedulers=3),
+    "no schedulers": lambda made: made.pop("lr_schedulers"),
+    "no loops": lambda made: made.update(loops={}),
+    "a loop that is a number": lambda made: made["loops"]["fit_loop"].update(epoch_progress=3),
+    "callbacks that are a number": lambda made: made.update(callbacks=3),
+    "callbacks without state": lambda made: [state.clear() for state in made["callbacks"].values()],
+    "callbacks that are text": lambda made: made.update(callbacks=dict.fromkeys(made["callbacks"], "x")),
+    "a version that is none": lambda made: made.update({"pytorch-lightning_version": "x"}),
+    "data that is a number": lambda made: made.update(CaptionData=3),
+}
+
+
+MALFORMED = [
+    *(
+        pytest.param(change, "the optimizer's state in it", id=name)
+        for name, change in OPTIMIZER_STATES.items()
+    ),
+    *(
+        pytest.param(change, "the state of the training in it is malformed", id=name)
+        for name, change in TRAINING_STATES.items()
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), MALFORMED)
+def test_a_malformed_state_is_refused_with_the_file_and_a_remedy(
+    cli: Cli, trained: Trained, tmp_path: Path, change: Callable[[dict[str, Any]], object], said: str
+):
+    path = tmp_path / "last.ckpt"
+    path.write_bytes((trained.folder / "last.ckpt").read_bytes())
+    before = rewrite(path, change).read_bytes()
+    options = ("--trainer.max_epochs", 3, "--trainer.default_root_dir", tmp_path)
+    ran = cli("fit", "-c", trained.config, *options, "--ckpt_path", path)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"caption: {path}: {said}" in ran.err.splitlines()[-1]
+    assert "model.warm_start" in ran.err.splitlines()[-1]
+    assert path.read_bytes() == before
+
+
+def test_an_error_in_the_first_step_after_resuming_is_not_the_optimizers(
+    cli: Cli, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(self: CaptionTraining, loss: torch.Tensor) -> None:
+        raise RuntimeError("something fails")
+
+    monkeypatch.setattr(CaptionTraining, "backward", fail)
+    options = ("--trainer.max_epochs", 3, "--trainer.default_root_dir", tmp_path)
+    ran = cli("fit", "-c", trained.config, *options, "--ckpt_path", trained.folder / "last.ckpt")
+    assert (ran.code, ran.out) == (1, "")
+    assert "optimizer" not in ran.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("suffix", KINDS)
+def test_a_model_without_training_state_is_evaluated_and_not_resumed(
+    suffix: str, cli: Cli, trained: Trained, tmp_path: Path
+):
+    model, where = tmp_path / f"model{suffix}", ("--trainer.default_root_dir", tmp_path / "run")
+    checkpoint.save(checkpoint.load(trained.folder / "best.ckpt"), model)
+    scores = [
+        cli("validate", "-c", trained.config, *where, "--ckpt_path", file)
+        for file in (model, trained.folder / "best.ckpt")
+    ]
+    assert scores[0].code == 0, scores[0].err
+    assert scores[0].out == scores[1].out != ""
+    ran = cli("fit", "-c", trained.config, *where, "--ckpt_path", model)
+    assert (ran.code, ran.out) == (2, "")
+    assert "model.warm_start" in ran.err
+
+
+def test_a_record_marked_as_a_folder_is_refused(made: Captioner, path: Path) -> None:
+    """torch reads nothing for it, so that its weights would be what the memory held before."""
+    with zipfile.ZipFile(path) as archive:
+        (record,) = (record for record in archive.infolist() if record.filename.endswith("/data/3"))
+        place = archive.start_dir
+    content = bytearray(path.read_bytes())
+    name = content.index(record.filename.encode(), place)  # in the directory of the archive
+    content[name - 8] |= 0x10  # the lowest byte of the external attributes
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"'.*data/3' is marked as a folder"):
+        checkpoint.load(path)

@@ -1,0 +1,109 @@
+"""A captioner in one safetensors file, with its description in the header."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.tiny_captioner import captioner, photo
+from safetensors import safe_open
+
+import caption
+from caption import checkpoint
+from caption.encoders import LinearRefiner
+from caption.errors import UserError
+from caption.models import model_zoo
+from caption.search import Sampling
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "model.safetensors"
+
+
+def test_the_same_captioner_comes_back(path: Path):
+    made = captioner(refiner=LinearRefiner(size=5), search=Sampling(max_length=6, seed=3))
+    checkpoint.save(made, path)
+    again = caption.load(path)
+    assert again.description() == made.description()
+    assert again.search == made.search
+    assert not again.training
+    assert again.state_dict().keys() == made.state_dict().keys()
+    for name, tensor in made.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor)
+    assert again.describe(photo()).words == made.describe(photo()).words
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_other_programs_read_the_tensors_and_the_description(path: Path):
+    made = captioner()
+    checkpoint.save(made, path)
+    with safe_open(path, "np") as file:
+        header = file.metadata()
+        assert set(file.keys()) == set(made.state_dict())
+    assert header["format"] == "pt"
+    described = json.loads(header["captioner"])
+    assert described.pop("version")
+    assert described == {"format": checkpoint.FORMAT, **made.description()}
+
+
+def test_half_precision_halves_the_matrices_and_keeps_the_vectors(path: Path):
+    made = captioner()
+    checkpoint.save(made, path, "float16")
+    with safe_open(path, "pt") as file:
+        for name in file.keys():  # noqa: SIM118 (no iterator)
+            tensor = file.get_tensor(name)
+            if tensor.is_floating_point():
+                assert tensor.dtype == (torch.float16 if tensor.ndim > 1 else torch.float32), name
+    again = checkpoint.load(path)
+    for name, tensor in made.state_dict().items():
+        assert again.state_dict()[name].dtype == tensor.dtype
+        torch.testing.assert_close(again.state_dict()[name], tensor, rtol=1e-3, atol=1e-6)
+
+
+def test_a_checkpoint_in_half_precision(tmp_path: Path):
+    made = captioner()
+    checkpoint.save(made, tmp_path / "model.ckpt", "bfloat16")
+    again = checkpoint.load(tmp_path / "model.ckpt")
+    torch.testing.assert_close(again.state_dict(), made.state_dict(), rtol=1e-2, atol=1e-6)
+
+
+def test_the_shapes_model_writes_the_same_captions_in_half_precision(path: Path, shapes: Path):
+    made = caption.load("shapes")
+    checkpoint.save(made, path, "float16")
+    assert (
+        path.stat().st_size < 0.52 * 4 * sum(tensor.numel() for tensor in made.state_dict().values()) + 20_000
+    )
+    photos = [str(file) for file in sorted((shapes / "images").glob("*.png"))[:8]]
+    for expected, found in zip(made.describe(photos), caption.load(path).describe(photos), strict=True):
+        assert found.words == expected.words
+
+
+def test_weights_out_of_range_are_named(path: Path):
+    made = captioner()
+    with torch.no_grad():
+        next(p for p in made.parameters() if p.ndim > 1).view(-1)[0] = 1e5
+    with pytest.raises(UserError, match="do not fit into float16: choose bfloat16"):
+        checkpoint.save(made, path, "float16")
+    checkpoint.save(made, path, "bfloat16")
+
+
+def test_weights_that_share_memory_are_written_twice(path: Path):
+    made = captioner()
+    gates = made.decoder.readout.to_words
+    gates.bias = torch.nn.Parameter(gates.weight.detach()[:, 0])
+    checkpoint.save(made, path)
+    assert torch.equal(checkpoint.load(path).state_dict()["decoder.readout.to_words.bias"], gates.bias)
+
+
+def test_an_installed_model_may_be_a_safetensors_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "models").mkdir()
+    made = captioner()
+    checkpoint.save(made, tmp_path / "models" / "small.safetensors", "float16")
+    checkpoint.save(made, tmp_path / "models" / "other.ckpt")
+    monkeypatch.setattr(model_zoo, "files", lambda package: tmp_path)
+    assert model_zoo.installed_models() == ["other", "small"]
+    for name in ("other", "small"):
+        assert caption.load(name).description() == made.description()

@@ -1,0 +1,154 @@
+"""A stream of photos gets the captions of its photos one by one, in order, and stops cleanly."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_captioner import captioner, photo
+from PIL import Image
+
+from caption.captioner import Captioner
+from caption.data.batch_inference import AHEAD, decode_ahead, encode
+from caption.data.images import open_image
+from caption.errors import ImageError
+from caption.result import Caption
+from caption.search import BeamSearch, Greedy
+
+
+def sizes(count: int) -> list[Image.Image]:
+    return [photo(48 + 8 * (seed % 5), 40, seed) for seed in range(count)]
+
+
+def one_by_one(model: Captioner, photos: list[Image.Image]) -> list[Caption]:
+    """The reference for the stream: each photo decoded, encoded and searched alone, in this thread."""
+    captions = []
+    for each in photos:
+        image = open_image(each)
+        with torch.no_grad():
+            regions = model.encoder(model.transform(image)[None])
+        found = model.generate(regions)
+        captions += model.captions(found, model.grids(regions), [model.transform.box(*image.size)], [each])
+    return captions
+
+
+def texts(outcomes: list[Caption | ImageError]) -> list[str]:
+    return [str(each) for each in outcomes]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 35])
+@pytest.mark.parametrize("batch_size", [8, 64])
+def test_captions_are_those_of_the_list_in_its_order(count: int, batch_size: int):
+    model, photos = captioner(), sizes(count)
+    found = list(model.describe_each(photos, batch_size=batch_size))
+    expected = one_by_one(model, photos)
+    assert len({each.log_prob for each in expected}) == count  # so that captions cannot be confused
+    assert texts(found) == texts(expected)
+    for caption, other in zip(found, expected, strict=True):
+        assert isinstance(caption, Caption)
+        assert caption.box == other.box
+        assert caption.log_prob == pytest.approx(other.log_prob, abs=1e-5)
+        np.testing.assert_allclose(caption.weights, other.weights, atol=1e-5)
+        assert caption.image is other.image
+
+
+def test_errors_keep_the_places_of_their_photos(tmp_path: Path):
+    model, good = captioner(), sizes(6)
+    bad = tmp_path / "missing.jpg"
+    photos = [bad, *good[:3], bad, *good[3:], bad]
+    found = list(model.describe_each(photos, batch_size=2))
+    faults = [i for i, each in enumerate(found) if isinstance(each, ImageError)]
+    assert faults == [0, 4, 8]
+    assert "missing.jpg" in str(found[0])
+    assert texts([each for each in found if isinstance(each, Caption)]) == texts(one_by_one(model, good))
+
+
+def test_batches_of_bad_photos_alone(tmp_path: Path):
+    found = list(captioner().describe_each([tmp_path / "x.jpg"] * 5, batch_size=2))
+    assert [type(each) for each in found] == [ImageError] * 5
+
+
+def test_another_search_is_used():
+    model, photos = captioner(), sizes(4)
+    greedy = Greedy(max_length=3)
+    assert texts(list(model.describe_each(photos, greedy))) == texts(model.describe(photos, greedy))
+    several = next(model.describe_each(photos, BeamSearch(3, 8, candidates=3)))
+    assert isinstance(several, Caption)
+    assert len(several.alternatives) == 2
+
+
+def test_photos_are_taken_only_a_few_batches_ahead():
+    taken = 0
+
+    def endless() -> Iterator[Image.Image]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield photo(40, 40, taken)
+
+    stream = captioner().describe_each(endless(), batch_size=4)
+    for given in range(1, 30):
+        next(stream)
+        # One batch is being returned, one is searched, and AHEAD + 1 are being decoded.
+        assert taken - given <= (AHEAD + 3) * 4
+    stream.close()
+
+
+def test_the_mode_is_put_back_and_no_thread_is_left():
+    model = captioner().train()
+    before = threading.active_count()
+    stream = model.describe_each(sizes(40), batch_size=4)
+    next(stream)
+    assert not model.training
+    assert threading.active_count() > before
+    stream.close()
+    assert model.training
+    assert threading.active_count() == before
+
+
+def test_an_error_in_the_search_is_raised_and_leaves_no_thread():
+    class Broken(Greedy):
+        def __call__(self, *args: object, **more: object) -> None:
+            raise RuntimeError("broken search")
+
+    before = threading.active_count()
+    with pytest.raises(RuntimeError, match="broken search"):
+        list(captioner().describe_each(sizes(9), Broken(), batch_size=4))
+    assert threading.active_count() == before
+
+
+def test_nothing_keeps_a_gradient():
+    model = captioner()
+    seen = []
+    model.encoder.register_forward_hook(
+        lambda module, inputs, regions: seen.append(regions[0].vectors.requires_grad)
+    )
+    list(model.describe_each(sizes(3)))
+    assert seen == [False]
+
+
+def test_photos_are_decoded_in_batches_with_their_boxes_and_errors(tmp_path: Path):
+    model, photos = captioner(), [*sizes(3), tmp_path / "missing.jpg", *sizes(1)]
+    batches = list(decode_ahead(photos, model.transform, batch_size=2, workers=2))
+    assert [len(batch) for batch in batches] == [2, 2, 1]
+    for (given, decoded), each in zip([entry for batch in batches for entry in batch], photos, strict=True):
+        assert given is each
+        if isinstance(each, Path):
+            assert isinstance(decoded, ImageError)
+        else:
+            assert torch.equal(decoded.pixels, model.transform(each))
+            assert decoded.box == model.transform.box(*each.size)
+
+
+def test_the_regions_of_decoded_photos_are_those_of_the_encoder():
+    model = captioner()
+    ((*batch,),) = decode_ahead(sizes(3), model.transform)
+    decoded = [each for _, each in batch]
+    regions = encode(model.encoder, decoded, model.device)
+    expected = model.encoder(torch.stack([each.pixels for each in decoded]))
+    assert torch.equal(regions[0].vectors, expected[0].vectors)
+    assert not regions[0].vectors.requires_grad

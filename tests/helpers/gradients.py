@@ -1,0 +1,92 @@
+"""Gradients of an imported model with respect to the original parameters, by autograd and by a complex step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from helpers.tiny_views import one_row
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from caption.decoders import Decoder
+from caption.objectives import Objective
+from caption.objectives.base import Captions
+from caption.parts import make
+from caption.text.vocabulary import PAD, START
+
+STEP = 1e-20
+PRESETS = Path(__file__).resolve().parents[2] / "configs" / "presets"
+
+
+def objective(preset: str) -> Objective:
+    """The loss of a preset."""
+    return make(
+        yaml.safe_load((PRESETS / f"{preset}.yaml").read_text(encoding="utf-8"))["model"]["objective"],
+        Objective,
+    )
+
+
+class Whole(nn.Module):
+    """Decoder and objective as one function of the decoder's weights."""
+
+    def __init__(self, decoder: Decoder, loss: Objective) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.loss = loss
+
+    def forward(self, regions: Tensor, captions: Captions) -> Tensor:
+        return self.loss(self.decoder, self.decoder.project(one_row(regions)), captions).value
+
+
+def ours(
+    decoder: Decoder,
+    preset: str,
+    convert: Callable[[dict[str, Tensor]], dict[str, Tensor]],
+    parameters: dict[str, np.ndarray],
+    regions: np.ndarray,
+    captions: list[list[int]],
+) -> dict[str, np.ndarray]:
+    """Gradients through this package's decoder, loss and importer.
+
+    Args:
+        decoder: built, in evaluation mode and double precision.
+        preset: defines the loss.
+        convert: original parameters -> state dict of the decoder.
+        parameters: the original parameters.
+        regions: (B, L, D).
+        captions: one of each image, this package's ids without START, with END.
+    """
+    leaves = {name: torch.tensor(value, requires_grad=True) for name, value in parameters.items()}
+    state = {f"decoder.{name}": tensor for name, tensor in convert(leaves).items()}
+    value = functional_call(
+        Whole(decoder, objective(preset)), state, (torch.tensor(regions), packed(captions))
+    )
+    value.backward()
+    return {
+        name: np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
+        for name, leaf in leaves.items()
+    }
+
+
+def packed(captions: list[list[int]]) -> Captions:
+    """One caption of each image, (B, 1, T)."""
+    longest = max(map(len, captions))
+    targets = torch.tensor([[[*caption, *[PAD] * (longest - len(caption))]] for caption in captions])
+    words = torch.cat((torch.full_like(targets[..., :1], START), targets[..., :-1]), -1)
+    return Captions(words, targets, torch.tensor([[len(caption)] for caption in captions]))
+
+
+def along(
+    loss: Callable[[dict[str, np.ndarray]], Any],
+    parameters: dict[str, np.ndarray],
+    name: str,
+    direction: np.ndarray,
+) -> float:
+    """The derivative of `loss` when the array `name` moves along `direction`."""
+    moved = {**parameters, name: parameters[name] + 1j * STEP * direction}
+    return loss(moved).imag / STEP

@@ -1,0 +1,57 @@
+"""A small LSTM decoder with large weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from helpers.tiny_views import one_row
+from torch import Tensor
+
+from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
+from caption.decoders import DeepOutput, InitialState, LSTMDecoder, Unrolled
+
+REGION_SIZE, HIDDEN, WORDS, PAD = 3, 4, 7, 0
+
+
+def decoder(
+    alignment: Alignment | None = None,
+    seed: int = 0,
+    dropout: float = 0.0,
+    score: AdditiveScore | None = None,
+    **options: Any,
+) -> LSTMDecoder:
+    """A decoder in double precision, by default without dropout."""
+    options.setdefault("initial", InitialState(dropout=dropout))
+    options.setdefault("readout", DeepOutput(dropout=dropout))
+    made = LSTMDecoder(
+        ScoredAttention(score or AdditiveScore(6), alignment or Softmax()),
+        embedding_size=5,
+        hidden_size=HIDDEN,
+        **options,
+    )
+    made.build((REGION_SIZE,), WORDS, padding=PAD, start=1)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return made.double()
+
+
+def images(count: int, regions: int = 6, seed: int = 1) -> Tensor:
+    """(B, L, D) float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, regions, REGION_SIZE, generator=generator, dtype=torch.float64)
+
+
+def sentences(lengths: Tensor, longest: int | None = None, seed: int = 2) -> Tensor:
+    """(B, K, T) int64 words, padded after `lengths` (B, K)."""
+    generator = torch.Generator().manual_seed(seed)
+    steps = int(lengths.max()) if longest is None else longest
+    words = torch.randint(1, WORDS, (*lengths.shape, steps), generator=generator)
+    return words.masked_fill(torch.arange(steps) >= lengths[..., None], PAD)
+
+
+def unroll(made: LSTMDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> Unrolled:
+    """Teacher forcing on regions (B, L, D)."""
+    return made(made.project(one_row(regions)), words, lengths)

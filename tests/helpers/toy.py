@@ -1,0 +1,49 @@
+"""A decoder with hard attention, small enough to enumerate its paths, with large weights."""
+
+from __future__ import annotations
+
+import torch
+from helpers.tiny_views import one_row
+from torch import Tensor
+
+from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention
+from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder, Memory
+from caption.objectives import Captions
+
+REGIONS, WORDS = 3, 5
+
+
+def toy(attention: Attention | None = None) -> LSTMDecoder:
+    """In double precision, in training mode, without dropout."""
+    hard = ScoredAttention(AdditiveScore(4), Multinoulli(expectation=0.0))
+    made = LSTMDecoder(
+        attention or hard,
+        3,
+        4,
+        InitialState(dropout=0),
+        gate=Gate(),
+        readout=DeepOutput(dropout=0),
+        dropout=0,
+    )
+    made.build((2,), vocabulary_size=WORDS, padding=0, start=1)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.copy_(1.5 * torch.randn(parameter.shape, generator=generator))
+    return made.double().train()
+
+
+def problem(made: LSTMDecoder, lengths: list[list[int]]) -> tuple[Memory, Captions]:
+    """Images and captions of the given lengths (B, K)."""
+    generator = torch.Generator().manual_seed(6)
+    given = torch.tensor(lengths)
+    regions = torch.randn(len(lengths), REGIONS, 2, generator=generator, dtype=torch.float64)
+    words, targets = torch.randint(1, WORDS, (2, *given.shape, int(given.max())), generator=generator)
+    return made.project(one_row(regions)), Captions(words, targets, given)
+
+
+def gradient(value: Tensor, made: LSTMDecoder) -> Tensor:
+    """The gradients of all the decoder's parameters as one vector; 0 without a gradient."""
+    parameters = list(made.parameters())
+    found = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True)
+    return torch.cat([part.flatten() for part in found])

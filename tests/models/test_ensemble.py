@@ -1,0 +1,124 @@
+"""Several captioners as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.tiny_captioner import captioner, photo
+
+from caption import checkpoint
+from caption.captioner import Captioner
+from caption.data.images import ImageTransform
+from caption.encoders import LinearRefiner, SeveralEncoders, SmallCNN
+from caption.errors import UserError
+from caption.models.ensemble import ensemble
+from caption.search import BeamSearch, Sampling
+from caption.text.vocabulary import START, Vocabulary
+
+
+def member(seed: int, encoder_seed: int | None = None, **parts) -> Captioner:
+    made = captioner(**parts)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in made.decoder.parameters():
+            parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
+        if encoder_seed is not None:
+            for parameter in made.encoder.parameters():
+                parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+    return made
+
+
+def first_step(made: Captioner) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    with torch.no_grad():
+        state = made.decoder.start(made.project(made.encode([photo()])))
+        log_probs, after = made.decoder.step(state, torch.full((1, 1), START))
+    return log_probs[0, 0], after.trace.weights[0, 0], after.trace.gate[0, 0]
+
+
+@pytest.mark.parametrize("own_encoders", [False, True])
+def test_probabilities_weights_and_gates_are_means(own_encoders: bool):
+    members = [member(seed, seed if own_encoders else None) for seed in (1, 2, 3)]
+    steps = [first_step(each) for each in members]
+    log_probs, weights, gate = first_step(ensemble(members))
+    torch.testing.assert_close(log_probs.exp(), torch.stack([each[0].exp() for each in steps]).mean(0))
+    torch.testing.assert_close(weights, torch.stack([each[1] for each in steps]).mean(0))
+    torch.testing.assert_close(gate, torch.stack([each[2] for each in steps]).mean(0))
+    geometric = first_step(ensemble(members, "log_probabilities"))[0]
+    expected = torch.stack([each[0] for each in steps]).mean(0).log_softmax(-1)
+    torch.testing.assert_close(geometric, expected)
+
+
+def test_an_ensemble_of_one_model_twice_is_that_model():
+    alone = member(1, search=BeamSearch(beam_size=3, max_length=8, candidates=3))
+    together = ensemble([alone, alone])
+    one, other = alone.describe(photo()), together.describe(photo())
+    assert one.words == other.words
+    assert other.log_prob == pytest.approx(one.log_prob, rel=1e-4)
+    assert other.weights == pytest.approx(one.weights, rel=1e-4)
+    assert [each.text for each in one.alternatives] == [each.text for each in other.alternatives]
+    assert len(together.describe(photo(), Sampling(samples=4)).alternatives) == 3
+
+
+def test_stepping_and_unrolling_agree():
+    made = ensemble([member(1), member(2, 2)])
+    words = torch.tensor([[[4, 5, 6], [7, 4, 0]]])
+    fed = torch.cat((torch.full((1, 2, 1), START), words), -1)
+    views = made.encode([photo()])
+    with torch.no_grad():
+        unrolled = made(views, fed, torch.tensor([[4, 3]]))
+        state = made.decoder.start(made.project(views), 2)
+        found = unrolled.unpack(unrolled.logits)
+        weights = unrolled.unpack(unrolled.trace.weights)
+        for t in range(4):
+            log_probs, state = made.decoder.step(state, fed[..., t])
+            for k in range(2 if t < 3 else 1):
+                torch.testing.assert_close(found[0, k, t], log_probs[0, k])
+                torch.testing.assert_close(weights[0, k, t], state.trace.weights[0, k])
+
+
+def test_a_common_encoder_runs_once():
+    shared, own = ensemble([member(1), member(2)]), ensemble([member(1, 1), member(2, 2)])
+    assert isinstance(shared.encoder, SmallCNN)
+    assert isinstance(own.encoder, SeveralEncoders)
+    assert len(own.encode([photo()])) == 2
+
+
+def test_refiners_are_the_members_own():
+    members = [member(seed, refiner=LinearRefiner(6)) for seed in (1, 2)]
+    with torch.no_grad():
+        for number, each in enumerate(members):
+            for parameter in each.refiner.parameters():
+                parameter.mul_(number + 1)
+    steps = [first_step(each)[0].exp() for each in members]
+    torch.testing.assert_close(first_step(ensemble(members))[0].exp(), torch.stack(steps).mean(0))
+
+
+def test_it_is_saved_like_any_captioner(tmp_path: Path):
+    made = ensemble([member(1), member(2, 2)])
+    checkpoint.save(made, tmp_path / "both.ckpt")
+    again = checkpoint.load(tmp_path / "both.ckpt")
+    one, other = made.describe(photo()), again.describe(photo())
+    assert one.words == other.words
+    assert one.log_prob == pytest.approx(other.log_prob)
+
+
+def test_members_keep_their_weights_and_mode():
+    alone = member(1)
+    before = {name: tensor.clone() for name, tensor in alone.state_dict().items()}
+    made = ensemble([alone, member(2)])
+    assert not made.training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in alone.state_dict().items())
+
+
+def test_members_must_fit_together():
+    other_words = member(1)
+    other_words.vocabulary = Vocabulary(["a", "cat", "dog", "sits", "walks"])
+    with pytest.raises(UserError, match="must have one vocabulary"):
+        ensemble([member(1), other_words])
+    with pytest.raises(UserError, match="must see the same pixels"):
+        ensemble([member(1), member(1, transform=ImageTransform(48, "crop"))])
+    finer = captioner(encoder=SmallCNN((4, 6)))
+    with pytest.raises(UserError, match="grids of 8x8 and 16x16"):
+        ensemble([member(1), finer]).describe(photo())

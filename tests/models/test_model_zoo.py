@@ -1,0 +1,46 @@
+"""Loading of models that are installed with the package, by name."""
+
+from pathlib import Path
+
+import pytest
+
+import caption
+from caption.errors import UserError
+from caption.models.model_zoo import PHOTO_MODEL, installed_models, load
+
+PHOTOGRAPHER = Path(__file__).resolve().parents[2] / "docs" / "photographer.png"
+
+
+def test_the_installed_models_load_and_differ_in_their_alignment() -> None:
+    assert installed_models() == ["photos", "shapes", "shapes-hard"]
+    alignments = {name: type(load(name).decoder.attention.alignment).__name__ for name in installed_models()}
+    assert alignments == {"photos": "Softmax", "shapes": "Softmax", "shapes-hard": "Multinoulli"}
+
+
+def test_the_model_for_photos_is_small_and_sees_a_man_and_what_he_holds() -> None:
+    file = Path(caption.__file__).parent / "models" / "photos.safetensors"
+    assert file.stat().st_size < 25e6
+    found = load(PHOTO_MODEL).describe(str(PHOTOGRAPHER))
+    assert found.words[:2] == ["a", "man"]
+    assert found.words[-1] == "camera"
+    assert found.weights.shape == (len(found.words), 13, 13)
+    # The photographer fills the left half, from a third of the height down; his camera is in the middle, and the legs
+    # that it stands on are below and to the right of it.
+    (man_row, man_col), (last_row, last_col) = (
+        divmod(int(found.weights[step].argmax()), 13) for step in (1, len(found.words) - 1)
+    )
+    assert man_col < 5
+    assert man_row > 2
+    assert last_col in (7, 8, 9)
+    assert last_row in (8, 9, 10)
+
+
+def test_a_folder_of_that_name_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shapes").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert "circle" in load("shapes").vocabulary
+
+
+def test_an_unknown_name_lists_the_known() -> None:
+    with pytest.raises(UserError, match="photos, shapes, shapes-hard"):
+        load("flickr")

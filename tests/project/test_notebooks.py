@@ -1,0 +1,199 @@
+"""The notebooks: their stored outputs match the current code, and they run on another photo and checkpoint."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import tiny_captioner
+
+from caption import checkpoint
+from caption.attention import Multinoulli
+
+nbformat = pytest.importorskip(
+    "nbformat", reason="the notebooks run with nbclient and ipykernel, of the test extra"
+)
+pytest.importorskip("nbclient", reason="the notebooks run with nbclient, of the test extra")
+pytest.importorskip("ipykernel", reason="the notebooks run in ipykernel, of the test extra")
+
+tool = pytest.importorskip("tools.notebooks")
+
+ROOT = Path(__file__).parents[2]
+PATHS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NAMES = [
+    "01_first_look",
+    "02_soft_against_hard",
+    "03_is_the_attention_right",
+    "04_what_if_it_looked_elsewhere",
+    "05_build_a_mechanism",
+]
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+each = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+
+
+def read(path: Path) -> Any:
+    return nbformat.read(path, as_version=4)
+
+
+def code(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def texts(cell: Any) -> list[str]:
+    """The text that a cell prints, and the types of its displayed outputs."""
+    return [o.text if o.output_type == "stream" else o.data.get("text/plain", "") for o in cell.outputs]
+
+
+def kinds(cell: Any) -> list[list[str]]:
+    return [sorted(o.get("data", {o.output_type: None})) for o in cell.outputs]
+
+
+def test_they_are_all_there():
+    assert [path.stem for path in PATHS] == NAMES
+
+
+@pytest.mark.slow
+@each
+def test_stored_outputs_match_the_code(path: Path):
+    """Up to rounding. Training amplifies it, so for trained models only the claims of the prose are checked."""
+    stored, now = read(path), tool.execute(read(path))
+    trained = False
+    for before, after in zip(code(stored), code(now), strict=True):
+        assert kinds(before) == kinds(after), before.source
+        trained = trained or "def train(" in before.source
+        if trained:
+            continue
+        for told, tells in zip(texts(before), texts(after), strict=True):
+            assert NUMBER.split(told) == NUMBER.split(tells)
+            numbers = [[float(number) for number in NUMBER.findall(text)] for text in (told, tells)]
+            assert numbers[0] == pytest.approx(numbers[1], rel=0.05, abs=0.03), told
+    if path.stem == NAMES[4]:
+        for notebook in (stored, now):
+            check_claims_about_training("".join(text for cell in code(notebook) for text in texts(cell)))
+
+
+def check_claims_about_training(told: str) -> None:
+    """Check what the prose of the fifth notebook says about its three trainings."""
+
+    def found(pattern: str) -> list[list[int]]:
+        return [[int(number) for number in NUMBER.findall(line)] for line in re.findall(pattern, told)]
+
+    softmax, sparse, heads = found(r"\d+ of 100 captions are true")
+    assert min(softmax[0], sparse[0], heads[0]) >= 50
+    (colour, shape), (sparse_colour, sparse_shape), _ = found(r"\d+% at its colour, \d+% at its shape")
+    assert min(colour, shape, sparse_colour) >= 60
+    assert sparse_shape <= 40
+    (regions,), (sparse_regions,) = found(r"\d+ regions have weight")
+    assert regions == 64
+    assert sparse_regions <= 8
+    (look,), (again,) = found(r"softmax +(?:colours|shapes) +\d+%")
+    (sparse_look,), (memory,) = found(r"sparsemax +(?:colours|shapes) +\d+%")
+    assert min(look, again, sparse_look) >= 30
+    assert memory <= 20
+
+
+@each
+def test_stored_outputs_are_small_complete_and_portable(path: Path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text) < 1_500_000
+    assert not re.search(r"/tmp/|/home/|/root/|/Users/|site-packages|\.py:\d+|\d\d:\d\d:\d\d", text)
+    notebook = read(path)
+    nbformat.validate(notebook)
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+    assert notebook.metadata.kernelspec.name == "python3"
+    assert not any(cell.metadata for cell in notebook.cells)
+    cells = code(notebook)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
+    figures = [output for output in outputs if "image/png" in output.get("data", {})]
+    assert figures
+    # Figures of captions are drawn finer than they are shown; without its size one would be shown too large.
+    assert all(figure.metadata["image/png"]["width"] >= 300 for figure in figures if figure.metadata)
+    assert path.stem == NAMES[2] or any(figure.metadata for figure in figures)
+
+
+@each
+def test_links_lead_somewhere(path: Path):
+    prose = "".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
+    for link in re.findall(r"\]\(([^)]+)\)", prose):
+        assert link.startswith("https://") or (path.parent / link).is_file()
+
+
+def test_the_first_cell_is_marked_as_the_one_to_change():
+    for path in PATHS:
+        assert code(read(path))[0].source.startswith("# Change this cell for your own photo")
+
+
+def settings(cell: Any) -> set[str]:
+    return set(re.findall(r"^([A-Z]+) = ", cell.source, re.MULTILINE))
+
+
+@pytest.mark.slow
+def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path):
+    """Run in one kernel, one after the other, with only the first cell changed."""
+    soft, hard, photo = (str(tmp_path / name) for name in ("soft.ckpt", "hard.ckpt", "photo.png"))
+    checkpoint.save(tiny_captioner.captioner(), soft)
+    checkpoint.save(tiny_captioner.captioner(alignment=Multinoulli()), hard)
+    tiny_captioner.photo().save(photo)
+    boxes = {name: [(25, 5, 50, 30)] for name in tiny_captioner.WORDS}
+    own: list[tuple[str, dict[str, Any]]] = [
+        (NAMES[0], {"MODEL": soft, "PHOTO": photo}),
+        (NAMES[1], {"SOFT": soft, "HARD": hard, "PHOTOS": [photo]}),
+        (NAMES[2], {"MODEL": hard, "PHOTOS": {photo: boxes}}),
+        (NAMES[2], {"MODEL": soft, "PHOTOS": {photo: {}}}),
+        (
+            NAMES[3],
+            {"MODEL": hard, "PHOTO": photo, "WORDS": [0, 2], "HERE": (20, 0, 40, 40), "THERE": (7, 7)},
+        ),
+    ]
+    joined = nbformat.v4.new_notebook()
+    for name, values in own:
+        notebook = read(ROOT / "notebooks" / f"{name}.ipynb")
+        first = code(notebook)[0]
+        assert settings(first) == set(values)
+        first.source = "\n".join(f"{setting} = {value!r}" for setting, value in values.items())
+        joined.cells += [nbformat.v4.new_code_cell("%reset -f"), *notebook.cells]
+    for number, cell in enumerate(joined.cells):
+        cell.id = str(number)
+    done = tool.execute(joined)
+    told = "".join(text for cell in code(done) for text in texts(cell))
+    assert tiny_captioner.captioner().describe(photo).text in told
+    assert "circle" not in told
+
+
+@pytest.mark.slow
+def test_the_fifth_trains_on_the_regions_of_ones_own_encoder(tmp_path: Path):
+    own, photo = str(tmp_path / "own.ckpt"), str(tmp_path / "photo.png")
+    checkpoint.save(tiny_captioner.captioner(), own)
+    tiny_captioner.photo().save(photo)
+    values = {"MODEL": own, "PHOTO": photo, "REGION": (2, 3), "SCENES": 60, "EPOCHS": 2}
+    notebook = read(ROOT / "notebooks" / f"{NAMES[4]}.ipynb")
+    first = code(notebook)[0]
+    assert settings(first) == set(values)
+    first.source = "\n".join(f"{setting} = {value!r}" for setting, value in values.items())
+    told = "".join(text for cell in code(tool.execute(notebook)) for text in texts(cell))
+    assert "8 x 8 regions, each a vector of 6 numbers" in told
+    assert "60 scenes, 120 captions" in told
+    assert len(re.findall("loss per word, by epoch: [\\d.]+ [\\d.]+\n", told)) == 3
+    assert "heads[3]" in told
+
+
+@pytest.mark.slow
+def test_a_notebook_that_fails_or_warns_is_not_stored(tmp_path: Path, monkeypatch, capsys):
+    paths = []
+    for number, source in enumerate(("1 / 0", "import sys; print('beware', file=sys.stderr)", "6 * 7")):
+        paths.append(tmp_path / f"{number}.ipynb")
+        nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)]), paths[-1])
+    before = [path.read_bytes() for path in paths]
+    monkeypatch.setattr("sys.argv", ["notebooks.py", *map(str, paths)])
+    with pytest.raises(SystemExit, match="1"):
+        tool.main()
+    told = capsys.readouterr().err
+    assert "ZeroDivisionError" in told
+    assert "beware" in told
+    assert [path.read_bytes() == old for path, old in zip(paths, before, strict=True)] == [True, True, False]
+    assert texts(read(paths[2]).cells[0]) == ["42"]

@@ -1,0 +1,73 @@
+"""The package's metadata, and the documents beside the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+tomllib = pytest.importorskip("tomllib")  # Python 3.11
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+RELATIVE = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+def test_the_index_page_has_no_links_to_files():
+    """The substitutions that the build applies to the README."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert RELATIVE.search(text)
+    for each in PROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        text = re.sub(each["pattern"], each["replacement"], text)
+    assert RELATIVE.findall(text) == []
+    assert "![" not in text
+    assert text.startswith("# Show, Attend and Tell")
+    assert "arxiv.org/abs/1502.03044)" in text
+
+
+def test_the_metadata_says_who_what_and_for_which_python():
+    project = PROJECT["project"]
+    assert project["authors"]
+    assert project["urls"]
+    assert "Programming Language :: Python :: 3.10" in project["classifiers"]
+    assert project["requires-python"] == ">=3.10"
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_documents_lead_somewhere(name: str):
+    for target in RELATIVE.findall((ROOT / name).read_text(encoding="utf-8")):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_examples_of_contributing_are_files():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    files = re.findall(r"`(caption/[\w/]+\.py)`", text)
+    assert len(files) >= 5
+    assert all((ROOT / file).is_file() for file in files)
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == PROJECT["project"]["version"]
+    assert citation["license"] == PROJECT["project"]["license"]
+
+
+# -- the site --------------------------------------------------------------------------------------------------
+
+
+def test_a_link_that_leads_nowhere_is_kept_so_that_the_build_fails():
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("nbconvert")
+    from types import SimpleNamespace
+
+    from tools.site import on_page_markdown
+
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="performance.md"))
+    files = SimpleNamespace(get_file_from_path=lambda path: path if path == "log.md" else None)
+    text = (
+        "[page](log.md) [code](../tools/__init__.py) [gone](../gone.py) [shut](gone.md#x) [out](https://a.b)"
+    )
+    assert on_page_markdown(text, page=page, files=files) == (
+        "[page](log.md) code [gone](../gone.py) [shut](gone.md#x) [out](https://a.b)"
+    )

@@ -1,0 +1,187 @@
+"""The presets of published models: they set every option of a configuration, and match the table in docs/presets.md."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from helpers.tiny_views import one_row
+
+REPOSITORY = Path(__file__).parents[2]
+PRESETS = sorted((REPOSITORY / "configs" / "presets").glob("*.yaml"))
+BASES = ["coco_soft", "flickr8k_soft"]
+SOFT = {"paper": "paper_soft", "arctic": "arctic_soft", "sgrvinod": "sgrvinod"}
+HARD = {"paper": "paper_hard", "arctic": "arctic_hard"}
+ABSENT = object()
+
+
+def load(name: str) -> dict[str, Any]:
+    return yaml.safe_load((REPOSITORY / "configs" / "presets" / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Leaves by dotted name without `init_args`; the name of a part maps to its class."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if key == "class_path":
+            found[prefix] = value.rpartition(".")[2]
+        elif isinstance(value, dict):
+            found |= flat(value, prefix if key == "init_args" else f"{prefix}.{key}".lstrip("."))
+        else:
+            found[f"{prefix}.{key}".lstrip(".")] = value
+    return found
+
+
+# -- combined with a configuration ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def parse() -> Any:
+    """Parses configurations one over the other, as `caption fit` does, and reads no data."""
+    from caption.cli.train import CaptionCLI, Parser
+    from caption.data.module import CaptionData
+    from caption.training.module import CaptionTraining
+
+    class ParseOnly(CaptionCLI):
+        def instantiate_classes(self) -> None:
+            pass
+
+        def _run_subcommand(self, subcommand: str) -> None:
+            pass
+
+    def parse(*paths: Path) -> dict[str, Any]:
+        arguments = [part for path in paths for part in ("-c", str(path))]
+        command = ParseOnly(
+            CaptionTraining,
+            CaptionData,
+            args=["fit", *arguments],
+            parser_class=Parser,
+            seed_everything_default=0,
+            save_config_callback=None,
+        )
+        return command.config["fit"].as_dict()
+
+    return parse
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_over_a_configuration_all_switches_are_the_presets(parse: Any, path: Path, base: str):
+    """The preset sets every option, so neither the underlying configuration nor a default remains."""
+    written = load(path.stem)
+    merged = parse(REPOSITORY / "configs" / f"{base}.yaml", path)
+    for part in ("decoder", "objective"):
+        assert flat(merged["model"][part]) == flat(written["model"][part])
+    assert flat(merged).items() >= flat(written).items()
+    assert (
+        merged["model"]["encoder"]["init_args"]["name"]
+        == {"coco_soft": "vgg19", "flickr8k_soft": "efficientnet_lite2"}[base]
+    )
+
+
+def small(model: dict[str, Any]) -> dict[str, Any]:
+    """The same options with small sizes."""
+    model = copy.deepcopy(model)
+    arguments = model["decoder"]["init_args"]
+    arguments["embedding_size"], arguments["hidden_size"] = 6, 8
+    arguments["attention"]["init_args"]["score"]["init_args"]["size"] = 5
+    return model
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_its_decoder_learns_by_its_objective(path: Path):
+    from caption.decoders import Decoder
+    from caption.objectives import Objective
+    from caption.objectives.base import Captions
+    from caption.parts import make
+
+    torch.manual_seed(0)
+    model = small(load(path.stem)["model"])
+    decoder, objective = make(model["decoder"], Decoder), make(model["objective"], Objective)
+    decoder.build((7,), vocabulary_size=9, padding=0, start=1)
+    objective.build(decoder.query_size, (7,), 9)
+    words = torch.tensor([[[1, 4, 5]], [[1, 6, 0]]])
+    captions = Captions(words, torch.tensor([[[4, 5, 2]], [[6, 2, 0]]]), torch.tensor([[3], [2]]))
+    loss = objective(decoder, decoder.project(one_row(torch.randn(2, 4, 7))), captions)
+    loss.value.backward()
+    assert loss.value.isfinite()
+    assert [name for name, p in decoder.named_parameters() if p.grad is None] == []
+
+
+# -- soft and hard -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", HARD)
+def test_hard_differs_from_soft_in_alignment_and_objective_alone(source: str):
+    soft, hard = flat(load(SOFT[source])), flat(load(HARD[source]))
+    differing = {
+        name for name in soft.keys() | hard.keys() if soft.get(name, ABSENT) != hard.get(name, ABSENT)
+    }
+    differing = {name for name in differing if not name.startswith("model.decoder.attention.alignment")}
+    assert {name for name in differing if not name.startswith("model.objective")} == {
+        "trainer.default_root_dir"
+    }
+
+
+# -- headers and the table -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_the_header_tells_source_likeness_difference_and_command(path: Path):
+    header = path.read_text(encoding="utf-8").partition("\ntrainer:")[0]
+    for word in ("Source", "Same", "Differs"):
+        assert re.search(rf"^# {word}: \S", header, re.MULTILINE)
+    assert f"caption fit -c configs/coco_soft.yaml -c configs/presets/{path.name}" in header
+    assert load(path.stem)["trainer"]["default_root_dir"] == f"runs/{path.stem}"
+
+
+def table(heading: str) -> list[dict[str, str]]:
+    text = (REPOSITORY / "docs" / "presets.md").read_text(encoding="utf-8")
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    names, _, *cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+    return [dict(zip(names, row, strict=True)) for row in cells]
+
+
+def value(cell: str) -> Any:
+    return ABSENT if cell == "—" else yaml.safe_load(cell.strip("*`"))
+
+
+@pytest.mark.parametrize(("heading", "presets"), [("Soft attention", SOFT), ("Hard attention", HARD)])
+def test_the_table_is_that_of_the_files(heading: str, presets: dict[str, str]):
+    rows = table(heading)
+    assert len(rows) > 10
+    for source, preset in presets.items():
+        written = flat(load(preset))
+        for row in rows:
+            name = row["Switch"].strip("`")
+            assert value(row[source]) == written.get(name, ABSENT), (preset, name)
+
+
+def test_no_switch_is_missing_in_the_tables():
+    soft, hard = (
+        [row["Switch"].strip("`") for row in table(f"{kind} attention")] for kind in ("Soft", "Hard")
+    )
+    assert len(set(soft)) == len(soft)
+    assert set(soft) | {"trainer.default_root_dir"} == set().union(
+        *(flat(load(preset)) for preset in SOFT.values())
+    )
+    part = ("model.decoder.attention.alignment", "model.objective")
+    of_hard = {name for preset in HARD.values() for name in flat(load(preset)) if name.startswith(part)}
+    assert sorted(hard) == sorted(of_hard)
+
+
+def test_every_switch_has_a_source():
+    assert [
+        row["Switch"] for kind in ("Soft", "Hard") for row in table(f"{kind} attention") if not row["Source"]
+    ] == []
+
+
+def test_the_presets_of_the_table_are_all_there_are():
+    assert {path.stem for path in PRESETS} == {*SOFT.values(), *HARD.values()}

@@ -1,0 +1,243 @@
+"""Captioning on Ray: pieces that a restart continues, the captions of `caption describe`, and a killed actor."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.tiny_captioner import captioner, photo
+
+pytest.importorskip("ray.data")
+
+from caption import checkpoint
+from caption.errors import ImageError, UserError
+from caption.runtime import on_ray
+from caption.runtime.on_ray import Actor, Job, caption_photos, fetch, list_photos, prepare
+from tools.ray_run import MARK, running_actors
+
+PHOTOS, PER_PIECE = 23, 4
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Photos in a folder and a subfolder; the fourth is damaged."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "sub").mkdir()
+    paths = [folder / ("sub" if number % 2 else "") / f"{number:02d}.png" for number in range(PHOTOS)]
+    for number, path in enumerate(paths):
+        photo(seed=number).save(path)
+    paths[3].write_bytes(b"broken")
+    (folder / "notes.txt").touch()
+    return sorted(map(str, paths))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("model") / "model.ckpt"
+    checkpoint.save(captioner(), path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """Two processors on this machine."""
+    import ray
+
+    os.environ[MARK] = "tests"
+    ray.init(
+        num_cpus=2,
+        object_store_memory=100 * 2**20,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}},
+    )
+    yield
+    ray.shutdown()
+    del os.environ[MARK]
+
+
+def entries(folder: Path) -> list[dict[str, Any]]:
+    files = sorted(folder.glob("captions-*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def run_all(photos: list[str], job: Job, **options: Any) -> tuple[int, int, int]:
+    done = list(caption_photos(photos, job, per_piece=PER_PIECE, **options))
+    return (
+        sum(each.photos for each in done),
+        sum(each.failed for each in done),
+        sum(each.pieces for each in done),
+    )
+
+
+@pytest.mark.slow
+def test_two_actors_write_what_the_plain_command_prints(
+    cluster: None, photos: list[str], model: str, tmp_path: Path, cli: Any
+):
+    assert run_all(photos, Job(model, str(tmp_path / "out")), actors=2) == (PHOTOS, 1, 6)
+    plain = cli("describe", *photos, "--model", model, "--format", "jsonl")
+    expected = {entry["image"]: entry for entry in map(json.loads, plain.out.splitlines())}
+    found = entries(tmp_path / "out")
+    assert [entry["image"] for entry in found] == photos
+    for entry in found:
+        if "error" in entry:
+            assert "03.png" in entry["error"]
+        else:
+            assert entry["words"] == expected[entry["image"]]["words"]
+            assert entry["log_prob"] == pytest.approx(expected[entry["image"]]["log_prob"], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_a_killed_actor_loses_nothing_and_a_restart_does_only_what_is_missing(
+    cluster: None, photos: list[str], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    job = Job(model, str(tmp_path))
+    stream = caption_photos(photos, job, actors=1, per_piece=PER_PIECE)
+    done = [next(stream), next(stream)]
+    for process, _ in running_actors():
+        os.kill(process, signal.SIGKILL)
+    done += stream
+    assert sum(each.photos for each in done) == PHOTOS
+    assert [entry["image"] for entry in entries(tmp_path)] == photos
+    kept = tmp_path / "captions-000000.jsonl"
+    time = kept.stat().st_mtime_ns
+    (tmp_path / "captions-000002.jsonl").unlink()
+    again = list(caption_photos(photos, job, per_piece=PER_PIECE))
+    assert [each.photos for each in again] == [PHOTOS - PER_PIECE, PER_PIECE]
+    assert [entry["image"] for entry in entries(tmp_path)] == photos
+    assert kept.stat().st_mtime_ns == time
+
+
+@pytest.mark.slow
+def test_a_piece_that_kills_its_actors_is_named_and_the_others_are_not_lost(
+    cluster: None, photos: list[str], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    deadly, tries = photos[2 * PER_PIECE + 1], tmp_path / "tries"
+    job = Job(model, str(tmp_path / "out"))
+
+    class Mortal(Actor):
+        """A local class, which Ray sends to other processes by value."""
+
+        def __call__(self, piece: dict[str, Any]) -> dict[str, Any]:
+            if deadly in piece["photos"]:
+                with tries.open("a") as file:
+                    file.write("x")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().__call__(piece)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(on_ray, "Actor", Mortal)
+        with pytest.raises(UserError, match=rf"Not done are captions-000002\.jsonl \(from {photos[8]} on\)"):
+            run_all(photos, job, actors=1)
+    assert tries.read_text() == "x" * on_ray.ATTEMPTS
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").glob("captions-*.jsonl")}
+    assert {file.name for file in kept} >= {"captions-000000.jsonl", "captions-000001.jsonl"}
+    assert run_all(photos, job)[0] == PHOTOS
+    assert [entry["image"] for entry in entries(tmp_path / "out")] == photos
+    assert all(file.stat().st_mtime_ns == time for file, time in kept.items())
+
+
+@pytest.mark.slow
+def test_too_many_actors_are_refused(cluster: None, photos: list[str], model: str, tmp_path: Path):
+    with pytest.raises(UserError, match="2 processors, too few for 3"):
+        run_all(photos, Job(model, str(tmp_path)), actors=3)
+
+
+# -- without a cluster -----------------------------------------------------------------------------------------
+
+
+def caption_here(photos: list[str], job: Job) -> None:
+    """What one actor does, in this process."""
+    prepare(job, photos, PER_PIECE)
+    actor = Actor(job)
+    for piece in on_ray.divided(photos, job, PER_PIECE):
+        actor(piece)
+
+
+def test_photos_behind_urls_have_the_same_captions(photos: list[str], model: str, tmp_path: Path):
+    """A bucket is read through the same calls as file://."""
+    folder = Path(photos[0]).parent
+    urls = list_photos(f"file://{folder}", frozenset({".png"}))
+    assert urls == [f"file://{photo}" for photo in photos]
+    gone = f"file://{folder}/gone.png"
+    caption_here(photos, Job(model, str(tmp_path / "paths")))
+    caption_here([*urls, gone], Job(model, f"file://{tmp_path}/urls"))
+    by_path, by_url = entries(tmp_path / "paths"), entries(tmp_path / "urls")
+    assert [entry.get("words") for entry in by_url[:-1]] == [entry.get("words") for entry in by_path]
+    assert by_url[-1]["image"] == gone
+    assert "gone.png" in by_url[-1]["error"]
+    with pytest.raises(ImageError, match="gone"):
+        fetch(gone)
+    with pytest.raises(UserError, match="cannot be listed"):
+        list_photos(f"file://{folder}/nowhere", frozenset({".png"}))
+
+
+def test_parquet_has_the_main_columns(photos: list[str], model: str, tmp_path: Path):
+    from pyarrow import parquet
+
+    caption_here(photos, Job(model, str(tmp_path / "lines")))
+    caption_here(photos, Job(model, str(tmp_path / "table"), "parquet", {"beam_size": 1}))
+    rows = [
+        row
+        for file in sorted((tmp_path / "table").glob("*.parquet"))
+        for row in parquet.read_table(file).to_pylist()
+    ]
+    assert [row["image"] for row in rows] == photos
+    assert sum(row["error"] is not None for row in rows) == 1
+    assert {row["text"] for row in rows if row["text"]} <= {
+        " ".join(row["words"]) for row in rows if row["words"]
+    }
+    lines = entries(tmp_path / "lines")
+    assert any(
+        row["log_prob"] != line.get("log_prob") for row, line in zip(rows, lines, strict=True)
+    )  # beam 1, not 3
+
+
+def test_a_folder_of_another_job_is_refused(photos: list[str], model: str, tmp_path: Path):
+    job = Job(model, str(tmp_path / "out"))
+    prepare(job, photos, PER_PIECE)
+    prepare(job, photos, PER_PIECE)
+    with pytest.raises(UserError, match="another photos"):
+        prepare(job, photos[1:], PER_PIECE)
+    with pytest.raises(UserError, match="another per_piece"):
+        prepare(job, photos, PER_PIECE + 1)
+    with pytest.raises(UserError, match="another model"):
+        prepare(Job("shapes", job.out), photos, PER_PIECE)
+    with pytest.raises(UserError, match="another search"):
+        prepare(Job(model, job.out, search={"beam_size": 2}), photos, PER_PIECE)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+    with pytest.raises(UserError, match="files of something else"):
+        prepare(Job(model, str(tmp_path / "mine")), photos, PER_PIECE)
+
+
+def test_the_command_reads_folders_lists_and_urls(
+    photos: list[str], model: str, tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
+):
+    seen: list[list[str]] = []
+
+    def captioned(given: list[str], job: Job, *options: Any) -> Iterator[on_ray.Done]:
+        seen.append(given)
+        assert (job.form, job.search, options) == ("parquet", {"beam_size": 2}, (None, 50))
+        yield on_ray.Done(len(given), 1)
+
+    monkeypatch.setattr(on_ray, "caption_photos", captioned)
+    folder = Path(photos[0]).parent
+    (tmp_path / "list.txt").write_text(f"{photos[0]}\n\nfile://{folder}/sub\n")
+    common = ["--engine", "ray", "--model", model, "--out", tmp_path / "out"]
+    common += ["--format", "parquet", "--beam-size", 2, "--per-file", 50]
+    ran = cli("describe", folder, *common)
+    assert ran.code == 1
+    assert f"{PHOTOS} photos" in ran.err
+    assert cli("describe", "--list", tmp_path / "list.txt", *common).code == 1
+    subfolder = [f"file://{name}" for name in photos if "/sub/" in name]
+    assert seen == [photos, [photos[0], *subfolder]]
+    nothing = cli("describe", *common)
+    assert nothing.code == 2
+    assert "no photos" in nothing.err

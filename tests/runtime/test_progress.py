@@ -1,0 +1,105 @@
+"""Progress on stderr: lines in a log file, a bar on a terminal."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from caption.runtime import progress
+from caption.runtime.progress import progress_bar
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def run(clock: list[float], count: int, seconds: float, total: int = 100, present: int = 0) -> None:
+    with progress_bar("captioning", total, present, unit="photos") as advance:
+        for _ in range(count):
+            clock[0] += seconds
+            advance(1)
+
+
+def test_in_a_file_there_is_a_line_now_and_then(clock, capsys):
+    run(clock, 70, 1.0)
+    assert capsys.readouterr() == (
+        "",
+        "captioning: 30 of 100 photos, 1.0/s, 0:01:10 left\ncaptioning: 60 of 100 photos, 1.0/s, 0:00:40 left\n",
+    )
+
+
+def test_earlier_items_count_but_not_in_the_rate(clock, capsys):
+    run(clock, 30, 1.0, total=90, present=1000)
+    assert capsys.readouterr().err == "captioning: 1,030 of 1,090 photos, 1.0/s, 0:01:00 left\n"
+
+
+def test_short_work_needs_no_line(clock, capsys):
+    run(clock, 100, 0.25)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_last_item_needs_no_line(clock, capsys):
+    run(clock, 1, 60.0, total=1)
+    assert capsys.readouterr().err == ""
+
+
+def test_items_without_time_between_them_have_no_rate(clock, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LOG_INTERVAL", 0.0)
+    run(clock, 1, 0.0)
+    assert capsys.readouterr().err == "captioning: 1 of 100 photos\n"
+
+
+def test_the_first_item_includes_warming_up_and_gives_no_estimate(clock, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LOG_INTERVAL", 0.0)
+    with progress_bar("captioning", 100, unit="photos") as advance:
+        clock[0] += 120  # loading, and the first batch
+        advance(1)
+        advance(1)
+        clock[0] += 4
+        advance(4)
+    assert capsys.readouterr().err.splitlines() == [
+        "captioning: 1 of 100 photos",
+        "captioning: 2 of 100 photos",
+        "captioning: 6 of 100 photos, 1.2/s, 0:01:15 left",
+    ]
+
+
+def test_nothing_is_shown_on_demand(clock, capsys, monkeypatch):
+    for isatty in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda isatty=isatty: isatty, raising=False)
+        with progress_bar("captioning", 100, show=False) as advance:
+            clock[0] += 60
+            advance(1)
+    assert capsys.readouterr() == ("", "")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stdout", [io.StringIO, Terminal])
+def test_on_a_terminal_a_bar_is_shown_and_erased(monkeypatch, stdout):
+    out, err = stdout(), Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    with progress_bar("captioning", 2, unit="photos") as advance:
+        advance(1)
+        print("a caption")
+        print("a message", file=sys.stderr)
+    assert "0 of 2 photos" in err.getvalue()
+    assert "captioning" in err.getvalue()
+    assert "a message" in err.getvalue()
+    assert err.getvalue().rstrip().endswith("\x1b[2K")
+    if stdout is Terminal:  # one terminal for both: the caption appears above the bar
+        assert "a caption" in err.getvalue()
+    else:
+        assert out.getvalue() == "a caption\n"
+    assert sys.stdout is out
+    assert sys.stderr is err

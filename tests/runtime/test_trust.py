@@ -1,0 +1,319 @@
+"""Class paths in a stranger's checkpoint: nothing runs for them unless the user trusts it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.command_line import Ran, Trained
+from helpers.tiny_captioner import captioner
+
+import caption
+from caption import checkpoint
+from caption.attention import Attention
+from caption.encoders import Encoder, SmallCNN, TorchvisionEncoder
+from caption.errors import CheckpointError
+from caption.objectives import Objective
+from caption.parts import check_texts, make
+from caption.runtime.trust import class_paths, find_object
+
+Cli = Callable[..., Ran]
+QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
+MODULE = """\
+from pathlib import Path
+
+from caption.encoders import SmallCNN
+
+Path({canary!r}).touch()
+
+
+class Foreign(SmallCNN):
+    "A class that may be a part."
+"""
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> Path:
+    """A file that exists once the module `stranger` was imported."""
+    return tmp_path / "canary"
+
+
+@pytest.fixture(autouse=True)
+def stranger(tmp_path: Path, canary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package that can be imported and is not, with a part of its own."""
+    package = tmp_path / "packages" / "stranger"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(MODULE.format(canary=str(canary)))
+    (package / "leaving.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "stranger"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A checkpoint whose encoder is the stranger's."""
+    checkpoint.save(captioner(), tmp_path / "model.ckpt")
+    contents = torch.load(tmp_path / "model.ckpt", weights_only=True)
+    contents["captioner"]["encoder"]["class_path"] = "stranger.Foreign"
+    torch.save(contents, tmp_path / "model.ckpt")
+    return tmp_path / "model.ckpt"
+
+
+def test_a_class_of_another_package_is_refused_and_its_module_is_not_imported(path: Path, canary: Path):
+    with pytest.raises(CheckpointError, match=r"stranger\.Foreign.*--trust stranger, or trust='stranger'"):
+        caption.load(path)
+    assert not canary.exists()
+    assert "stranger" not in sys.modules
+
+
+@pytest.mark.parametrize("trust", ["stranger", ["stranger"], ("other", "stranger.Foreign")], ids=str)
+def test_a_package_that_the_user_trusts_is_imported(trust: Any, path: Path, canary: Path):
+    assert type(caption.load(path, trust=trust).encoder).__name__ == "Foreign"
+    assert canary.exists()
+
+
+@pytest.mark.parametrize("trust", ["strange", "stranger.other", "caption"])
+def test_trust_does_not_extend_to_other_packages(trust: str, path: Path, canary: Path):
+    with pytest.raises(CheckpointError, match="--trust stranger"):
+        caption.load(path, trust=[trust])
+    assert not canary.exists()
+
+
+def test_a_module_that_is_imported_already_may_be_named(path: Path):
+    import stranger  # type: ignore[import-not-found]
+
+    assert type(caption.load(path).encoder) is stranger.Foreign
+
+
+def test_the_lazy_names_of_an_imported_module_are_not_made(monkeypatch: pytest.MonkeyPatch):
+    import stranger
+
+    def importing(name: str) -> type:
+        raise AssertionError("the module's __getattr__ ran")
+
+    monkeypatch.setattr(stranger, "__getattr__", importing, raising=False)
+    with pytest.raises(CheckpointError, match=r"there is no class stranger\.Lazy"):
+        find_object("stranger.Lazy")
+
+
+@pytest.mark.parametrize(
+    "named", ["antigravity.x", "this.s", "torch.utils.bottleneck.__main__.x", "idlelib.idle.x"]
+)
+def test_modules_that_are_not_imported_yet_are_refused_whoever_made_them(named: str):
+    before = set(sys.modules)
+    with pytest.raises(CheckpointError, match="--trust"):
+        make({"class_path": named}, Encoder)
+    assert set(sys.modules) == before
+
+
+def test_class_paths_are_found_at_any_depth():
+    inner = {"class_path": "b.B", "init_args": {"of": [{"class_path": "c.C"}, 1], "text": "d.D"}}
+    assert [*class_paths({"encoder": {"class_path": "a.A", "init_args": {"b": inner}}})] == [
+        "a.A",
+        "b.B",
+        "c.C",
+    ]
+
+
+# -- what a parser of configurations is given ----------------------------------------------------------------
+
+
+def test_the_architecture_of_a_checkpoint_has_all_its_specs(trained: Trained):
+    contents = checkpoint.read(trained.folder / "best.ckpt")
+    found = checkpoint.architecture(contents)
+    assert found == contents["hyper_parameters"]
+
+
+def test_other_hyper_parameters_are_left_out(trained: Trained):
+    contents = checkpoint.read(trained.folder / "best.ckpt")
+    contents["hyper_parameters"]["optimizer"] = {"class_path": "os.system", "init_args": {"command": "true"}}
+    assert set(checkpoint.architecture(contents)) == {"encoder", "refiner", "decoder", "objective"}
+
+
+BARE = (
+    "stranger.Foreign",
+    json.dumps({"class_path": "stranger.Foreign"}),
+    "{class_path: stranger.Foreign}",
+    "configuration.yaml",
+)
+
+
+@pytest.mark.parametrize("text", BARE)
+@pytest.mark.parametrize("place", ["encoder", "decoder", "refiner", "attention", "baseline", "encoders"])
+def test_text_in_the_place_of_a_part_is_refused(place: str, text: str, trained: Trained, canary: Path):
+    contents = checkpoint.read(trained.folder / "best.ckpt")
+    described = contents["captioner"]
+    if place == "attention":
+        described["decoder"]["init_args"]["attention"] = text
+    elif place == "baseline":
+        reinforce = {"class_path": "caption.objectives.Reinforce", "init_args": {"baseline": text}}
+        contents["hyper_parameters"]["objective"] = reinforce
+    elif place == "encoders":
+        joint = {
+            "class_path": "caption.encoders.Encoders",
+            "init_args": {"encoders": [described["encoder"], text]},
+        }
+        described["encoder"] = joint
+    else:
+        described[place] = text
+    with pytest.raises(CheckpointError):
+        checkpoint.architecture(contents)
+    assert not canary.exists()
+
+
+def test_text_is_accepted_only_where_an_annotation_says_so():
+    plain = {"class_path": "caption.decoders.Gate", "init_args": {"size": "scalar"}}
+    check_texts({"gate": plain, "other": [1, None]})
+    score = {"class_path": "caption.attention.ScoredAttention", "init_args": {"score": "stranger.Foreign"}}
+    with pytest.raises(
+        CheckpointError, match=r"argument score of caption\.attention\.ScoredAttention is text"
+    ):
+        check_texts([{"nested": score}])
+
+
+def test_the_text_of_an_argument_that_goes_to_a_base_class_is_checked_there():
+    with pytest.raises(CheckpointError, match="argument score"):
+        check_texts({"class_path": f"{__name__}.Passing", "init_args": {"score": "stranger.Foreign"}})
+    check_texts({"class_path": f"{__name__}.Passing", "init_args": {"named": "stranger.Foreign"}})
+
+
+class Passing(caption.attention.ScoredAttention):
+    def __init__(self, named: str = "", **others: Any) -> None:
+        super().__init__(**others)
+
+
+# -- the command line --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hostile(trained: Trained, tmp_path: Path) -> Callable[..., Path]:
+    """Writes a training checkpoint with other hyper-parameters and parts."""
+
+    def write(hyper_parameters: dict[str, Any], **parts: Any) -> Path:
+        contents = torch.load(trained.folder / "last.ckpt", weights_only=True)
+        contents["hyper_parameters"] |= hyper_parameters
+        contents["captioner"] |= parts
+        torch.save(contents, tmp_path / "hostile.ckpt")
+        return tmp_path / "hostile.ckpt"
+
+    return write
+
+
+@pytest.mark.parametrize("verb", ["fit", "validate", "test", "predict"])
+def test_an_optimizer_that_is_a_command_is_not_called(
+    verb: str, cli: Cli, trained: Trained, tmp_path: Path, hostile: Callable[..., Path], canary: Path
+):
+    command = {"class_path": "os.system", "init_args": {"command": f"touch {canary}"}}
+    file = hostile({"optimizer": command, "scheduler": command, "_class_path": "stranger.Foreign"})
+    where = ("--trainer.default_root_dir", tmp_path / "run", "--trainer.max_epochs", 2)
+    ran = cli(verb, "-c", trained.config, *QUIET, *where, "--ckpt_path", file)
+    assert ran.code == 0, ran.err
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("name", ["encoder", "decoder", "objective"])
+def test_a_part_of_another_package_is_refused_by_name(
+    name: str, cli: Cli, trained: Trained, tmp_path: Path, hostile: Callable[..., Path], canary: Path
+):
+    spec = {"class_path": "stranger.Foreign", "init_args": {}}
+    file = hostile({name: spec}, **({} if name == "objective" else {name: spec}))
+    where = ("--trainer.default_root_dir", tmp_path / "run")
+    ran = cli("test", "-c", trained.config, *QUIET, *where, "--ckpt_path", file)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{file}: stranger.Foreign is not of this package" in ran.err
+    assert "--trust stranger" in ran.err
+    assert not canary.exists()
+
+
+def test_the_users_own_mechanism_in_the_users_own_checkpoint(
+    cli: Cli, tiny: Path, tmp_path: Path, canary: Path, shapes: Path
+):
+    bare = tiny.read_text()
+    tiny.write_text(bare.replace("caption.encoders.SmallCNN", "stranger.Foreign"))
+    assert cli("fit", "-c", tiny, *QUIET, "--trainer.max_epochs", 1).code == 0
+    model = tmp_path / "run" / "best.ckpt"
+    for name in ["stranger"]:
+        del sys.modules[name]
+    canary.unlink()
+    # Another configuration does not name the class: --trust does.
+    tiny.write_text(bare)
+    ran = cli("validate", "-c", tiny, *QUIET, "--ckpt_path", model)
+    assert ran.code == 2
+    assert not canary.exists()
+    photo = shapes / "images" / "test_000001.png"
+    assert cli("describe", photo, "--model", model).code == 2
+    assert not canary.exists()
+    for trusting in (
+        ("validate", "-c", tiny, *QUIET, "--ckpt_path", model),
+        ("describe", photo, "--model", model),
+    ):
+        ran = cli(*trusting, "--trust", "other", "--trust", "stranger")
+        assert ran.code == 0, ran.err
+        del sys.modules["stranger"]
+    # A configuration that names the class is the user's own.
+    tiny.write_text(bare.replace("caption.encoders.SmallCNN", "stranger.Foreign"))
+    assert cli("fit", "-c", tiny, *QUIET, "--ckpt_path", tmp_path / "run" / "last.ckpt").code == 0
+
+
+def test_warm_starting_asks_for_trust_too(cli: Cli, tiny: Path, path: Path, canary: Path, tmp_path: Path):
+    fit = ("fit", "-c", tiny, *QUIET, "--model.warm_start", path)
+    ran = cli(*fit)
+    assert ran.code == 2
+    assert "--trust stranger" in ran.err
+    assert not canary.exists()
+    ran = cli(*fit, "--trust", "stranger")
+    assert "was trained with another vocabulary" in ran.err
+
+
+def test_a_module_that_ends_the_process_does_not_end_describe(cli: Cli, path: Path, shapes: Path):
+    contents = torch.load(path, weights_only=True)
+    contents["captioner"]["encoder"]["class_path"] = "stranger.leaving.Foreign"
+    torch.save(contents, path)
+    ran = cli("describe", shapes / "images" / "test_000001.png", "--model", path)
+    assert (ran.code, ran.out) == (2, "")
+    assert "stranger.leaving.Foreign" in ran.err
+
+
+def test_parts_of_this_package_need_no_trust():
+    assert isinstance(make({"class_path": "caption.encoders.SmallCNN"}, Encoder), SmallCNN)
+    for name, kind in (
+        ("caption.attention.Attention", Attention),
+        ("caption.objectives.Objective", Objective),
+    ):
+        assert find_object(name) is kind
+
+
+def test_the_function_that_gives_an_encoders_weights_is_not_called(tmp_path: Path, canary: Path):
+    encoder = TorchvisionEncoder("squeezenet1_1", "features.3", weights="stranger:Path")
+    checkpoint.save(captioner(encoder=encoder), tmp_path / "model.ckpt")
+    assert caption.load(tmp_path / "model.ckpt").encoder.spec["init_args"]["weights"] == "stranger:Path"
+    checkpoint.architecture(checkpoint.read(tmp_path / "model.ckpt"))
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"transform": {"class_path": "stranger.Foreign"}},
+        {"transform": "stranger.Foreign"},
+        {"batching": {"class_path": "stranger.Foreign"}},
+        {"reader": {"class_path": "stranger.Foreign"}},
+    ],
+    ids=str,
+)
+def test_the_data_that_a_checkpoint_names_import_nothing(
+    data: dict[str, Any], cli: Cli, trained: Trained, tmp_path: Path, canary: Path
+):
+    contents = torch.load(trained.folder / "last.ckpt", weights_only=True)
+    contents["data"] |= data
+    torch.save(contents, tmp_path / "hostile.ckpt")
+    ran = cli("validate", *QUIET, "--ckpt_path", tmp_path / "hostile.ckpt")
+    assert (ran.code, ran.out) == (2, "")
+    assert not canary.exists()
