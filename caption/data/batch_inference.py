@@ -16,7 +16,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from caption.data.images import Box, ImageTransform, open_image
+from caption.box import Box
+from caption.data.images import ImageTransform, open_image
 from caption.encoders.base import Encoder
 from caption.errors import ImageError
 from caption.regions import Views

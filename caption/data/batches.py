@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, Dataset, Sampler
 
+from caption.box import Box
 from caption.data.augmentation import HorizontalFlip
-from caption.data.images import Box, ImageTransform, open_image
+from caption.data.images import ImageTransform, open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.features.store import FeatureStore
 from caption.regions import Views

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from caption.box import Box as Box
-from caption.box import BoxLike as BoxLike
+from caption.box import Box, BoxLike
 from caption.data.files import entries, read_json
 from caption.errors import DataError
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
+from caption.box import Box
 from caption.data.arrays import image_of_array, stream_of
-from caption.data.boxes import Box
 from caption.data.colours import TILE, rgb_converter
 from caption.errors import ImageError
 

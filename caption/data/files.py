@@ -137,74 +137,33 @@ def load_yaml(text: str) -> Any:
     """The content of a YAML text.
 
     Raises:
-        YamlError: the text is not YAML, has a value that its tag does not allow, or a key twice in one mapping; it is
-            longer than `YAML_CHARACTERS`, deeper than `YAML_DEPTH`, or longer than `YAML_NODES` with its aliases
-            written out; or a string has half of a character.
+        YamlError: the text is not YAML, has a value that its tag does not allow, or a key twice in one mapping.
     """
     import yaml
 
-    if len(text) > YAML_CHARACTERS:
-        raise YamlError(f"it has {len(text):,} characters, more than {YAML_CHARACTERS:,}")
+    class Loader(yaml.SafeLoader):
+        """PyYAML would keep the last of two values of one key."""
+
+        def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+            node = super().compose_mapping_node(anchor)
+            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            for key in keys:
+                if keys.count(key) > 1:
+                    fault = f"the key {shortened(key)} stands twice in one mapping"
+                    raise yaml.MarkedYAMLError(problem=fault, problem_mark=node.start_mark)
+            return node
+
     try:
-        depth = 0
-        for event in yaml.parse(
-            text, Loader=yaml.SafeLoader
-        ):  # lazily, so that no deep text is read to its end
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > YAML_DEPTH:
-                raise YamlError("its values are nested too deeply", event.start_mark.line + 1)
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        if root is not None and _written_out(root, {}) > YAML_NODES:
-            raise YamlError(f"with its aliases written out it has more than {YAML_NODES:,} values")
-        return yaml.safe_load(text)
-    except YamlError:
-        raise
+        return yaml.load(text, Loader)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        raise YamlError(
-            " ".join(str(error.problem or error).split()), None if mark is None else mark.line + 1
-        ) from None
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise YamlError(line + " ".join(str(error.problem).split())) from None
     except Exception as error:  # constructors of tags raise almost anything
-        raise YamlError(" ".join(str(error).split()) or type(error).__name__) from None
-
-
-YAML_CHARACTERS = 200_000
-"""Configurations have a few thousand. The parser takes seconds for this many."""
-YAML_DEPTH = 64
-YAML_NODES = 100_000
+        raise YamlError(" ".join(str(error).split())) from None
 
 
 class YamlError(ValueError):
-    """A text is not YAML that can be used. For the arguments see `JsonError`."""
-
-    def __init__(self, fault: str, line: int | None = None) -> None:
-        super().__init__(fault if line is None else f"line {line}: {fault}")
-
-
-def _written_out(node: Any, sizes: dict[int, int]) -> int:
-    """The number of nodes below a YAML node and itself, each alias counted as what it stands for."""
-    import yaml
-
-    if id(node) not in sizes:
-        line = node.start_mark.line + 1
-        if isinstance(node, yaml.ScalarNode):
-            try:
-                node.value.encode()
-            except UnicodeEncodeError:
-                raise YamlError("half a character stands in a string", line) from None
-            return 1
-        sizes[id(node)] = 0  # being counted
-        children = node.value
-        if isinstance(node, yaml.MappingNode):
-            keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            if len(set(keys)) < len(keys):
-                twice = next(key for key in keys if keys.count(key) > 1)
-                raise YamlError(f"the key {shortened(twice[1])} stands twice in one mapping", line)
-            children = [child for pair in node.value for child in pair]
-        sizes[id(node)] = 1 + sum(_written_out(child, sizes) for child in children)
-    elif sizes[id(node)] == 0:
-        raise YamlError("an alias stands inside what it names", node.start_mark.line + 1)
-    return sizes[id(node)]
+    """A text is not YAML that can be used; the message names the line, if it is known."""
 
 
 def shortened(value: Any) -> str:

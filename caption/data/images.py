@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from caption.data.boxes import Box as Box
+from caption.box import Box
 from caption.data.decoding import Needed, read_image
 from caption.errors import DataError
 

@@ -19,7 +19,8 @@ from caption.analysis.grounding import (
     ground,
     point,
 )
-from caption.data.boxes import Boxes, BoxLike
+from caption.box import BoxLike
+from caption.data.boxes import Boxes
 
 # Two rows of three cells, 20 pixels wide and 10 high: centres at x = 20, 40, 60 and y = 25, 35.
 GRID = (2, 3)

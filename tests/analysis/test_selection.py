@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from caption.analysis.interventions.selection import amounts, steps_of, tokens_of, touched
-from caption.data.images import Box
+from caption.box import Box
 from caption.result import Caption
 
 ROWS, COLS = 2, 4

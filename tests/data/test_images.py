@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, features
 
-from caption.data.images import PAD_GREY, Box, ImageTransform, open_image
+from caption.box import Box
+from caption.data.images import PAD_GREY, ImageTransform, open_image
 from caption.errors import DataError, ImageError, UserError
 
 PHOTOS = Path(__file__).resolve().parents[3] / "shared" / "data" / "photos"

@@ -15,8 +15,9 @@ from typing import NamedTuple
 import torch
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
+from caption.box import Box
 from caption.captioner import Captioner
-from caption.data.images import Box, ImageTransform
+from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.data.readers.coco import Coco
 from caption.decoders import LSTMDecoder

@@ -15,8 +15,9 @@ from matplotlib.patches import Rectangle
 
 from caption import checkpoint
 from caption.analysis.grounding import Mention, find_mentions
+from caption.box import BoxLike
 from caption.captioner import Captioner
-from caption.data.boxes import Boxes, BoxLike
+from caption.data.boxes import Boxes
 from caption.data.images import open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.result import Caption
