@@ -26,25 +26,6 @@ from caption.runtime.trust import find_object
 Spec = dict[str, Any]
 """`{"class_path": "caption.attention.Softmax", "init_args": {...}}`, nested; plain types only."""
 
-MOVED_MODULES = {
-    "caption.attention.additive": "caption.attention",
-    "caption.attention.hard": "caption.attention",
-    "caption.attention.soft": "caption.attention",
-    "caption.data.coco": "caption.data.readers",
-    "caption.data.flickr": "caption.data.readers",
-    "caption.data.karpathy": "caption.data.readers",
-    "caption.data.shapes_reader": "caption.data.shapes",
-    "caption.data.tables_csv": "caption.data.readers",
-    "caption.data.tables_jsonl": "caption.data.readers",
-    "caption.data.vocabulary": "caption.text.vocabulary",
-    "caption.encoders.pretrained": "caption.encoders",
-    "caption.encoders.refine": "caption.encoders",
-    "caption.objectives.soft": "caption.objectives",
-    "caption.training": "caption.training.module",
-    "caption.watching": "caption.training.callbacks",
-}
-"""New paths of moved modules. Older YAML files and checkpoints have the old paths."""
-
 
 class Part:
     """Mixin that records the constructor arguments: `make(part.spec, Part)` makes an equal object."""
@@ -113,16 +94,6 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
 
 
-def current_paths(value: Any) -> Any:
-    """Replace the paths of moved classes (see `MOVED_MODULES`) in a string, or in nested dicts and lists of strings."""
-    if isinstance(value, str):
-        module, _, name = value.rpartition(".")
-        return f"{MOVED_MODULES[module]}.{name}" if module in MOVED_MODULES and name[:1].isupper() else value
-    if isinstance(value, Mapping):
-        return {key: current_paths(entry) for key, entry in value.items()}
-    return [current_paths(entry) for entry in value] if isinstance(value, list) else value
-
-
 Kind = TypeVar("Kind")
 
 
@@ -130,7 +101,7 @@ def make(spec: Mapping[str, Any], kind: type[Kind], trust: Iterable[str] = ()) -
     """Make the object that a spec describes; the parts in its arguments are made first.
 
     Args:
-        spec: class path and arguments. The paths of moved classes still work.
+        spec: class path and arguments.
         kind: the class, or a base class, of the object.
         trust: packages, beside this one, whose modules may be imported; see `caption.runtime.trust`.
 
@@ -143,7 +114,6 @@ def make(spec: Mapping[str, Any], kind: type[Kind], trust: Iterable[str] = ()) -
         raise CheckpointError(f"a part needs a class path such as caption.attention.Softmax, not {path!r}")
     if not isinstance(init_args, Mapping):
         raise CheckpointError(f"the arguments of {path} must be a mapping, not {init_args!r}")
-    path = current_paths(path)
     cls = find_object(path, trust)
     # A checkpoint may come from an untrusted source, so it must not be able to call arbitrary code.
     if not (isinstance(cls, type) and issubclass(cls, kind)):

@@ -9,12 +9,11 @@ The layout is Lightning's, so every file written by training is a model:
     ...               in training checkpoints, the entries with which Lightning resumes
 
 A safetensors file holds the captioner alone, see `tensor_file`. `read` is the one function that opens either; what it
-returns is checked, and of the current format.
+returns is checked.
 """
 
-from caption.checkpoint.files import PREFIX, Precision, read, save, section
+from caption.checkpoint.files import FORMAT, PREFIX, Precision, read, save, section
 from caption.checkpoint.rebuild import architecture, load, rebuild
-from caption.checkpoint.upgrade import FORMAT, upgrade
 
 __all__ = [
     "FORMAT",
@@ -26,5 +25,4 @@ __all__ = [
     "rebuild",
     "save",
     "section",
-    "upgrade",
 ]

@@ -13,11 +13,12 @@ from caption.captioner import Captioner
 from caption.checkpoint.archive import check_archive, damaged
 from caption.checkpoint.plain import check_plain
 from caption.checkpoint.tensor_file import read_tensors, write_tensors
-from caption.checkpoint.upgrade import FORMAT, upgrade
 from caption.errors import CheckpointError, UserError
 from caption.runtime.atomic import replacing
 from caption.version import package_version
 
+FORMAT = 2
+"""Number of the layout of checkpoints; no release wrote another one."""
 PREFIX = "captioner."
 TENSOR_SUFFIX = ".safetensors"
 Precision = Literal["float32", "float16", "bfloat16"]
@@ -59,7 +60,7 @@ def _in_precision(name: str, tensor: Tensor, precision: Precision | None) -> Ten
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """Read and check a checkpoint or a safetensors file, and convert it to the current format.
+    """Read and check a checkpoint or a safetensors file.
 
     Memory is bounded by the size of the file: nothing in it is compressed.
 
@@ -77,7 +78,6 @@ def read(path: str | Path) -> dict[str, Any]:
     else:
         contents = _read_archive(path, start)
     _check_layout(path, contents)
-    upgrade(contents)
     return contents
 
 
@@ -125,10 +125,10 @@ def _check_layout(path: Path, contents: Any) -> None:
         check_plain(contents.get("data"))
     except CheckpointError as error:
         raise CheckpointError(f"{path} was refused: {error}") from error
-    if found["format"] not in range(1, FORMAT + 1):
+    if found["format"] != FORMAT:
         raise CheckpointError(
-            f"{path} has checkpoint format {found['format']}, and this release (format {FORMAT}) cannot read it: "
-            f"it was written by version {found.get('version')} of this package, use that version or a newer one"
+            f"{path} has checkpoint format {found['format']}, and this release reads format {FORMAT}: "
+            f"it was written by version {found.get('version')} of this package, use that version"
         )
     state, size = contents["state_dict"], path.stat().st_size
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):

@@ -54,17 +54,16 @@ def find_config(given: str) -> str:
 
 
 def read_yaml(path: str) -> Any:
-    """The content of a YAML file, with today's paths of moved classes.
+    """The content of a YAML file.
 
     Raises:
         UserError: it is unreadable or not YAML; the message gives the line.
     """
     # Not at the top: --help of verbs that use this module must not wait for NumPy.
     from caption.data.files import YamlError, load_yaml, read_text
-    from caption.parts import current_paths
 
     try:
-        return current_paths(load_yaml(read_text(path)))
+        return load_yaml(read_text(path))
     except YamlError as error:
         raise UserError(f"{path} is not valid YAML: {error}") from error
 

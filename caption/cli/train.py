@@ -17,8 +17,6 @@ import caption.runtime.torchvision_compat  # noqa: F401  (before pytorch_lightni
 # isort: split
 import rich
 import torch
-import yaml
-from jsonargparse import get_loader, set_loader
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
@@ -39,7 +37,6 @@ from caption.cli.run_folder import check_free, find_checkpoint, locked
 from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
-from caption.parts import current_paths
 from caption.runtime.distributed import leave_process_group
 from caption.runtime.signals import stopping_at_once
 from caption.text.vocabulary import Vocabulary
@@ -70,15 +67,9 @@ INTENDED_IN_EVALUATION = ".*The dirpath has changed from.*"
 ADVERTISEMENTS = ("💡 Tip:", "TPU available:")
 """How log messages of Lightning begin that carry no information."""
 
-YAML = "caption yaml"
-set_loader(YAML, lambda text: current_paths(get_loader("yaml")(text)), (yaml.YAMLError,))
-
 
 class Parser(LightningArgumentParser):
-    """Lightning's parser with error messages of one line, which also reads the old paths of moved classes."""
-
-    def __init__(self, *args: Any, parser_mode: str = YAML, **kwargs: Any) -> None:
-        super().__init__(*args, parser_mode=parser_mode, **kwargs)
+    """Lightning's parser with error messages of one line."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         if not self.exit_on_error:  # an inner parser, whose message becomes part of a longer one
@@ -258,7 +249,7 @@ def main(args: list[str]) -> int:
 
 def run(args: list[str]) -> CaptionCLI:
     """Like `main`, but returns the command with its trainer, model and data."""
-    args = with_own_configuration(find_configs([_current(arg) for arg in args]))
+    args = with_own_configuration(find_configs(args))
     import_from_working_directory()
     torch.set_float32_matmul_precision("high")
     try:
@@ -297,12 +288,6 @@ def verb_parsers() -> Mapping[str, ArgumentParser]:
         choices = (action.choices for action in found.parser._actions)
         return next(each for each in choices if isinstance(each, Mapping))
     raise TypeError("Lightning's command line does not call parse_arguments")
-
-
-def _current(arg: str) -> str:
-    """An argument with the current path of a moved class: PATH or --option=PATH."""
-    option, equals, value = arg.rpartition("=")
-    return f"{option}{equals}{current_paths(value)}"
 
 
 @contextmanager

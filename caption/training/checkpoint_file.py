@@ -20,7 +20,7 @@ class CheckpointFile(TorchCheckpointIO):
     Lightning's own writer moves it from the folder of temporary files, often another file system: the move is then a
     copy, and a kill or a full disk leaves a part of the file.
 
-    Reads with `checkpoint.read`, so everything that Lightning restores has been checked, and is of the current format.
+    Reads with `checkpoint.read`, so everything that Lightning restores has been checked.
     Models without training state, safetensors files among them, can be evaluated.
     """
 

@@ -389,8 +389,6 @@ class CaptionTraining(LightningModule):
     def on_load_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
         self.restored = True
         self.seed = checkpoint_contents.get("seed", self.seed)
-        if "captioner" in checkpoint_contents:
-            checkpoint.upgrade(checkpoint_contents)
         stored = checkpoint_contents.get("captioner", {}).get("vocabulary")
         if stored is not None and stored != self.captioner.vocabulary.to_dict():
             raise CheckpointError(

@@ -1,4 +1,4 @@
-"""Checkpoints: captioners are restored, other files are refused, and earlier formats load."""
+"""Checkpoints: captioners are restored, and other files are refused."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ import caption
 from caption import checkpoint
 from caption.attention import Multinoulli
 from caption.captioner import Captioner
-from caption.checkpoint import FORMAT, upgrade
+from caption.checkpoint import FORMAT
 from caption.data.images import ImageTransform
 from caption.encoders import LinearRefiner, TorchvisionEncoder
 from caption.errors import CheckpointError, UserError
-from caption.objectives import Objective, Reinforce
-from caption.parts import make
 from caption.search import BeamSearch, Sampling
 from caption.version import package_version
 
@@ -263,9 +261,10 @@ def test_any_torch_error_means_damage(raised: type[Exception], path: Path, monke
         checkpoint.load(path)
 
 
-def test_a_newer_format_names_the_version_that_reads_it(path: Path):
-    with pytest.raises(CheckpointError, match=r"format 99.*version 7\.1 of this package"):
-        checkpoint.load(changed(path, format=99, version="7.1"))
+@pytest.mark.parametrize("other", [1, 99])
+def test_another_format_names_the_version_that_reads_it(other: int, path: Path):
+    with pytest.raises(CheckpointError, match=rf"format {other}.*version 7\.1 of this package"):
+        checkpoint.load(changed(path, format=other, version="7.1"))
 
 
 def test_another_version_of_the_tokenizer_is_refused(path: Path, made: Captioner):
@@ -349,75 +348,3 @@ def test_weights_that_do_not_fit_are_refused(how: str, path: Path):
     torch.save(contents, path)
     with pytest.raises(CheckpointError, match=r"cannot be rebuilt|was refused"):
         checkpoint.load(path)
-
-
-# -- earlier formats ---------------------------------------------------------------------------------------
-
-
-def first_format() -> dict[str, Any]:
-    """The objective of hard attention as the first format stored it."""
-    return {
-        "captioner": {"format": 1},
-        "state_dict": {"objective.baseline": torch.tensor(-2.5), "captioner.x": torch.ones(1)},
-        "hyper_parameters": {
-            "objective": {
-                "class_path": "caption.objectives.Reinforce",
-                "init_args": {
-                    "reward_weight": 0.1,
-                    "entropy_weight": 0.002,
-                    "baseline_decay": 0.8,
-                    "reward": "mean",
-                    "credit": "future",
-                    "doubly_stochastic": 0.0,
-                },
-            }
-        },
-    }
-
-
-def test_the_first_formats_objective_is_made_again():
-    contents = first_format()
-    upgrade(contents)
-    assert contents["captioner"]["format"] == FORMAT
-    objective = make(contents["hyper_parameters"]["objective"], Objective)
-    assert isinstance(objective, Reinforce)
-    assert (objective.baseline.decay, objective.credit) == (0.8, "future")
-    state = {n.removeprefix("objective."): t for n, t in contents["state_dict"].items() if "objective" in n}
-    objective.load_state_dict(state)
-    assert objective.baseline.value.item() == -2.5
-
-
-def test_soft_attention_and_bare_models_need_no_change():
-    contents = {"captioner": {"format": 1}, "state_dict": {"captioner.x": torch.ones(1)}}
-    upgrade(contents)
-    assert contents == {"captioner": {"format": FORMAT}, "state_dict": {"captioner.x": torch.ones(1)}}
-
-
-def test_upgrading_twice_changes_nothing_more():
-    contents = first_format()
-    upgrade(contents)
-    once = repr(contents)
-    upgrade(contents)
-    assert repr(contents) == once
-
-
-@pytest.mark.parametrize("name", ["shapes", "shapes-hard"])
-def test_the_models_that_came_with_the_first_release_load(name: str):
-    path = Path(caption.__file__).parent / "models" / f"{name}.ckpt"
-    assert torch.load(path, weights_only=True)["captioner"]["format"] == 1
-    assert checkpoint.read(path)["captioner"]["format"] == FORMAT
-    assert checkpoint.load(path).decoder.hidden_size == 128
-
-
-def test_a_checkpoint_with_old_class_paths_loads(path: Path, made: Captioner):
-    contents = torch.load(path, weights_only=True)
-    attention = contents["captioner"]["decoder"]["init_args"]["attention"]["init_args"]
-    attention["score"]["class_path"] = "caption.attention.additive.AdditiveScore"
-    attention["alignment"]["class_path"] = "caption.attention.soft.Softmax"
-    contents["hyper_parameters"] = {"objective": {"class_path": "caption.objectives.soft.CrossEntropy"}}
-    torch.save(contents, path)
-    assert checkpoint.load(path).description() == made.description()
-    assert (
-        checkpoint.read(path)["hyper_parameters"]["objective"]["class_path"]
-        == "caption.objectives.CrossEntropy"
-    )

@@ -554,59 +554,6 @@ def test_other_files_are_refused_as_checkpoints(
     assert not (tmp_path / "run").exists()
 
 
-# -- configurations of an earlier release ----------------------------------------------------------------------
-
-OLD_PATHS = {
-    "caption.data.shapes.Shapes": "caption.data.shapes_reader.Shapes",
-    "caption.data.readers.Flickr": "caption.data.flickr.Flickr",
-    "caption.data.readers.Karpathy": "caption.data.karpathy.Karpathy",
-    "caption.attention.Softmax": "caption.attention.soft.Softmax",
-    "caption.attention.AdditiveScore": "caption.attention.additive.AdditiveScore",
-    "caption.objectives.CrossEntropy": "caption.objectives.soft.CrossEntropy",
-}
-CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
-
-
-def with_old_paths(text: str) -> str:
-    for new, old in OLD_PATHS.items():
-        text = text.replace(new, old)
-    return text
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
-def test_configurations_with_old_class_paths_mean_the_same(cli: Cli, tmp_path: Path, config: Path):
-    text = config.read_text(encoding="utf-8")
-    old = tmp_path / "old.yaml"
-    old.write_text(with_old_paths(text), encoding="utf-8")
-    assert old.read_text(encoding="utf-8") != text
-    printed = cli("fit", "-c", old, "--print_config")
-    assert (printed.code, printed.out) == (0, cli("fit", "-c", config, "--print_config").out)
-
-
-@pytest.mark.parametrize(
-    "form", [("--data.reader", "{}"), ("--data.reader={}",), ("--data.reader.class_path={}",)]
-)
-def test_old_class_paths_on_the_command_line(cli: Cli, tiny: Path, form: tuple[str, ...]):
-    options = [part.format("caption.data.shapes_reader.Shapes") for part in form]
-    ran = cli("fit", "-c", tiny, *options, "--print_config")
-    assert ran.code == 0
-    assert yaml.safe_load(ran.out)["data"]["reader"]["class_path"] == "caption.data.shapes.Shapes"
-
-
-def test_a_run_with_old_class_paths_trains_and_resumes(cli: Cli, tiny: Path, tmp_path: Path):
-    tiny.write_text(with_old_paths(tiny.read_text()))
-    fit = ("fit", "-c", tiny, *QUIET)
-    assert cli(*fit, "--trainer.max_epochs", 1).code == 0
-    last = tmp_path / "run" / "last.ckpt"
-    contents = torch.load(last, weights_only=True)
-    for section in ("captioner", "hyper_parameters"):
-        contents[section] = json.loads(with_old_paths(json.dumps(contents[section])))
-        assert "caption.attention.soft.Softmax" in json.dumps(contents[section])
-    torch.save(contents, last)
-    assert cli(*fit, "--ckpt_path", last).code == 0
-    assert progress(last) == (2, 10)
-
-
 # -- output ----------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -20,7 +19,7 @@ from caption.decoders import ConstantState, Decoder, DeepOutput, Gate, InitialSt
 from caption.encoders import Encoder, LinearRefiner, SmallCNN, TorchvisionEncoder
 from caption.errors import CheckpointError
 from caption.objectives import CrossEntropy, Reinforce
-from caption.parts import MOVED_MODULES, Part, current_paths, make, public_path
+from caption.parts import Part, make, public_path
 
 
 class Knob(Part, nn.Module):
@@ -149,64 +148,6 @@ def test_the_public_path_is_where_users_import_from():
     assert public_path(Attention) == "caption.attention.Attention"
     assert public_path(Softmax) == "caption.attention.Softmax"  # defined two packages deeper
     assert public_path(Part) == "caption.parts.Part"
-
-
-# -- classes that were moved -------------------------------------------------------------------------------
-
-
-MOVED_CLASSES = {
-    "caption.attention.additive.AdditiveScore": "caption.attention.AdditiveScore",
-    "caption.attention.hard.Multinoulli": "caption.attention.Multinoulli",
-    "caption.attention.soft.Softmax": "caption.attention.Softmax",
-    "caption.data.coco.Coco": "caption.data.readers.Coco",
-    "caption.data.flickr.Flickr": "caption.data.readers.Flickr",
-    "caption.data.karpathy.Karpathy": "caption.data.readers.Karpathy",
-    "caption.data.shapes_reader.Shapes": "caption.data.shapes.Shapes",
-    "caption.data.tables_csv.Csv": "caption.data.readers.Csv",
-    "caption.data.tables_jsonl.JsonLines": "caption.data.readers.JsonLines",
-    "caption.data.vocabulary.Vocabulary": "caption.text.vocabulary.Vocabulary",
-    "caption.encoders.pretrained.TorchvisionEncoder": "caption.encoders.TorchvisionEncoder",
-    "caption.encoders.refine.LinearRefiner": "caption.encoders.LinearRefiner",
-    "caption.objectives.soft.CrossEntropy": "caption.objectives.CrossEntropy",
-    "caption.training.CaptionTraining": "caption.training.module.CaptionTraining",
-    "caption.watching.AttentionFigures": "caption.training.callbacks.AttentionFigures",
-}
-
-
-@pytest.mark.parametrize(("old", "new"), MOVED_CLASSES.items())
-def test_the_path_of_a_moved_class_is_the_new_one(old: str, new: str):
-    assert current_paths(old) == new
-    assert current_paths({"class_path": old, "init_args": {"parts": [old, 3, None]}}) == {
-        "class_path": new,
-        "init_args": {"parts": [new, 3, None]},
-    }
-    module, _, name = new.rpartition(".")
-    assert isinstance(getattr(importlib.import_module(module), name), type)
-    assert current_paths(new) == new
-
-
-def test_every_module_that_moved_is_tested():
-    assert {path.rpartition(".")[0] for path in MOVED_CLASSES} == MOVED_MODULES.keys()
-
-
-@pytest.mark.parametrize(
-    "text", ["", "caption.data.flickr", "caption.training.module.CaptionTraining", "a.Flickr", "Flickr"]
-)
-def test_other_text_stays(text: str):
-    assert current_paths(text) == text
-
-
-def test_parts_are_made_from_old_paths():
-    spec = {
-        "class_path": "caption.attention.ScoredAttention",
-        "init_args": {
-            "score": {"class_path": "caption.attention.additive.AdditiveScore", "init_args": {"size": 3}},
-            "alignment": {"class_path": "caption.attention.soft.Softmax"},
-        },
-    }
-    attention = make(spec, Attention)
-    assert isinstance(attention.score, AdditiveScore)
-    assert attention.spec["init_args"]["alignment"]["class_path"] == "caption.attention.Softmax"
 
 
 # -- forbidden classes -------------------------------------------------------------------------------------
