@@ -32,7 +32,7 @@ fit() { # NAME ARGUMENTS...: train into FOLDER/NAME, or resume
 
 python -c 'import torch; assert torch.cuda.is_available(), "PyTorch finds no GPU"' || exit 1
 step tests python -m pytest -q tests/kernels tests/training/test_compiling.py tests/search/test_search_everywhere.py
-for section in kernel training gains search images folder roofline; do
+for section in kernel training search; do
     step "benchmark_$section" python -m tools.benchmark --only "$section" --device cuda --write docs/performance.md
 done
 if [ -e data/flickr8k/Flickr8k.token.txt ]; then

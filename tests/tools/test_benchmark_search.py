@@ -68,7 +68,7 @@ def test_the_textbooks_time_is_for_as_many_photos(decoder: LSTMDecoder, monkeypa
     contest = search.Contest(decoder, textbook_of(decoder), regions, "greedy", FORBIDDEN)
     monkeypatch.setattr(search, "PHOTOS", 4)
     monkeypatch.setattr(
-        search, "take_turns", lambda forms, setting: Times({name: [2.0, 2.0] for name in forms}, {}, {})
+        search, "take_turns", lambda forms, setting: Times({name: [2.0, 2.0] for name in forms})
     )
     theirs, ours, _ = contest.rows(None)
     assert theirs[:2] == ["textbook, float32", "6.00 s"]

@@ -1,12 +1,11 @@
 """What training and search cost, beside the form in which attention in captioning is usually written.
 
     python -m tools.benchmark [--quick] [--only training,search] [--device cuda] [--write docs/performance.md]
-    python -m tools.benchmark --against ../other-checkout [--rounds 5] [--only features]
+    python -m tools.benchmark --against ../other-checkout [--rounds 5]
 
 Each section is measured in a process of its own. Contestants take turns, so that other work on the machine slows all of
 them; their ratio is what counts. --write replaces the sections measured, those of a GPU apart from those of a CPU.
---against compares training step, beam search and memory of two checkouts run by run; with --only, it measures these
-sections with the other checkout's package, with this one's, and with the other's again.
+--against compares training step, beam search and memory of two checkouts run by run.
 """
 
 from __future__ import annotations
@@ -23,86 +22,68 @@ import torch
 
 from tools import make_parser
 from tools.benchmark.against import compare
-from tools.benchmark.harness import HERE, Setting, measure_section, new_process, say
+from tools.benchmark.harness import Setting, measure_section, new_process, say
 from tools.documents import read_sections, write_sections
 
-MODULES = {
-    "training": "training",
-    "gains": "training",
-    "search": "search",
-    "images": "photos",
-    "folder": "photos",
-    "kernel": "kernel",
-    "roofline": "roofline",
-    "startup": "startup",
-    "pictures": "pictures",
-    "growth": "growth",
-    "scores": "scores",
-    "features": "features",
-}
-"""Where each section is measured."""
-ELSEWHERE = ("scores", "features")
-"""Sections of docs/scores.md and docs/features.md, which are measured only by name."""
+SECTIONS = ("training", "search", "kernel", "startup")
+"""Each is measured by the function of its name in the module of its name."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print the sections as they are done, and write them into a document if asked to."""
     parser = make_parser("benchmark", __doc__)
-    parser.add_argument("--only", metavar="NAMES", help=f"sections, with commas: {', '.join(MODULES)}")
+    parser.add_argument("--only", metavar="NAMES", help=f"sections, with commas: {', '.join(SECTIONS)}")
     parser.add_argument("--quick", action="store_true", help="less of everything, to see that it runs")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument(
         "--rounds", metavar="N", type=int, help="turns of each contestant (5; 2 with --quick)"
     )
     parser.add_argument("--threads", metavar="N", type=int, help="threads of the CPU; default: PyTorch's")
-    parser.add_argument("--captions", metavar="FILE", type=Path, help="captions to score; default: made up")
     parser.add_argument("--write", metavar="FILE", type=Path, help="document to write the sections into")
     parser.add_argument(
         "--against", metavar="CHECKOUT", type=Path, help="compare with this checkout, and print only"
     )
     options = parser.parse_args(arguments)
-    wanted = options.only.split(",") if options.only else [name for name in MODULES if name not in ELSEWHERE]
-    if unknown := sorted(set(wanted) - set(MODULES)):
-        parser.error(f"no section is called {', '.join(unknown)}: choose from {', '.join(MODULES)}")
+    names = options.only.split(",") if options.only else SECTIONS
+    if unknown := sorted(set(names) - set(SECTIONS)):
+        parser.error(f"no section is called {', '.join(unknown)}: choose from {', '.join(SECTIONS)}")
     device = torch.device(options.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         parser.error("PyTorch finds no GPU here: leave out --device cuda")
     rounds = options.rounds or (2 if options.quick else 5)
-    threads = options.threads or torch.get_num_threads()
-    setting = Setting(device, options.quick, rounds, threads, options.captions and options.captions.resolve())
-    if options.against and not options.only:
+    setting = Setting(device, options.quick, rounds, options.threads or torch.get_num_threads())
+    if options.against:
         load = os.getloadavg()[0]
         text = compare(options.against, setting)
         print(f"{about(setting, ['--against', str(options.against)], load)}\n\n{text}")
         return 0
     if options.write and (
-        missing := sorted({place(each, device) for each in wanted} - {*read_sections(options.write)})
+        missing := sorted({section_name(name, device) for name in names} - {*read_sections(options.write)})
     ):
         parser.error(
             f"{options.write} has no section {', '.join(missing)}: add the lines of tools/documents.py"
         )
-    for name in wanted:
-        for checkout in (options.against, HERE, options.against) if options.against else (HERE,):
-            say(f"--- {name}{f', {checkout}' if options.against else ''}")
-            load = os.getloadavg()[0]
-            with new_process(checkout, threads) as process:
-                text = process.submit(measure_section, MODULES[name], name, setting).result()
-            if "|" not in text:
-                say(text)  # why nothing was measured
-                continue
-            text = f"{about(setting, ['--only', name], load)}\n\n{text}"
-            print(f"## {checkout if options.against else name}\n\n{text}\n", flush=True)
-            if options.write and not options.against:
-                write_sections(options.write, {place(name, device): text})
+    for name in names:
+        say(f"--- {name}")
+        load = os.getloadavg()[0]
+        with new_process(threads=setting.threads) as process:
+            text = process.submit(measure_section, name, setting).result()
+        if "|" not in text:
+            say(text)  # why nothing was measured
+            continue
+        text = f"{about(setting, ['--only', name], load)}\n\n{text}"
+        print(f"## {name}\n\n{text}\n", flush=True)
+        if options.write:
+            write_sections(options.write, {section_name(name, device): text})
     return 0
 
 
-def place(name: str, device: torch.device) -> str:
+def section_name(name: str, device: torch.device) -> str:
     """The name of a section in its document."""
     return name if device.type == "cpu" else f"{name} on {device.type}"
 
 
-def about(setting: Setting, what: list[str], load: float) -> str:
+def about(setting: Setting, arguments: list[str], load: float) -> str:
     """The machine, how busy it was, and the command that measures the same again."""
     parts = [time.strftime("%Y-%m-%d"), f"{platform.system()} {platform.machine()}", cpu()]
     parts += [
@@ -113,19 +94,19 @@ def about(setting: Setting, what: list[str], load: float) -> str:
         parts.append(torch.cuda.get_device_name(setting.device))
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     busy = f"load average {load:.1f} before and {os.getloadavg()[0]:.1f} after"
-    options = [*what, "--device", setting.device.type, "--rounds", str(setting.rounds)]
-    ran = shlex.join(["python", "-m", "tools.benchmark", *options, *(["--quick"] if setting.quick else [])])
-    return f"*{', '.join(parts)}; {versions}; {busy}; `{ran}`.*"
+    options = [*arguments, "--device", setting.device.type, "--rounds", str(setting.rounds)]
+    command = shlex.join(["python", "-m", "tools.benchmark", *options, *["--quick"] * setting.quick])
+    return f"*{', '.join(parts)}; {versions}; {busy}; `{command}`.*"
 
 
 def cpu() -> str:
-    """The processor's name, and what it has for matrices in lower precision, where the system tells it."""
+    """The processor's name, and its instructions for matrices in lower precision, where the system has both."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         text = ""
-    found = re.search(r"model name\s*: (.*)", text)
-    name = found[1] if found else platform.processor() or "unknown processor"
+    match = re.search(r"model name\s*: (.*)", text)
+    name = match[1] if match else platform.processor() or "unknown processor"
     extensions = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
     flags = [flag for flag in extensions if re.search(rf"\b{flag}\b", text)]
     return f"{name} ({flags[0]})" if flags else name

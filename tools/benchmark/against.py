@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 
-from tools.benchmark.harness import HERE, Setting, new_process, say, seconds, spread
+from tools.benchmark.harness import HERE, Setting, measure_task, new_process, say, seconds, spread
 from tools.documents import table
 
 TURNS = 5
@@ -30,17 +30,16 @@ def compare(other: Path, setting: Setting, region_sizes: tuple[int, ...] = (2048
     work on the machine, especially with one thread.
 
     Raises:
-        SystemExit: there is no package in `other`.
+        SystemExit: `other` lacks the package or its benchmark.
     """
+    for part in ("caption/__init__.py", "tools/benchmark/core.py"):
+        if not (other / part).exists():
+            raise SystemExit(f"{other} is not a checkout of this package: it has no {part}")
     tasks = list(product(TASKS, region_sizes))
     rounds: dict[tuple[str, int], list[list[list[float]]]] = {task: [] for task in tasks}
     for number in range(setting.rounds):
         with ExitStack() as stack:
-            checkouts = (other.resolve(), HERE)
-            workers = [stack.enter_context(new_process(each, setting.threads)) for each in checkouts]
-            found = workers[0].submit(package).result()
-            if not Path(found).resolve().is_relative_to(other.resolve()):
-                raise SystemExit(f"{other} has no package `caption`; Python found {found}")
+            workers = [stack.enter_context(new_process(each, setting.threads)) for each in (other, HERE)]
             for task in tasks:
                 say(f"round {number + 1}: {task[0]}, D {task[1]}")
                 rounds[task].append(_in_turns(workers, task, setting))
@@ -54,20 +53,6 @@ def compare(other: Path, setting: Setting, region_sizes: tuple[int, ...] = (2048
     return table(["", f"`{other}`", "this checkout", "this / other (range over rounds)"], rows)
 
 
-def package() -> str:
-    """Where the package is, in a new process."""
-    import caption
-
-    return str(caption.__file__)
-
-
-def measure(task: str, region_size: int, setting: Setting) -> list[float]:
-    """One number for each of `MEASURED`, in a new process. The first call also prepares the task."""
-    from tools.benchmark.core import measure_task
-
-    return measure_task(task, region_size, setting)
-
-
 def _in_turns(
     workers: list[ProcessPoolExecutor], task: tuple[str, int], setting: Setting
 ) -> list[list[float]]:
@@ -75,5 +60,5 @@ def _in_turns(
     runs: list[list[list[float]]] = [[], []]
     for turn in range(1 + (2 if setting.quick else TURNS)):
         for k in (0, 1) if turn % 2 else (1, 0):
-            runs[k].append(workers[k].submit(measure, *task, setting).result())
-    return [[statistics.median(values) for values in zip(*found[1:], strict=True)] for found in runs]
+            runs[k].append(workers[k].submit(measure_task, *task, setting).result())
+    return [[statistics.median(values) for values in zip(*of_worker[1:], strict=True)] for of_worker in runs]

@@ -1,8 +1,7 @@
-"""The decoder that is measured: all that the benchmark uses of the package's core, for today's code and for older."""
+"""The decoder that is measured: all that the benchmark uses of the package's core."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -11,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
+from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder, Memory
 from caption.objectives import Captions, CrossEntropy
+from caption.regions import Regions
 from caption.search import BeamSearch, Hypotheses, Search
 from tools.benchmark.harness import Setting, clock
 
@@ -40,19 +40,13 @@ def make_decoder(region_size: int, device: torch.device) -> LSTMDecoder:
 
 
 def build(decoder: LSTMDecoder, region_size: int, vocabulary_size: int) -> LSTMDecoder:
-    """Create the weights. A decoder of several views takes one region size for each."""
-    several = next(iter(inspect.signature(decoder.build).parameters)) != "region_size"
-    sizes: Any = (region_size,) if several else region_size
-    decoder.build(sizes, vocabulary_size, padding=PAD, start=START)
+    """Create the weights."""
+    decoder.build((region_size,), vocabulary_size, padding=PAD, start=START)
     return decoder
 
 
-def project(decoder: LSTMDecoder, vectors: Tensor) -> Any:
-    """Region vectors (B, L, D) -> the decoder's memory of the images. A decoder takes a tensor or a tuple of views."""
-    if next(iter(inspect.signature(decoder.project).parameters)) == "regions":
-        return decoder.project(vectors)
-    from caption.regions import Regions
-
+def project(decoder: LSTMDecoder, vectors: Tensor) -> Memory:
+    """Region vectors (B, L, D) -> the decoder's memory of the images."""
     return decoder.project((Regions(vectors, (1, vectors.shape[1])),))
 
 
@@ -62,16 +56,14 @@ def make_vectors(images: int, region_size: int, device: torch.device) -> Tensor:
     return torch.randn(images, REGIONS, region_size, generator=generator).relu().to(device)
 
 
-def make_captions(
-    images: int, captions: int, device: torch.device, shortest: int = SHORTEST, longest: int = LONGEST
-) -> Captions:
-    """K captions of each image; their lengths are evenly spread, and one caption is the longest."""
+def make_captions(images: int, device: torch.device) -> Captions:
+    """A caption of each image; their lengths are evenly spread, and one caption is the longest."""
     generator = torch.Generator().manual_seed(2)
-    lengths = torch.randint(shortest, longest + 1, (images, captions), generator=generator)
-    lengths[0, 0] = longest
-    words = torch.randint(4, VOCABULARY, (images, captions, longest + 1), generator=generator)
+    lengths = torch.randint(SHORTEST, LONGEST + 1, (images, 1), generator=generator)
+    lengths[0, 0] = LONGEST
+    words = torch.randint(4, VOCABULARY, (images, 1, LONGEST + 1), generator=generator)
     words[..., 0] = START
-    real = torch.arange(longest) < lengths[..., None]
+    real = torch.arange(LONGEST) < lengths[..., None]
     tensors = (words[..., :-1] * real, words[..., 1:] * real, lengths)
     return Captions(*(tensor.to(device) for tensor in tensors))
 
@@ -128,7 +120,7 @@ def training_task(region_size: int, setting: Setting) -> tuple[Callable[[], Any]
     decoder = make_decoder(region_size, setting.device)
     images = IMAGES // 8 if setting.quick else IMAGES
     vectors = make_vectors(images, region_size, setting.device)
-    loss = partial(caption_loss, decoder, vectors, make_captions(images, 1, setting.device))
+    loss = partial(caption_loss, decoder, vectors, make_captions(images, setting.device))
     return partial(step, decoder, loss), lambda: loss().backward()
 
 

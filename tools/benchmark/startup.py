@@ -11,12 +11,11 @@ from time import perf_counter
 
 from PIL import Image
 
-from caption import checkpoint
 from tools.benchmark.harness import Setting, seconds, spread
-from tools.benchmark.photos import ENCODERS, make_captioner
 from tools.documents import table
 
-LIBRARIES = "import caption.runtime.torchvision_compat"  # torch and torchvision, and nothing else
+LIBRARIES = "import caption.runtime.torchvision_compat"
+"""Torch and torchvision, and nothing else."""
 WORK = """
 import sys, time
 import caption.checkpoint, caption.runtime.torchvision_compat
@@ -25,36 +24,34 @@ started = time.perf_counter()
 load(sys.argv[2]).describe(sys.argv[1])
 print(time.perf_counter() - started)
 """
-MODELS = ("shapes", "MobileNetV2")
+MODELS = ("shapes", "photos")
 Round = dict[str, float]
 
 
 def startup(setting: Setting) -> str:
     """Whole processes on one thread, in turns."""
     with tempfile.TemporaryDirectory() as folder:
-        photo, model = Path(folder) / "photo.png", Path(folder) / "mobilenet.ckpt"
+        photo = Path(folder) / "photo.png"
         Image.new("RGB", (224, 224), "teal").save(photo)
-        checkpoint.save(make_captioner(*ENCODERS[0]), model)
-        models = dict(zip(MODELS, ("shapes", str(model)), strict=True))
         count = 1 if setting.quick else max(setting.rounds, 5)
-        return report([one_round(str(photo), models) for _ in range(count)])
+        return report([one_round(str(photo)) for _ in range(count)])
 
 
-def one_round(photo: str, models: dict[str, str]) -> Round:
+def one_round(photo: str) -> Round:
     """Seconds of each process, one after the other, so that other work on the machine slows all of them."""
-    found = {"--help": run("-m", "caption", "describe", "--help")[0], "libraries": run("-c", LIBRARIES)[0]}
-    for name, model in models.items():
-        found[name] = run("-m", "caption", "describe", photo, "--model", model)[0]
-        found[f"{name}'s work"] = float(run("-c", WORK, photo, model)[1])
-    return found
+    times = {"--help": run("-m", "caption", "describe", "--help")[0], "libraries": run("-c", LIBRARIES)[0]}
+    for model in MODELS:
+        times[model] = run("-m", "caption", "describe", photo, "--model", model)[0]
+        times[f"{model}'s work"] = float(run("-c", WORK, photo, model)[1])
+    return times
 
 
 def run(*arguments: str) -> tuple[float, str]:
     """Wall-clock seconds of a Python process on one thread, and what it printed."""
     started, environment = perf_counter(), {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *arguments]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    return perf_counter() - started, done.stdout
+    process = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    return perf_counter() - started, process.stdout
 
 
 def report(rounds: list[Round]) -> str:

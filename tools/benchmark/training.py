@@ -1,12 +1,12 @@
-"""A training step of the decoder: ours, the textbook's, and the forms between them."""
+"""A training step of the decoder: ours and the textbook's."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tools.benchmark import core
 from tools.benchmark.harness import Setting, Times, say, seconds, take_turns
-from tools.benchmark.textbook import Step, Textbook, gradients, textbook_of
+from tools.benchmark.textbook import Textbook, gradients, textbook_of
 from tools.documents import table
 
 OPERATORS = 10
@@ -55,7 +55,7 @@ class Batch:
         self.decoder = core.make_decoder(region_size, device)
         self.textbook = textbook_of(self.decoder)
         self.vectors = core.make_vectors(images, region_size, device)
-        self.captions = core.make_captions(images, 1, device)
+        self.captions = core.make_captions(images, device)
 
     def ours(self, low: bool = False, kernel: bool = True, compiled: bool = False) -> Form:
         """The decoder, or a compiled copy."""
@@ -155,78 +155,3 @@ def profile_step(form: Form) -> Any:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         form.step()
     return profile.key_averages()
-
-
-# -- from the textbook to ours, one change at a time
-
-
-class ProjectedOnce(Textbook):
-    """The regions are projected once for all steps."""
-
-    def steps(
-        self, regions: Tensor, words: Tensor, lengths: Tensor, keys: Tensor | None = None
-    ) -> Iterator[Step]:
-        return super().steps(regions, words, lengths, self.region(regions))
-
-
-class ReadOutOnce(ProjectedOnce):
-    """The output layer, too, runs once, behind the loop."""
-
-    def forward(self, regions: Tensor, words: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        lengths, order = lengths.sort(descending=True)
-        taken = list(self.steps(regions[order], words[order], lengths))
-        real = torch.arange(len(taken), device=words.device) < lengths[:, None]
-        logits = regions.new_zeros(len(taken), len(words), self.to_words.out_features)
-        alphas = regions.new_zeros(len(taken), len(words), regions.shape[1])
-        logits[real.T] = self.logits(
-            *(torch.cat(parts) for parts in zip(*(one[:3] for one in taken), strict=True))
-        )
-        alphas[real.T] = torch.cat([one.weights for one in taken])
-        return logits.transpose(0, 1), alphas.transpose(0, 1), order
-
-
-class ReadAsProduct(ReadOutOnce):
-    """The context, too, is a matrix product, which makes no tensor as large as the regions."""
-
-    def read(self, regions: Tensor, weights: Tensor) -> Tensor:
-        return (weights.unsqueeze(1) @ regions).squeeze(1)
-
-
-RUNGS: dict[str, type[Textbook]] = {
-    "textbook": Textbook,
-    "regions projected once": ProjectedOnce,
-    "output layer behind the loop": ReadOutOnce,
-    "context as a matrix product": ReadAsProduct,
-}
-LAST = "ours: energies in tiles, gradients in one place"
-
-
-def make_rungs(batch: Batch) -> dict[str, Form]:
-    """Forms by name, each with one change more than the one before."""
-    rungs = {}
-    for name, kind in RUNGS.items():
-        model = copy.deepcopy(batch.textbook)
-        model.__class__ = kind
-        rungs[name] = batch.theirs(model)
-    return {**rungs, LAST: batch.ours()}
-
-
-def gains(setting: Setting) -> str:
-    """What each change gains, and profiles around the two largest gains."""
-    say("one change at a time")
-    rungs = make_rungs(Batch(2048, setting.device))
-    times, measured = measure_forms(rungs, setting)
-    pairs = list(pairwise(rungs))
-    saved = {after: times.median(before) - times.median(after) for before, after in pairs}
-    rows = []
-    for name, found in measured.items():
-        gain = seconds(saved[name]) if saved.get(name, 0) > 0 else ""
-        rows.append([name, *found.times, gain, found.memory, found.loss])
-    parts = [table(["form", "time", "times as fast", "saved", "peak memory", "loss"], rows)]
-    for before, after in sorted(pairs, key=lambda pair: -saved[pair[1]])[:2]:
-        columns = []
-        for name in (before, after):
-            events = sorted(profile_step(rungs[name]), key=lambda event: -event.self_cpu_time_total)[:5]
-            columns.append([f"`{e.key}` {seconds(e.self_cpu_time_total / 1e6)} ({e.count})" for e in events])
-        parts.append(table([f"before: {before}", f"after: {after}"], zip(*columns, strict=True)))
-    return "\n\n".join(parts)
