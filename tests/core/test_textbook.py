@@ -1,0 +1,169 @@
+"""The paper on one screen computes what the package computes: log-probabilities, weights, losses and every gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from caption import textbook
+from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
+from caption.attention.stochastic import override_draws
+from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
+from caption.objectives import Captions, CrossEntropy, MovingAverage, Reinforce
+from caption.regions import Regions
+from caption.text.vocabulary import END, PAD, START
+
+IMAGES, REGIONS, REGION_SIZE, WORDS, LENGTHS = 5, 6, 7, 11, torch.tensor([3, 5, 1, 4, 5])
+
+
+def package_decoder(alignment: torch.nn.Module) -> LSTMDecoder:
+    """The paper's decoder in double precision, without dropout."""
+    torch.manual_seed(0)
+    decoder = LSTMDecoder(
+        ScoredAttention(AdditiveScore(4), alignment),
+        embedding_size=3,
+        hidden_size=8,
+        initial=InitialState(dropout=0.0),
+        gate=Gate(),
+        readout=DeepOutput(dropout=0.0),
+    )
+    decoder.build((REGION_SIZE,), WORDS, PAD, START)
+    return decoder.double()
+
+
+def parameters(decoder: LSTMDecoder) -> dict[str, Tensor]:
+    """The package's parameters by the textbook's names; T has the columns of the word, of h and of z."""
+    score, initial, readout = decoder.attention.score, decoder.initial, decoder.readout
+    layers = {
+        "E": decoder.embed,
+        "f_init_h": initial.hidden[0],
+        "f_init_c": initial.cell[0],
+        "U": score.region,
+        "W": score.query,
+        "v": score.energy,
+        "f_beta": decoder.gate.project,
+        "L_h": readout.from_hidden,
+        "L_z": readout.from_context,
+        "L_o": readout.to_words,
+    }
+    named = {f"{name}.{key}": p for name, layer in layers.items() for key, p in layer.named_parameters()}
+    return named | {"T.bias": decoder.gates_from_word.bias}
+
+
+def textbook_decoder(decoder: LSTMDecoder) -> textbook.Decoder:
+    """The textbook's decoder with copies of the package's weights."""
+    copy = textbook.Decoder(WORDS, REGION_SIZE, m=3, n=8, A=4).double()
+    weights = {name: parameter.detach() for name, parameter in parameters(decoder).items()}
+    weights["T.weight"] = torch.cat(
+        (decoder.gates_from_word.weight, decoder.gates_from_state.weight), 1
+    ).detach()
+    copy.load_state_dict(weights)
+    return copy
+
+
+@pytest.fixture
+def batch() -> tuple[Tensor, Tensor, Tensor]:
+    """Regions, input words and targets of one caption per image, with unsorted lengths."""
+    torch.manual_seed(1)
+    real = torch.arange(5) < LENGTHS[:, None]
+    words = torch.randint(END + 1, WORDS, (IMAGES, 6))
+    words[:, 0] = START
+    regions = torch.randn(IMAGES, REGIONS, REGION_SIZE, dtype=torch.float64)
+    return regions, words[:, :-1] * real, words[:, 1:] * real
+
+
+def package_loss(decoder: LSTMDecoder, objective: torch.nn.Module, batch: tuple[Tensor, Tensor, Tensor]):
+    regions, inputs, targets = batch
+    memory = decoder.project((Regions(regions, (2, 3), None),))
+    captions = Captions(inputs[:, None], targets[:, None], LENGTHS[:, None])
+    return objective(decoder, memory, captions)
+
+
+def assert_same_gradients(decoder: LSTMDecoder, copy: textbook.Decoder) -> None:
+    expected = {name: parameter.grad for name, parameter in parameters(decoder).items()}
+    expected["T.weight"] = torch.cat(
+        (decoder.gates_from_word.weight.grad, decoder.gates_from_state.weight.grad), 1
+    )
+    gradients = {name: parameter.grad for name, parameter in copy.named_parameters()}
+    assert gradients.keys() == expected.keys()
+    gradients["E.weight"] = gradients["E.weight"].clone()
+    gradients["E.weight"][PAD] = 0  # the package never learns the vector of padding
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(
+            gradient, expected[name], rtol=1e-5, atol=1e-7, msg=lambda text, n=name: f"{n}: {text}"
+        )
+
+
+def test_soft_attention_has_the_package_s_numbers_and_gradients(batch: tuple[Tensor, Tensor, Tensor]):
+    decoder = package_decoder(Softmax())
+    copy = textbook_decoder(decoder)
+    regions, inputs, targets = batch
+    ours = package_loss(decoder, CrossEntropy(), batch)
+    log_p, alpha, s = copy(regions, inputs)
+    real = targets != PAD
+    assert s is alpha or torch.equal(s, alpha)
+    unrolled = ours.unrolled
+    torch.testing.assert_close(unrolled.unpack(unrolled.trace.weights)[:, 0][real], alpha[real])
+    torch.testing.assert_close(
+        unrolled.unpack(unrolled.logits.log_softmax(-1))[:, 0][real], log_p[real], rtol=1e-6, atol=1e-6
+    )
+    loss = textbook.soft_loss(log_p, alpha, targets)
+    torch.testing.assert_close(ours.value, loss, rtol=1e-6, atol=0)
+    ours.value.backward()
+    loss.backward()
+    assert_same_gradients(decoder, copy)
+
+
+@pytest.mark.parametrize("expectation", [0.0, 1.0])
+def test_hard_attention_has_the_package_s_estimate(batch: tuple[Tensor, Tensor, Tensor], expectation: float):
+    """The same samples in both, or the expectation in both."""
+    decoder = package_decoder(Multinoulli(expectation=expectation))
+    copy = textbook_decoder(decoder)
+    regions, inputs, targets = batch
+    baseline = MovingAverage()
+    baseline.value.fill_(-3.0)
+    objective = Reinforce(baseline, reward_weight=0.7, entropy_weight=0.03, reward="sum").double()
+    if expectation:
+        ours = package_loss(decoder, objective, batch)
+        log_p, alpha, s = copy(regions, inputs, textbook.soft)
+    else:
+        with override_draws(decoder, lambda log_weights: log_weights.argmin(-1)):
+            ours = package_loss(decoder, objective, batch)
+        log_p, alpha, s = copy(
+            regions, inputs, lambda a: torch.nn.functional.one_hot(a.argmin(1), REGIONS).to(a.dtype)
+        )
+    loss = textbook.hard_loss(log_p, alpha, s, targets, -3.0, 0.7, 0.03)
+    ours.value.backward()
+    loss.backward()
+    assert_same_gradients(decoder, copy)
+
+
+def test_hard_attention_reads_one_region_with_the_probability_of_its_weight():
+    alpha = torch.tensor([[0.1, 0.2, 0.7]]).expand(20_000, 3)
+    s = textbook.hard(alpha)
+    assert torch.equal(s.sum(1), torch.ones(20_000))
+    torch.testing.assert_close(s.mean(0), alpha[0], rtol=0, atol=0.02)
+
+
+def test_greedy_search_ends_with_the_end_and_says_where_it_looked(batch: tuple[Tensor, Tensor, Tensor]):
+    copy = textbook_decoder(package_decoder(Softmax()))
+    regions = batch[0][:1]
+    words, maps = copy.greedy(regions, longest=4)
+    log_p, alpha, _ = copy(regions, torch.tensor([[START, *words]]))
+    assert log_p.argmax(2)[0, : len(words)].tolist() == words
+    torch.testing.assert_close(maps, alpha[0, : len(words)])
+    with torch.no_grad():
+        copy.L_o.bias[END] = 100.0
+    words, maps = copy.greedy(regions)
+    assert words == []
+    assert maps.shape == (0, REGIONS)
+
+
+def test_it_trains_and_draws(tmp_path, capsys: pytest.CaptureFixture[str]):
+    picture = tmp_path / "picture.png"
+    textbook.main(["--scenes", "100", "--epochs", "2", "--hard", "--out", str(picture)])
+    nats = [float(line.split()[3]) for line in capsys.readouterr().out.splitlines() if "nats a word" in line]
+    assert len(nats) == 3
+    assert nats[1] < nats[0]
+    assert picture.stat().st_size > 1000
