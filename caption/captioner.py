@@ -23,7 +23,7 @@ from caption.attention.base import chosen
 from caption.box import Box, BoxLike, part_of, shares_of
 from caption.captions import Captions
 from caption.data.batch_inference import BATCH, Decoded, decode, decode_ahead, encode
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
 from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner
@@ -39,7 +39,7 @@ from caption.tensor_tree import map_tensors
 from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 Grid = tuple[int, int]
 
@@ -142,7 +142,7 @@ class Captioner(nn.Module):
 
         Args:
             photos: a photo, or a list of photos. A photo is a path, a Pillow image, an array or tensor of pixels, bytes
-                or an open file; see `caption.data.images.open_image`.
+                or an open file; see `caption.data.decoding.open_image`.
             search: None = the model's default search.
             batch_size: number of photos per batch.
 

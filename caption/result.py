@@ -8,25 +8,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from caption.errors import UserError
+from caption.runtime.outputs import open_output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from PIL import Image
-    from torch import Tensor
 
-    Photo = Image.Image | str | os.PathLike[str] | np.ndarray | Tensor | bytes | IO[bytes]
-
-
-class OutputError(UserError):
-    """A result cannot be written to the given path."""
+    from caption.data.decoding import Photo
 
 
 class WeightProperties(NamedTuple):
@@ -296,16 +289,6 @@ def map_label(name: str, index: int | tuple[int, ...] | None) -> str:
     """The label of a single map in figures: "heads[2]", "channels[2, 0]", "level 1"."""
     position = () if index is None else tuple(np.atleast_1d(index).tolist())
     return f"{name}[{', '.join(map(str, position))}]" if position else name
-
-
-@contextmanager
-def open_output(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file for writing bytes; errors of the operating system become an OutputError."""
-    try:
-        with open(path, "wb") as file:
-            yield file
-    except OSError as error:
-        raise OutputError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
 
 
 def _weights(name: str, values: Any, steps: int) -> np.ndarray:

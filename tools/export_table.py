@@ -23,7 +23,7 @@ import yaml
 import caption
 from caption.captioner import Captioner
 from caption.cli.models import SCENE_MODELS
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.decoders import Decoder
 from caption.encoders import Encoder

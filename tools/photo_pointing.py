@@ -44,8 +44,8 @@ from caption.analysis.posterior import posterior
 from caption.analysis.references import attend_references
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
+from caption.data.decoding import open_image
 from caption.data.files import text_lines
-from caption.data.images import open_image
 from caption.errors import UserError, first_few
 from caption.metrics.significance import Comparison
 from tools import make_parser

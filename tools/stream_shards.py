@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionedImage
+from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
 from caption.data.shards.writing import write_shards
 from tools import make_parser

@@ -22,7 +22,7 @@ from caption.result import Caption
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 
 @dataclass(frozen=True)

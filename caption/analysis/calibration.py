@@ -18,7 +18,7 @@ from caption.text.vocabulary import PAD, START
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 TEMPERATURES = np.geomspace(0.5, 2.0, 61)
 """Those that are tried; neighbours differ by 2.3 %."""

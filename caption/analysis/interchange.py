@@ -27,7 +27,7 @@ from caption.tensor_tree import combine
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 WEIGHTS = ("its own", "of the other", "of the other, permuted")
 """The maps under which each word is said again. The last are as concentrated as the other's, but lie elsewhere."""

@@ -26,7 +26,7 @@ from caption.tensor_tree import map_tensors
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 
 @dataclass(frozen=True)

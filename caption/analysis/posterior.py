@@ -30,7 +30,7 @@ from caption.result import Caption, WeightProperties
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 
 @torch.no_grad()

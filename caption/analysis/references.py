@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from caption.analysis.replay import Replay, sentences
-from caption.data.images import open_image
+from caption.data.decoding import open_image
 from caption.result import Caption
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 
 def attend_references(

@@ -36,7 +36,7 @@ from caption.text.vocabulary import PAD, START
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 Maps = Mapping[str, TensorTree]
 """The maps (B, K, ..., L) of each of a decoder's attentions, by the attention's name; see `Weighed.maps`."""

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from caption.captioner import Captioner
 from caption.checkpoint.files import PREFIX, read
 from caption.checkpoint.plain import LARGEST_ARGUMENT, check_plain
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner

@@ -10,8 +10,8 @@ import yaml
 
 from caption import checkpoint
 from caption.cli.config_files import OPTIONS, READER, option_pairs
-from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionReader
+from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, UserError
 from caption.parts import check_texts, make
 from caption.search import Search

@@ -20,8 +20,8 @@ from caption.cli.config_files import (
 )
 from caption.cli.error_messages import one_line
 from caption.cli.hints import with_hint
-from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionReader
+from caption.data.resize import ImageTransform
 from caption.encoders.base import Encoder
 from caption.errors import DataError, UserError
 from caption.features.key import weights_digest

@@ -17,14 +17,15 @@ from PIL import Image
 from torch import Tensor
 
 from caption.box import Box
-from caption.data.images import ImageTransform, open_image
+from caption.data.decoding import open_image
+from caption.data.resize import ImageTransform
 from caption.encoders.base import Encoder
 from caption.errors import ImageError
 from caption.regions import Views
 from caption.runtime.prefetch import prefetch
 
 if TYPE_CHECKING:
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 BATCH = 128
 """Photos encoded and searched at once. A search step has a fixed cost, which a large batch shares."""

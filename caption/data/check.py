@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from caption.data.decoding import rgb_strips
+from caption.data.decoding import decoded
 from caption.data.readers.captions import (
     SPLIT_NAMES,
     CaptionedImage,
@@ -219,14 +219,12 @@ def fingerprint(path: Path) -> Fingerprint:
     """Decode and hash an image file.
 
     Raises:
-        ImageError: see `caption.data.images.open_image`.
+        ImageError: see `caption.data.decoding.open_image`.
     """
     pixels = hashlib.blake2b(digest_size=16)
-    rows = 0
-    for strip in rgb_strips(path):
-        pixels.update(strip.tobytes())
-        width, rows = strip.width, rows + strip.height
-    pixels.update(repr((width, rows)).encode())
+    with decoded(path) as (image, *_):
+        pixels.update(image.tobytes())
+    pixels.update(repr(image.size).encode())
     content = hashlib.blake2b(digest_size=16)
     try:
         with path.open("rb") as file:

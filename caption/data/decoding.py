@@ -1,30 +1,27 @@
-"""From an image file to upright RGB pixels: refused, reduced and converted so that memory stays bounded.
-
-A decoded image is held once, as its file has it. It is cut to the part that is needed, converted and reduced in strips.
-Together, the images that are being decoded at one time take at most `BUDGET` bytes.
-"""
+"""From an image file to upright RGB pixels. Memory stays bounded: what is too large is refused or reduced."""
 
 from __future__ import annotations
 
 import logging
-import math
 import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
-from caption.box import Box
 from caption.data.arrays import image_of_array, stream_of
-from caption.data.colours import TILE, rgb_converter
+from caption.data.colours import to_rgb
 from caption.errors import ImageError
 
 if TYPE_CHECKING:
-    from caption.result import Photo
+    import numpy as np
+    from torch import Tensor
+
+    Photo = Image.Image | str | os.PathLike[str] | np.ndarray | Tensor | bytes | IO[bytes]
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # what it says of damaged files is in our messages
 
@@ -43,101 +40,93 @@ UPRIGHT = {
 SIDEWAYS = (5, 6, 7, 8)
 """Orientations that exchange width and height."""
 
-BUDGET = 3 << 29
-"""Bytes of the images being decoded at one time, and of one image alone, by the estimate of `_bytes_needed`."""
-DECODERS_OWN = {"JPEG2000": 5, "WEBP": 4, "AVIF": 3, "TIFF": 2, "GIF": 2, "DDS": 2}
-"""How many times the pixels a decoder holds; 1 for the other formats."""
 SLOW_PIXELS = 5_000_000
 """Pixels of an image whose decoder is written in Python and needs up to two microseconds for each."""
-WHOLE = 4_000_000
-"""An image of up to this many pixels is not cut and not converted in strips."""
-GAP = 3
-"""A reduced image stays at least this many times as large as needed, so that the final resampling decides."""
+LARGE_PIXELS = 16_000_000
+"""Of images with more pixels, one is decoded at a time, however many threads there are."""
+_large_image = threading.Lock()
 
 
-class Needed(NamedTuple):
-    """What is needed of an image, upright."""
-
-    region: Box
-    """Around the image's centre, in its pixels."""
-    width: int
-    """Pixels to which the region is scaled."""
-    height: int
-
-
-Choose = Callable[[int, int], Needed]
-"""A function from the width and height of an image, upright, to what is needed of it."""
-
-
-class Reduced(NamedTuple):
-    """An image of which a part is needed."""
+class Decoded(NamedTuple):
+    """An image, perhaps reduced while it was decoded."""
 
     image: Image.Image
-    """Upright, RGB, perhaps smaller than the original and without its margins."""
-    region: Box
-    """The part, in pixels of `image`."""
+    """Upright, RGB."""
     width: int
     """Of the original, upright."""
     height: int
+    scale: float
+    """Original pixels to one pixel of `image`."""
 
 
-def read_image(source: Photo, choose: Choose | None = None) -> Reduced:
-    """An image, upright and in RGB; for the sources and for depth, transparency and orientation see `open_image`.
+def open_image(source: Photo) -> Image.Image:
+    """The image, upright and in RGB.
+
+    EXIF orientation is applied. Transparent pixels are blended with white. Of an animation the first frame is used (of
+    a Pillow image, its current one). Greyscale deeper than 8 bits is scaled, never clipped:
+
+    - 16 bits: divided by 256.
+    - 32-bit integers and floats: read as floats in 0...1 (floats only), as 8 bits or as 16 bits, the first of these
+      ranges that holds all values; otherwise scaled from their own minimum...maximum. NaN becomes black.
 
     Args:
-        source: as for `open_image`.
-        choose: what is needed of it; None = all, in full resolution.
+        source: the path of a file; its bytes, or an open binary file; an array or tensor of pixels (see
+            `caption.data.arrays.image_of_array`); or an image opened by Pillow, which is never changed, and returned as
+            it is if it is already upright and in RGB.
+
+    Raises:
+        ImageError: the source is nothing of these; or the file is missing, a folder, empty, truncated, not an image,
+            larger than Pillow's limit against decompression bombs (twice `PIL.Image.MAX_IMAGE_PIXELS`, 179 million
+            pixels), or decoded by Python code and larger than `SLOW_PIXELS`.
+    """
+    with decoded(source) as result:
+        return result.image
+
+
+@contextmanager
+def decoded(source: Photo, excess: Callable[[int, int], float] | None = None) -> Iterator[Decoded]:
+    """An image, upright and in RGB. A large one keeps other large ones waiting until the context is left.
+
+    Args:
+        source: see `open_image`.
+        excess: how many times larger than needed an upright image of this width and height is. A JPEG decoder then
+            reduces the image by up to this factor. None = full resolution.
 
     Raises:
         ImageError: see `open_image`.
     """
     if isinstance(source, Image.Image):
-        return _read(
-            source, str(getattr(source, "filename", "") or f"Pillow image of mode {source.mode}"), choose
-        )
-    if hasattr(source, "__array__"):
-        return _read(image_of_array(source), f"array of type {type(source).__name__}", choose)
-    with _opened(source) as (image, name):
-        full = _draft(image, choose)
-        with _reserved(_bytes_needed(image, name)):
-            return _read(image, name, choose, full)
-
-
-def rgb_strips(path: Path) -> Iterator[Image.Image]:
-    """The rows of an image file in strips, from above, upright and in RGB. ImageError: see `open_image`."""
-    with _opened(path) as (image, name), _reserved(_bytes_needed(image, name)):
-        _load(image, name)
-        turn = UPRIGHT.get(_orientation(image))
-        upright = image if turn is None else image.transpose(turn)
-        convert = rgb_converter(upright, name)
-        rows = max(1, WHOLE // upright.width)
-        for top in range(0, upright.height, rows):
-            yield convert(upright.crop((0, top, upright.width, min(top + rows, upright.height))))
-
-
-@contextmanager
-def _opened(source: Photo) -> Iterator[tuple[Image.Image, str]]:
-    """A file, not yet decoded, and its name for messages. Whatever Pillow raises becomes an ImageError."""
-    if (stream := stream_of(source)) is not None:
-        name = str(getattr(source, "name", "") or f"image of type {type(source).__name__}")
-    elif isinstance(source, (str, os.PathLike)):
-        name = os.fspath(source)
-        _check_file(Path(source))
+        name = str(getattr(source, "filename", "") or f"Pillow image of mode {source.mode}")
+        with _pillow_errors(name):
+            result = _upright(source, name)
+        yield result
+    elif hasattr(source, "__array__"):
+        yield _upright(image_of_array(source), f"array of type {type(source).__name__}")
     else:
-        raise ImageError(
-            f"an object of type {type(source).__name__} is not a photo: give a path, a Pillow image, an array, a "
-            "tensor, bytes or an open file."
-        )
-    try:
-        with Image.open(Path(name) if stream is None else stream) as image:
-            yield image, name
-    except ImageError:
-        raise
-    except Exception as error:
-        raise _failure(name, error) from error
+        file, name = _file_of(source)
+        with _pillow_errors(name):
+            image = Image.open(file)
+        with image:
+            with _pillow_errors(name):
+                size, scale = _draft(image, excess)
+                _check_time(image, name)
+            with _large_image if image.width * image.height > LARGE_PIXELS else nullcontext():
+                with _pillow_errors(name):
+                    result = _upright(image, name, size, scale)
+                yield result
 
 
-# -- before decoding -------------------------------------------------------------------------------------------
+def _file_of(source: Photo) -> tuple[Path | IO[bytes], str]:
+    """What Pillow opens for a source, and its name for messages."""
+    if (stream := stream_of(source)) is not None:
+        return stream, str(getattr(source, "name", "") or f"image of type {type(source).__name__}")
+    if isinstance(source, (str, os.PathLike)):
+        _check_file(Path(source))
+        return Path(source), os.fspath(source)
+    raise ImageError(
+        f"an object of type {type(source).__name__} is not a photo: give a path, a Pillow image, an array, a "
+        "tensor, bytes or an open file."
+    )
 
 
 def _check_file(path: Path) -> None:
@@ -156,18 +145,8 @@ def _check_file(path: Path) -> None:
         raise ImageError(f"'{path}' is empty (0 bytes). Get the image again.")
 
 
-def _draft(image: Image.Image, choose: Choose | None) -> tuple[int, int] | None:
-    """Let a JPEG decoder reduce the image while it decodes; returns the size before. None for other formats."""
-    if choose is None or image.format not in ("JPEG", "MPO"):
-        return None
-    width, height = image.size
-    across, down = _factors(_needed(choose, width, height, sideways=_orientation(image) in SIDEWAYS))
-    image.draft(None, (max(1, width // across), max(1, height // down)))
-    return width, height
-
-
-def _bytes_needed(image: Image.Image, name: str) -> int:
-    """The memory that decoding takes. Raises an ImageError for an image that takes too much memory or time."""
+def _check_time(image: Image.Image, name: str) -> None:
+    """Raise an ImageError for an image that could take minutes to decode."""
     if image.format == "EPS":
         raise ImageError(f"'{name}' is PostScript, a program that draws, and not a photo. Save it as PNG.")
     pixels = image.width * image.height
@@ -176,37 +155,33 @@ def _bytes_needed(image: Image.Image, name: str) -> int:
             f"'{name}' has {pixels:,} pixels in a form that decodes slowly ({image.format}), more than "
             f"{SLOW_PIXELS:,}. Save it as PNG or JPEG."
         )
-    each = {"1": 1, "L": 1, "P": 1, "I;16": 2}.get(image.mode, 4)
-    needed = pixels * each * DECODERS_OWN.get(image.format or "", 1)
-    if needed > BUDGET:
-        raise ImageError(
-            f"'{name}' is too large to open safely: decoding its {pixels:,} pixels would take "
-            f"{needed / 2**30:.1f} GiB. Scale it down first."
-        )
-    return needed
 
 
-class _Budget:
-    def __init__(self) -> None:
-        self.used = 0
-        self.change = threading.Condition()
-
-
-_budget = _Budget()
+def _draft(
+    image: Image.Image, excess: Callable[[int, int], float] | None
+) -> tuple[tuple[int, int] | None, float]:
+    """Let a JPEG decoder reduce the image; returns the size before and the scale, or None and 1 if it does not."""
+    size = width, height = image.size
+    factor = 1
+    if excess is not None:
+        factor = int(excess(height, width) if _orientation(image) in SIDEWAYS else excess(width, height))
+    if (
+        factor < 2
+        or (draft := image.draft(None, (max(1, width // factor), max(1, height // factor)))) is None
+    ):
+        return None, 1.0
+    return size, width / draft[1][2]
 
 
 @contextmanager
-def _reserved(needed: int) -> Iterator[None]:
-    """Wait until `needed` bytes are free of the budget, and take them."""
-    with _budget.change:
-        _budget.change.wait_for(lambda: _budget.used + needed <= BUDGET or _budget.used == 0)
-        _budget.used += needed
+def _pillow_errors(name: str) -> Iterator[None]:
+    """Turn whatever Pillow raises into an ImageError."""
     try:
         yield
-    finally:
-        with _budget.change:
-            _budget.used -= needed
-            _budget.change.notify_all()
+    except ImageError:
+        raise
+    except Exception as error:
+        raise _failure(name, error) from error
 
 
 def _failure(name: str, error: Exception) -> ImageError:
@@ -227,106 +202,25 @@ def _failure(name: str, error: Exception) -> ImageError:
     return ImageError(f"'{name}' is truncated or damaged ({reason}). Get the image again.")
 
 
-# -- decoding --------------------------------------------------------------------------------------------------
-
-
-def _load(image: Image.Image, name: str) -> None:
-    try:
-        image.load()
-    except Exception as error:
-        raise _failure(name, error) from error
+def _upright(
+    image: Image.Image, name: str, size: tuple[int, int] | None = None, scale: float = 1.0
+) -> Decoded:
+    """Decode, convert and turn an image, which `scale` has reduced from `size`, width and height in the file."""
+    image.load()
     if 0 in image.size:
         raise ImageError(f"'{name}' has no pixels: it is {image.width}×{image.height}. Give another image.")
-
-
-def _read(
-    image: Image.Image, name: str, choose: Choose | None, full: tuple[int, int] | None = None
-) -> Reduced:
-    """For `full` see `_draft`."""
-    _load(image, name)
     # After load(), in which Pillow's TIFF reader turns the image and drops the tag.
     orientation = _orientation(image)
-    full = full or image.size
-    sideways = orientation in SIDEWAYS
-    width, height = full[::-1] if sideways else full
-    cut, factors = (0, 0, *image.size), (1, 1)
-    region = Box(0.0, 0.0, *map(float, image.size))
-    if choose is not None:
-        needed = _needed(choose, *full, sideways)
-        drafted = max(1, round(full[0] / image.width), round(full[1] / image.height))
-        region = Box(*(edge / drafted for edge in needed.region))
-        needed = needed._replace(region=region)
-        factors = _factors(needed)
-        if factors != (1, 1) or image.width * image.height > WHOLE:
-            cut = _cut(needed, factors, image.size)
-    rgb = _reduced(image, cut, factors, rgb_converter(image, name))
-    left, top, right, bottom = region
-    (across, down), (x, y) = factors, cut[:2]
-    region = Box((left - x) / across, (top - y) / down, (right - x) / across, (bottom - y) / down)
+    width, height = size or image.size
+    if orientation in SIDEWAYS:
+        width, height = height, width
+    rgb = to_rgb(image, name)
     if (turn := UPRIGHT.get(orientation)) is not None:
-        region = _turned(region, rgb.size, orientation)
+        profile = rgb.info.get("icc_profile")
         rgb = rgb.transpose(turn)
-        rgb.info.clear()  # otherwise a second call would see the orientation and turn the image again
-    return Reduced(rgb, region, width, height)
-
-
-def _needed(choose: Choose, width: int, height: int, sideways: bool) -> Needed:
-    """What is needed of an image as its file has it. Its centre is where the upright image has it."""
-    if not sideways:
-        return choose(width, height)
-    (left, top, right, bottom), columns, rows = choose(height, width)
-    return Needed(Box(top, left, bottom, right), rows, columns)
-
-
-def _factors(needed: Needed) -> tuple[int, int]:
-    """By what whole numbers the columns and rows may be reduced."""
-    left, top, right, bottom = needed.region
-    across, down = (right - left) / needed.width, (bottom - top) / needed.height
-    return max(1, int(across / GAP)), max(1, int(down / GAP))
-
-
-def _cut(needed: Needed, factors: tuple[int, int], size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """The pixels that resampling reads: beyond the region's edges as many as one pixel of the output covers."""
-    left, top, right, bottom = needed.region
-    x = math.ceil(max(1.0, (right - left) / needed.width)) + factors[0]
-    y = math.ceil(max(1.0, (bottom - top) / needed.height)) + factors[1]
-    low = max(0, math.floor(left) - x), max(0, math.floor(top) - y)
-    return *low, min(size[0], math.ceil(right) + x), min(size[1], math.ceil(bottom) + y)
-
-
-def _reduced(
-    image: Image.Image,
-    cut: tuple[int, int, int, int],
-    factors: tuple[int, int],
-    convert: Callable[[Image.Image], Image.Image],
-) -> Image.Image:
-    """A part of an image, converted and then reduced, tile by tile."""
-    left, top, right, bottom = cut
-    done = factors == (1, 1) and image.mode == "RGB" and not image.has_transparency_data
-    if cut == (0, 0, *image.size) and (done or image.width * image.height <= WHOLE):
-        rgb = convert(image)
-        return rgb if factors == (1, 1) else rgb.reduce(factors)
-    across, down = factors
-    found = Image.new("RGB", (-(-(right - left) // across), -(-(bottom - top) // down)))
-    if "icc_profile" in image.info:  # the page embeds it with the photo
-        found.info["icc_profile"] = image.info["icc_profile"]
-    columns, rows = (factor * max(1, TILE // factor) for factor in factors)
-    for y in range(top, bottom, rows):
-        for x in range(left, right, columns):
-            tile = convert(image.crop((x, y, min(x + columns, right), min(y + rows, bottom))))
-            reduced = tile if factors == (1, 1) else tile.reduce(factors)
-            found.paste(reduced, ((x - left) // across, (y - top) // down))
-    return found
-
-
-def _turned(box: Box, size: tuple[int, int], orientation: int) -> Box:
-    """Where a box lies after the transposition that undoes an EXIF orientation."""
-    (left, top, right, bottom), (width, height) = box, size
-    if orientation in (2, 3, 7, 8):
-        left, right = width - right, width - left
-    if orientation in (3, 4, 6, 7):
-        top, bottom = height - bottom, height - top
-    return Box(top, left, bottom, right) if orientation in SIDEWAYS else Box(left, top, right, bottom)
+        # Without the orientation, for which a second call would turn the image again.
+        rgb.info = {} if profile is None else {"icc_profile": profile}
+    return Decoded(rgb, width, height, scale)
 
 
 def _orientation(image: Image.Image) -> Any:

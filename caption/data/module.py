@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sized
 from typing import Any, Literal
 
+import caption.runtime.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
+
 # isort: split
 import torch
 from pytorch_lightning import LightningDataModule
@@ -14,9 +16,9 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampl
 
 from caption.data.augmentation import HorizontalFlip
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
-from caption.data.images import ImageTransform
 from caption.data.order import EpochBatches, TrainingLoader, seed_of
 from caption.data.readers.captions import CaptionReader, Splits
+from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
 from caption.errors import DataError
 from caption.features.store import FeatureStore

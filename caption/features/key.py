@@ -13,7 +13,7 @@ import torch
 from caption.version import package_version
 
 if TYPE_CHECKING:
-    from caption.data.images import ImageTransform
+    from caption.data.resize import ImageTransform
     from caption.encoders.base import Encoder
 
 # Arguments that do not change what a frozen encoder computes; its weights count by their content.

@@ -17,8 +17,8 @@ from caption.features.shards import VERIFY, PhotoFile, Shard, checksums, id_dige
 from caption.regions import Regions, Views
 
 if TYPE_CHECKING:
-    from caption.data.images import ImageTransform
     from caption.data.readers.captions import CaptionedImage
+    from caption.data.resize import ImageTransform
     from caption.encoders.base import Encoder
     from caption.errors import ImageError
 

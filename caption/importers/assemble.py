@@ -10,7 +10,7 @@ from torch import Tensor
 
 from caption.captioner import Captioner
 from caption.data.files import read_text
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders.lstm import LSTMDecoder
 from caption.encoders.base import Encoder
 from caption.errors import CheckpointError, UserError, first_few

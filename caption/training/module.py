@@ -21,8 +21,8 @@ from caption import checkpoint
 from caption.attention.stochastic import AtTest, at_test, stochastic_parts
 from caption.captioner import Captioner, search_spec
 from caption.data.batches import Batch
-from caption.data.images import ImageTransform
 from caption.data.order import seed_of
+from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder, Unrolled
 from caption.decoders.word_embeddings import load_word_vectors
 from caption.encoders.base import Encoder

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from matplotlib.figure import Figure
 
-from caption.data.images import open_image
+from caption.data.decoding import open_image
 from caption.visualize.figure import new_figure
 from caption.visualize.layout import GAP, MARGIN, NARROWEST, add_axes
 from caption.visualize.overlay import overlay, photos_of, show_photo
@@ -21,7 +21,8 @@ from caption.visualize.styles import LookOptions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from caption.result import Caption, Photo
+    from caption.data.decoding import Photo
+    from caption.result import Caption
 
 # Inches.
 SIDE = 1.5  # of the square that a photo is fitted into

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from PIL import Image
 
-from caption.data.images import open_image
+from caption.data.decoding import open_image
 from caption.result import Caption, map_label
 from caption.visualize.figure_file import NotebookFigure
 from caption.visualize.layout import Layout, layout_of
@@ -22,7 +22,7 @@ from caption.visualize.styles import Look, LookOptions, style_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 
 class Panel(NamedTuple):

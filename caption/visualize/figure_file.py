@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from PIL import ExifTags, Image
 from PIL.PngImagePlugin import PngInfo
 
-from caption.result import OutputError, open_output
-from caption.runtime.outputs import MARK
+from caption.runtime.outputs import MARK, OutputError, open_output
 
 DPI = 150
 PNG_BYTES = 400_000

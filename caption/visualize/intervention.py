@@ -13,7 +13,7 @@ from caption.visualize.overlay import photos_of
 
 if TYPE_CHECKING:
     from caption.analysis.interventions.intervene import Intervention
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 CHANGED = "tab:orange"  # frame of the steps whose weights were changed
 

@@ -16,14 +16,15 @@ from matplotlib.path import Path as Outline
 from PIL import Image
 
 from caption.box import cell_edges as grid_edges
-from caption.data.images import open_image
+from caption.data.decoding import open_image
 from caption.visualize.scale import Scale, scale_of
 from caption.visualize.styles import Look, LookOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from caption.result import Caption, Photo
+    from caption.data.decoding import Photo
+    from caption.result import Caption
 
 OUTLINE = (("black", 2.5), ("white", 1.0))  # colour and width in points: one of the two shows on any photo
 SMOOTH = "hermite"  # exact at the centres of cells, without overshoot, and it reaches no further than the next centre

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from caption.data.images import open_image
-from caption.result import open_output
-from caption.runtime.outputs import MARK
+from caption.data.decoding import open_image
+from caption.runtime.outputs import MARK, open_output
 from caption.visualize.overlay import photos_of
 from caption.visualize.page_data import look_record, photo_record
 from caption.visualize.styles import Look, LookOptions
@@ -30,7 +29,8 @@ from caption.visualize.styles import Look, LookOptions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from caption.result import Caption, Photo
+    from caption.data.decoding import Photo
+    from caption.result import Caption
 
     Captions = Sequence[Caption] | Mapping[str, Sequence[Caption]]
 

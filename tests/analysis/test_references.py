@@ -8,7 +8,7 @@ import torch
 from helpers.tiny_captioner import captioner, photo
 
 from caption.analysis.references import attend_references
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.text.vocabulary import START
 
 TEXTS = [["A dog runs .", "the cat sits"], ["a dog"]]

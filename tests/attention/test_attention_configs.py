@@ -15,7 +15,7 @@ import yaml
 
 from caption import attention, decoders
 from caption.captioner import Captioner
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders import Decoder
 from caption.encoders import Encoder
 from caption.encoders.refiners import Refiner

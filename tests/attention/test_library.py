@@ -24,7 +24,7 @@ from caption.attention import (
 )
 from caption.attention.base import named_maps, with_maps
 from caption.captioner import Captioner
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders import (
     AdaptiveDecoder,
     Decoder,

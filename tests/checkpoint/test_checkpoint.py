@@ -22,7 +22,7 @@ from caption import checkpoint
 from caption.attention import Multinoulli
 from caption.captioner import Captioner
 from caption.checkpoint import FORMAT
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.encoders import LinearRefiner, TorchvisionEncoder
 from caption.errors import CheckpointError, UserError
 from caption.search import BeamSearch, Sampling

@@ -19,7 +19,7 @@ from caption import checkpoint
 from caption.captioner import Captioner
 from caption.checkpoint.plain import check_plain
 from caption.checkpoint.rebuild import Budget
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, UserError
 from caption.search import BeamSearch, Greedy, Sampling
 from caption.training.module import CaptionTraining

@@ -25,7 +25,7 @@ from caption import checkpoint
 from caption.attention import Multinoulli
 from caption.cli import pictures
 from caption.cli.describe import Printer, coco_id
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.search import BeamSearch, Greedy
 from caption.visualize.styles import STYLE_NAMES
 

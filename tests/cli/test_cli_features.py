@@ -20,7 +20,8 @@ from caption.captioner import Captioner
 from caption.cli.configuration import make_encoder, make_transform, read_parts
 from caption.cli.features import main
 from caption.cli.main import main as caption_main
-from caption.data.images import ImageTransform, open_image
+from caption.data.decoding import open_image
+from caption.data.resize import ImageTransform
 from caption.decoders import LSTMDecoder
 from caption.encoders import SmallCNN
 from caption.errors import UserError

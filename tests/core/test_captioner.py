@@ -14,7 +14,7 @@ from torch import Tensor
 
 from caption.attention import Aligned, Alignment, Multinoulli, Query, ScoredMemory
 from caption.captioner import Captioner
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders import Trace
 from caption.encoders import LinearRefiner, Refiner, SmallCNN
 from caption.errors import ImageError, UserError

@@ -30,7 +30,7 @@ from caption.attention import (
 )
 from caption.attention.base import one_view
 from caption.captioner import Captioner
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders import (
     Advanced,
     DeepOutput,

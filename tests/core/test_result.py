@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from caption.errors import UserError
-from caption.result import Caption, OutputError, WeightProperties, map_label
+from caption.result import Caption, WeightProperties, map_label
+from caption.runtime.outputs import OutputError
 
 
 def dog(**changes):

@@ -11,7 +11,7 @@ import torch
 from helpers.tiny_captioner import captioner, photo
 from PIL import Image
 
-from caption.data.images import open_image
+from caption.data.decoding import open_image
 from caption.errors import ImageError
 
 PIXELS = np.asarray(photo(24, 16))

@@ -11,9 +11,9 @@ from PIL import Image
 
 from caption.data.augmentation import HorizontalFlip
 from caption.data.batches import CaptionedImages
-from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.data.readers.captions import CaptionedImage
+from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.errors import DataError
 from caption.text.vocabulary import Vocabulary

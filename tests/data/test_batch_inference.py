@@ -14,7 +14,7 @@ from PIL import Image
 
 from caption.captioner import Captioner
 from caption.data.batch_inference import AHEAD, decode_ahead, encode
-from caption.data.images import open_image
+from caption.data.decoding import open_image
 from caption.errors import ImageError
 from caption.result import Caption
 from caption.search import BeamSearch, Greedy

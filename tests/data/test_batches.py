@@ -10,8 +10,8 @@ from torch.utils.data import RandomSampler, SequentialSampler
 
 from caption.captioner import Captioner
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
-from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionedImage
+from caption.data.resize import ImageTransform
 from caption.decoders import LSTMDecoder
 from caption.errors import ImageError
 from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary

@@ -1,4 +1,4 @@
-"""Reading photos within bounds of memory and time: reduced, cut and converted in tiles, one after the other."""
+"""Reading photos within bounds of memory and time: reduced while decoding, converted in strips, large ones in turn."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL
@@ -15,9 +16,8 @@ import pytest
 from PIL import Image
 
 from caption.data import colours, decoding
-from caption.data.check import fingerprint
-from caption.data.decoding import ORIENTATION_TAG, _reserved, _turned, read_image
-from caption.data.images import ImageTransform, open_image
+from caption.data.decoding import ORIENTATION_TAG, decoded, open_image
+from caption.data.resize import ImageTransform
 from caption.errors import ImageError
 from caption.runtime.prefetch import prefetch
 
@@ -31,28 +31,34 @@ def scene(width: int, height: int) -> Image.Image:
     return Image.fromarray((127.5 + 127 * np.stack(channels, -1)).astype(np.uint8))
 
 
-def plainly(path: Path, transform: ImageTransform) -> np.ndarray:
-    """Decoded whole, then resampled once."""
+def plainly(path: Path, transform: ImageTransform, gap: float | None = None) -> np.ndarray:
+    """Decoded whole, then resampled once; with a gap, Pillow reduces it first."""
     image = open_image(path)
-    needed = transform._needed(*image.size)
-    fitted = image.resize((needed.width, needed.height), Image.Resampling.BILINEAR, box=needed.region)
+    columns, rows = transform._content(*image.size)
+    fitted = image.resize(
+        (columns, rows), Image.Resampling.BILINEAR, transform._region(*image.size), reducing_gap=gap
+    )
     whole = Image.new("RGB", (transform.width, transform.height), (128, 128, 128))
-    whole.paste(fitted, ((transform.width - needed.width) // 2, (transform.height - needed.height) // 2))
+    whole.paste(fitted, ((transform.width - columns) // 2, (transform.height - rows) // 2))
     return np.asarray(whole).transpose(2, 0, 1).astype(int)
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda each: each.fit)
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda transform: transform.fit)
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", ["jpg", "png", "tif"])
 def test_a_large_photo_is_reduced_and_looks_the_same(tmp_path, kind, orientation, transform):
     exif = Image.Exif()
     exif[ORIENTATION_TAG] = orientation
-    scene(901, 607).save(tmp_path / f"photo.{kind}", exif=exif, **({"quality": 95} if kind == "jpg" else {}))
-    read = transform.read(tmp_path / f"photo.{kind}")
+    path = tmp_path / f"photo.{kind}"
+    scene(901, 607).save(path, exif=exif, **({"quality": 95} if kind == "jpg" else {}))
+    read = transform.read(path)
     assert (read.width, read.height) == ((607, 901) if orientation > 4 else (901, 607))
-    difference = np.abs(read.pixels.numpy() - plainly(tmp_path / f"photo.{kind}", transform))
-    assert difference.max() <= 4
-    assert read_image(tmp_path / f"photo.{kind}", transform._needed).image.width < 500
+    assert np.abs(read.pixels.numpy() - plainly(path, transform)).max() <= 4
+    with decoded(path, transform._excess) as photo:
+        assert photo.image.size == (-(-read.width // photo.scale), -(-read.height // photo.scale))
+        assert photo.scale == ((8 if transform.fit == "pad" else 4) if kind == "jpg" else 1)
+    if kind != "jpg":
+        assert np.array_equal(read.pixels, plainly(path, transform, gap=3))
 
 
 @pytest.mark.parametrize("transform", [ImageTransform(224, fit) for fit in ("squash", "crop", "pad")])
@@ -66,7 +72,7 @@ def test_photos_of_usual_size_keep_every_bit(tmp_path, transform, orientation):
     )
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda each: each.fit)
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda transform: transform.fit)
 @pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (37, 2500), (2500, 37)])
 def test_long_strips(tmp_path, size, transform):
     scene(*size).save(tmp_path / "strip.png")
@@ -75,8 +81,8 @@ def test_long_strips(tmp_path, size, transform):
     assert transform.read(scene(*size).convert("L")).pixels.shape == read.pixels.shape
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16", "I", "F"])
-def test_tiles_give_the_same_as_the_whole(tmp_path, monkeypatch, mode):
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK", "YCbCr", "I;16", "I", "F"])
+def test_strips_give_the_same_as_the_whole(tmp_path, monkeypatch, mode):
     image = scene(150, 110)
     if mode in ("I;16", "I", "F"):
         values = np.asarray(image.convert("L"), float) * 300 - (0 if mode == "I;16" else 5000)
@@ -88,41 +94,23 @@ def test_tiles_give_the_same_as_the_whole(tmp_path, monkeypatch, mode):
     image.save(tmp_path / "image.tif")
     if mode == "YCbCr" and int(PIL.__version__.partition(".")[0]) < 13:
         pytest.skip("Pillow before 13 does not read the YCbCr TIFF that it writes")
-    whole, reduced, print = (
-        np.asarray(open_image(tmp_path / "image.tif")),
-        [transform.read(tmp_path / "image.tif").pixels for transform in TRANSFORMS],
-        fingerprint(tmp_path / "image.tif"),
-    )
-    monkeypatch.setattr(decoding, "WHOLE", 1000)
-    monkeypatch.setattr(decoding, "TILE", 16)
-    monkeypatch.setattr(colours, "TILE", 16)
+    whole = np.asarray(open_image(tmp_path / "image.tif"))
+    monkeypatch.setattr(colours, "STRIP_PIXELS", 1000)
     assert np.array_equal(np.asarray(open_image(tmp_path / "image.tif")), whole)
-    assert fingerprint(tmp_path / "image.tif") == print
-    for transform, expected in zip(TRANSFORMS, reduced, strict=True):
-        found = transform.read(tmp_path / "image.tif").pixels
-        assert (found.int() - expected.int()).abs().max() <= 1
 
 
-def test_a_photo_in_tiles_keeps_its_colour_profile(tmp_path, monkeypatch):
-    monkeypatch.setattr(decoding, "WHOLE", 1000)
-    for mode in ("RGB", "CMYK"):
-        scene(90, 60).convert(mode).save(tmp_path / "photo.jpg", icc_profile=b"wide gamut")
-        assert open_image(tmp_path / "photo.jpg").info["icc_profile"] == b"wide gamut"
+@pytest.mark.parametrize("mode", ["RGB", "CMYK"])
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_the_colour_profile_is_kept(tmp_path, mode, orientation):
+    exif = Image.Exif()
+    exif[ORIENTATION_TAG] = orientation
+    scene(90, 60).convert(mode).save(tmp_path / "photo.jpg", icc_profile=b"wide gamut", exif=exif)
+    assert open_image(tmp_path / "photo.jpg").info["icc_profile"] == b"wide gamut"
 
 
-def test_a_large_photo_in_memory_that_is_rgb_is_not_copied(monkeypatch):
-    monkeypatch.setattr(decoding, "WHOLE", 1000)
+def test_a_photo_in_memory_that_is_rgb_is_not_copied():
     photo = scene(90, 60)
     assert open_image(photo) is photo
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_box_turns_with_its_image(orientation):
-    image = Image.new("L", (9, 5))
-    image.paste(255, (1, 2, 4, 3))
-    turn = decoding.UPRIGHT.get(orientation)
-    turned = image if turn is None else image.transpose(turn)
-    assert turned.getbbox() == _turned((1, 2, 4, 3), image.size, orientation)
 
 
 # -- refusals --------------------------------------------------------------------------------------------------
@@ -147,15 +135,6 @@ def test_an_image_that_decodes_slowly_is_refused_by_its_size(tmp_path):
     assert ImageTransform().read(tmp_path / "small.bmp").width == 40
 
 
-def test_an_image_that_takes_more_than_the_budget_is_refused(tmp_path, monkeypatch):
-    scene(300, 200).save(tmp_path / "photo.png")
-    monkeypatch.setattr(decoding, "BUDGET", 300 * 200 * 4 - 1)
-    with pytest.raises(
-        ImageError, match=r"photo\.png' is too large to open safely: decoding its 60,000 pixels"
-    ):
-        ImageTransform().read(tmp_path / "photo.png")
-
-
 def test_a_program_is_not_a_photo(tmp_path):
     """Pillow would start Ghostscript, which runs it, perhaps for ever."""
     scene(20, 10).save(tmp_path / "drawing.eps")
@@ -172,31 +151,32 @@ def test_a_heic_photo_gets_its_own_advice(tmp_path):
         open_image(tmp_path / "IMG_1.HEIC")
 
 
-def test_images_wait_until_there_is_room(tmp_path, monkeypatch):
-    scene(30, 20).save(tmp_path / "photo.png")
-    monkeypatch.setattr(decoding, "BUDGET", 30 * 20 * 4 * 2)
-    now, most, lock, load = 0, 0, threading.Lock(), decoding._load
+def test_one_large_image_is_decoded_at_a_time(tmp_path, monkeypatch):
+    for name, width in (("small", 30), ("large", 31)):
+        scene(width, 20).save(tmp_path / f"{name}.png")
+    monkeypatch.setattr(decoding, "LARGE_PIXELS", 30 * 20)
+    decoders, most, lock, upright = 0, 0, threading.Lock(), decoding._upright
 
-    def counted(image: Image.Image, name: str) -> None:
-        nonlocal now, most
+    def counted(image: Image.Image, *arguments: Any) -> decoding.Decoded:
+        nonlocal decoders, most
         with lock:
-            now, most = now + 1, max(most, now + 1)
+            decoders, most = decoders + 1, max(most, decoders + 1)
         time.sleep(0.02)
-        load(image, name)
+        result = upright(image, *arguments)
         with lock:
-            now -= 1
+            decoders -= 1
+        return result
 
-    monkeypatch.setattr(decoding, "_load", counted)
-    found = list(prefetch(open_image, [tmp_path / "photo.png"] * 12, ahead=12, workers=6))
-    assert len(found) == 12
-    assert most == 2
-    assert decoding._budget.used == 0
-
-
-def test_room_is_free_again_after_an_error():
-    with pytest.raises(ZeroDivisionError), _reserved(100):
+    monkeypatch.setattr(decoding, "_upright", counted)
+    for name, expected in (("large", 1), ("small", 4)):
+        most = 0
+        assert len(list(prefetch(open_image, [tmp_path / f"{name}.png"] * 8, ahead=8, workers=4))) == 8
+        assert most == expected
+    with pytest.raises(ZeroDivisionError), decoded(scene(31, 20)):
         _ = 1 / 0
-    assert decoding._budget.used == 0
+    with decoded(tmp_path / "large.png"):
+        assert decoding._large_image.locked()
+    assert not decoding._large_image.locked()
 
 
 def test_pillows_log_does_not_reach_stderr(tmp_path):
@@ -206,7 +186,7 @@ def test_pillows_log_does_not_reach_stderr(tmp_path):
     # SamplesPerPixel (277) becomes 1024, which Pillow reports by logging.
     entry = struct.pack("<HHI", 277, 3, 1)
     file.write_bytes(file.read_bytes().replace(entry + b"\3\0", entry + b"\0\4"))
-    program = "import sys; from caption.data.images import open_image; open_image(sys.argv[1])"
+    program = "import sys; from caption.data.decoding import open_image; open_image(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", program, file], capture_output=True, text=True, check=False)
     assert "photo.tif' is not an image" in done.stderr
     assert "More samples per pixel" not in done.stderr

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile, features
 
 from caption.box import Box
-from caption.data.images import PAD_GREY, ImageTransform, open_image
+from caption.data.decoding import open_image
+from caption.data.resize import PAD_GREY, ImageTransform
 from caption.errors import DataError, ImageError, UserError
 
 PHOTOS = Path(__file__).resolve().parents[3] / "shared" / "data" / "photos"

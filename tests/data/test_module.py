@@ -11,10 +11,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from caption.data.batches import Batch, SimilarLengths
-from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.data.readers.captions import CaptionedImage, CaptionReader, Splits
 from caption.data.readers.coco import Coco
+from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.errors import DataError
 from caption.regions import Regions

@@ -18,9 +18,9 @@ from PIL import Image
 pytest.importorskip("webdataset")
 
 from caption.data.batches import Batch
-from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
 from caption.data.readers import JsonLines, ShardEvaluation
+from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards, loader
 from caption.data.shards.writing import write_shards
 from caption.errors import DataError

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from caption.data.images import ImageTransform, open_image
+from caption.data.decoding import open_image
+from caption.data.resize import ImageTransform
 from caption.encoders import EfficientNetLite, TorchvisionEncoder
 from caption.encoders.efficientnet_lite import efficientnet_lite, torchvision_names
 from caption.encoders.weights import read_state, weights_file

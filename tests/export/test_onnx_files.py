@@ -15,7 +15,7 @@ from helpers import tiny_captioner
 
 from caption.attention import AdditiveScore, ParallelCoAttention, ScoredAttention, Softmax
 from caption.captioner import Captioner
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders import Decoder, Gate, LSTMDecoder, TransformerDecoder
 from caption.encoders import SmallCNN
 from caption.errors import UserError

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from caption.attention import AdditiveScore, Multinoulli, Query, ScoredAttention, ScoredMemory, Softmax
 from caption.captioner import Captioner
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders import LSTMDecoder
 from caption.encoders import SmallCNN
 from caption.errors import UserError

@@ -14,7 +14,8 @@ import torch
 from helpers import tiny_captioner
 from helpers.search_models import END, START, HashModel, captions
 
-from caption.data.images import ImageTransform, open_image
+from caption.data.decoding import open_image
+from caption.data.resize import ImageTransform
 from caption.search import BeamSearch
 from caption.tensor_tree import State
 

@@ -39,9 +39,9 @@ from torch.utils.data import DataLoader
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.captioner import Captioner
 from caption.data.batches import Batch, CaptionedImages
-from caption.data.decoding import Reduced, read_image
-from caption.data.images import ImageTransform, open_image
+from caption.data.decoding import open_image
 from caption.data.readers.captions import CaptionedImage
+from caption.data.resize import ImageTransform, Transformed
 from caption.decoders import LSTMDecoder
 from caption.encoders import SmallCNN
 from caption.errors import DataError
@@ -321,7 +321,7 @@ def test_nothing_is_done_twice(
 ) -> None:
     before = contents(folder)
     opened: list[Path] = []
-    monkeypatch.setattr("caption.data.images.read_image", opened.append)
+    monkeypatch.setattr(ImageTransform, "read", lambda transform, path: opened.append(path))
     done = extract(images, folder)
     assert (done.stored, done.present, done.failed, opened) == (0, 23, [], [])
     assert contents(folder) == before
@@ -439,10 +439,12 @@ def test_decoding_overlaps_encoding(
 ) -> None:
     decoded = threading.Semaphore(0)
 
-    def counted(path: Path, *needed: Any) -> Reduced:
-        image = read_image(path, *needed)
+    transform_read = ImageTransform.read
+
+    def counted(transform: ImageTransform, path: Path) -> Transformed:
+        transformed = transform_read(transform, path)
         decoded.release()
-        return image
+        return transformed
 
     calls = 0
 
@@ -453,7 +455,7 @@ def test_decoding_overlaps_encoding(
             wanted = 8 if calls == 2 else min(4, len(images) - 4 * (calls - 1))
             assert all(decoded.acquire(timeout=60) for _ in range(wanted))
 
-    monkeypatch.setattr("caption.data.images.read_image", counted)
+    monkeypatch.setattr(ImageTransform, "read", counted)
     # This would wait forever if a batch were decoded only after the previous one was encoded.
     extract(images, tmp_path / "store", encoder=watched(wait_for_the_next_batch))
     assert calls == 7
@@ -552,7 +554,7 @@ import torch
 from caption.features import shards
 from caption.data.readers.captions import CaptionedImage
 from caption.data.feature_extraction import write_features
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.encoders import SmallCNN
 
 folder, store, pause = sys.argv[1:]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from caption.data.augmentation import HorizontalFlip
 from caption.data.batches import Batch
-from caption.data.images import open_image
+from caption.data.decoding import open_image
 from caption.data.module import CaptionData
 from caption.data.readers.captions import CaptionedImage
 from caption.data.shapes import Shapes

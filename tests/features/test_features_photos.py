@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +12,10 @@ import torch
 from helpers.feature_stores import TRANSFORM, contents, extract, make_encoder, make_images, read, regions_of
 from PIL import Image
 
-from caption.data import images as pixels
 from caption.data.batches import Batch, CaptionedImages
-from caption.data.decoding import Reduced
 from caption.data.feature_extraction import changed_photos, photo_digest, read_photo
-from caption.data.images import ImageTransform
 from caption.data.readers.captions import CaptionedImage
+from caption.data.resize import ImageTransform, Transformed
 from caption.errors import DataError, ImageError
 from caption.features.shards import PhotoFile
 from caption.features.store import FeatureStore
@@ -43,13 +40,13 @@ def folder(images: list[CaptionedImage], tmp_path: Path) -> Path:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Records the photos that are opened, for pixels or for their size."""
     paths: list[Path] = []
-    read = pixels.read_image
+    read = ImageTransform.read
 
-    def counted(path: Path, *needed: Any) -> Reduced:
+    def counted(transform: ImageTransform, path: Path) -> Transformed:
         paths.append(path)
-        return read(path, *needed)
+        return read(transform, path)
 
-    monkeypatch.setattr(pixels, "read_image", counted)
+    monkeypatch.setattr(ImageTransform, "read", counted)
     return paths
 
 
@@ -157,14 +154,14 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_photo_replaced_while_it_is_read_does_not_go_unnoticed(
     images: list[CaptionedImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = pixels.read_image
+    read = ImageTransform.read
 
-    def too_late(path: Path, *needed: Any) -> Reduced:
+    def too_late(transform: ImageTransform, path: Path) -> Transformed:
         if path == images[2].path:
             replace_photo(images[2])
-        return read(path, *needed)
+        return read(transform, path)
 
-    monkeypatch.setattr(pixels, "read_image", too_late)
+    monkeypatch.setattr(ImageTransform, "read", too_late)
     extract(images, tmp_path / "store")
     changed = changed_photos(FeatureStore(tmp_path / "store"), images, 2, progress=False)
     assert changed == [images[2]]

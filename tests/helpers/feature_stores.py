@@ -11,9 +11,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from caption.data.decoding import open_image
 from caption.data.feature_extraction import Extraction, write_features
-from caption.data.images import ImageTransform, open_image
 from caption.data.readers.captions import CaptionedImage
+from caption.data.resize import ImageTransform
 from caption.encoders import SmallCNN
 from caption.features import shards
 from caption.features.store import FeatureStore

@@ -12,7 +12,7 @@ from torch.nn import functional
 from caption.attention import Attention, Query, QuerySizes, Reading, Weighed
 from caption.attention.base import one_view
 from caption.captioner import Captioner
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders import Decoder, LSTMDecoder
 from caption.decoders.base import Memory, Trace
 from caption.decoders.unroll import Advanced

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from caption.attention import Attention, Query, QuerySizes, Reading, Weighed
 from caption.captioner import Captioner
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
 from caption.encoders import Encoder
 from caption.regions import Regions, Views

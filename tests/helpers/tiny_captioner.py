@@ -10,7 +10,7 @@ from PIL import Image
 
 from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
 from caption.captioner import Captioner
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders import Gate, LSTMDecoder
 from caption.encoders import SmallCNN
 from caption.search import BeamSearch, Search

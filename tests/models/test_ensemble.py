@@ -10,7 +10,7 @@ from helpers.tiny_captioner import captioner, photo
 
 from caption import checkpoint
 from caption.captioner import Captioner
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.encoders import LinearRefiner, SeveralEncoders, SmallCNN
 from caption.errors import UserError
 from caption.models.ensemble import ensemble

@@ -121,7 +121,7 @@ def base(overlay: Path) -> Path:
 def _describe_with(model: dict[str, Any], transform: dict[str, Any]) -> None:
     """Caption an image with the model that a configuration describes, untrained."""
     from caption.captioner import Captioner
-    from caption.data.images import ImageTransform
+    from caption.data.resize import ImageTransform
     from caption.decoders.base import Decoder
     from caption.encoders import Encoder
     from caption.encoders.refiners import Refiner

@@ -25,7 +25,7 @@ from caption import checkpoint
 from caption.captioner import Captioner
 from caption.cli.main import LONGEST_MESSAGE, main
 from caption.data.check import fingerprint
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.errors import ImageError, UserError
 from caption.features.shards import PhotoFile, write_shard
 from caption.features.store import FeatureStore

@@ -26,8 +26,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention
 from caption.captioner import Captioner
-from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
+from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.decoders import LSTMDecoder
 from caption.encoders import SmallCNN

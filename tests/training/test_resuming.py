@@ -20,8 +20,8 @@ from torch.optim import Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
 
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
-from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
+from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.decoders import DeepOutput, Gate, LSTMDecoder
 from caption.encoders import SmallCNN

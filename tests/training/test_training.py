@@ -30,8 +30,8 @@ from caption.attention import (
     Softmax,
 )
 from caption.data.augmentation import HorizontalFlip
-from caption.data.images import ImageTransform
 from caption.data.module import CaptionData
+from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.decoders import DeepOutput, Gate, LSTMDecoder, ShowAndTellDecoder
 from caption.encoders import SmallCNN

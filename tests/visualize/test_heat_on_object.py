@@ -19,7 +19,7 @@ from caption.analysis.grounding import ground
 from caption.analysis.interventions.selection import touched
 from caption.analysis.references import attend_references
 from caption.box import cell_centres
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.decoders import Trace
 from caption.encoders import Encoder
 from caption.result import Caption

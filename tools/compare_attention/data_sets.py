@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 import caption
 from caption.data.batches import Batch, CaptionedImages, Example
 from caption.data.boxes import Boxes
+from caption.data.decoding import open_image
 from caption.data.feature_extraction import write_features
-from caption.data.images import open_image
 from caption.data.module import CaptionData
 from caption.data.readers.captions import CaptionedImage
 from caption.data.shapes import Shapes

@@ -18,7 +18,7 @@ from caption.analysis.grounding import Mention, find_mentions
 from caption.box import BoxLike
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
-from caption.data.images import open_image
+from caption.data.decoding import open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.result import Caption
 from caption.text.vocabulary import START

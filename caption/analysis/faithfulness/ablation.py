@@ -25,7 +25,7 @@ from caption.tensor_tree import select_images
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 Hide = Callable[[Moment, Tensor], Sequence[Term]]
 """A moment, and how much of each region is visible (B', K, L), bool or 0 to 1 -> what is read, for `Replay.say`."""

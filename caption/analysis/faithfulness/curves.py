@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from caption.captioner import Captioner
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 Kind = Literal["deletion", "insertion"]
 

@@ -19,7 +19,7 @@ from caption.analysis.interventions.selection import step_of, tokens_of
 from caption.analysis.replay import with_parts
 from caption.attention.edited import Edit, attentions, edited
 from caption.attention.stochastic import at_test
-from caption.data.images import open_image
+from caption.data.decoding import open_image
 from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
 from caption.tensor_tree import select_images
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import SupportsIndex
 
     from caption.captioner import Captioner
-    from caption.result import Photo
+    from caption.data.decoding import Photo
     from caption.search import Search
 
 AT_ONCE = 64

@@ -26,7 +26,7 @@ from caption.analysis.interventions.selection import steps_of, tokens_of
 from caption.analysis.interventions.table import intervention_table
 from caption.analysis.replay import with_parts
 from caption.attention.edited import Edit, attentions, edited
-from caption.data.images import open_image
+from caption.data.decoding import open_image
 from caption.decoders.base import Decoder
 from caption.regions import Regions, Views
 from caption.result import Caption
@@ -35,7 +35,7 @@ from caption.text.vocabulary import START
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner
-    from caption.result import Photo
+    from caption.data.decoding import Photo
     from caption.search import Search
 
 

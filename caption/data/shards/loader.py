@@ -13,7 +13,7 @@ import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from caption.data.batches import Batch, Example, collate
-from caption.data.images import ImageTransform
+from caption.data.resize import ImageTransform
 from caption.data.shards.index import ShardIndex, TrainingShards
 from caption.data.shards.stream import Sample, decode, parts, read_part, share, shuffled
 from caption.errors import DataError, UserError, first_few

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from caption.data.images import open_image
+from caption.data.decoding import open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.data.shards.index import Shard, ShardIndex, open_url
 from caption.errors import DataError

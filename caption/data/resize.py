@@ -1,4 +1,4 @@
-"""From an image file to the pixels of the model, and the part of the photo that these pixels cover."""
+"""Resizing: from an image of any size to the pixels of the model, and the part of the photo that they cover."""
 
 from __future__ import annotations
 
@@ -10,41 +10,22 @@ import torch
 from PIL import Image
 
 from caption.box import Box
-from caption.data.decoding import Needed, read_image
+from caption.data.decoding import decoded
 from caption.errors import DataError
 
 if TYPE_CHECKING:
-    from caption.result import Photo
+    from caption.data.decoding import Photo
 
 Fit = Literal["squash", "crop", "pad"]
 
 LARGEST_SIDE = 4096
 """Of a model's input, in pixels: 50 MB per photo. No encoder takes more."""
 
+GAP = 3
+"""A photo that is reduced first stays at least this many times as large as the output, so that the final resampling
+decides."""
+
 PAD_GREY = (128, 128, 128)  # middle grey, which is close to zero after any usual normalisation
-
-
-def open_image(source: Photo) -> Image.Image:
-    """The image, upright and in RGB.
-
-    EXIF orientation is applied. Transparent pixels are blended with white. Of an animation the first frame is used (of
-    a Pillow image, its current one). Greyscale deeper than 8 bits is scaled, never clipped:
-
-    - 16 bits: divided by 256.
-    - 32-bit integers and floats: read as floats in 0...1 (floats only), as 8 bits or as 16 bits, the first of these
-      ranges that holds all values; otherwise scaled from their own minimum...maximum. NaN becomes black.
-
-    Args:
-        source: the path of a file; its bytes, or an open binary file; an array or tensor of pixels (see
-            `caption.data.arrays.image_of_array`); or an image opened by Pillow, which is never changed, and returned as
-            it is if it is already upright and in RGB.
-
-    Raises:
-        ImageError: the source is nothing of these; or the file is missing, a folder, empty, truncated, not an image,
-            larger than Pillow's limit against decompression bombs (twice `PIL.Image.MAX_IMAGE_PIXELS`, 179 million
-            pixels), or would take more memory or time than `caption.data.decoding` allows.
-    """
-    return read_image(source).image
 
 
 class Transformed(NamedTuple):
@@ -101,7 +82,7 @@ class ImageTransform:
         """The input pixels of a model.
 
         Args:
-            image: of any size; `open_image` makes it upright and RGB.
+            image: of any size.
 
         Returns:
             (3, H, W) uint8, RGB.
@@ -118,26 +99,31 @@ class ImageTransform:
         stay at least three times as large as the output. This saves memory and time, and changes pixels by rounding.
 
         Args:
-            source: as for `open_image`.
+            source: see `caption.data.decoding.open_image`.
 
         Raises:
             ImageError: see `open_image`.
         """
-        image, region, width, height = read_image(source, self._needed)
-        needed = self._needed(width, height)
-        fitted = image.resize((needed.width, needed.height), Image.Resampling.BILINEAR, box=region)
+        with decoded(source, self._excess) as (image, width, height, scale):
+            region, (columns, rows) = self._region(width, height), self._content(width, height)
+            # Pillow crops at fractions of a pixel, so nothing is rounded and the box is exact.
+            region = Box(*(edge / scale for edge in region))
+            fitted = image.resize((columns, rows), Image.Resampling.BILINEAR, region, reducing_gap=GAP)
         if self.fit == "pad":
             content, fitted = fitted, Image.new("RGB", (self.width, self.height), PAD_GREY)
-            fitted.paste(content, ((self.width - needed.width) // 2, (self.height - needed.height) // 2))
+            fitted.paste(content, ((self.width - columns) // 2, (self.height - rows) // 2))
         # NumPy copies in this thread; torch would use all processors, which other workers need for decoding.
         return Transformed(torch.from_numpy(np.asarray(fitted).transpose(2, 0, 1).copy()), width, height)
 
-    def _needed(self, width: int, height: int) -> Needed:
-        """The part of an image that the output shows, and its size there without padding."""
-        if self.fit == "pad":
-            return Needed(Box(0.0, 0.0, float(width), float(height)), *self._content(width, height))
-        # Pillow crops at fractions of a pixel, so nothing is rounded and the box is exact.
-        return Needed(self.box(width, height), self.width, self.height)
+    def _excess(self, width: int, height: int) -> float:
+        """How many times smaller an image may become before it is resized."""
+        left, top, right, bottom = self._region(width, height)
+        columns, rows = self._content(width, height)
+        return min((right - left) / columns, (bottom - top) / rows) / GAP
+
+    def _region(self, width: int, height: int) -> Box:
+        """The part of an image that the output shows, without what padding adds."""
+        return Box(0.0, 0.0, float(width), float(height)) if self.fit == "pad" else self.box(width, height)
 
     def box(self, width: int, height: int) -> Box:
         """The part of an image that the output covers, edge to edge.
@@ -162,7 +148,9 @@ class ImageTransform:
         return Box(left, top, left + self.width * across, top + self.height * down)
 
     def _content(self, width: int, height: int) -> tuple[int, int]:
-        """(width, height) of the scaled image inside the padding, in whole pixels."""
+        """(width, height) of the scaled image inside the output, in whole pixels."""
+        if self.fit != "pad":
+            return self.width, self.height
         if width * self.height > height * self.width:
             return self.width, max(1, round(height * self.width / width))
         return max(1, round(width * self.height / height)), self.height
