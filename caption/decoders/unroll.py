@@ -19,7 +19,6 @@ from torch import Tensor
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
 from caption.decoders.packing import PackedCaptions
 from caption.kernels.deferred_linear import DeferredLinear
-from caption.kernels.memory_gradient import SharedMemory
 from caption.tensor_tree import State, TensorTree, map_tensors
 
 
@@ -102,11 +101,15 @@ class RecurrentDecoder(Decoder):
         vectors = embedded.split(packing.sizes)
         memory = packing.sort_memory(memory)
         state = self.start(memory, words.shape[1])
-        shared, advance = SharedMemory(memory), self._advance()
+        advance = self._advance()
         queries, outputs, traces = [], [], []
+        images = len(words)
         for t, (b, k) in enumerate(packing.shapes):
+            # A slice of the previous slice: the gradient of a slice is as large as what it was taken from.
+            if b < images:
+                memory, images = map_tensors(itemgetter(slice(b)), memory), b
             carried = map_tensors(itemgetter((slice(b), slice(k))), state.carried)
-            before = State(shared.first(b), carried, None)
+            before = State(memory, carried, None)
             step_offsets = tuple(offset[t].unflatten(0, (b, k)) for offset in offsets)
             advanced = advance(self, before, vectors[t].unflatten(0, (b, k)), step_offsets, weights)
             for linear, inputs in zip(linears, advanced.inputs, strict=True):

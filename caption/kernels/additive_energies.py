@@ -18,7 +18,6 @@ from torch import Tensor
 
 from caption.kernels.first_order import require_first_order
 from caption.kernels.fused import fused_for
-from caption.kernels.memory_gradient import GradientSum, gradient_sum
 
 Activation = Literal["tanh", "relu"]
 
@@ -49,7 +48,7 @@ def additive_energies(query: Tensor, keys: Tensor, energy: Tensor, activation: A
     with torch.autocast(keys.device.type, enabled=False):
         if torch.compiler.is_compiling():  # the compiler fuses the plain form
             return plain(query, keys, energy, activation)
-        return Energies.apply(query, keys, energy, activation, gradient_sum(keys))
+        return Energies.apply(query, keys, energy, activation)
 
 
 def plain(query: Tensor, keys: Tensor, energy: Tensor, activation: Activation) -> Tensor:
@@ -62,16 +61,9 @@ class Energies(torch.autograd.Function):
     """See `additive_energies`."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        keys: Tensor,
-        energy: Tensor,
-        activation: Activation,
-        total: GradientSum | None = None,
-    ) -> Tensor:
+    def forward(ctx: Any, query: Tensor, keys: Tensor, energy: Tensor, activation: Activation) -> Tensor:
         ctx.save_for_backward(query, keys, energy)
-        ctx.activation, ctx.total = activation, total
+        ctx.activation = activation
         scores = keys.new_empty(*query.shape[:2], keys.shape[1])
         for images, k, activated in tiles(query, keys, activation):
             scores[images, k] = activated @ energy
@@ -81,9 +73,8 @@ class Energies(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         require_first_order("the additive energies")
         query, keys, energy = ctx.saved_tensors
-        grad_query, grad_energy, grad_keys = torch.empty_like(query), torch.zeros_like(energy), None
-        if ctx.needs_input_grad[1]:
-            grad_keys = torch.zeros_like(keys) if ctx.total is None else ctx.total.first(len(keys))
+        grad_query, grad_energy = torch.empty_like(query), torch.zeros_like(energy)
+        grad_keys = torch.zeros_like(keys) if ctx.needs_input_grad[1] else None
         for images, k, activated in tiles(query, keys, ctx.activation):
             error = grad[images, k]  # (n, L)
             grad_energy.addmv_(activated.flatten(0, 1).T, error.flatten())
@@ -91,7 +82,7 @@ class Energies(torch.autograd.Function):
             torch.sum(grad_sums, 1, out=grad_query[images, k])
             if grad_keys is not None:
                 grad_keys[images].addcmul_(grad_sums, energy)
-        return grad_query.mul_(energy), grad_keys if ctx.total is None else None, grad_energy, None, None
+        return grad_query.mul_(energy), grad_keys, grad_energy, None
 
 
 def tiles(query: Tensor, keys: Tensor, activation: Activation) -> Iterator[tuple[slice, int, Tensor]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.dispatched import Dispatched
 from helpers.tiny_decoder import PAD, REGION_SIZE, WORDS, decoder, images, sentences, unroll
 from helpers.tiny_views import one_row
 from hypothesis import given, settings
@@ -279,6 +280,19 @@ def test_finished_captions_leave_the_loop():
     lengths = torch.tensor([[1, 2], [4, 3], [2, 0]])
     unroll(made, images(3), sentences(lengths), lengths)
     assert [tuple(query.hidden.shape[:2]) for query, *_ in attended] == [(3, 2), (3, 2), (1, 2), (1, 1)]
+
+
+def test_a_gradient_of_the_memory_is_no_larger_than_what_the_step_before_read():
+    """The gradient of a slice of the whole would be as large as the whole at each step."""
+    made, lengths = decoder(), torch.tensor([[5], [3], [3], [1]])
+    logits = unroll(made, images(4), sentences(lengths), lengths).logits
+    with Dispatched() as ran:
+        logits.sum().backward()
+    keys = (made.attention.score.keys(one_row(images(1))[0]).shape)[1:]
+    made_whole = sorted(
+        result for name, _, result in ran.calls if name == "slice_backward" and result[1:] == keys
+    )
+    assert made_whole == [(3, *keys), (4, *keys)]
 
 
 # -- hard attention in training ----------------------------------------------------------------------------
