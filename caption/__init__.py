@@ -15,6 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from caption.runtime import torchvision_compat
+
 if TYPE_CHECKING:
     from caption.captioner import Captioner as Captioner
     from caption.models.model_zoo import load as load
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 __version__: str
 _HOMES = {"load": "caption.models.model_zoo", "Captioner": "caption.captioner", "Caption": "caption.result"}
 __all__ = ["Caption", "Captioner", "__version__", "load"]
+
+torchvision_compat.install()
 
 
 def __getattr__(name: str) -> Any:

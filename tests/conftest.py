@@ -12,6 +12,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from helpers.command_line import TINY, Ran, Trained, run_command
 
+import caption  # noqa: F401  (before torchvision and pytorch_lightning, which imports it)
+
 
 @pytest.fixture(scope="session")
 def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:

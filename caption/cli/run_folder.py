@@ -8,9 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import caption.runtime.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
-# isort: split
 from filelock import FileLock, Timeout
 from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 

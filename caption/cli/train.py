@@ -12,9 +12,6 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any, NoReturn
 
-import caption.runtime.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
-# isort: split
 import rich
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException

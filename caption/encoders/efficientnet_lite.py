@@ -111,9 +111,8 @@ def efficientnet_lite(name: str) -> Any:
     Raises:
         UserError: there is no model of that name.
     """
-    from caption.runtime.torchvision_compat import import_torchvision
+    from torchvision.models import efficientnet
 
-    efficientnet = import_torchvision().models.efficientnet
     scale = name.removeprefix("efficientnet_lite")
     if scale not in SCALES:
         known = ", ".join(f"efficientnet_lite{scale}" for scale in SCALES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -91,15 +90,9 @@ class TimmEncoder(PretrainedEncoder):
         return _model(self.model_name, pretrained=True).state_dict()
 
 
-def _timm() -> Any:
-    """The package, imported when an encoder needs it: it takes seconds, as torchvision does, which it imports."""
-    import_module("caption.runtime.torchvision_compat")
-    return import_module("timm")
-
-
 def _model(name: str, pretrained: bool = False) -> Any:
     try:
-        timm = _timm()
+        import timm  # here, because importing it takes seconds
     except ImportError as error:
         raise UserError(
             f"the encoder {name} needs the package timm, which is missing: run pip install timm"
@@ -120,7 +113,8 @@ def _model(name: str, pretrained: bool = False) -> Any:
 
 
 def _create(name: str, pretrained: bool) -> Any:
-    timm = _timm()
+    import timm
+
     config: Any = timm.get_pretrained_cfg(name)
     if config.fixed_input_size:
         # Transformers take any size only on request; some other models with one size do not know the argument.

@@ -103,9 +103,8 @@ class TorchvisionEncoder(PretrainedEncoder):
             UserError: there is no such model, or there are no such weights.
         """
         # Imported here, because torchvision takes as long to import as torch, and other encoders do not need it.
-        from caption.runtime.torchvision_compat import import_torchvision
+        from torchvision import models
 
-        models = import_torchvision().models
         if name not in models.list_models(module=models):
             close = (
                 ", ".join(models.list_models(module=models, include=f"{name[:3]}*"))

@@ -1,57 +1,79 @@
-"""Makes torchvision importable with any build of torch. Import this before torchvision or pytorch_lightning.
+"""Makes torchvision importable with any build of torch, and without torch's compiler.
 
 The CUDA build of torchvision, which package indexes serve, cannot load its extension with a CPU-only torch, and then
 fails because the schemas of two operators (`nms`, `qnms`) are missing. Declaring them is enough: this package does not
-suppress boxes, and Pillow decodes the images. pytorch_lightning imports torchvision through torchmetrics and would
-fail, too.
+suppress boxes, and Pillow decodes the images. timm imports torchvision, and so does pytorch_lightning, through
+torchmetrics; without this they would fail, too.
 
 torchvision also imports torch's compiler for one function of its alignment of boxes, which takes longer than all of
 torch. It gets that function only when it calls it.
+
+`import caption` installs this as an import hook, so that nothing has to be imported before torchvision.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
-
-import torch
 
 COMPILER = "torch._dynamo"
 _declared: list[Any] = []  # the declarations last only as long as this object
 
 
-def import_torchvision() -> Any:
-    """The torchvision module, with the missing operators declared if its extension cannot be loaded."""
-    if "torchvision" in sys.modules:
-        return sys.modules["torchvision"]
+class TorchvisionFinder(MetaPathFinder):
+    """Finds torchvision where Python would, and executes it with `execute`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path) if fullname == "torchvision" else None
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = partial(execute, spec.loader.exec_module)  # type: ignore[method-assign]
+        return spec
+
+
+def install() -> None:
+    """Install the import hook, once per process."""
+    if not any(isinstance(finder, TorchvisionFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, TorchvisionFinder())
+
+
+def execute(original: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Execute torchvision with the `original` function, and declare the missing operators if its extension cannot be
+    loaded."""
+    import torch  # first, so that it does not meet the stand-in of its compiler
+
     try:
-        return _import()
+        _execute(original, module)
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise
-    _forget()
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _declared.append(library)
-    return _import()
+        _forget_submodules()
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _declared.append(library)
+        _execute(original, module)
 
 
-def _import() -> Any:
+def _execute(original: Callable[[ModuleType], None], module: ModuleType) -> None:
     try:
         with _compiler_later():
-            return importlib.import_module("torchvision")
+            original(module)
     except ImportError:  # it takes more of the compiler than is known here
-        _forget()
-        return importlib.import_module("torchvision")
+        _forget_submodules()
+        original(module)
 
 
-def _forget() -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+def _forget_submodules() -> None:
+    for name in [name for name in sys.modules if name.startswith("torchvision.")]:
         del sys.modules[name]  # partly imported
 
 
@@ -76,6 +98,3 @@ def _compiler_later() -> Iterator[None]:
 
 def _is_compile_supported(device_type: str) -> Any:
     return importlib.import_module(f"{COMPILER}.utils").is_compile_supported(device_type)
-
-
-import_torchvision()

@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from torchvision import models
 
 from caption import checkpoint
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
@@ -26,7 +27,6 @@ from caption.decoders import LSTMDecoder
 from caption.encoders import SmallCNN
 from caption.errors import UserError
 from caption.features.store import FeatureStore
-from caption.runtime.torchvision_compat import import_torchvision
 from caption.text.vocabulary import Vocabulary
 
 REPOSITORY = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, start in (("train", 0), ("val", 2), ("test", 4)):
         (folder / f"{split}.txt").write_text("\n".join(names[start : start + 2]))
     torch.manual_seed(0)
-    model = import_torchvision().models.squeezenet1_1(weights=None)
+    model = models.squeezenet1_1(weights=None)
     torch.save(model.state_dict(), folder / "weights.pth")
     return folder
 

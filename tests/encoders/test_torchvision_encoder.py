@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torchvision import models
 
 from caption.encoders import TorchvisionEncoder
 from caption.encoders.base import PIECE
 from caption.encoders.torchvision import IMAGENET_MEAN, IMAGENET_STD
 from caption.errors import CheckpointError, UserError
 from caption.parts import make
-from caption.runtime.torchvision_compat import import_torchvision
 
-models = import_torchvision().models
 WEIGHTS = Path(__file__).resolve().parents[3] / "shared" / "weights" / "mobilenet_v2_imagenet_features.pth"
 pytestmark = pytest.mark.filterwarnings("ignore:The default weight initialization:FutureWarning")
 

@@ -15,12 +15,12 @@ from helpers import gradients
 from helpers import sgrvinod_reference as reference
 from helpers.tiny_views import one_row
 from torch import Tensor, nn
+from torchvision import models
 
 from caption.decoders import LSTMDecoder
 from caption.encoders import TorchvisionEncoder
 from caption.errors import UserError
 from caption.importers import sgrvinod
-from caption.runtime.torchvision_compat import import_torchvision
 from caption.text.vocabulary import PAD, SPECIAL_TOKENS, START
 
 SIZES = {"region": 5, "hidden": 4, "attention": 6, "embedding": 3}
@@ -162,7 +162,7 @@ def test_a_word_map_that_does_not_fit_is_named(word_map: Any, said: str, tmp_pat
 
 def test_weights_of_its_encoder_go_to_the_layers_they_came_from(tmp_path: Path):
     torch.manual_seed(0)
-    model = import_torchvision().models.resnet18()
+    model = models.resnet18()
     theirs = nn.Sequential(*list(model.children())[:-2])
     torch.save(
         {f"resnet.{name}": value for name, value in theirs.state_dict().items()}, tmp_path / "theirs.pth"

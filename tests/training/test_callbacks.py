@@ -11,9 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import caption.runtime.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
-# isort: split
 import numpy as np
 import pytest
 import torch

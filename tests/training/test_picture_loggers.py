@@ -2,9 +2,6 @@
 
 from unittest.mock import MagicMock
 
-import caption.runtime.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
-# isort: split
 import numpy as np
 from pytorch_lightning.loggers import CometLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 

@@ -8,9 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import caption.runtime.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
-# isort: split
 import pytest
 import torch
 from pytorch_lightning import Trainer, seed_everything

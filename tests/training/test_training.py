@@ -9,9 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import caption.runtime.torchvision_compat  # (before pytorch_lightning, which imports torchvision)
-
-# isort: split
 import pytest
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything

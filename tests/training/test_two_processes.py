@@ -10,9 +10,6 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import caption.runtime.torchvision_compat  # (before pytorch_lightning, which imports torchvision)
-
-# isort: split
 import pytest
 import torch
 import yaml

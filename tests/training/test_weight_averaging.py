@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import caption.runtime.torchvision_compat  # (before pytorch_lightning, which imports torchvision)
-
-# isort: split
 import pytest
 import torch
 from pytorch_lightning import Trainer, seed_everything

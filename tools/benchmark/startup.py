@@ -14,11 +14,11 @@ from PIL import Image
 from tools.benchmark.harness import Setting, seconds, spread
 from tools.documents import table
 
-LIBRARIES = "import caption.runtime.torchvision_compat"
+LIBRARIES = "import caption, torch, torchvision"
 """Torch and torchvision, and nothing else."""
 WORK = """
 import sys, time
-import caption.checkpoint, caption.runtime.torchvision_compat
+import caption.checkpoint, torchvision
 from caption.models.model_zoo import load
 started = time.perf_counter()
 load(sys.argv[2]).describe(sys.argv[1])
