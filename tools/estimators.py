@@ -28,7 +28,7 @@ from torch import Tensor
 from caption.attention import AdditiveScore, Alignment, GumbelSoftmax, Multinoulli, ScoredAttention, Softmax
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
 from caption.objectives import (
-    Captions,
+    CaptionBatch,
     Critic,
     CrossEntropy,
     LeaveOneOut,
@@ -66,7 +66,7 @@ class Estimator:
 
 
 def score_function(baseline: Callable[[], Any], credit: Any) -> Callable[[int], tuple[Alignment, Objective]]:
-    options: dict[str, Any] = {"reward_weight": 1.0, "entropy_weight": 0.0, "reward": "sum", "credit": credit}
+    options: dict[str, Any] = {"reward_weight": 1.0, "reward": "sum", "credit": credit, "terms": []}
     return lambda samples: (Multinoulli(expectation=0.0), Reinforce(baseline(), samples, **options))
 
 
@@ -74,15 +74,15 @@ class Repeated(CrossEntropy):
     """Cross-entropy of several samples of each caption."""
 
     def __init__(self, samples: int) -> None:
-        super().__init__(doubly_stochastic=0.0)
+        super().__init__(terms=[])
         self.samples = samples
 
-    def forward(self, decoder: Any, memory: Any, captions: Captions) -> Any:
+    def forward(self, decoder: Any, memory: Any, captions: CaptionBatch) -> Any:
         return super().forward(decoder, memory, captions.repeated(self.samples))
 
 
 def authors(samples: int) -> tuple[Alignment, Objective]:
-    return Multinoulli(expectation=0.5), Reinforce(MovingAverage(), samples, entropy_weight=0.0)
+    return Multinoulli(expectation=0.5), Reinforce(MovingAverage(), samples, terms=[])
 
 
 ESTIMATORS = (
@@ -98,7 +98,9 @@ ESTIMATORS = (
     Estimator("straight-through Gumbel, temperature 0.3", False, lambda s: (GumbelSoftmax(0.3), Repeated(s))),
     Estimator("authors' code: λ_r 0.1, mean reward, half expected", False, authors),
     Estimator(
-        "words only (λ_r 0)", False, lambda s: (Multinoulli(0.0), Reinforce(NoBaseline(), s, 0.0, 0.0))
+        "words only (λ_r 0)",
+        False,
+        lambda s: (Multinoulli(0.0), Reinforce(NoBaseline(), s, reward_weight=0.0, terms=[])),
     ),
     Estimator("soft attention, nothing sampled", False, lambda s: (Softmax(), Repeated(1)), range(1, 2)),
 )
@@ -155,7 +157,7 @@ def main(args: list[str] | None = None) -> int:
     return 0
 
 
-def toy(seed: int, alignment: Alignment | None = None) -> tuple[LSTMDecoder, Tensor, Captions]:
+def toy(seed: int, alignment: Alignment | None = None) -> tuple[LSTMDecoder, Tensor, CaptionBatch]:
     """A decoder in double precision without dropout, images and captions; the same for all estimators."""
     made = LSTMDecoder(
         ScoredAttention(AdditiveScore(8), alignment or Multinoulli(expectation=0.0)),
@@ -173,7 +175,7 @@ def toy(seed: int, alignment: Alignment | None = None) -> tuple[LSTMDecoder, Ten
     lengths = torch.tensor(LENGTHS)
     regions = torch.randn(len(LENGTHS), REGIONS, REGION_SIZE, generator=generator, dtype=torch.float64)
     words, targets = torch.randint(2, WORDS, (2, *lengths.shape, int(lengths.max())), generator=generator)
-    return made.double().train(), regions, Captions(words, targets, lengths)
+    return made.double().train(), regions, CaptionBatch(words, targets, lengths)
 
 
 class Truth(NamedTuple):
@@ -189,11 +191,11 @@ class Truth(NamedTuple):
     """Which of the parameters are the attention's own (bool)."""
 
 
-def exact(decoder: LSTMDecoder, regions: Tensor, captions: Captions) -> Truth:
+def exact(decoder: LSTMDecoder, regions: Tensor, captions: CaptionBatch) -> Truth:
     """The truth of the toy, from all paths of each caption."""
     paths = []
     for image, place in itertools.product(range(len(LENGTHS)), range(len(LENGTHS[0]))):
-        one = Captions(*(part[image : image + 1, place : place + 1] for part in captions))
+        one = CaptionBatch(*(part[image : image + 1, place : place + 1] for part in captions))
         paths.append(every_path(decoder, project(decoder, regions[image : image + 1]), one))
     bound = torch.stack([each.bound for each in paths]).mean()
     marginal = torch.stack([each.marginal for each in paths]).mean()
@@ -274,7 +276,7 @@ def training_step(alignment: Alignment, objective: Objective) -> Callable[[], No
     objective.build(decoder.query_size, (512,), 3000)
     regions = torch.randn(16, 49, 512)
     words, targets = torch.randint(4, 3000, (2, 16, 1, 16))
-    captions = Captions(words, targets, torch.randint(8, 17, (16, 1)))
+    captions = CaptionBatch(words, targets, torch.randint(8, 17, (16, 1)))
 
     def step() -> None:
         decoder.zero_grad()

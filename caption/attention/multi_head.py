@@ -83,8 +83,8 @@ class MultiHeadAttention(Attention):
     Args:
         heads: M.
         size: A, the width of all heads together, divisible by M.
-        gates: learned gates that can switch heads off, with a penalty that `CrossEntropy(attention_penalty=…)` weighs;
-            None = all heads are read.
+        gates: learned gates that can switch heads off, with a penalty that the loss term
+            `caption.objectives.AttentionPenalty` weighs; None = all heads are read.
 
     Raises:
         UserError: there is no head; the size is not divisible by the number of heads.

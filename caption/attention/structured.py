@@ -24,8 +24,8 @@ class QueryMaps(NamedTuple):
 class StructuredAttention(Attention):
     """A = softmax(W_2 tanh(W_1 aᵀ)) (eq. 6), z = W_o vec(A a): S maps per image, the same at every word.
 
-    The penalty ‖A Aᵀ − I‖²_F (eq. 8) makes the queries attend to different regions. `CrossEntropy(attention_penalty=…)`
-    weighs it.
+    The penalty ‖A Aᵀ − I‖²_F (eq. 8) makes the queries attend to different regions. The loss
+    term `caption.objectives.AttentionPenalty` weighs it.
 
     Args:
         queries: S.

@@ -1,28 +1,31 @@
 """Training objectives."""
 
-from caption.objectives.base import Captions, Loss, Objective, word_log_likelihoods
+from caption.objectives.base import CaptionBatch, Loss, Objective, word_log_likelihoods
 from caption.objectives.baselines import (
     Baseline,
     Critic,
     LeaveOneOut,
     MovingAverage,
     NoBaseline,
-    Returns,
+    Rewards,
     SelfCritical,
 )
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.objectives.guided_attention import GuidedAttention
-from caption.objectives.regularizers import doubly_stochastic
 from caption.objectives.reinforce import Reinforce
 from caption.objectives.scheduled_sampling import ScheduledSampling
 from caption.objectives.self_critical import SelfCriticalSequence
+from caption.objectives.terms import AttentionPenalty, DoublyStochastic, Entropy, Term
 from caption.objectives.weighted_sum import WeightedSum
 
 __all__ = [
+    "AttentionPenalty",
     "Baseline",
-    "Captions",
+    "CaptionBatch",
     "Critic",
     "CrossEntropy",
+    "DoublyStochastic",
+    "Entropy",
     "GuidedAttention",
     "LeaveOneOut",
     "Loss",
@@ -30,11 +33,11 @@ __all__ = [
     "NoBaseline",
     "Objective",
     "Reinforce",
-    "Returns",
+    "Rewards",
     "ScheduledSampling",
     "SelfCritical",
     "SelfCriticalSequence",
+    "Term",
     "WeightedSum",
-    "doubly_stochastic",
     "word_log_likelihoods",
 ]

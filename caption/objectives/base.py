@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.decoders.base import Decoder, Memory, Unrolled
-from caption.parts import Part
+from caption.parts import Part, check_choice
 from caption.regions import Views
-from caption.runtime.distributed import mean
+from caption.runtime.distributed import process_count, total
+
+Unit = Literal["caption", "word", "region"]
+"""An element that a sum is divided by the number of."""
+PER_CAPTION: tuple[Unit, ...] = ("caption",)
+PER_WORD: tuple[Unit, ...] = ("word",)
 
 
-class Captions(NamedTuple):
+class CaptionBatch(NamedTuple):
     """The captions of B images, K each, for teacher forcing."""
 
     words: Tensor
@@ -29,18 +34,42 @@ class Captions(NamedTuple):
         """(B, K, T) bool: True where there is a step."""
         return torch.arange(self.words.shape[2], device=self.words.device) < self.lengths[..., None]
 
-    def repeated(self, times: int) -> Captions:
+    def repeated(self, times: int) -> CaptionBatch:
         """Repeat each caption: (B, K · times, ...), with the copies of a caption next to each other."""
-        return Captions(*(tensor.repeat_interleave(times, 1) for tensor in self))
+        return CaptionBatch(*(tensor.repeat_interleave(times, 1) for tensor in self))
 
 
-class Counts(NamedTuple):
-    """What the terms of a loss are divided by: numbers of a batch, as means over the processes (`processes.mean`)."""
+class Elements(NamedTuple):
+    """The numbers of elements of a batch, of all processes together, by which sums are divided."""
 
     captions: Tensor
-    """Captions with at least one step."""
+    """Captions with at least one step, each counted once for all of its samples."""
     words: Tensor
-    """Real steps of all captions."""
+    """Real steps of these captions."""
+    regions: int
+    """Regions L of a map."""
+    samples: int = 1
+    """Samples of each caption, over which every sum is averaged."""
+
+    def mean(self, total: Tensor, per: Sequence[Unit] = PER_CAPTION) -> Tensor:
+        """A process's share of the mean over all processes' elements; all losses are divided here.
+
+        The mean of the shares is the mean over the whole batch. DistributedDataParallel averages gradients in the same
+        way, so the gradient is that of one process with the whole batch, also when the processes' counts differ.
+
+        Args:
+            total: the sum over this process's elements.
+            per: the elements to divide by; () = the sum over the whole batch.
+        """
+        numbers: dict[Unit, Tensor | int] = {
+            "caption": self.captions,
+            "word": self.words,
+            "region": self.regions,
+        }
+        total = total / (self.samples / process_count())
+        for unit in per:
+            total = total / numbers[unit]
+        return total
 
 
 class Loss(NamedTuple):
@@ -81,7 +110,7 @@ class Objective(Part, nn.Module):
         """
 
     def forward(
-        self, decoder: Decoder, memory: Memory, captions: Captions, views: Views | None = None
+        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None
     ) -> Loss:
         """Loss of a batch.
 
@@ -97,10 +126,17 @@ class Objective(Part, nn.Module):
         raise NotImplementedError
 
 
-def counts(unrolled: Unrolled) -> Counts:
-    """The captions and words to divide by. All processes must call it."""
-    there = unrolled.has_steps().sum()
-    return Counts(*mean(torch.stack([there, torch.full_like(there, len(unrolled.positions))])))
+def count_elements(unrolled: Unrolled, samples: int = 1) -> Elements:
+    """Count the elements of a batch with `samples` of each caption. All processes must call it."""
+    captions = unrolled.has_steps().sum()
+    counts = total(torch.stack([captions, torch.full_like(captions, len(unrolled.positions))])) / samples
+    return Elements(counts[0], counts[1], unrolled.trace.weights.shape[-1], samples)
+
+
+def check_units(per: Sequence[Unit]) -> None:
+    """Raise ValueError unless all of `per` are units."""
+    for unit in per:
+        check_choice("per", unit, get_args(Unit))
 
 
 def word_log_likelihoods(unrolled: Unrolled, targets: Tensor) -> Tensor:

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.decoders.base import Unrolled
-from caption.objectives.base import counts
+from caption.objectives.base import PER_WORD, count_elements
 from caption.parts import Part
 from caption.runtime.distributed import total
 
 
-class Returns(NamedTuple):
+class Rewards(NamedTuple):
     """The rewards of a batch, without gradient: K captions of each image, S samples of each caption."""
 
     credited: Tensor
@@ -44,15 +44,15 @@ class Baseline(Part, nn.Module):
     def build(self, query_size: int) -> None:
         """Create the weights of baselines that have some. Called once."""
 
-    def forward(self, returns: Returns) -> Tensor:
+    def forward(self, rewards: Rewards) -> Tensor:
         """b, of a shape that broadcasts to (B, K, S, T)."""
         raise NotImplementedError
 
-    def learn(self, returns: Returns) -> Tensor | None:
+    def learn(self, rewards: Rewards) -> Tensor | None:
         """Update the baseline; called in training after the batch has used b, so that no reward is compared with
         itself.
 
-        Returns:
+        Rewards:
             a scalar loss of the baseline's weights, to be added to the objective's; or None.
         """
         return None
@@ -61,14 +61,14 @@ class Baseline(Part, nn.Module):
 class NoBaseline(Baseline):
     """b = 0, with high variance, because the credit includes the difficulty of the words."""
 
-    def forward(self, returns: Returns) -> Tensor:
-        return torch.zeros((), device=returns.credited.device)
+    def forward(self, rewards: Rewards) -> Tensor:
+        return torch.zeros((), device=rewards.credited.device)
 
 
 class MovingAverage(Baseline):
     """b ← decay · b + (1 − decay) · mean reward of the batch: one number for all captions (section 4.1).
 
-    With credit "future", the fraction `Returns.share` of b is used.
+    With credit "future", the fraction `Rewards.share` of b is used.
 
     Args:
         decay: the paper's is 0.9.
@@ -83,14 +83,14 @@ class MovingAverage(Baseline):
         self.decay = decay
         self.register_buffer("value", torch.zeros(()))
 
-    def forward(self, returns: Returns) -> Tensor:
-        return returns.share * self.value
+    def forward(self, rewards: Rewards) -> Tensor:
+        return rewards.share * self.value
 
-    def learn(self, returns: Returns) -> None:
-        has_steps = returns.unrolled.has_steps().view(returns.totals.shape)
-        rewards = returns.totals[has_steps]
+    def learn(self, rewards: Rewards) -> None:
+        has_steps = rewards.unrolled.has_steps().view(rewards.totals.shape)
+        totals = rewards.totals[has_steps]
         # The mean over all processes. A batch without captions has no reward and leaves the average as it was.
-        reward, count = total(torch.stack([rewards.sum(), has_steps.sum().to(rewards.dtype)]))
+        reward, count = total(torch.stack([totals.sum(), has_steps.sum().to(totals.dtype)]))
         updated = self.decay * self.value + (1 - self.decay) * reward / count
         self.value.copy_(torch.where(count > 0, updated, self.value))
 
@@ -104,8 +104,8 @@ class LeaveOneOut(Baseline):
 
     least_samples = 2
 
-    def forward(self, returns: Returns) -> Tensor:
-        credited = returns.credited
+    def forward(self, rewards: Rewards) -> Tensor:
+        credited = rewards.credited
         others = credited.sum(2, keepdim=True) - credited
         return others / (credited.shape[2] - 1)
 
@@ -127,17 +127,18 @@ class Critic(Baseline):
     def build(self, query_size: int) -> None:
         self.network = nn.Sequential(nn.Linear(query_size, self.size), nn.Tanh(), nn.Linear(self.size, 1))
 
-    def _predicted(self, returns: Returns) -> Tensor:
+    def _predicted(self, rewards: Rewards) -> Tensor:
         """(N,) at the real steps."""
-        return self.network(returns.unrolled.queries.to(returns.credited.dtype)).squeeze(-1)
+        return self.network(rewards.unrolled.queries.to(rewards.credited.dtype)).squeeze(-1)
 
-    def forward(self, returns: Returns) -> Tensor:
-        return returns.unrolled.unpack(self._predicted(returns).detach()).view(returns.credited.shape)
+    def forward(self, rewards: Rewards) -> Tensor:
+        return rewards.unrolled.unpack(self._predicted(rewards).detach()).view(rewards.credited.shape)
 
-    def learn(self, returns: Returns) -> Tensor:
-        predicted = self._predicted(returns)
-        credited = returns.unrolled.pack(returns.credited.flatten(1, 2))
-        return functional.mse_loss(predicted, credited, reduction="sum") / counts(returns.unrolled).words
+    def learn(self, rewards: Rewards) -> Tensor:
+        predicted = self._predicted(rewards)
+        credited = rewards.unrolled.pack(rewards.credited.flatten(1, 2))
+        squares = functional.mse_loss(predicted, credited, reduction="sum")
+        return count_elements(rewards.unrolled).mean(squares, PER_WORD)
 
 
 class SelfCritical(Baseline):
@@ -147,5 +148,5 @@ class SelfCritical(Baseline):
     without dropout.
     """
 
-    def forward(self, returns: Returns) -> Tensor:
-        return returns.greedy()[:, :, None]
+    def forward(self, rewards: Rewards) -> Tensor:
+        return rewards.greedy()[:, :, None]

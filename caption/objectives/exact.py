@@ -15,7 +15,7 @@ from torch import Tensor
 
 from caption.attention.stochastic import override_draws
 from caption.decoders.base import Decoder, Memory
-from caption.objectives.base import Captions, word_log_likelihoods
+from caption.objectives.base import CaptionBatch, word_log_likelihoods
 
 
 @contextmanager
@@ -68,7 +68,7 @@ class Paths(NamedTuple):
         return (self.log_prob + self.log_likelihood).logsumexp(0)
 
 
-def every_path(decoder: Decoder, memory: Memory, captions: Captions) -> Paths:
+def every_path(decoder: Decoder, memory: Memory, captions: CaptionBatch) -> Paths:
     """Follow all paths of one caption of one image in parallel.
 
     Args:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.errors import UserError
-from caption.objectives.base import Captions, Loss, Objective, counts
+from caption.objectives.base import CaptionBatch, Loss, Objective, count_elements
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.objectives.word_detectors import WordDetectors, log_present
 from caption.regions import Views
@@ -80,7 +80,7 @@ class GuidedAttention(Objective):
         self.detectors.prepare(references)
 
     def forward(
-        self, decoder: Decoder, memory: Memory, captions: Captions, views: Views | None = None
+        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None
     ) -> Loss:
         loss = self.objective(decoder, memory, captions, views)
         unrolled = loss.unrolled
@@ -91,13 +91,13 @@ class GuidedAttention(Objective):
         (images,) = mean(captioned.sum()[None])
         detection = (self.detectors.loss(log_absent, shares) * captioned).sum() / images
         divergence = self._divergence(decoder, unrolled, captions, scores, log_absent).sum()
-        divergence = divergence / counts(unrolled).captions
+        divergence = count_elements(unrolled).mean(divergence)
         value = loss.value + self.detection * detection + self.weight * divergence
         logged = {"detection": detection.detach(), "guidance": divergence.detach()}
         return Loss(value, loss.logged | logged, unrolled)
 
     def _divergence(
-        self, decoder: Decoder, unrolled: Unrolled, captions: Captions, scores: Tensor, log_absent: Tensor
+        self, decoder: Decoder, unrolled: Unrolled, captions: CaptionBatch, scores: Tensor, log_absent: Tensor
     ) -> Tensor:
         """(N,) g_t KL(β_t ‖ α_t)."""
         weights = unrolled.trace.weights.to(scores.dtype)

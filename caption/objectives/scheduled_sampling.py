@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from caption.decoders.base import Decoder, Memory
-from caption.objectives.base import Captions, Loss, Objective
+from caption.objectives.base import CaptionBatch, Loss, Objective
 from caption.objectives.cross_entropy import CrossEntropy
 from caption.regions import Views
 from caption.text.vocabulary import END, PAD, START, UNKNOWN
@@ -51,7 +51,7 @@ class ScheduledSampling(Objective):
         self.objective.prepare(references)
 
     def forward(
-        self, decoder: Decoder, memory: Memory, captions: Captions, views: Views | None = None
+        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None
     ) -> Loss:
         if not self.training:
             return self.objective(decoder, memory, captions, views)
@@ -63,7 +63,7 @@ class ScheduledSampling(Objective):
 
 
 @torch.no_grad()
-def _mixed(decoder: Decoder, memory: Memory, captions: Captions, probability: Tensor) -> Captions:
+def _mixed(decoder: Decoder, memory: Memory, captions: CaptionBatch, probability: Tensor) -> CaptionBatch:
     """The captions with some of their input words drawn from the model."""
     unrolled = decoder(memory, captions.words, captions.lengths)
     chances = unrolled.logits.float().index_fill(

@@ -11,7 +11,7 @@ from caption.decoders.base import Decoder, Memory
 from caption.errors import UserError
 from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
-from caption.objectives.base import Captions, Loss, Objective, counts
+from caption.objectives.base import CaptionBatch, Loss, Objective, count_elements
 from caption.regions import Views
 from caption.runtime.eval_mode import eval_mode
 from caption.search import Sampling
@@ -55,7 +55,7 @@ class SelfCriticalSequence(Objective):
         self.cider = CiderD([list(map(_words, captions)) for captions in references])
 
     def forward(
-        self, decoder: Decoder, memory: Memory, captions: Captions, views: Views | None = None
+        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None
     ) -> Loss:
         with eval_mode(decoder):
             sampled = self._sample(decoder, memory, len(captions.words))
@@ -70,22 +70,22 @@ class SelfCriticalSequence(Objective):
         of_words = log_probs.gather(1, unrolled.pack(sampled.targets)[:, None]).squeeze(1)
         rewards = self._rewards(sampled, captions).to(logits)
         others = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
-        count = counts(unrolled)
-        value = -((rewards - others) * unrolled.unpack(of_words).sum(-1)).sum() / count.captions
-        logged = {"reward": rewards.mean(), "sampled_words": count.words / count.captions}
+        elements = count_elements(unrolled)
+        value = -elements.mean(((rewards - others) * unrolled.unpack(of_words).sum(-1)).sum())
+        logged = {"reward": rewards.mean(), "sampled_words": elements.words / elements.captions}
         return Loss(value, logged, unrolled)
 
     @torch.no_grad()
-    def _sample(self, decoder: Decoder, memory: Memory, images: int) -> Captions:
+    def _sample(self, decoder: Decoder, memory: Memory, images: int) -> CaptionBatch:
         """S captions of each image, in the form for teacher forcing."""
         found = self.search(decoder.step, decoder.start(memory), images, START, END, FORBIDDEN)
         ends = found.words.new_full((*found.words.shape[:2], 1), END)
         targets = torch.cat((found.words, ends), -1)  # padded with END already
         lengths = found.lengths + found.finished
         inputs = torch.cat((torch.full_like(ends, START), found.words), -1)
-        return Captions(inputs, targets, lengths)
+        return CaptionBatch(inputs, targets, lengths)
 
-    def _rewards(self, sampled: Captions, captions: Captions) -> Tensor:
+    def _rewards(self, sampled: CaptionBatch, captions: CaptionBatch) -> Tensor:
         """(B, S) CIDEr-D of the samples, and their weighted BLEU-4."""
         if self.cider is None:
             raise RuntimeError("prepare was not called with the training captions")
@@ -98,7 +98,7 @@ class SelfCriticalSequence(Objective):
         return rewards
 
 
-def _sentences(captions: Captions) -> list[list[list[str]]]:
+def _sentences(captions: CaptionBatch) -> list[list[list[str]]]:
     """The words of each caption of each image; none for an absent caption."""
     return [
         [_words(ids[:length]) for ids, length in zip(group, lengths, strict=True)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from torch import nn
 
 from caption.decoders.base import Decoder, Memory
-from caption.objectives.base import Captions, Loss, Objective
+from caption.objectives.base import CaptionBatch, Loss, Objective
 from caption.regions import Views
 
 
@@ -45,7 +45,7 @@ class WeightedSum(Objective):
             objective.prepare(references)
 
     def forward(
-        self, decoder: Decoder, memory: Memory, captions: Captions, views: Views | None = None
+        self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None
     ) -> Loss:
         first, *others = (objective(decoder, memory, captions, views) for objective in self.objectives)
         value, logged = self.weights[0] * first.value, dict(first.logged)

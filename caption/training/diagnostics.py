@@ -68,5 +68,6 @@ class StillMaps:
         return (
             f"the attention maps have stopped moving: from word to word {mean:.2%} of the attention changed place in "
             f"the last {self.window} batches. Such maps explain no word. Start from a trained soft model "
-            "(model.warm_start), raise the objective's entropy_weight or lower its reward_weight or the learning rate."
+            "(model.warm_start), lower the weight of the objective's Entropy term (below 0 it rewards spread maps), "
+            "its reward_weight, or the learning rate."
         )

@@ -28,7 +28,7 @@ from caption.decoders.word_embeddings import load_word_vectors
 from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner
 from caption.errors import CheckpointError, UserError, first_few, kind_and_reason
-from caption.objectives import Captions, CrossEntropy, Objective, word_log_likelihoods
+from caption.objectives import CaptionBatch, CrossEntropy, Objective, word_log_likelihoods
 from caption.regions import Views
 from caption.runtime.distributed import mean_of_each
 from caption.search import BeamSearch, Greedy, Search
@@ -258,7 +258,7 @@ class CaptionTraining(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         views = self.views(batch)
         memory = self.captioner.project(views)
-        captions = Captions(batch.inputs, batch.targets, batch.lengths)
+        captions = CaptionBatch(batch.inputs, batch.targets, batch.lengths)
         loss = self.objective(self.captioner.decoder, memory, captions, views)
         size = len(batch.ids)
         shares = {

@@ -20,7 +20,7 @@ from caption.decoders import Decoder
 from caption.encoders import Encoder
 from caption.encoders.refiners import Refiner
 from caption.errors import UserError
-from caption.objectives import Captions, Objective
+from caption.objectives import CaptionBatch, Objective
 from caption.parts import make
 from caption.text.vocabulary import Vocabulary
 
@@ -111,7 +111,7 @@ def test_it_replaces_what_it_names_and_does_a_step_of_training(parse: Parse, pat
     objective.build(captioner.decoder.query_size, captioner.encoder.region_sizes, len(captioner.vocabulary))
     pixels = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
     words = torch.tensor([[[1, 4, 5], [1, 6, 4]]]).expand(2, -1, -1)
-    captions = Captions(words, words.roll(-1, -1), torch.tensor([[3, 2], [1, 3]]))
+    captions = CaptionBatch(words, words.roll(-1, -1), torch.tensor([[3, 2], [1, 3]]))
     optimizer = torch.optim.Adam(captioner.parameters(), 1e-3)
     weights = {name: tensor.detach().clone() for name, tensor in captioner.decoder.named_parameters()}
     loss = objective(captioner.decoder, captioner.project(captioner.encoder(pixels)), captions)

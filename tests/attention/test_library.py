@@ -37,7 +37,7 @@ from caption.decoders import (
 )
 from caption.encoders import Encoder, SmallCNN
 from caption.errors import UserError
-from caption.objectives import Captions, CrossEntropy, LeaveOneOut, Objective, Reinforce
+from caption.objectives import AttentionPenalty, CaptionBatch, CrossEntropy, LeaveOneOut, Objective, Reinforce
 from caption.parts import make
 from caption.regions import Regions, Views
 from caption.search import BeamSearch, Greedy
@@ -316,14 +316,14 @@ def test_each_map_lies_on_its_grid_and_an_edit_of_it_is_read(name: str) -> None:
         torch.testing.assert_close(expected, one.expand_as(expected))
 
 
-def batch(made: Captioner) -> tuple[Views, Captions]:
+def batch(made: Captioner) -> tuple[Views, CaptionBatch]:
     """Two images with three captions each, of different lengths."""
     pixels = torch.stack([made.transform(photo(seed=seed)) for seed in (1, 2)])
     with torch.no_grad():
         views = made.encoder(pixels.double())
     generator = torch.Generator().manual_seed(1)
     words, targets = torch.randint(4, 4 + len(WORDS), (2, 2, 3, 5), generator=generator)
-    return views, Captions(words, targets, torch.tensor([[2, 5, 3], [4, 1, 0]]))
+    return views, CaptionBatch(words, targets, torch.tensor([[2, 5, 3], [4, 1, 0]]))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -353,7 +353,7 @@ def test_training_lowers_the_loss(name: str) -> None:
         for part in made.modules()
     )
     objective: Objective = (
-        Reinforce(LeaveOneOut(), samples=2) if samples else CrossEntropy(0.0, attention_penalty=0.01)
+        Reinforce(LeaveOneOut(), samples=2) if samples else CrossEntropy([AttentionPenalty(0.01)])
     )
     optimizer = torch.optim.Adam(made.decoder.parameters(), 0.01)
     made.decoder.train()

@@ -42,7 +42,7 @@ from caption.decoders import (
     Unrolled,
 )
 from caption.encoders import Encoder, Refiner, SmallCNN
-from caption.objectives import Captions, CrossEntropy, LeaveOneOut, Objective, Reinforce
+from caption.objectives import CaptionBatch, CrossEntropy, LeaveOneOut, Objective, Reinforce
 from caption.objectives.exact import every_path
 from caption.regions import Regions, Views
 from caption.result import WeightProperties
@@ -440,14 +440,14 @@ MECHANISMS = {
 }
 
 
-def batch(made: Captioner) -> tuple[Views, Captions]:
+def batch(made: Captioner) -> tuple[Views, CaptionBatch]:
     """Two images with three captions each, of different lengths."""
     pixels = torch.stack([made.transform(photo(seed=seed)) for seed in (1, 2)])
     with torch.no_grad():
         views = tuple(view._replace(vectors=view.vectors.double()) for view in made.encoder(pixels.double()))
     generator = torch.Generator().manual_seed(1)
     words, targets = torch.randint(4, 4 + len(WORDS), (2, 2, 3, 5), generator=generator)
-    return views, Captions(words, targets, torch.tensor([[2, 5, 3], [4, 1, 0]]))
+    return views, CaptionBatch(words, targets, torch.tensor([[2, 5, 3], [4, 1, 0]]))
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -473,9 +473,7 @@ def test_a_training_step_lowers_the_loss(name: str) -> None:
     made = MECHANISMS[name]()
     views, captions = batch(made)
     samples = any(isinstance(part, Stochastic) for part in made.modules())
-    objective: Objective = (
-        Reinforce(LeaveOneOut(), samples=2) if samples else CrossEntropy(doubly_stochastic=0)
-    )
+    objective: Objective = Reinforce(LeaveOneOut(), samples=2) if samples else CrossEntropy([])
     optimizer = torch.optim.Adam(made.decoder.parameters(), 0.01)
 
     def nll() -> Tensor:
@@ -570,7 +568,7 @@ def test_a_sampling_mechanism_of_another_package_is_followed_along_all_its_paths
     regions = torch.randn(1, 3, 6, dtype=torch.float64)
     memory = made.project((Regions(regions, (1, 3)),))
     words = torch.tensor([[[1, 4]]])
-    paths = every_path(made, memory, Captions(words, words, torch.tensor([[2]])))
+    paths = every_path(made, memory, CaptionBatch(words, words, torch.tensor([[2]])))
     assert len(paths.log_prob) == 9
     torch.testing.assert_close(paths.log_prob.exp().sum(), torch.tensor(1.0, dtype=torch.float64))
 

@@ -18,7 +18,7 @@ from caption.attention import AdditiveScore, Attention, Multinoulli, QuerySizes,
 from caption.decoders import ConstantState, Decoder, DeepOutput, Gate, InitialState, LinearOutput, LSTMDecoder
 from caption.encoders import Encoder, LinearRefiner, SmallCNN, TorchvisionEncoder
 from caption.errors import CheckpointError
-from caption.objectives import CrossEntropy, Reinforce
+from caption.objectives import CrossEntropy, DoublyStochastic, Entropy, Reinforce
 from caption.parts import Part, make, public_path
 
 
@@ -66,7 +66,7 @@ PARTS = [
     SmallCNN(widths=(4, 8)),
     LinearRefiner(size=9),
     ConstantState(),
-    CrossEntropy(doubly_stochastic=0.5),
+    CrossEntropy([DoublyStochastic(0.5), Entropy(0.1, after=3)], per=["word"]),
     Reinforce(credit="future"),
 ]
 
@@ -94,7 +94,7 @@ def test_defaults_are_recorded_with_the_arguments():
         "class_path": "caption.attention.Multinoulli",
         "init_args": {"expectation": 0.25, "share": "batch", "at_test": "expectation"},
     }
-    assert CrossEntropy().spec["init_args"].keys() >= {"doubly_stochastic", "label_smoothing"}
+    assert CrossEntropy().spec["init_args"].keys() >= {"terms", "label_smoothing"}
     assert Softmax().spec == {"class_path": "caption.attention.Softmax", "init_args": {}}
 
 

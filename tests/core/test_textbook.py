@@ -10,7 +10,7 @@ from caption import textbook
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
 from caption.attention.stochastic import override_draws
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
-from caption.objectives import Captions, CrossEntropy, MovingAverage, Reinforce
+from caption.objectives import CaptionBatch, CrossEntropy, Entropy, MovingAverage, Reinforce
 from caption.regions import Regions
 from caption.text.vocabulary import END, PAD, START
 
@@ -76,7 +76,7 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
 def package_loss(decoder: LSTMDecoder, objective: torch.nn.Module, batch: tuple[Tensor, Tensor, Tensor]):
     regions, inputs, targets = batch
     memory = decoder.project((Regions(regions, (2, 3), None),))
-    captions = Captions(inputs[:, None], targets[:, None], LENGTHS[:, None])
+    captions = CaptionBatch(inputs[:, None], targets[:, None], LENGTHS[:, None])
     return objective(decoder, memory, captions)
 
 
@@ -123,7 +123,7 @@ def test_hard_attention_has_the_package_s_estimate(batch: tuple[Tensor, Tensor, 
     regions, inputs, targets = batch
     baseline = MovingAverage()
     baseline.value.fill_(-3.0)
-    objective = Reinforce(baseline, reward_weight=0.7, entropy_weight=0.03, reward="sum").double()
+    objective = Reinforce(baseline, reward_weight=0.7, reward="sum", terms=[Entropy(-0.03)]).double()
     if expectation:
         ours = package_loss(decoder, objective, batch)
         log_p, alpha, s = copy(regions, inputs, textbook.soft)

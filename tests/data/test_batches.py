@@ -138,7 +138,7 @@ def test_long_captions_are_cut_and_still_end(images):
 def test_values_in_the_padding_change_nothing(batch: Batch):
     from caption.attention import AdditiveScore, ScoredAttention, Softmax
     from caption.encoders import SmallCNN
-    from caption.objectives import Captions, CrossEntropy
+    from caption.objectives import CaptionBatch, CrossEntropy
 
     torch.manual_seed(0)
     decoder = LSTMDecoder(ScoredAttention(AdditiveScore(4), Softmax()), embedding_size=4, hidden_size=5)
@@ -150,7 +150,7 @@ def test_values_in_the_padding_change_nothing(batch: Batch):
         CrossEntropy()(
             model.decoder,
             model.project(regions),
-            Captions(
+            CaptionBatch(
                 batch.inputs.masked_fill(padding, word),
                 batch.targets.masked_fill(padding, word),
                 batch.lengths,

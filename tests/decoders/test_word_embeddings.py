@@ -15,7 +15,7 @@ from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.decoders import DeepOutput, LSTMDecoder, MetaEmbedding, WordVectors
 from caption.decoders.word_embeddings import load_word_vectors
 from caption.errors import UserError
-from caption.objectives import Captions, CrossEntropy
+from caption.objectives import CaptionBatch, CrossEntropy
 from caption.parts import make
 from caption.text.vocabulary import Vocabulary
 
@@ -94,7 +94,7 @@ def test_the_unroll_equals_stepping():
 def test_a_step_of_training_lowers_the_loss_and_moves_both_tables():
     made, lengths = decoder(), torch.tensor([[4, 2], [3, 1]])
     regions, words = images(2), sentences(lengths)
-    captions = Captions(words, words.roll(-1, -1), lengths)
+    captions = CaptionBatch(words, words.roll(-1, -1), lengths)
     objective = CrossEntropy()
     objective.build(made.query_size, (REGION_SIZE,), WORDS)
     optimizer = torch.optim.SGD(made.parameters(), 0.1)

@@ -49,7 +49,7 @@ from caption.features import shards
 from caption.features.key import feature_key
 from caption.features.shards import PhotoFile, ShardWriter, locked
 from caption.features.store import FeatureStore
-from caption.objectives import Captions, CrossEntropy
+from caption.objectives import CaptionBatch, CrossEntropy
 from caption.regions import Regions, Views
 from caption.text.vocabulary import Vocabulary
 
@@ -869,7 +869,7 @@ def test_no_lightning_and_no_matplotlib() -> None:
 def losses(captioner: Captioner, batch: Batch, regions: Regions) -> tuple[Tensor, Tensor]:
     """The loss, and its gradient in the attention's first weight."""
     captioner.zero_grad()
-    captions = Captions(batch.inputs, batch.targets, batch.lengths)
+    captions = CaptionBatch(batch.inputs, batch.targets, batch.lengths)
     loss = CrossEntropy()(captioner.decoder, captioner.project((regions,)), captions).value
     loss.backward()
     gradient = next(value for name, value in captioner.named_parameters() if "attention" in name).grad

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from caption.decoders import Decoder
-from caption.objectives import Objective
-from caption.objectives.base import Captions
+from caption.objectives import CaptionBatch, Objective
 from caption.parts import make
 from caption.text.vocabulary import PAD, START
 
@@ -39,7 +38,7 @@ class Whole(nn.Module):
         self.decoder = decoder
         self.loss = loss
 
-    def forward(self, regions: Tensor, captions: Captions) -> Tensor:
+    def forward(self, regions: Tensor, captions: CaptionBatch) -> Tensor:
         return self.loss(self.decoder, self.decoder.project(one_row(regions)), captions).value
 
 
@@ -73,12 +72,12 @@ def ours(
     }
 
 
-def packed(captions: list[list[int]]) -> Captions:
+def packed(captions: list[list[int]]) -> CaptionBatch:
     """One caption of each image, (B, 1, T)."""
     longest = max(map(len, captions))
     targets = torch.tensor([[[*caption, *[PAD] * (longest - len(caption))]] for caption in captions])
     words = torch.cat((torch.full_like(targets[..., :1], START), targets[..., :-1]), -1)
-    return Captions(words, targets, torch.tensor([[len(caption)] for caption in captions]))
+    return CaptionBatch(words, targets, torch.tensor([[len(caption)] for caption in captions]))
 
 
 def along(

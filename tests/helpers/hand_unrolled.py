@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from caption.decoders import Decoder, Trace, Unrolled
-from caption.objectives import Captions, Loss, Objective
+from caption.objectives import CaptionBatch, Loss, Objective
 from caption.result import WeightProperties
 
 
@@ -79,4 +79,4 @@ def loss_of(
     """The objective's loss of a given unroll, whose weights have the given properties."""
     lengths = given.unpack(torch.ones_like(given.positions)).sum(-1)
     decoder = HandDecoder(given, properties or WeightProperties())
-    return objective(decoder, None, Captions(targets, targets, lengths))
+    return objective(decoder, None, CaptionBatch(targets, targets, lengths))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from caption.attention import AdditiveScore, Attention, Multinoulli, ScoredAttention
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder, Memory
-from caption.objectives import Captions
+from caption.objectives import CaptionBatch
 
 REGIONS, WORDS = 3, 5
 
@@ -33,13 +33,13 @@ def toy(attention: Attention | None = None) -> LSTMDecoder:
     return made.double().train()
 
 
-def problem(made: LSTMDecoder, lengths: list[list[int]]) -> tuple[Memory, Captions]:
+def problem(made: LSTMDecoder, lengths: list[list[int]]) -> tuple[Memory, CaptionBatch]:
     """Images and captions of the given lengths (B, K)."""
     generator = torch.Generator().manual_seed(6)
     given = torch.tensor(lengths)
     regions = torch.randn(len(lengths), REGIONS, 2, generator=generator, dtype=torch.float64)
     words, targets = torch.randint(1, WORDS, (2, *given.shape, int(given.max())), generator=generator)
-    return made.project(one_row(regions)), Captions(words, targets, given)
+    return made.project(one_row(regions)), CaptionBatch(words, targets, given)
 
 
 def gradient(value: Tensor, made: LSTMDecoder) -> Tensor:

@@ -10,15 +10,15 @@ from torch import Tensor
 from caption.attention import Softmax
 from caption.decoders import Memory, Trace, Unrolled
 from caption.objectives import (
-    Captions,
+    CaptionBatch,
     Critic,
+    DoublyStochastic,
     LeaveOneOut,
     MovingAverage,
     NoBaseline,
     Reinforce,
-    Returns,
+    Rewards,
     SelfCritical,
-    word_log_likelihoods,
 )
 from caption.objectives.exact import fixed_paths
 from caption.tensor_tree import select_images
@@ -28,7 +28,7 @@ WORDS = torch.tensor([[[[-1.0, -2.0], [-3.0, -4.0], [-5.0, -9.0]]]])
 CREDITED = torch.tensor([[[[-3.0, -2.0], [-7.0, -4.0], [-14.0, -9.0]]]])
 
 
-def returns(queries: Tensor | None = None) -> Returns:
+def rewards(queries: Tensor | None = None) -> Rewards:
     queries = torch.zeros(6, 2) if queries is None else queries
     unrolled = Unrolled(torch.zeros(6, 1), Trace(torch.ones(6, 1), {}), queries, torch.arange(6), (1, 3, 2))
 
@@ -36,18 +36,18 @@ def returns(queries: Tensor | None = None) -> Returns:
         raise AssertionError("nobody asked for the greedy path")
 
     share = torch.tensor([1.0, 0.5]).expand(1, 1, 3, 2)
-    return Returns(CREDITED, CREDITED[..., 0], share, unrolled, never)
+    return Rewards(CREDITED, CREDITED[..., 0], share, unrolled, never)
 
 
 def test_no_baseline():
-    assert NoBaseline()(returns()).item() == 0
+    assert NoBaseline()(rewards()).item() == 0
 
 
 def test_the_moving_average_is_shared_out():
     made = MovingAverage(0.75)
     made.value.fill_(-4.0)
-    torch.testing.assert_close(made(returns()), torch.tensor([-4.0, -2.0]).expand(1, 1, 3, 2))
-    assert made.learn(returns()) is None
+    torch.testing.assert_close(made(rewards()), torch.tensor([-4.0, -2.0]).expand(1, 1, 3, 2))
+    assert made.learn(rewards()) is None
     assert made.value.item() == pytest.approx(0.75 * -4 + 0.25 * -8)
     with pytest.raises(ValueError, match=r"decay .* 1\.5"):
         MovingAverage(1.5)
@@ -56,7 +56,7 @@ def test_the_moving_average_is_shared_out():
 def test_a_batch_without_captions_leaves_the_moving_average_as_it_was():
     made = MovingAverage()
     made.value.fill_(-4.0)
-    absent = returns()
+    absent = rewards()
     nothing = absent.unrolled._replace(positions=torch.arange(0), queries=torch.zeros(0, 2))
     made.learn(absent._replace(unrolled=nothing))
     assert made.value.item() == -4.0
@@ -64,7 +64,7 @@ def test_a_batch_without_captions_leaves_the_moving_average_as_it_was():
 
 def test_leave_one_out_is_the_mean_of_the_others_at_the_same_step():
     expected = torch.tensor([[[[-10.5, -6.5], [-8.5, -5.5], [-5.0, -3.0]]]])
-    torch.testing.assert_close(LeaveOneOut()(returns()), expected)
+    torch.testing.assert_close(LeaveOneOut()(rewards()), expected)
 
 
 def test_leave_one_out_needs_two_samples():
@@ -79,9 +79,9 @@ def test_the_samples_of_one_caption_are_compared_with_each_other_and_no_others()
     found: list[Tensor] = []
 
     class Seen(LeaveOneOut):
-        def forward(self, returns: Returns) -> Tensor:
-            baseline = super().forward(returns)
-            found.append(returns.credited - baseline)
+        def forward(self, rewards: Rewards) -> Tensor:
+            baseline = super().forward(rewards)
+            found.append(rewards.credited - baseline)
             return baseline
 
     torch.manual_seed(0)
@@ -100,7 +100,7 @@ def critic() -> Critic:
 
 def test_the_critic_reads_the_query_of_its_step():
     made, queries = critic(), torch.randn(6, 2)
-    found = made(returns(queries)).flatten()
+    found = made(rewards(queries)).flatten()
     first, last = made.network[0], made.network[2]
     for place in range(6):
         hidden = (first.weight @ queries[place] + first.bias).tanh()
@@ -110,7 +110,7 @@ def test_the_critic_reads_the_query_of_its_step():
 
 def test_the_critic_learns_the_credit():
     made, queries = critic(), torch.randn(6, 2)
-    given = returns(queries)
+    given = rewards(queries)
     optimizer = torch.optim.Adam(made.parameters(), 0.03)
     for _ in range(1500):
         optimizer.zero_grad()
@@ -158,7 +158,7 @@ def test_the_logged_loss_of_a_baseline_has_no_graph():
 
 def test_the_critics_loss_is_added():
     made = toy()
-    objective = Reinforce(baseline := Critic(3), reward_weight=0.0, entropy_weight=0.0)
+    objective = Reinforce(baseline := Critic(3), reward_weight=0.0, terms=[])
     objective.build(4, (2,), 5)
     baseline.double()
     with fixed_paths(made, torch.tensor([[4]])):
@@ -174,9 +174,9 @@ def test_self_critical_compares_with_the_most_probable_path(credit: str):
     found: list[Tensor] = []
 
     class Seen(SelfCritical):
-        def forward(self, returns: Returns) -> Tensor:
-            baseline = super().forward(returns)
-            found.append(baseline.expand_as(returns.credited))
+        def forward(self, rewards: Rewards) -> Tensor:
+            baseline = super().forward(rewards)
+            found.append(baseline.expand_as(rewards.credited))
             return baseline
 
     Reinforce(Seen(), samples=2, reward="sum", credit=credit)(made, memory, captions)
@@ -196,9 +196,9 @@ def test_the_self_critical_pass_is_without_dropout():
     memory, captions = problem(made, [[2], [1]])
 
     class Seen(SelfCritical):
-        def forward(self, returns: Returns) -> Tensor:
-            found.append(returns.greedy())
-            return super().forward(returns)
+        def forward(self, rewards: Rewards) -> Tensor:
+            found.append(rewards.greedy())
+            return super().forward(rewards)
 
     found: list[Tensor] = []
     Reinforce(Seen(), reward="sum")(made, memory, captions)
@@ -216,9 +216,9 @@ def test_there_is_no_credit_where_there_is_no_step(credit: str):
     found: list[Tensor] = []
 
     class Seen(SelfCritical):
-        def forward(self, returns: Returns) -> Tensor:
-            found.extend((returns.credited, returns.greedy()[:, :, None]))
-            return super().forward(returns)
+        def forward(self, rewards: Rewards) -> Tensor:
+            found.extend((rewards.credited, rewards.greedy()[:, :, None]))
+            return super().forward(rewards)
 
     Reinforce(Seen(), samples=2, credit=credit)(made, memory, captions)
     real = torch.arange(2) < captions.lengths[:, :, None, None]
@@ -226,7 +226,7 @@ def test_there_is_no_credit_where_there_is_no_step(credit: str):
         assert ((credits != 0) == real).all()
 
 
-def greedy_walk(memory: Memory, captions: Captions) -> Tensor:
+def greedy_walk(memory: Memory, captions: CaptionBatch) -> Tensor:
     """(B, 1, T) log-likelihoods when each step reads its most probable region, word by word."""
     made = toy().eval()
     made.attention.alignment = Softmax()
@@ -259,8 +259,8 @@ def test_copies_of_a_caption_are_adjacent():
 def test_more_samples_are_a_mean_over_samples():
     made = toy()
     memory, captions = problem(made, [[2], [1]])
-    objective = Reinforce(NoBaseline(), samples=3, reward="sum", doubly_stochastic=0.5)
-    one = Reinforce(NoBaseline(), reward="sum", doubly_stochastic=0.5)
+    objective = Reinforce(NoBaseline(), samples=3, reward="sum", terms=[DoublyStochastic(0.5)])
+    one = Reinforce(NoBaseline(), reward="sum", terms=[DoublyStochastic(0.5)])
     paths = torch.tensor([[0, 4, 7], [1, 2, 2]])
     with fixed_paths(made, paths):
         found = objective(made, memory, captions).value
@@ -272,31 +272,13 @@ def test_more_samples_are_a_mean_over_samples():
     torch.testing.assert_close(gradient(found, made), gradient(sum(values) / 3, made))
 
 
-def test_other_terms_may_be_summed_over_captions():
-    """As in the authors' code: only the words' log-likelihood is averaged over captions; the samples of a caption are
-    averaged, too."""
+def test_the_score_function_may_be_a_sum_over_captions():
+    """As in the authors' code: its weight grows with the batch; the samples of a caption are averaged."""
     made = toy()
     memory, captions = problem(made, [[2], [1]])
-    options = {"samples": 2, "reward_weight": 0.7, "entropy_weight": 0.3, "doubly_stochastic": 0.5}
     with fixed_paths(made, torch.tensor([[0, 4], [1, 2]])):
-        mean, total, bare = (
-            Reinforce(NoBaseline(), **given)(made, memory, captions)
-            for given in (
-                options,
-                {**options, "captions": "sum"},
-                {"samples": 2, "reward_weight": 0.0, "entropy_weight": 0.0},
-            )
+        bare, mean, total = (
+            Reinforce(NoBaseline(), 2, weight, per=per, terms=[])(made, memory, captions).value
+            for weight, per in ((0.0, ()), (0.7, ("caption",)), (0.7, ()))
         )
-    log_likelihoods = bare.unrolled.unpack(word_log_likelihoods(bare.unrolled, captions.repeated(2).targets))
-    torch.testing.assert_close(bare.value, -log_likelihoods.sum() / 4)
-    torch.testing.assert_close(total.value - bare.value, 2 * (mean.value - bare.value))
-
-
-def test_the_doubly_stochastic_term_may_be_a_mean_over_regions():
-    made = toy()
-    with fixed_paths(made, torch.tensor([[4]])):
-        total, mean, without = (
-            Reinforce(NoBaseline(), **given)(made, *problem(made, [[2]])).value
-            for given in ({"doubly_stochastic": 1.0}, {"doubly_stochastic": 1.0, "regions": "mean"}, {})
-        )
-    torch.testing.assert_close(total - without, REGIONS * (mean - without))
+    torch.testing.assert_close(total - bare, 2 * (mean - bare))

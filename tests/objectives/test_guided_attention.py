@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,7 @@ from caption.attention import AdditiveScore, CompositionalDeAttention, ScoredAtt
 from caption.attention.smoothing import smoothed
 from caption.decoders import LSTMDecoder, Memory
 from caption.errors import UserError
-from caption.objectives import Captions, CrossEntropy, GuidedAttention
+from caption.objectives import CaptionBatch, CrossEntropy, DoublyStochastic, GuidedAttention, Term
 from caption.objectives.word_detectors import WordDetectors
 from caption.regions import Regions, Views
 
@@ -26,9 +28,11 @@ def soft() -> LSTMDecoder:
     return toy(ScoredAttention(AdditiveScore(4), Softmax()))
 
 
-def guided(weight: float = 0.7, detection: float = 0.3) -> GuidedAttention:
+def guided(
+    weight: float = 0.7, detection: float = 0.3, terms: Sequence[Term] = (DoublyStochastic(0.5),)
+) -> GuidedAttention:
     """In double precision; words 2, 3 and 4 of the toy's 5 stand for words of captions."""
-    made = GuidedAttention(CrossEntropy(doubly_stochastic=0.5), weight, detection, sharpness=2.0, words=2)
+    made = GuidedAttention(CrossEntropy([*terms]), weight, detection, sharpness=2.0, words=2)
     made.build(4, (2,), 5)
     made.detectors.index[:] = torch.tensor([-1, -1, 0, -1, 1])
     made.detectors.prior[:] = torch.tensor([0.2, 0.4])
@@ -192,8 +196,7 @@ def test_half_precision_is_computed_in_float32():
 
 
 def test_signed_maps_are_refused():
-    decoder, made = toy(CompositionalDeAttention(4)), guided()
-    made.objective.doubly_stochastic = 0.0
+    decoder, made = toy(CompositionalDeAttention(4)), guided(terms=[])
     with pytest.raises(UserError, match=r"weights of at least 0.*some negative"):
         made(decoder, *problem(decoder, [[2]]))
 
@@ -230,5 +233,5 @@ def test_detectors_read_the_regions_before_a_refiner():
 def test_an_absent_caption_changes_nothing():
     decoder, made = soft(), guided()
     memory, captions = problem(decoder, [[3, 2, 0], [2, 1, 0]])
-    fewer = Captions(captions.words[:, :2], captions.targets[:, :2], captions.lengths[:, :2])
+    fewer = CaptionBatch(captions.words[:, :2], captions.targets[:, :2], captions.lengths[:, :2])
     torch.testing.assert_close(made(decoder, memory, captions).value, made(decoder, memory, fewer).value)

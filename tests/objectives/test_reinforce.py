@@ -11,7 +11,7 @@ from helpers.hand_unrolled import logits_of, loss_of, uniform, unrolled
 from torch import Tensor
 
 from caption.errors import UserError
-from caption.objectives import CrossEntropy, Loss, MovingAverage, Reinforce
+from caption.objectives import CrossEntropy, DoublyStochastic, Entropy, Loss, MovingAverage, Reinforce
 
 LN2 = math.log(2)
 # Two captions of one image and one of another: log p of their words in units of −ln 2.
@@ -28,7 +28,7 @@ SAMPLED = torch.zeros(2, 2, 3, dtype=torch.long)
 
 
 def objective(baseline: float = 0.0, decay: float = 0.9, **options: Any) -> Reinforce:
-    options = {"reward_weight": 1.0, "entropy_weight": 0.0, **options}
+    options = {"reward_weight": 1.0, "terms": [], **options}
     made = Reinforce(MovingAverage(decay), **options)
     made.baseline.value.fill_(baseline)
     return made
@@ -102,7 +102,7 @@ def test_the_reward_is_detached(how: str, reward: str):
     made = objective(-1.3, credit=how, reward=reward)
     loss_of(made, unrolled(logits, LENGTHS, weights, SAMPLED, log_prob), TARGETS).value.backward()
     found, logits.grad = logits.grad, None
-    loss_of(CrossEntropy(doubly_stochastic=0.0), unrolled(logits, LENGTHS, weights), TARGETS).value.backward()
+    loss_of(CrossEntropy([]), unrolled(logits, LENGTHS, weights), TARGETS).value.backward()
     torch.testing.assert_close(found, logits.grad)
 
 
@@ -118,7 +118,7 @@ def test_the_word_loss_is_a_mean_over_captions_of_sums():
 def test_the_gradient_of_the_entropy_bonus():
     scores = torch.randn(2, 2, 3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     weights = scores.softmax(-1)
-    apply(objective(reward_weight=0.0, entropy_weight=0.3), weights=weights).value.backward()
+    apply(objective(reward_weight=0.0, terms=[Entropy(-0.3)]), weights=weights).value.backward()
     a = weights.detach()
     information = -(a * a.log()).sum(-1, keepdim=True)
     expected = 0.3 * a * (a.log() + information) / CAPTIONS * REAL[..., None]  # −λ_e ∂H/∂e
@@ -127,7 +127,7 @@ def test_the_gradient_of_the_entropy_bonus():
 
 def test_the_bonus_makes_spread_weights_cheaper():
     sharp = torch.tensor([1.0, 0.0]).expand(2, 2, 3, 2)
-    made = objective(reward_weight=0.0, entropy_weight=0.5)
+    made = objective(reward_weight=0.0, terms=[Entropy(-0.5)])
     difference = apply(made, weights=sharp).value - apply(made).value
     assert difference.item() == pytest.approx(0.5 * 6 * LN2 / CAPTIONS, rel=1e-4)
 
@@ -214,7 +214,7 @@ def test_the_baseline_is_saved_with_the_objective():
 def test_an_absent_caption_and_padding_do_not_count():
     """The same three captions, each with its own image, so that none is absent."""
     weights, log_prob = torch.randn(2, 2, 3, 5).softmax(-1), torch.randn(2, 2, 3)
-    given, tight = (Reinforce(credit="future", doubly_stochastic=0.5) for _ in range(2))
+    given, tight = (Reinforce(credit="future", terms=[DoublyStochastic(0.5)]) for _ in range(2))
     loss = apply(given, log_prob, weights)
     there = LENGTHS > 0
     one_each = [padded[there][:, None] for padded in (LOGITS, LENGTHS, weights, SAMPLED, log_prob, TARGETS)]
@@ -230,14 +230,16 @@ def test_soft_attention_is_refused():
         loss_of(Reinforce(), unrolled(LOGITS, LENGTHS, uniform(LENGTHS, 3)), TARGETS)
 
 
-def test_the_doubly_stochastic_term_is_that_of_eq_14():
-    weights = torch.randn(2, 2, 3, 5).softmax(-1)
-    with_term, without = (apply(objective(doubly_stochastic=d), weights=weights).value for d in (0.5, 0.0))
-    soft = [
-        loss_of(CrossEntropy(doubly_stochastic=d), unrolled(LOGITS, LENGTHS, weights), TARGETS).value
-        for d in (0.5, 0.0)
-    ]
-    torch.testing.assert_close(with_term - without, soft[0] - soft[1])
+def test_a_term_is_that_of_cross_entropy():
+    weights, terms = torch.randn(2, 2, 3, 5).softmax(-1), [DoublyStochastic(0.5)]
+    soft = unrolled(LOGITS, LENGTHS, weights)
+    difference = (
+        apply(objective(terms=terms), weights=weights).value - apply(objective(), weights=weights).value
+    )
+    expected = (
+        loss_of(CrossEntropy(terms), soft, TARGETS).value - loss_of(CrossEntropy([]), soft, TARGETS).value
+    )
+    torch.testing.assert_close(difference, expected)
 
 
 def test_the_share_of_sampled_steps_is_logged():

@@ -14,13 +14,13 @@ from torch import Tensor
 from caption.decoders import Unrolled
 from caption.objectives import (
     Baseline,
-    Captions,
+    CaptionBatch,
     Critic,
     LeaveOneOut,
     MovingAverage,
     NoBaseline,
     Reinforce,
-    Returns,
+    Rewards,
     SelfCritical,
     word_log_likelihoods,
 )
@@ -48,7 +48,7 @@ BASELINES: list[Callable[[], Baseline]] = [NoBaseline, moving_average, LeaveOneO
 
 def unbiased(baseline: Baseline, kind: type[Reinforce] = Reinforce, **options: Any) -> Reinforce:
     """An unbiased estimator, with a fixed baseline."""
-    return kind(baseline, **{"reward_weight": 1.0, "entropy_weight": 0.0, "reward": "sum", **options}).eval()
+    return kind(baseline, **{"reward_weight": 1.0, "reward": "sum", "terms": [], **options}).eval()
 
 
 def exact(lengths: list[list[int]]) -> Tensor:
@@ -59,7 +59,7 @@ def exact(lengths: list[list[int]]) -> Tensor:
     memory, all_captions = problem(made, lengths)
     for b, k in captions:
         one_image = select_images(memory, torch.tensor([b]))
-        one = Captions(*(part[b : b + 1, k : k + 1] for part in all_captions))
+        one = CaptionBatch(*(part[b : b + 1, k : k + 1] for part in all_captions))
         total = total - every_path(made, one_image, one).bound / len(captions)
     return gradient(total, made)
 
@@ -109,31 +109,31 @@ def test_with_one_sample_too(baseline: Callable[[], Baseline], credit: str, leng
 
 
 class NotDetached(Reinforce):
-    def _returns(self, unrolled: Unrolled, log_likelihoods: Tensor, *others: Any) -> Returns:
-        captions: Captions = others[-1]
+    def _rewards(self, unrolled: Unrolled, log_likelihoods: Tensor, *others: Any) -> Rewards:
+        captions: CaptionBatch = others[-1]
         with_graph = word_log_likelihoods(unrolled, captions.repeated(self.samples).targets)
-        return super()._returns(unrolled, with_graph, *others)
+        return super()._rewards(unrolled, with_graph, *others)
 
 
 class OneTooLate(Reinforce):
     """A wrong credit that omits the word emitted at the location's own step."""
 
     def _credited(self, words: Tensor, lengths: Tensor) -> Tensor:
-        return super()._credited(words, lengths) - self._rewards(words, lengths)
+        return super()._credited(words, lengths) - self._of_words(words, lengths)
 
 
 class NotLeftOut(LeaveOneOut):
     """A wrong baseline that includes the sample itself."""
 
-    def forward(self, returns: Returns) -> Tensor:
-        return returns.credited.mean(2, keepdim=True)
+    def forward(self, rewards: Rewards) -> Tensor:
+        return rewards.credited.mean(2, keepdim=True)
 
 
 class OfTheSameSample(Baseline):
     """A wrong baseline that depends on the sample's own reward."""
 
-    def forward(self, returns: Returns) -> Tensor:
-        return 0.5 * returns.credited
+    def forward(self, rewards: Rewards) -> Tensor:
+        return 0.5 * rewards.credited
 
 
 MISTAKES = {

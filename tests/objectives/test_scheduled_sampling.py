@@ -8,7 +8,7 @@ from helpers.toy import problem, toy
 from torch import nn
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.objectives import Captions, CrossEntropy, Loss, Objective, ScheduledSampling
+from caption.objectives import CaptionBatch, CrossEntropy, Loss, Objective, ScheduledSampling
 from caption.text.vocabulary import START
 
 LENGTHS = [[4, 2, 0], [3, 4, 1]]
@@ -20,9 +20,9 @@ class Recorded(Objective):
     def prepare(self, references) -> None:
         self.prepared = list(references)
 
-    def forward(self, decoder, memory, captions: Captions, views=None) -> Loss:
+    def forward(self, decoder, memory, captions: CaptionBatch, views=None) -> Loss:
         self.given = captions
-        return CrossEntropy(0)(decoder, memory, captions)
+        return CrossEntropy([])(decoder, memory, captions)
 
 
 def run(probability: float, ramp: int = 0, batches: int = 1, training: bool = True):
@@ -64,7 +64,7 @@ def test_words_are_drawn_from_the_model_given_the_words_before():
     made.readout.to_words = nn.Linear(3, 8).double()  # words 4 to 7
     made.embed = nn.Embedding(8, 3).double()
     memory, captions = problem(made, [[2]])
-    captions = Captions(
+    captions = CaptionBatch(
         *(each.repeat(1, 4000, 1)[..., :2] for each in captions[:2]), torch.full((1, 4000), 2)
     )
     unrolled = made(memory, captions.words, captions.lengths)

@@ -14,7 +14,7 @@ from caption.decoders import DeepOutput, InitialState, LSTMDecoder
 from caption.errors import UserError
 from caption.metrics.bleu import sentence_bleu
 from caption.metrics.cider import CiderD
-from caption.objectives import Captions, SelfCriticalSequence
+from caption.objectives import CaptionBatch, SelfCriticalSequence
 from caption.text.vocabulary import END, START
 
 A, B = 4, 5  # the two words, after the special ones
@@ -42,12 +42,12 @@ def memory(made: LSTMDecoder, copies: int = 1):
     return made.project(one_row(regions.repeat(copies, 1, 1)))
 
 
-def captions(*groups: list[list[int]]) -> Captions:
+def captions(*groups: list[list[int]]) -> CaptionBatch:
     """Padded, in the form for teacher forcing."""
     longest = max(len(ids) for group in groups for ids in group)
     targets = torch.tensor([[ids + [0] * (longest - len(ids)) for ids in group] for group in groups])
     inputs = torch.cat((torch.full_like(targets[..., :1], START), targets[..., :-1]), -1)
-    return Captions(inputs, targets, torch.tensor([[len(ids) for ids in group] for group in groups]))
+    return CaptionBatch(inputs, targets, torch.tensor([[len(ids) for ids in group] for group in groups]))
 
 
 def objective(samples: int, max_length: int = 3, bleu: float = 0.0) -> SelfCriticalSequence:

@@ -13,9 +13,12 @@ from torch import Tensor, distributed
 from caption.attention import AdditiveScore, ScoredAttention, Softmax, StructuredAttention
 from caption.attention.stochastic import override_draws, stochastic_parts
 from caption.objectives import (
-    Captions,
+    AttentionPenalty,
+    CaptionBatch,
     Critic,
     CrossEntropy,
+    DoublyStochastic,
+    Entropy,
     GuidedAttention,
     LeaveOneOut,
     MovingAverage,
@@ -34,13 +37,13 @@ LENGTHS = [[3, 1], [2, 2], [0, 0], [1, 0]]
 
 def objectives() -> dict[str, Objective]:
     return {
-        "eq. 14": CrossEntropy(entropy=0.1),
-        "means over words": CrossEntropy(words="mean", label_smoothing=0.1),
-        "sums over captions": CrossEntropy(captions="sum", regions="mean", entropy=0.1),
-        "penalty": CrossEntropy(attention_penalty=0.5),
+        "eq. 14": CrossEntropy([DoublyStochastic(), Entropy(0.1)]),
+        "means over words": CrossEntropy([DoublyStochastic(per=("caption", "region"))], 0.1, per=("word",)),
+        "sums over captions": CrossEntropy([DoublyStochastic(per=("region",)), Entropy(0.1, per=())]),
+        "penalty": CrossEntropy([AttentionPenalty(0.5)]),
         "guided": GuidedAttention(words=1),
-        "moving average": Reinforce(MovingAverage(0.5), reward_weight=1.0, doubly_stochastic=0.5),
-        "authors' sums": Reinforce(captions="sum", doubly_stochastic=0.5),
+        "moving average": Reinforce(MovingAverage(0.5), reward_weight=1.0, terms=[DoublyStochastic(0.5)]),
+        "authors' sums": Reinforce(per=(), terms=[DoublyStochastic(0.5, per=())]),
         "leave one out": Reinforce(LeaveOneOut(), samples=2, credit="future"),
         "critic": Reinforce(Critic(3)),
         "self-critical": Reinforce(SelfCritical()),
@@ -70,7 +73,7 @@ def measured(name: str, images: slice) -> dict[str, Tensor]:
     for _ in range(2):
         memory, captions = problem(decoder, LENGTHS)
         part = select_images(memory, torch.arange(len(LENGTHS))[images])
-        given = Captions(*(tensor[images] for tensor in captions))
+        given = CaptionBatch(*(tensor[images] for tensor in captions))
         if stochastic_parts(decoder):
             with override_draws(decoder, draw):
                 loss = objective(decoder, part, given)

@@ -7,7 +7,7 @@ import torch
 from helpers.toy import WORDS, gradient, problem, toy
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.objectives import CrossEntropy, GuidedAttention, WeightedSum
+from caption.objectives import CrossEntropy, DoublyStochastic, Entropy, GuidedAttention, WeightedSum
 from caption.objectives.base import Objective
 from caption.parts import Part, make
 
@@ -22,9 +22,10 @@ def prepared(objective: Objective) -> Objective:
 def test_value_and_gradient_are_weighted_and_the_first_logs():
     decoder = toy(ScoredAttention(AdditiveScore(4), Softmax()))
     memory, captions = problem(decoder, [[3, 1], [2, 2], [1, 0]])
-    parts = [prepared(CrossEntropy(entropy=0.3)), prepared(GuidedAttention(words=1, weight=3.0))]
+    terms = [DoublyStochastic(), Entropy(0.3)]
+    parts = [prepared(CrossEntropy(terms)), prepared(GuidedAttention(words=1, weight=3.0))]
     losses = [part(decoder, memory, captions) for part in parts]
-    both = WeightedSum([CrossEntropy(entropy=0.3), GuidedAttention(words=1, weight=3.0)], weights=[2.0, 0.25])
+    both = WeightedSum([CrossEntropy(terms), GuidedAttention(words=1, weight=3.0)], weights=[2.0, 0.25])
     loss = prepared(both)(decoder, memory, captions)
     torch.testing.assert_close(loss.value, 2 * losses[0].value + 0.25 * losses[1].value)
     expected = 2 * gradient(losses[0].value, decoder) + 0.25 * gradient(losses[1].value, decoder)

@@ -25,16 +25,21 @@ def load(name: str) -> dict[str, Any]:
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Leaves by dotted name without `init_args`; the name of a part maps to its class."""
-    found: dict[str, Any] = {}
+    """Leaves by dotted name without `init_args`; the name of a part maps to its class, and a list of parts to
+    theirs, by which the entries of each are named."""
+    leaves: dict[str, Any] = {}
     for key, value in config.items():
+        name = prefix if key == "init_args" else f"{prefix}.{key}".lstrip(".")
         if key == "class_path":
-            found[prefix] = value.rpartition(".")[2]
+            leaves[prefix] = value.rpartition(".")[2]
         elif isinstance(value, dict):
-            found |= flat(value, prefix if key == "init_args" else f"{prefix}.{key}".lstrip("."))
+            leaves |= flat(value, name)
+        elif key == "terms":
+            parts = {part["class_path"].rpartition(".")[2]: part.get("init_args", {}) for part in value}
+            leaves |= {name: list(parts), **flat(parts, name)}
         else:
-            found[f"{prefix}.{key}".lstrip(".")] = value
-    return found
+            leaves[name] = list(value) if isinstance(value, tuple) else value
+    return leaves
 
 
 # -- combined with a configuration ---------------------------------------------------------------------------------
@@ -97,8 +102,7 @@ def small(model: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_its_decoder_learns_by_its_objective(path: Path):
     from caption.decoders import Decoder
-    from caption.objectives import Objective
-    from caption.objectives.base import Captions
+    from caption.objectives import CaptionBatch, Objective
     from caption.parts import make
 
     torch.manual_seed(0)
@@ -107,7 +111,7 @@ def test_its_decoder_learns_by_its_objective(path: Path):
     decoder.build((7,), vocabulary_size=9, padding=0, start=1)
     objective.build(decoder.query_size, (7,), 9)
     words = torch.tensor([[[1, 4, 5]], [[1, 6, 0]]])
-    captions = Captions(words, torch.tensor([[[4, 5, 2]], [[6, 2, 0]]]), torch.tensor([[3], [2]]))
+    captions = CaptionBatch(words, torch.tensor([[[4, 5, 2]], [[6, 2, 0]]]), torch.tensor([[3], [2]]))
     loss = objective(decoder, decoder.project(one_row(torch.randn(2, 4, 7))), captions)
     loss.value.backward()
     assert loss.value.isfinite()

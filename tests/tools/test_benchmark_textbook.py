@@ -7,7 +7,7 @@ from torch import Tensor
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
-from caption.objectives import Captions
+from caption.objectives import CaptionBatch
 from tools.benchmark.core import build, caption_loss
 from tools.benchmark.textbook import gradients, textbook_of
 
@@ -29,7 +29,7 @@ def decoder() -> LSTMDecoder:
     return build(made, REGION_SIZE, WORDS).double()
 
 
-def batch() -> tuple[Tensor, Captions]:
+def batch() -> tuple[Tensor, CaptionBatch]:
     """One caption per image, with unsorted lengths."""
     lengths = torch.tensor([3, 5, 1, 4, 5])
     words = torch.randint(2, WORDS, (IMAGES, 6))
@@ -37,7 +37,7 @@ def batch() -> tuple[Tensor, Captions]:
     real = torch.arange(5) < lengths[:, None]
     regions = torch.randn(IMAGES, REGIONS, REGION_SIZE, dtype=torch.float64)
     inputs, targets = words[:, :-1] * real, words[:, 1:] * real
-    return regions, Captions(inputs[:, None], targets[:, None], lengths[:, None])
+    return regions, CaptionBatch(inputs[:, None], targets[:, None], lengths[:, None])
 
 
 def test_loss_and_every_gradient_are_those_of_the_decoder():

@@ -348,7 +348,7 @@ def test_an_objective_for_other_attention_is_refused(
         (Multinoulli(expectation=0), Reinforce(NoBaseline(), credit="future")),
         (Multinoulli(expectation=0), Reinforce(LeaveOneOut(), samples=2, reward="sum")),
         (Multinoulli(share="caption"), Reinforce(SelfCritical())),
-        (GumbelSoftmax(0.5), CrossEntropy(0.0)),
+        (GumbelSoftmax(0.5), CrossEntropy([])),
     ],
     ids=["none", "leave-one-out", "self-critical", "gumbel"],
 )

@@ -15,7 +15,7 @@ from torch import Tensor
 import caption
 from caption.data.shapes import Shapes
 from caption.features.key import weights_digest
-from caption.objectives import CrossEntropy
+from caption.objectives import CrossEntropy, Entropy
 from caption.training.averaging import AveragedWeights
 
 DECAY = 0.8
@@ -29,7 +29,7 @@ def reader(shapes: Path) -> Shapes:
 def fit(folder: Path, reader: Shapes, epochs: int, *callbacks: Any, resume: str | None = None) -> Any:
     seed_everything(0, verbose=False)
     data = make_data(reader)
-    training = make_training(data, objective=CrossEntropy(entropy=0.1, entropy_after=7))
+    training = make_training(data, objective=CrossEntropy([Entropy(0.1, after=7)]))
     trainer = Trainer(
         accelerator="cpu", devices=1, max_epochs=epochs, num_sanity_val_steps=0, default_root_dir=folder,
         logger=False, enable_progress_bar=False, enable_model_summary=False,

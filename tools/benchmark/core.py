@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder, Memory
-from caption.objectives import Captions, CrossEntropy
+from caption.objectives import CaptionBatch, CrossEntropy
 from caption.regions import Regions
 from caption.search import BeamSearch, Hypotheses, Search
 from tools.benchmark.harness import Setting, clock
@@ -56,7 +56,7 @@ def make_vectors(images: int, region_size: int, device: torch.device) -> Tensor:
     return torch.randn(images, REGIONS, region_size, generator=generator).relu().to(device)
 
 
-def make_captions(images: int, device: torch.device) -> Captions:
+def make_captions(images: int, device: torch.device) -> CaptionBatch:
     """A caption of each image; their lengths are evenly spread, and one caption is the longest."""
     generator = torch.Generator().manual_seed(2)
     lengths = torch.randint(SHORTEST, LONGEST + 1, (images, 1), generator=generator)
@@ -65,13 +65,13 @@ def make_captions(images: int, device: torch.device) -> Captions:
     words[..., 0] = START
     real = torch.arange(LONGEST) < lengths[..., None]
     tensors = (words[..., :-1] * real, words[..., 1:] * real, lengths)
-    return Captions(*(tensor.to(device) for tensor in tensors))
+    return CaptionBatch(*(tensor.to(device) for tensor in tensors))
 
 
 # -- what is measured
 
 
-def caption_loss(decoder: LSTMDecoder, vectors: Tensor, captions: Captions) -> Tensor:
+def caption_loss(decoder: LSTMDecoder, vectors: Tensor, captions: CaptionBatch) -> Tensor:
     """Cross-entropy and doubly stochastic term of a batch."""
     return CrossEntropy()(decoder, project(decoder, vectors), captions).value
 

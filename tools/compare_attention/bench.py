@@ -27,7 +27,7 @@ from caption.data.boxes import Boxes
 from caption.data.module import CaptionData
 from caption.encoders import Encoder
 from caption.errors import UserError
-from caption.objectives import Captions
+from caption.objectives import CaptionBatch
 from caption.result import Caption
 from caption.runtime.atomic import replacing
 from caption.training.evaluation import Answer, Evaluation, summarise
@@ -183,7 +183,7 @@ def fit(model: CaptionTraining, split: Split, epochs: int, seed: int, clip: floa
         for batch in split.batches():
             assert batch.views is not None
             memory = captioner.project(batch.views)
-            captions = Captions(batch.inputs, batch.targets, batch.lengths)
+            captions = CaptionBatch(batch.inputs, batch.targets, batch.lengths)
             loss = model.objective(captioner.decoder, memory, captions)
             optimizer.zero_grad()
             loss.value.backward()

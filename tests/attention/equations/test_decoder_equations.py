@@ -39,7 +39,7 @@ from caption.decoders import (
 from caption.decoders.base import Decoder, Unrolled
 from caption.decoders.transformer import sinusoids
 from caption.errors import UserError
-from caption.objectives import Captions, CrossEntropy, Reinforce
+from caption.objectives import CaptionBatch, CrossEntropy, Reinforce
 
 Weights = dict[str, np.ndarray]
 WORDS, E, H = 7, 3, 4
@@ -250,7 +250,7 @@ def test_a_transformer_whose_attention_samples_adds_the_log_densities_of_its_lay
         first, second = (maps[f"layer {n} weights"][step].detach().numpy() for n in (0, 1))
         assert np.isclose(np.outer(first, second), value).any()
     words = torch.tensor(FED).expand(2, 1, -1)
-    captions = Captions(words, words, torch.full((2, 1), 2))
+    captions = CaptionBatch(words, words, torch.full((2, 1), 2))
     with pytest.raises(UserError, match="Reinforce"):
         CrossEntropy()(decoder, decoder.project(VIEWS), captions)
     loss = Reinforce()(decoder.train(), decoder.project(VIEWS), captions)

@@ -10,7 +10,7 @@ from helpers.loops import close, random_views, randomise, sigmoid
 from caption.attention import Attention, HeadGates, MultiHeadAttention, StructuredAttention
 from caption.decoders import DeepOutput, InitialState, LSTMDecoder, TransformerDecoder
 from caption.decoders.base import Decoder
-from caption.objectives import Captions, CrossEntropy
+from caption.objectives import AttentionPenalty, CaptionBatch, CrossEntropy
 
 
 def gates(count: int, log_odds: float, training: bool = True, **options: float) -> HeadGates:
@@ -75,10 +75,10 @@ def losses(decoder: Decoder, weight: float) -> tuple[torch.Tensor, torch.Tensor,
     decoder.double().eval()
     randomise(decoder)
     words = torch.randint(1, 7, (2, 3, 3), generator=torch.Generator().manual_seed(0))
-    captions = Captions(words, words, torch.tensor([[3, 1, 0], [2, 3, 1]]))
+    captions = CaptionBatch(words, words, torch.tensor([[3, 1, 0], [2, 3, 1]]))
     memory = decoder.project(random_views([(2, 3)]))
-    plain = CrossEntropy(0.0)(decoder, memory, captions)
-    penalised = CrossEntropy(0.0, attention_penalty=weight)(decoder, memory, captions)
+    plain = CrossEntropy([])(decoder, memory, captions)
+    penalised = CrossEntropy([AttentionPenalty(weight)])(decoder, memory, captions)
     assert "attention_penalty" not in plain.logged
     return plain.value, penalised.value, penalised.unrolled.trace.maps
 

@@ -26,7 +26,7 @@ from caption.encoders import (
     SmallCNN,
 )
 from caption.errors import UserError
-from caption.objectives import Captions, CrossEntropy
+from caption.objectives import CaptionBatch, CrossEntropy
 from caption.parts import make
 from caption.regions import Regions, Views
 
@@ -196,8 +196,8 @@ def test_training_the_refiner_alone_lowers_the_loss(name: str):
         views = made.encoder(pixels.double())
     generator = torch.Generator().manual_seed(1)
     words, targets = torch.randint(4, 9, (2, 2, 3, 5), generator=generator)
-    captions = Captions(words, targets, torch.tensor([[2, 5, 3], [4, 1, 0]]))
-    objective = CrossEntropy(doubly_stochastic=0)
+    captions = CaptionBatch(words, targets, torch.tensor([[2, 5, 3], [4, 1, 0]]))
+    objective = CrossEntropy([])
     optimizer = torch.optim.Adam(made.refiner.parameters(), 0.02)
     losses = []
     for _ in range(20):
