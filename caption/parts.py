@@ -13,15 +13,14 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 import numpy as np
 
 from caption.errors import CheckpointError
-from caption.runtime.trust import find_object
+from caption.runtime.trust import find_object, packages
 
 Spec = dict[str, Any]
 """`{"class_path": "caption.attention.Softmax", "init_args": {...}}`, nested; plain types only."""
@@ -110,11 +109,10 @@ def make(spec: Mapping[str, Any], kind: type[Kind], trust: Iterable[str] = ()) -
     """
     path = spec.get("class_path") if isinstance(spec, Mapping) else spec
     init_args = spec.get("init_args", {}) if isinstance(spec, Mapping) else None
-    if not isinstance(path, str) or "." not in path or not all(map(str.isidentifier, path.split("."))):
-        raise CheckpointError(f"a part needs a class path such as caption.attention.Softmax, not {path!r}")
+    trust = packages(trust)
+    cls = find_object(path, trust)
     if not isinstance(init_args, Mapping):
         raise CheckpointError(f"the arguments of {path} must be a mapping, not {init_args!r}")
-    cls = find_object(path, trust)
     # A checkpoint may come from an untrusted source, so it must not be able to call arbitrary code.
     if not (isinstance(cls, type) and issubclass(cls, kind)):
         raise CheckpointError(f"{path} is not a subclass of {kind.__name__}")
@@ -131,59 +129,3 @@ def _make_value(value: Any, trust: Iterable[str]) -> Any:
     if isinstance(value, Mapping):
         return {key: _make_value(entry, trust) for key, entry in value.items()}
     return [_make_value(entry, trust) for entry in value] if isinstance(value, list) else value
-
-
-def check_texts(value: Any, trust: Iterable[str] = ()) -> None:
-    """Refuse a spec, or specs in dicts and lists, with text in the place of a part.
-
-    `make` passes such text on to the constructor. A parser of configurations imports what it names.
-
-    Raises:
-        CheckpointError: an argument is text, and its annotation does not say that it may be.
-    """
-    if isinstance(value, Mapping) and "class_path" in value:
-        path, arguments = value["class_path"], value.get("init_args", {})
-        cls = find_object(path, trust)
-        for name, argument in arguments.items():
-            if (text := next(_texts(argument), None)) is not None and not _is_plain(_hint(cls, name)):
-                raise CheckpointError(
-                    f"the argument {name} of {path} is text, {text!r}, and its annotation does not say str"
-                )
-        check_texts(arguments, trust)
-    elif isinstance(value, (Mapping, list, tuple)):
-        for entry in value.values() if isinstance(value, Mapping) else value:
-            check_texts(entry, trust)
-
-
-def _hint(cls: type, name: str) -> Any:
-    """The annotation of a constructor's argument, which may be passed on to a base class; None if there is none."""
-    for base in cls.__mro__:
-        if (initialise := vars(base).get("__init__")) is not None:
-            parameters = inspect.signature(initialise).parameters
-            if name in parameters:
-                with suppress(NameError):  # a name that is imported for types only
-                    return get_type_hints(initialise).get(name)
-            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-                break
-    return None
-
-
-def _is_plain(hint: Any) -> bool:
-    """Whether an annotation admits plain values only, and no parts."""
-    if hint is None:
-        return False
-    if get_origin(hint) is Literal:
-        return True
-    inner = [kind for kind in get_args(hint) if kind is not ...]
-    return all(map(_is_plain, inner)) if inner else hint in (str, int, float, bool, type(None))
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping) and "class_path" not in value:
-        for entry in value.values():
-            yield from _texts(entry)
-    elif isinstance(value, (list, tuple)):
-        for entry in value:
-            yield from _texts(entry)

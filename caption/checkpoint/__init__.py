@@ -8,8 +8,13 @@ The layout is Lightning's, so every file written by training is a model:
     data              the section data of the training's configuration, if there was one: `caption test` needs no other
     ...               in training checkpoints, the entries with which Lightning resumes
 
-A safetensors file holds the captioner alone, see `tensor_file`. `read` is the one function that opens either; what it
-returns is checked.
+A safetensors file holds the captioner alone: tensors without "captioner.", and in the header, as text,
+
+    captioner         the section above, in JSON
+    checksums         JSON: "captioner", and for each tensor in "tensors", the CRC-32 of its name, type, shape and bytes
+    format            "pt", as other programs expect
+
+`read` is the one function that opens either; what it returns is checked.
 """
 
 from caption.checkpoint.files import FORMAT, PREFIX, Precision, read, save, section

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from struct import unpack_from
 from typing import Any, Literal
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
 from caption.captioner import Captioner
-from caption.checkpoint.archive import check_archive, damaged
-from caption.checkpoint.plain import check_plain
-from caption.checkpoint.tensor_file import read_tensors, write_tensors
+from caption.checkpoint.bounds import check_plain, check_tensors
 from caption.errors import CheckpointError, UserError
+from caption.runtime.archives import check_archive
 from caption.runtime.atomic import replacing
 from caption.version import package_version
 
@@ -22,6 +26,8 @@ FORMAT = 2
 PREFIX = "captioner."
 TENSOR_SUFFIX = ".safetensors"
 Precision = Literal["float32", "float16", "bfloat16"]
+END = 56 + 20 + 22
+"""Bytes after an archive's directory: the end record in 64 bits, its locator, the end record in 32 bits."""
 
 
 def section(captioner: Captioner) -> dict[str, Any]:
@@ -44,7 +50,7 @@ def save(captioner: Captioner, path: str | Path, precision: Precision | None = N
     state = {name: _in_precision(name, tensor, precision) for name, tensor in captioner.state_dict().items()}
     with replacing(path) as file:
         if Path(path).suffix == TENSOR_SUFFIX:
-            write_tensors(state, section(captioner), file)
+            file.write(to_safetensors(state, section(captioner)))
         else:
             prefixed = {PREFIX + name: tensor for name, tensor in state.items()}
             torch.save({"state_dict": prefixed, "captioner": section(captioner)}, file)
@@ -59,6 +65,24 @@ def _in_precision(name: str, tensor: Tensor, precision: Precision | None) -> Ten
     return converted
 
 
+def to_safetensors(state: Mapping[str, Tensor], section: dict[str, Any]) -> bytes:
+    """The tensors of a captioner and the `captioner` section of its checkpoint as a safetensors file."""
+    text = json.dumps(section)
+    # Copies, because the format has no tensors that share memory.
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
+    header = {"format": "pt", "captioner": text, "checksums": json.dumps(_checksums(text, tensors))}
+    return safetensors.torch.save(tensors, header)
+
+
+def _checksums(section: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """CRC-32 of the section, and of the name, type, shape and bytes of each tensor."""
+    sums = {}
+    for name, tensor in tensors.items():
+        kind = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        sums[name] = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, kind)
+    return {"captioner": zlib.crc32(section.encode()), "tensors": sums}
+
+
 def read(path: str | Path) -> dict[str, Any]:
     """Read and check a checkpoint or a safetensors file.
 
@@ -71,18 +95,28 @@ def read(path: str | Path) -> dict[str, Any]:
         CheckpointError: the file is missing, damaged, a pickle, or not a checkpoint of this package.
     """
     path = Path(path).expanduser()
-    start = _start(path)
-    if start[8:9] == b"{":
-        tensors, found = read_tensors(path)
-        contents: Any = {"state_dict": {PREFIX + name: t for name, t in tensors.items()}, "captioner": found}
-    else:
-        contents = _read_archive(path, start)
-    _check_layout(path, contents)
+    start = _first_bytes(path)
+    try:
+        if start[8:9] == b"{":
+            contents = _read_safetensors(path)
+        elif start[:2] == b"PK":
+            contents = _read_archive(path)
+        else:
+            raise CheckpointError(
+                f"{path} is not a checkpoint of this package: it is damaged, a bare pickle or another kind of file, "
+                "and was not loaded"
+            )
+    except CheckpointError:
+        raise
+    except Exception as error:  # the libraries raise many exception types on damaged files
+        raise CheckpointError(
+            f"{path} is damaged or not a checkpoint: {error}; get the file again, or use an earlier checkpoint"
+        ) from error
+    _check_contents(path, contents)
     return contents
 
 
-def _start(path: Path) -> bytes:
-    """The first bytes of a file; a CheckpointError if there is no file."""
+def _first_bytes(path: Path) -> bytes:
     try:
         if path.is_dir():
             raise CheckpointError(f"{path} is a folder: name the checkpoint file in it")
@@ -97,13 +131,23 @@ def _start(path: Path) -> bytes:
         raise CheckpointError(f"the checkpoint {name} cannot be read: {error}"[:300]) from error
 
 
-def _read_archive(path: Path, start: bytes) -> Any:
-    if start[:2] != b"PK":
-        raise CheckpointError(
-            f"{path} is not a checkpoint of this package: it is damaged, a bare pickle or another kind of file, "
-            "and was not loaded"
-        )
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    with safetensors.safe_open(path, "pt") as file:
+        header = file.metadata() or {}
+        if not {"captioner", "checksums"} <= set(header):
+            raise CheckpointError(
+                f"{path} is a safetensors file, but not a model of this package: its header has no description"
+            )
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no iterator)
+    if json.loads(header["checksums"]) != _checksums(header["captioner"], tensors):
+        raise ValueError("a checksum is wrong")
+    state = {PREFIX + name: tensor for name, tensor in tensors.items()}
+    return {"state_dict": state, "captioner": json.loads(header["captioner"])}
+
+
+def _read_archive(path: Path) -> Any:
     check_archive(path)
+    _check_end(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -111,41 +155,38 @@ def _read_archive(path: Path, start: bytes) -> Any:
             f"{path} holds pickled objects, which could run any code when loaded, or is damaged, and was refused: "
             "checkpoints of this package hold only tensors and plain values"
         ) from error
-    except Exception as error:  # torch raises many exception types on damaged files
-        raise damaged(path, error) from error
 
 
-def _check_layout(path: Path, contents: Any) -> None:
-    found = contents.get("captioner") if isinstance(contents, dict) else None
-    if not isinstance(found, dict) or "format" not in found or "state_dict" not in contents:
+def _check_end(path: Path) -> None:
+    """Check that an archive ends as `torch.save` writes it, with one directory.
+
+    torch finds the directory with code of its own, and could read another one than `zipfile`, which checked it.
+    """
+    with path.open("rb") as file:
+        whole = file.seek(-END, 2) + END
+        end = file.read()
+    size, start = unpack_from("<QQ", end, 40)
+    signatures = end[:4], end[56:60], end[76:80]
+    if (
+        signatures != (b"PK\x06\x06", b"PK\x06\x07", b"PK\x05\x06")
+        or unpack_from("<Q", end, 64)[0] != whole - END
+        or start + size != whole - END
+    ):
+        raise ValueError("it is not an archive of torch.save")
+
+
+def _check_contents(path: Path, contents: Any) -> None:
+    captioner = contents.get("captioner") if isinstance(contents, dict) else None
+    if not isinstance(captioner, dict) or "format" not in captioner or "state_dict" not in contents:
         raise CheckpointError(f"{path} is a PyTorch file, but not a checkpoint of this package")
     try:
-        check_plain(found)
-        check_plain(contents.get("hyper_parameters"))
-        check_plain(contents.get("data"))
+        for name in ("captioner", "hyper_parameters", "data"):
+            check_plain(contents.get(name))
+        if captioner["format"] != FORMAT:
+            raise CheckpointError(
+                f"it has checkpoint format {captioner['format']}, and this release reads format {FORMAT}: use version "
+                f"{captioner.get('version')} of this package, which wrote it"
+            )
+        check_tensors(contents["state_dict"], path.stat().st_size)
     except CheckpointError as error:
         raise CheckpointError(f"{path} was refused: {error}") from error
-    if found["format"] != FORMAT:
-        raise CheckpointError(
-            f"{path} has checkpoint format {found['format']}, and this release reads format {FORMAT}: "
-            f"it was written by version {found.get('version')} of this package, use that version"
-        )
-    state, size = contents["state_dict"], path.stat().st_size
-    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-        raise CheckpointError(f"{path} was refused: its state_dict is not a dictionary of tensors")
-    _check_tensors(path, state, size)
-
-
-SHARED = 4
-"""How many times a file's size its tensors may be, for weights that share memory."""
-
-
-def _check_tensors(path: Path, state: dict[str, Any], size: int) -> None:
-    total = 0
-    for name, tensor in state.items():
-        if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.device.type != "cpu":
-            raise CheckpointError(f"{path} was refused: {name[:100]!r} is not a plain tensor")
-        # An expanded tensor has any number of elements on one number in the file.
-        total += tensor.nbytes
-        if tensor.nbytes > tensor.untyped_storage().nbytes() or total > SHARED * size:
-            raise CheckpointError(f"{path} was refused: {name[:100]!r} has more elements than the file")

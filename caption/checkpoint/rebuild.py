@@ -8,30 +8,29 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from caption.captioner import Captioner
+from caption.checkpoint.bounds import LARGEST_ARGUMENT, Budget, check_plain
 from caption.checkpoint.files import PREFIX, read
-from caption.checkpoint.plain import LARGEST_ARGUMENT, check_plain
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder
 from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner
 from caption.errors import CheckpointError
 from caption.objectives import Objective
-from caption.parts import check_texts, make
-from caption.runtime.trust import class_paths
+from caption.parts import make
+from caption.runtime.trust import check_texts, class_paths, packages
 from caption.search import Search
 from caption.text.vocabulary import Vocabulary
 
-Made = TypeVar("Made")
-PARTS: dict[str, type] = {
+Built = TypeVar("Built")
+CLASSES: dict[str, type] = {
     "encoder": Encoder,
     "refiner": Refiner,
     "decoder": Decoder,
     "objective": Objective,
 }
+"""Base classes of the parts that a training checkpoint describes."""
 
 
 def load(path: str | Path, device: str | torch.device = "cpu", trust: Iterable[str] = ()) -> Captioner:
@@ -43,11 +42,11 @@ def load(path: str | Path, device: str | torch.device = "cpu", trust: Iterable[s
         trust: packages whose classes the checkpoint may name, although their modules are not imported yet.
 
     Raises:
-        CheckpointError: the file is missing, damaged, a pickle, of a newer format, names a class of a package that is
+        CheckpointError: the file is missing, damaged, a pickle, of another format, names a class of a package that is
             not trusted, its parts cannot be constructed, or its weights are not theirs.
     """
     contents = read(path)
-    trust = [trust] if isinstance(trust, str) else [*trust]
+    trust = packages(trust)
     weights = {
         name.removeprefix(PREFIX): tensor
         for name, tensor in contents["state_dict"].items()
@@ -77,15 +76,15 @@ def rebuild(description: dict[str, Any], trust: Iterable[str] = ()) -> Captioner
 
 def _check_weights(description: dict[str, Any], weights: dict[str, Tensor], trust: Iterable[str]) -> None:
     """Check that weights are those of the captioner described, before memory is taken for it."""
-    wanted = _without_memory(lambda: rebuild(description, trust).state_dict(), description, weights)
-    if wanted.keys() != weights.keys():
-        lacking, surplus = [*wanted.keys() - weights.keys()], [*weights.keys() - wanted.keys()]
-        raise CheckpointError(f"weights are missing: {lacking[:3]}, or are not its own: {surplus[:3]}"[:500])
+    expected = _without_memory(lambda: rebuild(description, trust).state_dict(), description, weights)
+    if expected.keys() != weights.keys():
+        missing, surplus = [*expected.keys() - weights.keys()], [*weights.keys() - expected.keys()]
+        raise CheckpointError(f"weights are missing: {missing[:3]}, or are not its own: {surplus[:3]}"[:500])
     for name, tensor in weights.items():
-        if tensor.shape != wanted[name].shape or _kind(tensor) != _kind(wanted[name]):
-            found = f"{_kind(tensor)} {tuple(tensor.shape)}"
+        stored, own = ((_kind(each), tuple(each.shape)) for each in (tensor, expected[name]))
+        if stored != own:
             raise CheckpointError(
-                f"{name} is {found}, and the model has {_kind(wanted[name])} {tuple(wanted[name].shape)} there"
+                f"{name} is {stored[0]} {stored[1]}, and the model has {own[0]} {own[1]} there"
             )
         if tensor.is_floating_point() and tensor.isnan().any():
             raise CheckpointError(
@@ -93,52 +92,22 @@ def _check_weights(description: dict[str, Any], weights: dict[str, Tensor], trus
             )
 
 
-def _without_memory(construct: Callable[[], Made], specs: dict[str, Any], weights: dict[str, Any]) -> Made:
+def _without_memory(build: Callable[[], Built], specs: dict[str, Any], weights: dict[str, Any]) -> Built:
     """Construct parts on the meta device. Parts of trusted packages that need numbers to construct get memory."""
-    check_plain([specs.get(name) for name in PARTS], LARGEST_ARGUMENT)
+    check_plain([specs.get(name) for name in CLASSES], LARGEST_ARGUMENT)
     try:
         with torch.device("meta"), Budget(weights):
-            return construct()
+            return build()
     except RuntimeError:  # NotImplementedError, too
         if all(path.startswith("caption.") for path in class_paths(specs)):
             raise
-        return construct()
+        return build()
 
 
 def _kind(tensor: Tensor) -> str:
     if tensor.dtype == torch.bool or tensor.is_complex():
         return str(tensor.dtype)
     return "floating" if tensor.is_floating_point() else "integer"
-
-
-IN_PLACE = {f"aten::{name}_" for name in ("normal", "uniform", "fill", "zero", "relu", "hardtanh")}
-
-
-class Budget(TorchDispatchMode):
-    """Refuses the construction of a model that is much larger than its weights.
-
-    Args:
-        weights: those in the file.
-    """
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # True imports torch's compiler, which takes longer than torch
-
-    def __init__(self, weights: dict[str, Tensor]) -> None:
-        super().__init__()
-        # Initialisation takes up to ten operations and copies of each weight; what is not stored is small.
-        self.operations = 10_000 + 100 * len(weights)
-        self.elements = 50_000_000 + 20 * sum(tensor.numel() for tensor in weights.values())
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.operations -= 1
-        # Without memory there are no values to change, and the operation would only take time.
-        result = args[0] if func._schema.name in IN_PLACE else func(*args, **(kwargs or {}))
-        self.elements -= sum(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
-        if self.operations < 0 or self.elements < 0:
-            raise CheckpointError("it describes a model that is larger than its weights")
-        return result
 
 
 def architecture(contents: dict[str, Any], trust: Iterable[str] = ()) -> dict[str, Any]:
@@ -155,24 +124,24 @@ def architecture(contents: dict[str, Any], trust: Iterable[str] = ()) -> dict[st
     Raises:
         CheckpointError: a part is missing, names a class of a package that is not trusted, or cannot be constructed.
     """
-    described = contents["captioner"]
+    trust = packages(trust)
     hyper_parameters = contents.get("hyper_parameters")
     objective = hyper_parameters.get("objective") if isinstance(hyper_parameters, dict) else None
-    specs = {name: described.get(name) for name in PARTS} | {"objective": objective}
+    specs = {name: contents["captioner"].get(name) for name in CLASSES} | {"objective": objective}
     for name in ("encoder", "decoder"):
         if specs[name] is None:
             raise CheckpointError(f"the checkpoint does not say which {name} it has")
+    if objective is None:
+        del specs["objective"]
 
-    def make_all() -> dict[str, Any]:
-        return {n: spec if spec is None else make(spec, PARTS[n], trust).spec for n, spec in specs.items()}
+    def own_specs() -> dict[str, Any]:
+        return {n: spec if spec is None else make(spec, CLASSES[n], trust).spec for n, spec in specs.items()}
 
     try:
-        found = _without_memory(make_all, specs, contents["state_dict"])
-        if objective is None:  # the configuration's
-            del found["objective"]
-        check_texts(found, trust)
+        model: dict[str, Any] = _without_memory(own_specs, specs, contents["state_dict"])
+        check_texts(model, trust)
     except CheckpointError:
         raise
     except Exception as error:  # a part that is given impossible arguments raises anything
         raise CheckpointError(f"the parts in the checkpoint cannot be made: {error}") from error
-    return found
+    return model

@@ -13,7 +13,8 @@ from caption.cli.config_files import OPTIONS, READER, option_pairs
 from caption.data.readers.captions import CaptionReader
 from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, UserError
-from caption.parts import check_texts, make
+from caption.parts import make
+from caption.runtime.trust import check_texts
 from caption.search import Search
 
 DATA = (

@@ -5,11 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
+from zipfile import is_zipfile
 
 import torch
 from torch import Tensor
 
 from caption.errors import CheckpointError, UserError
+from caption.runtime.archives import check_archive
 
 
 def weights_file(source: str) -> Path | None:
@@ -57,6 +59,8 @@ def read_state(path: Path) -> dict[str, Tensor]:
         except SafetensorError as error:
             raise CheckpointError(f"{path} is not a safetensors file, or is damaged: {error}") from error
     try:
+        if is_zipfile(path):  # torch also reads files that are older than its archives
+            check_archive(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler raises many types on damaged files
         raise CheckpointError(f"{path} is not a state dict that loads with weights_only=True") from error

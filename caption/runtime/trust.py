@@ -7,10 +7,12 @@ A configuration is the user's own, and all its class paths are imported.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from caption.errors import CheckpointError
 
@@ -29,7 +31,12 @@ def class_paths(spec: Any) -> Iterator[str]:
             yield from class_paths(value)
 
 
-def find_object(path: str, trust: Iterable[str] = ()) -> Any:
+def packages(trust: Iterable[str]) -> tuple[str, ...]:
+    """Trusted packages, also if they are given as a single name."""
+    return (trust,) if isinstance(trust, str) else tuple(trust)
+
+
+def find_object(path: Any, trust: Iterable[str] = ()) -> Any:
     """What a class path names. It need not be a class: check that.
 
     Args:
@@ -39,11 +46,11 @@ def find_object(path: str, trust: Iterable[str] = ()) -> Any:
     Raises:
         CheckpointError: it does not exist, or its module is not imported and not trusted.
     """
-    trust = [trust] if isinstance(trust, str) else [*trust]
-    module, _, name = path.rpartition(".")
-    if not module or not all(map(str.isidentifier, path.split("."))):
+    if not isinstance(path, str) or "." not in path or not all(map(str.isidentifier, path.split("."))):
         raise CheckpointError(f"a class path such as caption.attention.Softmax is expected, not {path!r}")
-    if any(module == known or path == known or module.startswith(f"{known}.") for known in (OWN, *trust)):
+    module, _, name = path.rpartition(".")
+    trusted = (OWN, *packages(trust))
+    if any(module == known or path == known or module.startswith(f"{known}.") for known in trusted):
         try:
             return getattr(import_module(module), name)
         except (ImportError, AttributeError) as error:
@@ -58,3 +65,59 @@ def find_object(path: str, trust: Iterable[str] = ()) -> Any:
     if name not in vars(sys.modules[module]):
         raise CheckpointError(f"there is no class {path}: install the package that defines it")
     return vars(sys.modules[module])[name]
+
+
+def check_texts(value: Any, trust: Iterable[str] = ()) -> None:
+    """Refuse a spec, or specs in dicts and lists, with text in the place of a part.
+
+    `make` passes such text on to the constructor. A parser of configurations imports what it names.
+
+    Raises:
+        CheckpointError: an argument is text, and its annotation does not say that it may be.
+    """
+    if isinstance(value, Mapping) and "class_path" in value:
+        path, arguments = value["class_path"], value.get("init_args", {})
+        cls = find_object(path, trust)
+        for name, argument in arguments.items():
+            if (text := next(_texts(argument), None)) is not None and not _is_plain(_hint(cls, name)):
+                raise CheckpointError(
+                    f"the argument {name} of {path} is text, {text!r}, and its annotation does not say str"
+                )
+        check_texts(arguments, trust)
+    elif isinstance(value, (Mapping, list, tuple)):
+        for entry in value.values() if isinstance(value, Mapping) else value:
+            check_texts(entry, trust)
+
+
+def _hint(cls: type, name: str) -> Any:
+    """The annotation of a constructor's argument, which may be passed on to a base class; None if there is none."""
+    for base in cls.__mro__:
+        if (initialise := vars(base).get("__init__")) is not None:
+            parameters = inspect.signature(initialise).parameters
+            if name in parameters:
+                with suppress(NameError):  # a name that is imported for types only
+                    return get_type_hints(initialise).get(name)
+            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+                break
+    return None
+
+
+def _is_plain(hint: Any) -> bool:
+    """Whether an annotation admits plain values only, and no parts."""
+    if hint is None:
+        return False
+    if get_origin(hint) is Literal:
+        return True
+    inner = [kind for kind in get_args(hint) if kind is not ...]
+    return all(map(_is_plain, inner)) if inner else hint in (str, int, float, bool, type(None))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping) and "class_path" not in value:
+        for entry in value.values():
+            yield from _texts(entry)
+    elif isinstance(value, (list, tuple)):
+        for entry in value:
+            yield from _texts(entry)

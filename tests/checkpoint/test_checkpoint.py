@@ -263,7 +263,7 @@ def test_any_torch_error_means_damage(raised: type[Exception], path: Path, monke
 
 @pytest.mark.parametrize("other", [1, 99])
 def test_another_format_names_the_version_that_reads_it(other: int, path: Path):
-    with pytest.raises(CheckpointError, match=rf"format {other}.*version 7\.1 of this package"):
+    with pytest.raises(CheckpointError, match=rf"format {other}, .*version 7\.1 of this package"):
         checkpoint.load(changed(path, format=other, version="7.1"))
 
 

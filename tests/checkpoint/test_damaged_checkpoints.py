@@ -17,8 +17,7 @@ from helpers.tiny_captioner import captioner
 
 from caption import checkpoint
 from caption.captioner import Captioner
-from caption.checkpoint.plain import check_plain
-from caption.checkpoint.rebuild import Budget
+from caption.checkpoint.bounds import Budget, check_plain
 from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, UserError
 from caption.search import BeamSearch, Greedy, Sampling

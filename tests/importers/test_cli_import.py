@@ -168,7 +168,7 @@ def test_a_file_is_not_replaced(
         ("encoders: {}", "should have 'encoder'"),
         ("[", "is not YAML"),
         ("encoder: {class_path: caption.search.Greedy}", "is not a subclass of Encoder"),
-        ("encoder: vgg19", "needs a class path"),
+        ("encoder: vgg19", "a class path such as"),
     ],
 )
 def test_another_encoder_must_be_one_that_fits(

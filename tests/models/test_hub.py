@@ -18,6 +18,7 @@ from helpers.tiny_captioner import captioner, photo
 
 import caption
 from caption import checkpoint
+from caption.checkpoint.files import to_safetensors
 from caption.errors import CheckpointError, UserError
 from caption.models import hub
 
@@ -142,10 +143,7 @@ def test_a_model_from_the_hub_is_not_trusted_more_than_others(served: Path, tmp_
         "encoder": {"class_path": "antigravity.Encoder", "init_args": {}},
     }
     (served / "me" / "model").mkdir(parents=True)
-    from caption.checkpoint.tensor_file import write_tensors
-
-    with (served / "me" / "model" / hub.MODEL).open("wb") as file:
-        write_tensors(made.state_dict(), described, file)
+    (served / "me" / "model" / hub.MODEL).write_bytes(to_safetensors(made.state_dict(), described))
     with pytest.raises(CheckpointError, match="--trust antigravity"):
         caption.load("hf://me/model")
 

@@ -19,8 +19,8 @@ from caption.attention import Attention
 from caption.encoders import Encoder, SmallCNN, TorchvisionEncoder
 from caption.errors import CheckpointError
 from caption.objectives import Objective
-from caption.parts import check_texts, make
-from caption.runtime.trust import class_paths, find_object
+from caption.parts import make
+from caption.runtime.trust import check_texts, class_paths, find_object
 
 Cli = Callable[..., Ran]
 QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
