@@ -9,7 +9,6 @@ Training is in `caption.training`. A captioner loads from one file and captions 
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import chosen
+from caption.attention.maps import has_location
 from caption.box import Box, BoxLike, part_of, shares_of
 from caption.captions import Captions
 from caption.data.batch_inference import BATCH, Decoded, decode, decode_ahead, encode
@@ -230,10 +229,11 @@ class Captioner(nn.Module):
         words = self.vocabulary.decode(found.words[image, rank, :length].tolist())
         rows, cols = grids[0]
         boxes = self.boxes(seen)
-        views = [(rows, cols) for rows, cols in grids]  # new tuples, by which `_box_of` recognises views
-        map_grids = self.decoder.map_grids(views)
+        map_grids = self.decoder.map_grids(grids)
         map_boxes = {
-            name: _box_of(grid, views, boxes) for name, grid in map_grids.items() if name in trace.maps
+            name: boxes[view] if view < len(boxes) else boxes[0]  # a refiner may add views
+            for name, view in self.decoder.map_views.items()
+            if name in trace.maps
         }
         return Caption(
             text=" ".join(words),
@@ -302,27 +302,16 @@ def search_spec(search: Search) -> dict[str, Any]:
     return {"class_path": public_path(type(search)), "init_args": dataclasses.asdict(search)}  # type: ignore[call-overload]
 
 
-def _box_of(grid: Grid, views: Sequence[Grid], boxes: Sequence[Box]) -> Box:
-    """The box of the view that the grid of a map is; of the first view for a grid of the mechanism's own."""
-    found = [
-        box
-        for same in (operator.is_, operator.eq)
-        for view, box in zip(views, boxes, strict=False)
-        if same(view, grid)
-    ]
-    return next(iter(found), boxes[0])
-
-
 def _locations(location: Tensor | None, cols: int) -> np.ndarray | None:
     """Region numbers (T,) -> rows and columns (T, 2); None if no region was chosen."""
-    if location is None or location.is_floating_point() or not chosen(location).all():
+    if location is None or location.is_floating_point() or not has_location(location).all():
         return None
     return torch.stack((location // cols, location % cols), -1).numpy()
 
 
 def _points(location: Tensor | None, box: Box) -> np.ndarray | None:
     """Points (T, 2) across the grid -> x and y in the photo's pixels; None if no point was chosen."""
-    if location is None or not location.is_floating_point() or not chosen(location).all():
+    if location is None or not location.is_floating_point() or not has_location(location).all():
         return None
     left, top, right, bottom = box
     return location.double().numpy() * (right - left, bottom - top) + (left, top)

@@ -1,12 +1,16 @@
-"""Regions: the grid of vectors, with its mask, that an encoder gives for an image."""
+"""Regions: the grid of vectors, with its mask, that an encoder gives for an image; and what weights over them are like.
+
+Importing this module does not load PyTorch, because results do not need it.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from caption.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Regions(NamedTuple):
@@ -22,6 +26,22 @@ class Regions(NamedTuple):
 
 Views = tuple[Regions, ...]
 """All grids of the same images: levels of a pyramid, layers, two encoders. Most encoders give one."""
+
+
+class WeightProperties(NamedTuple):
+    """Properties of attention weights. Entropy, figures and diagnostics use them instead of the mechanism's class."""
+
+    sums_to_one: bool = True
+    """The weights of a word, with the sentinel's share if there is a sentinel, sum to one."""
+    signed: bool = False
+    """Weights may be negative."""
+    sentinel: bool = False
+    """A sentinel takes part of the sum."""
+
+    @property
+    def is_distribution(self) -> bool:
+        """Whether the weights of a word are a probability distribution over the regions."""
+        return self.sums_to_one and not self.signed and not self.sentinel
 
 
 def check_views(views: Views) -> None:

@@ -10,32 +10,17 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from caption.regions import WeightProperties
 from caption.runtime.outputs import open_output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from caption.data.decoding import Photo
-
-
-class WeightProperties(NamedTuple):
-    """Properties of attention weights. Entropy, figures and diagnostics use them instead of the mechanism's class."""
-
-    sums_to_one: bool = True
-    """The weights of a word, with the sentinel's share if there is a sentinel, sum to one."""
-    signed: bool = False
-    """Weights may be negative."""
-    sentinel: bool = False
-    """A sentinel takes part of the sum."""
-
-    @property
-    def is_distribution(self) -> bool:
-        """Whether the weights of a word are a probability distribution over the regions."""
-        return self.sums_to_one and not self.signed and not self.sentinel
 
 
 @dataclass(eq=False, repr=False)

@@ -26,7 +26,8 @@ from torch import Tensor
 from caption.analysis.grids import TINY, Grid, carried, in_place_of, spread
 from caption.analysis.replay import Moment, Replay, sentences
 from caption.errors import UserError
-from caption.result import Caption, WeightProperties
+from caption.regions import WeightProperties
+from caption.result import Caption
 
 if TYPE_CHECKING:
     from caption.captioner import Captioner

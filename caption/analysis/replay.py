@@ -23,9 +23,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from caption.analysis.grids import Grid
-from caption.attention.base import Attention, AttentionOutput, Query, named_maps, with_maps
-from caption.attention.edited import attentions
-from caption.attention.stochastic import at_test
+from caption.attention.base import Attention, AttentionOutput, Query
+from caption.attention.map_hooks import attentions
+from caption.attention.maps import named_maps, with_maps
+from caption.attention.stochastic import override_at_test
 from caption.data.batch_inference import decode, encode
 from caption.decoders.base import Decoder, Memory
 from caption.regions import Views
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from caption.data.decoding import Photo
 
 Maps = Mapping[str, TensorTree]
-"""The maps (B, K, ..., L) of each of a decoder's attentions, by the attention's name; see `Weighed.maps`."""
+"""The maps (B, K, ..., L) of each of a decoder's attentions, by the attention's name; see `WeighOutput.maps`."""
 
 
 class Sentences(NamedTuple):
@@ -174,7 +175,7 @@ class Replay:
     @torch.no_grad()
     def moments(self, batch: Sentences) -> Iterator[Moment]:
         """The steps of a batch of sentences, one after the other."""
-        with at_test(self.decoder, "expectation"):
+        with override_at_test(self.decoder, "expectation"):
             state = self.decoder.start(self.decoder.project(batch.views))
         rows = torch.arange(len(batch.words), device=batch.words.device)
         fed = batch.fed
@@ -278,7 +279,7 @@ class Replay:
             return torch.autograd.grad(moment.of_word(log_probs).sum(), vectors)[0]
 
     def _step(self, state: State, fed: Tensor) -> tuple[Tensor, State]:
-        with at_test(self.decoder, "expectation"):
+        with override_at_test(self.decoder, "expectation"):
             return self.decoder.step(state, fed)
 
 

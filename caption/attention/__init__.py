@@ -1,7 +1,13 @@
 """The library of attention mechanisms: one idea per file, with its equation.
 
-Most mechanisms combine a score (`scores/`) with an alignment (`alignments/`) in `ScoredAttention`. The other files hold
-mechanisms that do not fit this scheme.
+    base            the interface: weigh the regions, then read them; map_hooks: edits of the maps in between
+    scored          a score joined to an alignment: the paper's soft and hard attention
+    scores/         how well a query and a region go together: additive (the paper's), dot, cosine, ...
+    alignments/     how scores become weights: soft (the paper's softmax), hard (a region is sampled), sparse, ...
+    other files     mechanisms that are more than a score and an alignment: several heads, hops, grids, glimpses, ...
+
+Soft attention of Xu et al. 2015 is `ScoredAttention(AdditiveScore(), Softmax())`; hard attention is
+`ScoredAttention(AdditiveScore(), Multinoulli())`.
 """
 
 from caption.attention.alignments import (
@@ -13,7 +19,15 @@ from caption.attention.alignments import (
     Softmax,
     Sparsemax,
 )
-from caption.attention.base import Attention, AttentionOutput, Query, QuerySizes, Reading, Weighed
+from caption.attention.base import (
+    Attention,
+    AttentionOutput,
+    GridMemory,
+    Query,
+    QuerySizes,
+    ReadOutput,
+    WeighOutput,
+)
 from caption.attention.co_attention import (
     AlternatingCoAttention,
     InteractiveCoAttention,
@@ -21,11 +35,11 @@ from caption.attention.co_attention import (
     ParallelCoAttention,
 )
 from caption.attention.compositional import CompositionalDeAttention
-from caption.attention.edited import edited
 from caption.attention.feature_wise import FeatureWiseAttention
 from caption.attention.glimpse import GlimpseAttention, WindowAttention
 from caption.attention.hierarchical import AttentionViaAttention, HierarchicalAttention
 from caption.attention.map_entropy import entropy
+from caption.attention.map_hooks import edit_maps
 from caption.attention.multi_head import HeadGates, MultiHeadAttention
 from caption.attention.multi_hop import MultiHopAttention
 from caption.attention.pooling import (
@@ -38,7 +52,7 @@ from caption.attention.pooling import (
     SumPooling,
 )
 from caption.attention.rotatory import RotatoryAttention
-from caption.attention.scored import Aligned, Alignment, Choice, Score, ScoredAttention, ScoredMemory
+from caption.attention.scored import Alignment, AlignmentOutput, Score, ScoredAttention, Selection
 from caption.attention.scores import (
     ActivatedGeneralScore,
     AdditiveScore,
@@ -51,19 +65,18 @@ from caption.attention.scores import (
     ScaledDotScore,
 )
 from caption.attention.sentinel import SentinelAttention
-from caption.attention.stochastic import Stochastic, at_test
+from caption.attention.stochastic import Stochastic, override_at_test
 from caption.attention.structured import StructuredAttention
 
 __all__ = [
     "ActivatedGeneralScore",
     "AdditiveScore",
-    "Aligned",
     "Alignment",
+    "AlignmentOutput",
     "AlternatingCoAttention",
     "Attention",
     "AttentionOutput",
     "AttentionViaAttention",
-    "Choice",
     "ChunkMaxPooling",
     "CompositionalDeAttention",
     "CosineScore",
@@ -75,6 +88,7 @@ __all__ = [
     "FollowingWindow",
     "GeneralScore",
     "GlimpseAttention",
+    "GridMemory",
     "GumbelSoftmax",
     "HeadGates",
     "HierarchicalAttention",
@@ -92,12 +106,12 @@ __all__ = [
     "PredictedWindow",
     "Query",
     "QuerySizes",
-    "Reading",
+    "ReadOutput",
     "RotatoryAttention",
     "ScaledDotScore",
     "Score",
     "ScoredAttention",
-    "ScoredMemory",
+    "Selection",
     "SentinelAttention",
     "Softmax",
     "Sparsemax",
@@ -105,9 +119,9 @@ __all__ = [
     "StochasticPooling",
     "StructuredAttention",
     "SumPooling",
-    "Weighed",
+    "WeighOutput",
     "WindowAttention",
-    "at_test",
-    "edited",
+    "edit_maps",
     "entropy",
+    "override_at_test",
 ]

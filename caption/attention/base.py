@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
+from caption.attention.maps import weighted_sum
 from caption.errors import UserError
 from caption.parts import Part
-from caption.regions import Regions, Views, check_views
-from caption.result import WeightProperties
+from caption.regions import Regions, Views, WeightProperties, check_views
 from caption.tensor_tree import TensorTree
 
 
@@ -38,17 +37,17 @@ class QuerySizes(NamedTuple):
     """E."""
 
 
-class Weighed(NamedTuple):
+class WeighOutput(NamedTuple):
     """The attention weights of one step, computed by similarity and alignment before the regions are read."""
 
     maps: TensorTree
     """(B, K, L) weights; or a named tuple of them for mechanisms with several maps: heads (B, K, M, L), hops, levels.
-    The last dimension counts the regions."""
+    The last dimension counts the regions. Fields that `Attention.map_views` does not name are not over regions."""
     state: TensorTree = None
     """Other values of this step that `read` or `carry` needs."""
 
 
-class Reading(NamedTuple):
+class ReadOutput(NamedTuple):
     """The result of reading the regions with the maps."""
 
     context: Tensor
@@ -70,13 +69,31 @@ class AttentionOutput(NamedTuple):
     """(B, K, L) the summary of the maps for heatmaps, over the regions of the first view; 0 where masked.
     `Attention.properties` describes it."""
     maps: TensorTree
-    """All maps, see `Weighed.maps`."""
+    """All maps, see `WeighOutput.maps`."""
     state: TensorTree = None
     """The mechanism's state for the next step; tensors (B, K, ...)."""
     location: Tensor | None = None
-    """See `Reading`."""
+    """See `ReadOutput`."""
     log_prob: Tensor | None = None
-    """See `Reading`."""
+    """See `ReadOutput`."""
+
+
+class GridMemory(NamedTuple):
+    """The memory of one grid: keys, values, mask and size."""
+
+    keys: TensorTree
+    """What is compared with the query, tensors (B, L, ...)."""
+    values: Tensor
+    """(B, L, D) the vectors that are averaged into the context."""
+    mask: Tensor | None
+    """(B, L) bool, True where there is a region; None when all are real."""
+    grid: tuple[int, int]
+    """(rows, cols)."""
+
+    @classmethod
+    def of(cls, regions: Regions, keys: TensorTree = None) -> GridMemory:
+        """Regions that are their own values."""
+        return cls(keys, regions.vectors, regions.mask, regions.grid)
 
 
 class Attention(Part, nn.Module):
@@ -84,18 +101,25 @@ class Attention(Part, nn.Module):
 
     The steps are *weigh* (similarity, then alignment: maps) and *read* (usually a weighted sum: the context). Between
     them the maps pass through `self.maps`, an identity module. A forward hook on it receives every map and may return
-    another one to be read instead. Interventions force, mask, permute and record maps in this way.
+    another one to be read instead. Interventions force, mask, permute and record maps in this way
+    (`caption.attention.map_hooks`).
 
     The module stores no state between calls. State from step to step is passed in `AttentionOutput.state`, which search
     reorders with its hypotheses.
+
+    A mechanism declares `view_count`, `map_views` and `properties`, and implements `create_weights`, `memory`, `weigh`
+    and, unless its context is the weighted sum of the values, `read`.
     """
 
-    context_size: int
-    """Length D of the context vector; known after `build`."""
+    view_count: int = 1
+    """Number of grids per image that the mechanism attends to."""
+    map_views: Mapping[str, int] = {"weights": 0}
+    """The view over which each map lies, by the map's name, the map for heatmaps first. A single tensor is called
+    "weights"; maps in a named tuple have the names of its fields."""
     properties: WeightProperties = WeightProperties()
     """Properties of the summary weights."""
-    several_views: bool = False
-    """Whether the mechanism takes images with several grids."""
+    context_size: int
+    """Length of the context vector, known after `build`; the sum of the views' D, unless `create_weights` sets it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,51 +135,64 @@ class Attention(Part, nn.Module):
         Raises:
             UserError: the mechanism does not take that many views.
         """
-        raise NotImplementedError
+        self._check_view_count(len(region_sizes))
+        self.context_size = sum(region_sizes)
+        self.create_weights(region_sizes, query_sizes)
 
     def project(self, views: Views) -> TensorTree:
-        """Compute the memory once per image: everything that depends on the image alone, such as keys and values."""
+        """Compute the memory once per image: everything that depends on the image alone, such as keys and values.
+
+        Raises:
+            UserError: the mechanism does not take that many views, or one of them is malformed or wholly masked.
+        """
+        self._check_view_count(len(views))
+        check_views(views)
+        return self.memory(views)
+
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        """Create the mechanism's own weights, if it has any; see `build`."""
+
+    def memory(self, views: Views) -> TensorTree:
+        """The memory of as many views as the mechanism takes; see `project`."""
         raise NotImplementedError
 
     def start(self, memory: TensorTree, hypotheses: int) -> TensorTree:
         """The state before the first step, tensors (B, K, ...) with K = `hypotheses`, or None."""
         return None
 
-    def weigh(self, query: Query, memory: TensorTree, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: TensorTree, state: TensorTree) -> WeighOutput:
         """Compute the maps of a step, without reading the regions."""
         raise NotImplementedError
 
     def read(
-        self, maps: TensorTree, query: Query, memory: TensorTree, weighed: Weighed | None = None
-    ) -> Reading:
+        self, maps: TensorTree, query: Query, memory: TensorTree, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
         """Compute the context with given maps: those from `weigh`, or others of the same structure.
 
-        Mechanisms that sample do so here.
+        By default the context is the sum of `memory.values` (B, L, D) under the summary of the maps. Mechanisms that
+        sample do so here.
 
         Args:
-            maps: see `Weighed.maps`.
+            maps: see `WeighOutput.maps`.
             query: as for `weigh`.
             memory: as for `weigh`.
             weighed: the result of `weigh` at this step; its maps differ from `maps` where a hook has changed them. None
                 = read the maps without sampling.
         """
-        raise NotImplementedError
+        return ReadOutput(weighted_sum(self.summary(maps), memory.values))
 
-    def carry(self, maps: TensorTree, weighed: Weighed) -> TensorTree:
+    def carry(self, maps: TensorTree, weighed: WeighOutput) -> TensorTree:
         """The state for the next step, tensors (B, K, ...), given the maps that were read."""
         return weighed.state
 
     def summary(self, maps: TensorTree) -> Tensor:
-        """(B, K, L) the weights for heatmaps; the maps themselves, if they are one tensor (B, K, L)."""
-        return maps
+        """(B, K, L) the weights for heatmaps: the first of `map_views`, the mean over its heads, hops or channels."""
+        weights = maps if isinstance(maps, Tensor) else getattr(maps, next(iter(self.map_views)))
+        return weights.flatten(2, -2).mean(2) if weights.dim() > 3 else weights
 
     def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
-        """The grid (rows, cols) of each map, by the map's name, for images with these grids.
-
-        Maps that are one tensor are called "weights". A map that is not over regions is left out here; edits and
-        figures ignore it.
-        """
-        return {"weights": views[0]}
+        """The grid (rows, cols) of each map in `map_views`, for images with these grids."""
+        return {name: views[view] for name, view in self.map_views.items()}
 
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
         """A penalty that training may add to the loss, such as the similarity of heads; None for most mechanisms.
@@ -185,54 +222,20 @@ class Attention(Part, nn.Module):
             reading.log_prob,
         )
 
-
-def one_view(attention: nn.Module, views: Views | tuple[int, ...]) -> None:
-    """Raise a `UserError` unless there is exactly one view, with a real region in every image.
-
-    Args:
-        attention: the mechanism, for the message.
-        views: the views, or their region sizes.
-    """
-    if len(views) != 1:
+    def _check_view_count(self, given: int) -> None:
+        if given == self.view_count:
+            return
+        count, name = self.view_count, type(self).__name__
+        if count == 1:
+            wanted, remedy = (
+                "one grid",
+                "one grid, or a mechanism that takes several, such as AttentionViaAttention",
+            )
+        else:
+            wanted = f"{count} grids"
+            remedy = (
+                f"as many, such as SmallCNN with `views: {count}` or TorchvisionEncoder with {count} layers"
+            )
         raise UserError(
-            f"{type(attention).__name__} attends to one grid, and the encoder gives {len(views)}: take an encoder with "
-            "one grid, or a mechanism whose documentation says that it takes several views"
+            f"{name} attends to {wanted}, and the encoder gives {given}: take an encoder with {remedy}"
         )
-    _check(views)
-
-
-def two_views(attention: nn.Module, views: Views | tuple[int, ...]) -> None:
-    """Like `one_view`, for mechanisms that attend to two."""
-    if len(views) != 2:
-        raise UserError(
-            f"{type(attention).__name__} attends to two grids, and the encoder gives {len(views)}: take an encoder "
-            "with two, such as SmallCNN with `views: 2` or TorchvisionEncoder with two layers"
-        )
-    _check(views)
-
-
-def _check(views: Views | tuple[int, ...]) -> None:
-    """Check views; sizes need no check."""
-    check_views(tuple(view for view in views if isinstance(view, Regions)))
-
-
-def hide_masked(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Scores (B, ..., L) with -inf where the mask (B, L) hides a region; None hides none."""
-    if mask is None:
-        return scores
-    return scores.masked_fill(~mask.view(len(mask), *[1] * (scores.dim() - 2), -1), -torch.inf)
-
-
-def named_maps(maps: TensorTree) -> dict[str, Tensor]:
-    """Maps by name; a single tensor is called "weights"."""
-    return {"weights": maps} if isinstance(maps, Tensor) else dict(maps._asdict())
-
-
-def with_maps(maps: TensorTree, named: Mapping[str, Tensor]) -> TensorTree:
-    """The same structure with other tensors, by the names of `named_maps`; tensors not named are kept."""
-    return named.get("weights", maps) if isinstance(maps, Tensor) else maps._replace(**named)
-
-
-def chosen(location: Tensor) -> Tensor:
-    """(B, K) bool: where a location was chosen; see `Reading.location`."""
-    return ~torch.isnan(location).any(-1) if location.is_floating_point() else location >= 0

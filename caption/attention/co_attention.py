@@ -7,14 +7,13 @@ attended words. Only the map of the regions is over the image; the maps also con
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
-from caption.attention.scored import ScoredMemory
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.maps import hide_masked, weighted_sum
 from caption.parts import check_choice
 from caption.regions import Regions, Views, mean_region
 
@@ -30,65 +29,75 @@ class CoMaps(NamedTuple):
     """(B, K, A) q̂, the attended words; not a map over regions."""
 
 
-class CoAttention(Attention):
-    """Base class of the co-attentions: keeps the words so far, projects regions and words to one size, and reads the
-    regions.
+class WordsSoFar(Attention):
+    """Base class of mechanisms that attend to the words so far, too. Their projections are the state.
 
     Args:
         size: A, the size to which regions and words are projected.
     """
+
+    word: nn.Linear
+    """Word vector -> (A,); created by `create_weights`."""
 
     def __init__(self, size: int = 256) -> None:
         super().__init__()
         self.size = size
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
+    def no_words(self, like: Tensor, hypotheses: int) -> Tensor:
+        """(B, K, 0, A) in the dtype and on the device of a tensor (B, ...)."""
+        return like.new_zeros(like.shape[0], hypotheses, 0, self.size)
+
+    def words_so_far(self, query: Query, state: Tensor) -> Tensor:
+        """(B, K, T, A), the query's word last."""
+        assert query.word is not None
+        return torch.cat((state, self.word(query.word)[:, :, None]), 2)
+
+
+class CoAttention(WordsSoFar):
+    """Base class of the co-attentions: projects regions and words to one size, and reads the regions.
+
+    Args:
+        size: A, the size to which regions and words are projected.
+    """
+
+    map_views = {"regions": 0}
+
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.context_size = region_sizes[0] + self.size
         self.region = nn.Linear(region_sizes[0], self.size)
         self.word = nn.Linear(query_sizes.word, self.size)
-        self.build_comparison()
+        self.create_comparison()
 
-    def build_comparison(self) -> None:
+    def create_comparison(self) -> None:
         """Create the weights of the comparison."""
         raise NotImplementedError
 
-    def project(self, views: Views) -> ScoredMemory:
-        one_view(self, views)
-        return ScoredMemory.of(views[0], self.region(views[0].vectors))
+    def memory(self, views: Views) -> GridMemory:
+        return GridMemory.of(views[0], self.region(views[0].vectors))
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
-        """(B, K, 0, A): no words yet."""
-        return memory.keys.new_zeros(memory.keys.shape[0], hypotheses, 0, self.size)
+    def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
+        return self.no_words(memory.keys, hypotheses)
 
-    def weigh(self, query: Query, memory: ScoredMemory, state: Tensor) -> Weighed:
-        assert query.word is not None
-        words_so_far = torch.cat((state, self.word(query.word)[:, :, None]), 2)
-        scores, attended = self.attend(words_so_far, memory)
-        return Weighed(CoMaps(_softmax(scores, memory.mask), attended), words_so_far)
+    def weigh(self, query: Query, memory: GridMemory, state: Tensor) -> WeighOutput:
+        words = self.words_so_far(query, state)
+        scores, attended = self.attend(words, memory)
+        return WeighOutput(CoMaps(hide_masked(scores, memory.mask).softmax(-1), attended), words)
 
-    def attend(self, words: Tensor, memory: ScoredMemory) -> tuple[Tensor, Tensor]:
+    def attend(self, words: Tensor, memory: GridMemory) -> tuple[Tensor, Tensor]:
         """Words so far (B, K, T, A) -> scores of the regions (B, K, L), attended words (B, K, A)."""
         raise NotImplementedError
 
     def read(
-        self, maps: CoMaps, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
-    ) -> Reading:
-        regions = maps.regions.to(memory.values.dtype) @ memory.values
-        return Reading(torch.cat((regions, maps.words.to(regions.dtype)), -1))
-
-    def summary(self, maps: CoMaps) -> Tensor:
-        return maps.regions
-
-    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
-        return {"regions": views[0]}
+        self, maps: CoMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        regions = weighted_sum(maps.regions, memory.values)
+        return ReadOutput(torch.cat((regions, maps.words.to(regions.dtype)), -1))
 
 
-class ParallelCoAttention(CoAttention):
-    """Both sides at once, through their affinity C (Lu et al. 2016, section 3.3, "parallel co-attention").
+class AffinityCoAttention(CoAttention):
+    """Base class of the co-attentions that compare each region with each word: their affinity C.
 
-    H_v = tanh(V + C Q), H_q = tanh(Q + Cᵀ V), scores w_v · H_v and w_q · H_q. C is bilinear, tanh(V W Qᵀ), or by
-    concatenation, tanh(w · tanh(U V_i + W Q_t)).
+    C is bilinear, tanh(V W Qᵀ), or by concatenation, tanh(w · tanh(U V_i + W Q_t)).
 
     Args:
         size: A, the size to which regions and words are projected.
@@ -100,44 +109,44 @@ class ParallelCoAttention(CoAttention):
         check_choice("affinity", affinity, get_args(Affinity))
         self.affinity = affinity
 
-    def build_comparison(self) -> None:
+    def create_comparison(self) -> None:
         self.compare = Affinities(self.size, self.affinity)
+
+    def affinities(self, words: Tensor, memory: GridMemory, masked: float) -> Tensor:
+        """(B, K, L, T) C, with the value `masked` for regions that are not real."""
+        affinities = self.compare(memory.keys[:, None], words)
+        if memory.mask is None:
+            return affinities
+        return affinities.masked_fill(~memory.mask[:, None, :, None], masked)
+
+
+class ParallelCoAttention(AffinityCoAttention):
+    """Both sides at once, through their affinity C (Lu et al. 2016, section 3.3, "parallel co-attention"):
+    H_v = tanh(V + C Q), H_q = tanh(Q + Cᵀ V), scores w_v · H_v and w_q · H_q.
+    """
+
+    def create_comparison(self) -> None:
+        super().create_comparison()
         self.region_score = nn.Linear(self.size, 1, bias=False)
         self.word_score = nn.Linear(self.size, 1, bias=False)
 
-    def attend(self, words: Tensor, memory: ScoredMemory) -> tuple[Tensor, Tensor]:
+    def attend(self, words: Tensor, memory: GridMemory) -> tuple[Tensor, Tensor]:
         regions = memory.keys[:, None]  # (B, 1, L, A)
-        affinity = self.compare(regions, words)  # (B, K, L, T)
-        if memory.mask is not None:
-            affinity = affinity.masked_fill(~memory.mask[:, None, :, None], 0.0)
-        of_regions = self.region_score((regions + affinity @ words).tanh()).squeeze(-1)
-        of_words = self.word_score((words + affinity.mT @ regions).tanh()).squeeze(-1)
-        return of_regions, _average(of_words.softmax(-1), words)
+        affinities = self.affinities(words, memory, masked=0.0)
+        of_regions = self.region_score((regions + affinities @ words).tanh()).squeeze(-1)
+        of_words = self.word_score((words + affinities.mT @ regions).tanh()).squeeze(-1)
+        return of_regions, weighted_words(of_words, words)
 
 
-class MaxCoAttention(CoAttention):
+class MaxCoAttention(AffinityCoAttention):
     """The maximum form: a region's score is that of its best word, max_t C_i,t, and a word's that of its best region.
 
     Named by Lu et al. 2016 (section 3.3) as the alternative to the parallel form.
-
-    Args:
-        size: A, the size to which regions and words are projected.
-        affinity: how C compares a region with a word.
     """
 
-    def __init__(self, size: int = 256, affinity: Affinity = "bilinear") -> None:
-        super().__init__(size)
-        check_choice("affinity", affinity, get_args(Affinity))
-        self.affinity = affinity
-
-    def build_comparison(self) -> None:
-        self.compare = Affinities(self.size, self.affinity)
-
-    def attend(self, words: Tensor, memory: ScoredMemory) -> tuple[Tensor, Tensor]:
-        affinity = self.compare(memory.keys[:, None], words)
-        if memory.mask is not None:
-            affinity = affinity.masked_fill(~memory.mask[:, None, :, None], -torch.inf)
-        return affinity.amax(-1), _average(affinity.amax(-2).softmax(-1), words)
+    def attend(self, words: Tensor, memory: GridMemory) -> tuple[Tensor, Tensor]:
+        affinities = self.affinities(words, memory, masked=-torch.inf)
+        return affinities.amax(-1), weighted_words(affinities.amax(-2), words)
 
 
 class AlternatingCoAttention(CoAttention):
@@ -150,16 +159,16 @@ class AlternatingCoAttention(CoAttention):
         size: A, the size to which regions and words are projected.
     """
 
-    def build_comparison(self) -> None:
+    def create_comparison(self) -> None:
         self.summarise = Guided(self.size, guided=False)
         self.to_regions = Guided(self.size)
         self.to_words = Guided(self.size)
 
-    def attend(self, words: Tensor, memory: ScoredMemory) -> tuple[Tensor, Tensor]:
-        summary = _average(self.summarise(words).softmax(-1), words)
+    def attend(self, words: Tensor, memory: GridMemory) -> tuple[Tensor, Tensor]:
+        summary = weighted_words(self.summarise(words), words)
         scores = self.to_regions(memory.keys[:, None], summary)
-        regions = _softmax(scores, memory.mask) @ memory.keys
-        return scores, _average(self.to_words(words, regions).softmax(-1), words)
+        regions = hide_masked(scores, memory.mask).softmax(-1) @ memory.keys
+        return scores, weighted_words(self.to_words(words, regions), words)
 
 
 class InteractiveCoAttention(CoAttention):
@@ -169,16 +178,16 @@ class InteractiveCoAttention(CoAttention):
         size: A, the size to which regions and words are projected.
     """
 
-    def build_comparison(self) -> None:
+    def create_comparison(self) -> None:
         self.to_regions = nn.Linear(self.size, self.size, bias=False)
         self.to_words = nn.Linear(self.size, self.size, bias=False)
         self.offsets = nn.Parameter(torch.zeros(2))
 
-    def attend(self, words: Tensor, memory: ScoredMemory) -> tuple[Tensor, Tensor]:
+    def attend(self, words: Tensor, memory: GridMemory) -> tuple[Tensor, Tensor]:
         mean = mean_region(Regions(memory.keys, memory.grid, memory.mask))
         of_regions = self.to_regions(words.mean(2)) @ memory.keys.mT + self.offsets[0]
         of_words = (words @ self.to_words(mean)[..., None]).squeeze(-1) + self.offsets[1]
-        return of_regions.tanh(), _average(of_words.tanh().softmax(-1), words)
+        return of_regions.tanh(), weighted_words(of_words.tanh(), words)
 
 
 class Affinities(nn.Module):
@@ -213,11 +222,6 @@ class Guided(nn.Module):
         return self.energy(compared.tanh()).squeeze(-1)
 
 
-def _softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """(B, K, L) over the real regions."""
-    return hide_masked(scores, mask).softmax(-1)
-
-
-def _average(weights: Tensor, vectors: Tensor) -> Tensor:
-    """(B, K, N), (B, K, N, A) -> (B, K, A)."""
-    return (weights[..., None, :] @ vectors).squeeze(-2)
+def weighted_words(scores: Tensor, words: Tensor) -> Tensor:
+    """(B, K, A), the mean of words (B, K, T, A) under the softmax of their scores (B, K, T)."""
+    return (scores.softmax(-1)[..., None, :] @ words).squeeze(-2)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
-from caption.attention.scored import ScoredMemory
-from caption.regions import Views
-from caption.result import WeightProperties
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
+from caption.regions import Views, WeightProperties
 from caption.tensor_tree import TensorTree
 
 
@@ -30,17 +28,14 @@ class CompositionalDeAttention(Attention):
         super().__init__()
         self.size = size
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
-        self.context_size = region_sizes[0]
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.key = nn.Linear(region_sizes[0], self.size)
         self.query = nn.Linear(query_sizes.hidden, self.size)
 
-    def project(self, views: Views) -> ScoredMemory:
-        one_view(self, views)
-        return ScoredMemory.of(views[0], self.key(views[0].vectors))
+    def memory(self, views: Views) -> GridMemory:
+        return GridMemory.of(views[0], self.key(views[0].vectors))
 
-    def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         queries = self.query(query.hidden)
         affinity = queries @ memory.keys.mT
         distance = torch.cdist(queries, memory.keys.to(queries.dtype), p=1)
@@ -48,9 +43,4 @@ class CompositionalDeAttention(Attention):
         weights = (affinity / scale).tanh() * 2 * (-distance / scale).sigmoid()
         if memory.mask is not None:
             weights = weights.masked_fill(~memory.mask[:, None], 0.0)
-        return Weighed(weights)
-
-    def read(
-        self, maps: Tensor, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
-    ) -> Reading:
-        return Reading(maps.to(memory.values.dtype) @ memory.values)
+        return WeighOutput(weights)

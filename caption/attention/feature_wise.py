@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
-from caption.attention.scored import ScoredMemory
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.maps import hide_masked
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
 
@@ -31,34 +30,26 @@ class FeatureWiseAttention(Attention):
         size: width of the comparison.
     """
 
+    map_views = {"features": 0}
+
     def __init__(self, size: int = 256) -> None:
         super().__init__()
         self.size = size
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
-        self.context_size = region_sizes[0]
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.region = nn.Linear(region_sizes[0], self.size)
         self.query = nn.Linear(query_sizes.hidden, self.size, bias=False)
         self.energy = nn.Linear(self.size, region_sizes[0], bias=False)
 
-    def project(self, views: Views) -> ScoredMemory:
-        one_view(self, views)
-        return ScoredMemory.of(views[0], self.region(views[0].vectors))
+    def memory(self, views: Views) -> GridMemory:
+        return GridMemory.of(views[0], self.region(views[0].vectors))
 
-    def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         pairs = (memory.keys[:, None] + self.query(query.hidden)[:, :, None]).tanh()
-        scores = self.energy(pairs).mT  # (B, K, D, L)
-        scores = hide_masked(scores, memory.mask)
-        return Weighed(FeatureMaps(scores.softmax(-1)))
+        scores = hide_masked(self.energy(pairs).mT, memory.mask)  # (B, K, D, L)
+        return WeighOutput(FeatureMaps(scores.softmax(-1)))
 
     def read(
-        self, maps: FeatureMaps, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
-    ) -> Reading:
-        return Reading(torch.einsum("bkdl,bld->bkd", maps.features.to(memory.values.dtype), memory.values))
-
-    def summary(self, maps: FeatureMaps) -> Tensor:
-        return maps.features.mean(2)
-
-    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
-        return {"features": views[0]}
+        self, maps: FeatureMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        return ReadOutput(torch.einsum("bkdl,bld->bkd", maps.features.to(memory.values.dtype), memory.values))

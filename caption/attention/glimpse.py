@@ -11,10 +11,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.maps import weighted_sum
 from caption.attention.stochastic import AtTest, Stochastic
 from caption.errors import UserError
-from caption.regions import Regions, Views
+from caption.regions import Views
 from caption.tensor_tree import TensorTree
 
 
@@ -40,24 +41,15 @@ class WindowAttention(Attention):
         self.points = points
         self.largest = largest
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
-        self.context_size = region_sizes[0]
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.place = nn.Linear(query_sizes.hidden, 3)
 
-    def project(self, views: Views) -> Regions:
-        one_view(self, views)
-        return views[0]
+    def memory(self, views: Views) -> GridMemory:
+        return GridMemory.of(views[0])
 
-    def weigh(self, query: Query, memory: Regions, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         centre, size = self.place(query.hidden).sigmoid().split((2, 1), -1)
-        return Weighed(window(centre, self.largest * size, self.points, memory.grid, memory.mask))
-
-    def read(self, maps: Tensor, query: Query, memory: Regions, weighed: Weighed | None = None) -> Reading:
-        return Reading(maps.to(memory.vectors.dtype) @ memory.vectors)
-
-    def carry(self, maps: Tensor, weighed: Weighed) -> None:
-        return None
+        return WeighOutput(window(centre, self.largest * size, self.points, memory.grid, memory.mask))
 
 
 class GlimpseAttention(Stochastic, Attention):
@@ -95,49 +87,46 @@ class GlimpseAttention(Stochastic, Attention):
         self.size = size
         self.expectation = expectation
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
-        self.context_size = region_sizes[0]
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.place = nn.Linear(query_sizes.hidden, 2)
 
-    def project(self, views: Views) -> Regions:
-        one_view(self, views)
-        return views[0]
+    def memory(self, views: Views) -> GridMemory:
+        return GridMemory.of(views[0])
 
-    def start(self, memory: Regions, hypotheses: int) -> Tensor:
+    def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
         """(B, K) bool: True for captions that sample their points."""
-        shape, device = (memory.vectors.shape[0], hypotheses), memory.vectors.device
+        shape, device = (memory.values.shape[0], hypotheses), memory.values.device
         if not self.training:
             return torch.full(shape, self.at_test == "sample", device=device)
         return torch.rand(shape, device=device) >= self.expectation
 
-    def _window(self, centre: Tensor, memory: Regions) -> Tensor:
+    def _window(self, centre: Tensor, memory: GridMemory) -> Tensor:
         size = torch.full_like(centre[..., :1], self.size)
         return window(centre, size, self.points, memory.grid, memory.mask)
 
-    def weigh(self, query: Query, memory: Regions, state: Tensor) -> Weighed:
+    def weigh(self, query: Query, memory: GridMemory, state: Tensor) -> WeighOutput:
         centre = self.place(query.hidden).sigmoid()
-        return Weighed(self._window(centre, memory), (centre, state))
+        return WeighOutput(self._window(centre, memory), (centre, state))
 
-    def read(self, maps: Tensor, query: Query, memory: Regions, weighed: Weighed | None = None) -> Reading:
+    def read(
+        self, maps: Tensor, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
         nowhere = maps.new_full((*maps.shape[:2], 2), torch.nan)
         if weighed is None or maps is not weighed.maps:  # edited maps are read as they are
-            return Reading(
-                maps.to(memory.vectors.dtype) @ memory.vectors, nowhere, nowhere.new_zeros(maps.shape[:2])
-            )
+            return ReadOutput(weighted_sum(maps, memory.values), nowhere, nowhere.new_zeros(maps.shape[:2]))
         centre, sampled = weighed.state
         density = torch.distributions.Normal(centre, self.deviation, validate_args=False)
         draws = self.training or self.at_test == "sample"  # without drawing, a graph can be exported
         point = density.sample() if draws and bool(sampled.any()) else centre.detach()
         place = point.clamp(0, 1)  # the Gaussian reaches beyond the grid
         weights = torch.where(sampled[..., None], self._window(place, memory), maps)
-        return Reading(
-            weights.to(memory.vectors.dtype) @ memory.vectors,
+        return ReadOutput(
+            weighted_sum(weights, memory.values),
             torch.where(sampled[..., None], place, nowhere),
             density.log_prob(point).sum(-1).where(sampled, 0.0),
         )
 
-    def carry(self, maps: Tensor, weighed: Weighed) -> Tensor:
+    def carry(self, maps: Tensor, weighed: WeighOutput) -> Tensor:
         return weighed.state[1]
 
 

@@ -8,17 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.attention.base import (
-    Attention,
-    Query,
-    QuerySizes,
-    Reading,
-    Weighed,
-    hide_masked,
-    one_view,
-    two_views,
-)
-from caption.attention.scored import Score, ScoredMemory, without_state
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.maps import hide_masked, weighted_sum
+from caption.attention.scored import Score, build_stateless
 from caption.errors import UserError
 from caption.regions import Regions, Views
 from caption.tensor_tree import TensorTree, map_tensors
@@ -36,7 +28,7 @@ class BlockMaps(NamedTuple):
 class BlockMemory(NamedTuple):
     """A grid with its partition into blocks."""
 
-    cells: ScoredMemory
+    cells: GridMemory
     block: Tensor
     """(B, L) int64, the block of each cell."""
     blocks: tuple[int, int]
@@ -58,6 +50,8 @@ class HierarchicalAttention(Attention):
         UserError: a block of less than one cell; when built with a score that keeps a state.
     """
 
+    map_views = {"cells": 0, "blocks": 0}
+
     def __init__(self, cell_score: Score, block_score: Score, block: int = 2) -> None:
         super().__init__()
         if block < 1:
@@ -66,54 +60,44 @@ class HierarchicalAttention(Attention):
         self.block_score = block_score
         self.block = block
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
-        self.context_size = region_sizes[0]
-        without_state(self, self.cell_score, self.block_score)
-        self.cell_score.build(region_sizes[0], query_sizes)
-        self.block_score.build(region_sizes[0], query_sizes)
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        build_stateless(self, self.cell_score, region_sizes[0], query_sizes)
+        build_stateless(self, self.block_score, region_sizes[0], query_sizes)
 
-    def project(self, views: Views) -> BlockMemory:
-        one_view(self, views)
-        vectors, (rows, cols), mask = views[0]
+    def memory(self, views: Views) -> BlockMemory:
+        vectors, (rows, cols), _ = views[0]
         row, col = (torch.arange(count, device=vectors.device) // self.block for count in (rows, cols))
         blocks = self._blocks(views[0].grid)
         block = (row[:, None] * blocks[1] + col).flatten().expand(vectors.shape[0], -1)
-        memory = ScoredMemory(self.cell_score.keys(views[0]), vectors, mask, views[0].grid)
-        return BlockMemory(memory, block, blocks)
+        return BlockMemory(GridMemory.of(views[0], self.cell_score.keys(views[0])), block, blocks)
 
     def _blocks(self, grid: tuple[int, int]) -> tuple[int, int]:
         return -(-grid[0] // self.block), -(-grid[1] // self.block)
 
-    def weigh(self, query: Query, memory: BlockMemory, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: BlockMemory, state: TensorTree) -> WeighOutput:
         cells, number = memory.cells, memory.blocks[0] * memory.blocks[1]
-        scores = self.cell_score(query, cells)
-        scores = hide_masked(scores, cells.mask)
+        scores = hide_masked(self.cell_score(query, cells), cells.mask)
         member = memory.block[:, None, None] == torch.arange(number, device=scores.device)[:, None]
         within = scores[:, :, None].masked_fill(~member, -torch.inf)  # (B, K, N, L)
         empty = (within == -torch.inf).all(-1)  # a block whose cells are all masked
         within = within.masked_fill(empty[..., None], 0.0).softmax(-1).masked_fill(empty[..., None], 0.0)
-        vectors = within.to(cells.values.dtype) @ cells.values[:, None]  # (B, K, N, D)
+        vectors = weighted_sum(within, cells.values[:, None])  # (B, K, N, D)
         block_scores = self._score_blocks(query, vectors, memory.blocks).masked_fill(empty, -torch.inf)
         weights = block_scores.softmax(-1)
-        return Weighed(BlockMaps((weights[..., None] * within).sum(2), weights))
+        return WeighOutput(BlockMaps((weights[..., None] * within).sum(2), weights))
 
     def _score_blocks(self, query: Query, vectors: Tensor, grid: tuple[int, int]) -> Tensor:
         """Blocks (B, K, N, D), which differ from query to query -> scores (B, K, N)."""
         images, hypotheses = vectors.shape[:2]
         regions = Regions(vectors.flatten(0, 1), grid)
-        alone: Query = map_tensors(lambda part: part.flatten(0, 1)[:, None], query)
-        memory = ScoredMemory(self.block_score.keys(regions), regions.vectors, None, grid)
-        return self.block_score(alone, memory).squeeze(1).unflatten(0, (images, hypotheses))
+        single: Query = map_tensors(lambda part: part.flatten(0, 1)[:, None], query)
+        scores = self.block_score(single, GridMemory.of(regions, self.block_score.keys(regions)))
+        return scores.squeeze(1).unflatten(0, (images, hypotheses))
 
     def read(
-        self, maps: BlockMaps, query: Query, memory: BlockMemory, weighed: Weighed | None = None
-    ) -> Reading:
-        values = memory.cells.values
-        return Reading(maps.cells.to(values.dtype) @ values)
-
-    def summary(self, maps: BlockMaps) -> Tensor:
-        return maps.cells
+        self, maps: BlockMaps, query: Query, memory: BlockMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        return super().read(maps, query, memory.cells)
 
     def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
         return {"cells": views[0], "blocks": self._blocks(views[0])}
@@ -131,8 +115,8 @@ class LevelMaps(NamedTuple):
 class LevelMemory(NamedTuple):
     """Two grids of one image, the fine one first."""
 
-    fine: ScoredMemory
-    coarse: ScoredMemory
+    fine: GridMemory
+    coarse: GridMemory
     parent: Tensor
     """(B, L) int64: the coarse cell that contains the centre of each fine cell."""
 
@@ -142,7 +126,7 @@ class AttentionViaAttention(Attention):
     Σ β_j b_j].
 
     For images with two grids, the fine one first: layers of an encoder, or levels of a pyramid. β is the attention to
-    the coarse grid. A fine cell's weight is scaled by that of the coarse cell that contains it. Takes two views.
+    the coarse grid. A fine cell's weight is scaled by that of the coarse cell that contains it.
 
     Args:
         fine_score: compares the cells of the first view with the query.
@@ -152,22 +136,19 @@ class AttentionViaAttention(Attention):
         UserError: when built for another number of views than two, or with a score that keeps a state.
     """
 
-    several_views = True
+    view_count = 2
+    map_views = {"fine": 0, "coarse": 1}
 
     def __init__(self, fine_score: Score, coarse_score: Score) -> None:
         super().__init__()
         self.fine_score = fine_score
         self.coarse_score = coarse_score
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        two_views(self, region_sizes)
-        without_state(self, self.fine_score, self.coarse_score)
-        self.context_size = sum(region_sizes)
-        self.fine_score.build(region_sizes[0], query_sizes)
-        self.coarse_score.build(region_sizes[1], query_sizes)
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        build_stateless(self, self.fine_score, region_sizes[0], query_sizes)
+        build_stateless(self, self.coarse_score, region_sizes[1], query_sizes)
 
-    def project(self, views: Views) -> LevelMemory:
-        two_views(self, views)
+    def memory(self, views: Views) -> LevelMemory:
         fine, coarse = views
         (rows, cols), (coarse_rows, coarse_cols) = fine.grid, coarse.grid
         device = fine.vectors.device
@@ -175,30 +156,20 @@ class AttentionViaAttention(Attention):
         col = (torch.arange(cols, device=device) * 2 + 1) * coarse_cols // (2 * cols)
         parent = (row[:, None] * coarse_cols + col).flatten().expand(fine.vectors.shape[0], -1)
         return LevelMemory(
-            ScoredMemory.of(fine, self.fine_score.keys(fine)),
-            ScoredMemory.of(coarse, self.coarse_score.keys(coarse)),
+            GridMemory.of(fine, self.fine_score.keys(fine)),
+            GridMemory.of(coarse, self.coarse_score.keys(coarse)),
             parent,
         )
 
-    def weigh(self, query: Query, memory: LevelMemory, state: TensorTree) -> Weighed:
-        coarse = self.coarse_score(query, memory.coarse)
-        coarse = hide_masked(coarse, memory.coarse.mask)
+    def weigh(self, query: Query, memory: LevelMemory, state: TensorTree) -> WeighOutput:
+        coarse = hide_masked(self.coarse_score(query, memory.coarse), memory.coarse.mask)
         log_coarse = coarse.log_softmax(-1)
         parent = memory.parent[:, None].expand(-1, coarse.shape[1], -1)
         fine = self.fine_score(query, memory.fine) + log_coarse.gather(-1, parent)
-        fine = hide_masked(fine, memory.fine.mask)
-        return Weighed(LevelMaps(fine.softmax(-1), log_coarse.exp()))
+        return WeighOutput(LevelMaps(hide_masked(fine, memory.fine.mask).softmax(-1), log_coarse.exp()))
 
     def read(
-        self, maps: LevelMaps, query: Query, memory: LevelMemory, weighed: Weighed | None = None
-    ) -> Reading:
-        fine, coarse = memory.fine.values, memory.coarse.values
-        return Reading(
-            torch.cat((maps.fine.to(fine.dtype) @ fine, maps.coarse.to(coarse.dtype) @ coarse), -1)
-        )
-
-    def summary(self, maps: LevelMaps) -> Tensor:
-        return maps.fine
-
-    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
-        return {"fine": views[0], "coarse": views[1]}
+        self, maps: LevelMaps, query: Query, memory: LevelMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        fine = weighted_sum(maps.fine, memory.fine.values)
+        return ReadOutput(torch.cat((fine, weighted_sum(maps.coarse, memory.coarse.values)), -1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from caption.result import WeightProperties
+from caption.regions import WeightProperties
 
 USUAL = WeightProperties()
 

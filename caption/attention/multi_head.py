@@ -4,13 +4,14 @@ subspace."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
+from caption.attention.base import Attention, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.maps import hide_masked, weighted_sum
 from caption.errors import UserError
 from caption.parts import Part
 from caption.regions import Views
@@ -90,6 +91,8 @@ class MultiHeadAttention(Attention):
         UserError: there is no head; the size is not divisible by the number of heads.
     """
 
+    map_views = {"heads": 0}
+
     def __init__(self, heads: int = 4, size: int = 512, gates: HeadGates | None = None) -> None:
         super().__init__()
         if heads < 1:
@@ -100,8 +103,7 @@ class MultiHeadAttention(Attention):
         self.size = size
         self.gates = gates
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.context_size = self.size
         self.keys = nn.Linear(region_sizes[0], self.size)
         self.values = nn.Linear(region_sizes[0], self.size)
@@ -114,31 +116,24 @@ class MultiHeadAttention(Attention):
         """(B, N, A) -> (B, M, N, A / M)."""
         return vectors.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
-    def project(self, views: Views) -> HeadMemory:
-        one_view(self, views)
+    def memory(self, views: Views) -> HeadMemory:
         vectors, _, mask = views[0]
         return HeadMemory(self._split(self.keys(vectors)), self._split(self.values(vectors)), mask)
 
-    def weigh(self, query: Query, memory: HeadMemory, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: HeadMemory, state: TensorTree) -> WeighOutput:
         queries = self._split(self.queries(query.hidden))
         scores = queries @ memory.keys.mT / (self.size / self.heads) ** 0.5
-        scores = hide_masked(scores, memory.mask)
-        return Weighed(HeadMaps(scores.softmax(-1).transpose(1, 2)))
+        weights = hide_masked(scores, memory.mask).softmax(-1)
+        return WeighOutput(HeadMaps(weights.transpose(1, 2)))
 
     def read(
-        self, maps: HeadMaps, query: Query, memory: HeadMemory, weighed: Weighed | None = None
-    ) -> Reading:
+        self, maps: HeadMaps, query: Query, memory: HeadMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
         weights = maps.heads.transpose(1, 2)  # (B, M, K, L)
         if self.gates is not None:
             weights = weights * self.gates()[:, None, None]
-        read = weights.to(memory.values.dtype) @ memory.values
-        return Reading(self.output(read.transpose(1, 2).flatten(2)))
-
-    def summary(self, maps: HeadMaps) -> Tensor:
-        return maps.heads.mean(2)
-
-    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
-        return {"heads": views[0]}
+        contexts = weighted_sum(weights, memory.values)  # (B, M, K, A / M)
+        return ReadOutput(self.output(contexts.transpose(1, 2).flatten(2)))
 
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
         """The expected number of open gates."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
-from caption.attention.scored import Score, ScoredMemory, without_state
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.maps import hide_masked, weighted_sum
+from caption.attention.scored import Score, build_stateless
 from caption.errors import UserError
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
@@ -36,6 +36,8 @@ class MultiHopAttention(Attention):
         UserError: there is no hop; when built with a score that keeps a state.
     """
 
+    map_views = {"hops": 0}
+
     def __init__(self, score: Score, hops: int = 3) -> None:
         super().__init__()
         if hops < 1:
@@ -43,36 +45,25 @@ class MultiHopAttention(Attention):
         self.score = score
         self.hops = hops
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
-        without_state(self, self.score)
-        self.score.build(region_sizes[0], query_sizes)
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        build_stateless(self, self.score, region_sizes[0], query_sizes)
         self.read_into_query = nn.Linear(region_sizes[0], query_sizes.hidden, bias=False)
         self.context_size = query_sizes.hidden
 
-    def project(self, views: Views) -> ScoredMemory:
-        one_view(self, views)
-        return ScoredMemory.of(views[0], self.score.keys(views[0]))
+    def memory(self, views: Views) -> GridMemory:
+        return GridMemory.of(views[0], self.score.keys(views[0]))
 
-    def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         maps: list[Tensor] = []
         for hop in range(self.hops):
             if hop:
-                read = self.read_into_query(maps[-1].to(memory.values.dtype) @ memory.values)
+                read = self.read_into_query(weighted_sum(maps[-1], memory.values))
                 query = query._replace(hidden=query.hidden + read)
-            scores = self.score(query, memory)
-            scores = hide_masked(scores, memory.mask)
-            maps.append(scores.softmax(-1))
-        return Weighed(HopMaps(torch.stack(maps, 2)))
+            maps.append(hide_masked(self.score(query, memory), memory.mask).softmax(-1))
+        return WeighOutput(HopMaps(torch.stack(maps, 2)))
 
     def read(
-        self, maps: HopMaps, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
-    ) -> Reading:
+        self, maps: HopMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
         total = maps.hops.sum(2)  # W is linear, so one product reads the sum of the hops
-        return Reading(self.read_into_query(total.to(memory.values.dtype) @ memory.values))
-
-    def summary(self, maps: HopMaps) -> Tensor:
-        return maps.hops.mean(2)
-
-    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
-        return {"hops": views[0]}
+        return ReadOutput(self.read_into_query(weighted_sum(total, memory.values)))

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, one_view
+from caption.attention.base import Attention, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.errors import UserError
-from caption.regions import Views
-from caption.result import WeightProperties
+from caption.regions import Views, WeightProperties
 from caption.tensor_tree import TensorTree
 
 
@@ -34,10 +33,6 @@ class Pooling(Attention):
     An edited map is read in the same way: regions of weight 0 are treated as absent.
     """
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
-        self.context_size = region_sizes[0]
-
     def contribution(self, values: Tensor, real: Tensor) -> Tensor:
         """Regions (B, L, D), real (B, L) bool -> weights (B, L); masked regions are set to 0 afterwards."""
         raise NotImplementedError
@@ -46,22 +41,21 @@ class Pooling(Attention):
         """Regions (B, 1, L, D), weights (B, K, L) -> context (B, K, context size)."""
         raise NotImplementedError
 
-    def project(self, views: Views) -> PooledMemory:
-        one_view(self, views)
+    def memory(self, views: Views) -> PooledMemory:
         values, _, mask = views[0]
         real = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device) if mask is None else mask
         return PooledMemory(values, self.contribution(values, real).masked_fill(~real, 0.0))
 
-    def weigh(self, query: Query, memory: PooledMemory, state: TensorTree) -> Weighed:
-        return Weighed(memory.weights[:, None].expand(-1, query.hidden.shape[1], -1))
+    def weigh(self, query: Query, memory: PooledMemory, state: TensorTree) -> WeighOutput:
+        return WeighOutput(memory.weights[:, None].expand(-1, query.hidden.shape[1], -1))
 
     def read(
-        self, maps: Tensor, query: Query, memory: PooledMemory, weighed: Weighed | None = None
-    ) -> Reading:
+        self, maps: Tensor, query: Query, memory: PooledMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
         if weighed is not None and maps is weighed.maps:  # the same for all queries, so pooled once
             pooled = self.pool(memory.values[:, None], memory.weights[:, None])
-            return Reading(pooled.expand(-1, maps.shape[1], -1))
-        return Reading(self.pool(memory.values[:, None], maps.to(memory.values.dtype)))
+            return ReadOutput(pooled.expand(-1, maps.shape[1], -1))
+        return ReadOutput(self.pool(memory.values[:, None], maps.to(memory.values.dtype)))
 
 
 class MeanPooling(Pooling):
@@ -94,8 +88,7 @@ class DeepSets(SumPooling):
         super().__init__()
         self.size = size
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        super().build(region_sizes, query_sizes)
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.inner = nn.Sequential(nn.Linear(region_sizes[0], self.size), nn.ReLU())
         self.outer = nn.Sequential(
             nn.Linear(self.size, self.size), nn.ReLU(), nn.Linear(self.size, region_sizes[0])
@@ -105,7 +98,27 @@ class DeepSets(SumPooling):
         return self.outer(super().pool(self.inner(values), weights))
 
 
-class KMaxPooling(Pooling):
+class LargestPooling(Pooling):
+    """Base class of poolings that read the largest values of each feature."""
+
+    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
+        """The share of each region among the largest values of all features."""
+        counts = self.counts(values.masked_fill(~real[..., None], -torch.inf)) * real
+        return counts / counts.sum(-1, keepdim=True).to(values.dtype)
+
+    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
+        return self.largest(values.masked_fill(weights[..., None] <= 0, -torch.inf))
+
+    def counts(self, values: Tensor) -> Tensor:
+        """Regions (B, L, D), -inf where masked -> (B, L), how many of the largest values each region has."""
+        raise NotImplementedError
+
+    def largest(self, values: Tensor) -> Tensor:
+        """Regions (B, K, L, D), -inf where masked -> context (B, K, context size)."""
+        raise NotImplementedError
+
+
+class KMaxPooling(LargestPooling):
     """The mean of the k largest values of each feature; k = 1 is max pooling (Kalchbrenner et al. 2014, section 3.2).
 
     The order of the k regions is not kept.
@@ -123,17 +136,12 @@ class KMaxPooling(Pooling):
             raise UserError(f"k {k} of k-max pooling must be at least 1")
         self.k = k
 
-    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
-        """The share of each region among the k largest of all features."""
-        hidden = values.masked_fill(~real[..., None], -torch.inf)
-        places = hidden.topk(min(self.k, values.shape[1]), 1).indices  # (B, k, D)
-        counts = functional.one_hot(places, values.shape[1]).sum((1, 2))
-        counts = counts * real
-        return counts / counts.sum(-1, keepdim=True).to(values.dtype)
+    def counts(self, values: Tensor) -> Tensor:
+        indices = values.topk(min(self.k, values.shape[1]), 1).indices  # (B, k, D)
+        return functional.one_hot(indices, values.shape[1]).sum((1, 2))
 
-    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
-        hidden = values.masked_fill(weights[..., None] <= 0, -torch.inf)
-        largest = hidden.topk(min(self.k, values.shape[2]), 2).values
+    def largest(self, values: Tensor) -> Tensor:
+        largest = values.topk(min(self.k, values.shape[2]), 2).values
         finite = largest > -torch.inf
         return largest.where(finite, 0.0).sum(2) / finite.sum(2).clamp_min(1)
 
@@ -145,14 +153,14 @@ class MaxPooling(KMaxPooling):
         super().__init__(k=1)
 
 
-class ChunkMaxPooling(Pooling):
+class ChunkMaxPooling(LargestPooling):
     """The maxima of several chunks of the regions, concatenated, which keep rough positions.
 
     Chunks are runs of regions in row order, that is, bands of rows (Chen et al. 2015, dynamic multi-pooling, with fixed
     chunks).
 
     Args:
-        chunks: C; the context has C · D numbers.
+        chunks: C; the context has C · D numbers, 0 for chunks beyond the number of regions.
 
     Raises:
         UserError: `chunks` is below 1.
@@ -164,33 +172,18 @@ class ChunkMaxPooling(Pooling):
             raise UserError(f"chunks {chunks} of chunk-max pooling must be at least 1")
         self.chunks = chunks
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        super().build(region_sizes, query_sizes)
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.context_size = self.chunks * region_sizes[0]
 
-    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
-        hidden = values.masked_fill(~real[..., None], -torch.inf)
-        shares = []
-        for chunk in hidden.tensor_split(self.chunks, 1):
-            best = (
-                functional.one_hot(chunk.argmax(1), chunk.shape[1]).sum(1)
-                if chunk.shape[1]
-                else chunk[..., 0]
-            )
-            shares.append(best)
-        counts = torch.cat(shares, 1) * real
-        return counts / counts.sum(-1, keepdim=True).to(values.dtype)
+    def counts(self, values: Tensor) -> Tensor:
+        chunks = [chunk for chunk in values.tensor_split(self.chunks, 1) if chunk.shape[1]]
+        return torch.cat([functional.one_hot(chunk.argmax(1), chunk.shape[1]).sum(1) for chunk in chunks], 1)
 
-    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
-        hidden = values.masked_fill(weights[..., None] <= 0, -torch.inf)
-        largest = [
-            chunk.amax(2)
-            if chunk.shape[2]
-            else hidden.new_zeros(hidden.shape[0], hidden.shape[1], hidden.shape[3])
-            for chunk in hidden.tensor_split(self.chunks, 2)
-        ]
-        joined = torch.cat(largest, -1)
-        return joined.where(joined > -torch.inf, 0.0)
+    def largest(self, values: Tensor) -> Tensor:
+        missing = max(0, self.chunks - values.shape[2])
+        padded = functional.pad(values, (0, 0, 0, missing), value=-torch.inf) if missing else values
+        largest = torch.cat([chunk.amax(2) for chunk in padded.tensor_split(self.chunks, 2)], -1)
+        return largest.where(largest > -torch.inf, 0.0)
 
 
 class StochasticPooling(Pooling):
@@ -220,6 +213,6 @@ class StochasticPooling(Pooling):
         flat = chances.detach().transpose(2, 3).flatten(0, -2)
         empty = flat.sum(-1) <= 0
         drawn = flat.masked_fill(empty[:, None], 1.0).multinomial(1)
-        places = drawn.view(*chances.shape[:2], 1, chances.shape[3])
-        picked = values.expand_as(chances).gather(2, places).squeeze(2)
-        return picked.masked_fill(empty.view(picked.shape), 0.0)
+        indices = drawn.view(*chances.shape[:2], 1, chances.shape[3])
+        samples = values.expand_as(chances).gather(2, indices).squeeze(2)
+        return samples.masked_fill(empty.view(samples.shape), 0.0)

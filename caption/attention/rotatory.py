@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, two_views
-from caption.attention.scored import ScoredMemory
+from caption.attention.base import GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.co_attention import WordsSoFar, weighted_words
+from caption.attention.maps import hide_masked, weighted_sum
 from caption.regions import Views
 
 
@@ -24,12 +24,12 @@ class RotatoryMaps(NamedTuple):
     """(B, K, 2A) the words so far, attended with each of the two results; not a map over regions."""
 
 
-class RotatoryAttention(Attention):
+class RotatoryAttention(WordsSoFar):
     """Attention among three inputs: the words so far are the target, and two grids of the image its left and right
     context.
 
     r_t = mean of the words; r_l and r_r = the grids, attended with r_t; then the words, attended with r_l and with r_r.
-    All scores are tanh(xᵀ W r + b). z = [r_l; r_r; words under r_l; words under r_r]. Takes two views.
+    All scores are tanh(xᵀ W r + b). z = [r_l; r_r; words under r_l; words under r_r].
 
     Args:
         size: A, the size to which all inputs are projected.
@@ -38,14 +38,10 @@ class RotatoryAttention(Attention):
         UserError: when built for another number of views than two.
     """
 
-    several_views = True
+    view_count = 2
+    map_views = {"left": 0, "right": 1}
 
-    def __init__(self, size: int = 256) -> None:
-        super().__init__()
-        self.size = size
-
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        two_views(self, region_sizes)
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.context_size = sum(region_sizes) + 2 * self.size
         self.regions = nn.ModuleList(nn.Linear(size, self.size) for size in region_sizes)
         self.word = nn.Linear(query_sizes.word, self.size)
@@ -53,21 +49,17 @@ class RotatoryAttention(Attention):
         self.from_regions = nn.ModuleList(nn.Linear(size, self.size, bias=False) for size in region_sizes)
         self.offsets = nn.Parameter(torch.zeros(4))
 
-    def project(self, views: Views) -> tuple[ScoredMemory, ...]:
-        two_views(self, views)
+    def memory(self, views: Views) -> tuple[GridMemory, ...]:
         return tuple(
-            ScoredMemory.of(view, project(view.vectors))
+            GridMemory.of(view, project(view.vectors))
             for project, view in zip(self.regions, views, strict=True)
         )
 
-    def start(self, memory: tuple[ScoredMemory, ...], hypotheses: int) -> Tensor:
-        """(B, K, 0, A): no words yet."""
-        keys = memory[0].keys
-        return keys.new_zeros(keys.shape[0], hypotheses, 0, self.size)
+    def start(self, memory: tuple[GridMemory, ...], hypotheses: int) -> Tensor:
+        return self.no_words(memory[0].keys, hypotheses)
 
-    def weigh(self, query: Query, memory: tuple[ScoredMemory, ...], state: Tensor) -> Weighed:
-        assert query.word is not None
-        words = torch.cat((state, self.word(query.word)[:, :, None]), 2)  # (B, K, T, A)
+    def weigh(self, query: Query, memory: tuple[GridMemory, ...], state: Tensor) -> WeighOutput:
+        words = self.words_so_far(query, state)
         target = words.mean(2)
         maps, attended = [], []
         for side, (to_regions, from_regions) in enumerate(
@@ -75,28 +67,18 @@ class RotatoryAttention(Attention):
         ):
             grid = memory[side]
             scores = (to_regions(target) @ grid.keys.mT + self.offsets[side]).tanh()
-            scores = hide_masked(scores, grid.mask)
-            maps.append(scores.softmax(-1))
-            read = from_regions(maps[-1].to(grid.values.dtype) @ grid.values)
-            of_words = ((words @ read[..., None]).squeeze(-1) + self.offsets[2 + side]).tanh().softmax(-1)
-            attended.append((of_words[..., None, :] @ words).squeeze(-2))
-        return Weighed(RotatoryMaps(maps[0], maps[1], torch.cat(attended, -1)), words)
+            maps.append(hide_masked(scores, grid.mask).softmax(-1))
+            context = from_regions(weighted_sum(maps[-1], grid.values))
+            of_words = ((words @ context[..., None]).squeeze(-1) + self.offsets[2 + side]).tanh()
+            attended.append(weighted_words(of_words, words))
+        return WeighOutput(RotatoryMaps(maps[0], maps[1], torch.cat(attended, -1)), words)
 
     def read(
         self,
         maps: RotatoryMaps,
         query: Query,
-        memory: tuple[ScoredMemory, ...],
-        weighed: Weighed | None = None,
-    ) -> Reading:
-        sides = [
-            weights.to(grid.values.dtype) @ grid.values
-            for weights, grid in zip((maps.left, maps.right), memory, strict=True)
-        ]
-        return Reading(torch.cat((*sides, maps.words), -1))
-
-    def summary(self, maps: RotatoryMaps) -> Tensor:
-        return maps.left
-
-    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
-        return {"left": views[0], "right": views[1]}
+        memory: tuple[GridMemory, ...],
+        weighed: WeighOutput | None = None,
+    ) -> ReadOutput:
+        left, right = (weighted_sum(map_, grid.values) for map_, grid in zip(maps[:2], memory, strict=True))
+        return ReadOutput(torch.cat((left, right, maps.words), -1))

@@ -1,37 +1,23 @@
-"""Attention composed of a score and an alignment, which can be chosen independently (eqs. 4 to 6 of Xu et al. 2015)."""
+"""Soft and hard attention (Xu et al. 2015, eqs. 4 to 6): a score joined to an alignment, which vary independently.
+
+The paper's soft attention is `ScoredAttention(AdditiveScore(), Softmax())`: e in `scores/additive.py`, α in
+`alignments/soft.py`, z in `ScoredAttention.read`. Hard attention has `Multinoulli()` of `alignments/hard.py` as its
+alignment.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.smoothing import smoothed
 from caption.errors import UserError
 from caption.parts import Part
-from caption.regions import Regions, Views
-from caption.result import WeightProperties
+from caption.regions import Regions, Views, WeightProperties
 from caption.tensor_tree import TensorTree
-
-
-class ScoredMemory(NamedTuple):
-    """The memory of one grid: keys, values, mask and size."""
-
-    keys: TensorTree
-    """The keys that the score compares with the query, tensors (B, L, ...)."""
-    values: Tensor
-    """(B, L, D) the vectors that are averaged into the context."""
-    mask: Tensor | None
-    """(B, L) bool, True where there is a region; None when all are real."""
-    grid: tuple[int, int]
-    """(rows, cols)."""
-
-    @classmethod
-    def of(cls, regions: Regions, keys: TensorTree) -> ScoredMemory:
-        """Regions that are their own values."""
-        return cls(keys, regions.vectors, regions.mask, regions.grid)
 
 
 class Score(Part, nn.Module):
@@ -45,11 +31,11 @@ class Score(Part, nn.Module):
         """The part of the score that depends on the image alone, tensors (B, L, ...)."""
         raise NotImplementedError
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> TensorTree:
+    def start(self, memory: GridMemory, hypotheses: int) -> TensorTree:
         """State before the first step, tensors (B, K, ...) with K = `hypotheses`; None for most scores."""
         return None
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         """Scores e (B, K, L) of K queries for each image."""
         raise NotImplementedError
 
@@ -58,17 +44,21 @@ class Score(Part, nn.Module):
         return state
 
 
-def without_state(attention: Attention, *scores: Score) -> None:
-    """Raise a `UserError` if one of the scores keeps a state from step to step, for mechanisms that hand none on."""
-    for score in scores:
-        if type(score).start is not Score.start:
-            raise UserError(
-                f"{type(score).__name__} keeps a state from word to word, which {type(attention).__name__} does not "
-                "hand on: take another score, or ScoredAttention"
-            )
+def build_stateless(attention: Attention, score: Score, region_size: int, query_sizes: QuerySizes) -> None:
+    """Build a score of a mechanism that hands no state from step to step.
+
+    Raises:
+        UserError: the score needs a state.
+    """
+    if type(score).start is not Score.start:
+        raise UserError(
+            f"{type(score).__name__} keeps a state from word to word, which {type(attention).__name__} does not "
+            "hand on: take another score, or ScoredAttention"
+        )
+    score.build(region_size, query_sizes)
 
 
-class Aligned(NamedTuple):
+class AlignmentOutput(NamedTuple):
     """The result of an alignment."""
 
     weights: Tensor
@@ -79,15 +69,15 @@ class Aligned(NamedTuple):
     """The alignment's state, tensors (B, K, ...)."""
 
 
-class Choice(NamedTuple):
-    """The weights with which the regions are summed into the context."""
+class Selection(NamedTuple):
+    """The regions that are read: the weights with which they are summed into the context."""
 
     weights: Tensor
     """(B, K, L): α itself, or a one-hot s."""
     location: Tensor | None = None
-    """See `Reading`."""
+    """See `ReadOutput`."""
     log_prob: Tensor | None = None
-    """See `Reading`."""
+    """See `ReadOutput`."""
 
 
 class Alignment(Part, nn.Module):
@@ -99,26 +89,26 @@ class Alignment(Part, nn.Module):
     def build(self, query_sizes: QuerySizes) -> None:
         """Create the alignment's parameters, if it has any. Called once."""
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> TensorTree:
+    def start(self, memory: GridMemory, hypotheses: int) -> TensorTree:
         """State before the first step, tensors (B, K, ...) with K = `hypotheses`; None for most alignments."""
         return None
 
     def forward(
-        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
-    ) -> Aligned:
+        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
+    ) -> AlignmentOutput:
         """Scores (B, K, L), -inf where masked -> weights."""
         raise NotImplementedError
 
-    def choose(self, weights: Tensor, aligned: Aligned | None = None) -> Choice:
+    def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
         """The regions to read, given weights (B, K, L): all, unless the alignment chooses one.
 
         Args:
             weights: those of `aligned`, or others that replace them.
             aligned: the alignment's result at this step; None = read all regions.
         """
-        return Choice(weights)
+        return Selection(weights)
 
-    def carry(self, weights: Tensor, aligned: Aligned) -> TensorTree:
+    def carry(self, weights: Tensor, aligned: AlignmentOutput) -> TensorTree:
         """State of the next step, given the weights (B, K, L) that were read."""
         return aligned.state
 
@@ -130,10 +120,10 @@ class ScoredState(NamedTuple):
     alignment: TensorTree
 
 
-class _StepResult(NamedTuple):
+class _Step(NamedTuple):
     """What `ScoredAttention` passes from `weigh` to `read` and `carry`."""
 
-    aligned: Aligned
+    aligned: AlignmentOutput
     score_state: TensorTree
 
 
@@ -164,39 +154,31 @@ class ScoredAttention(Attention):
         """The properties of the alignment."""
         return self.alignment.properties
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.score.build(region_sizes[0], query_sizes)
         self.alignment.build(query_sizes)
-        self.context_size = region_sizes[0]
 
-    def project(self, views: Views) -> ScoredMemory:
-        one_view(self, views)
-        return ScoredMemory.of(views[0], self.score.keys(views[0]))
+    def memory(self, views: Views) -> GridMemory:
+        return GridMemory.of(views[0], self.score.keys(views[0]))
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> ScoredState:
+    def start(self, memory: GridMemory, hypotheses: int) -> ScoredState:
         return ScoredState(self.score.start(memory, hypotheses), self.alignment.start(memory, hypotheses))
 
-    def weigh(self, query: Query, memory: ScoredMemory, state: ScoredState | None) -> Weighed:
+    def weigh(self, query: Query, memory: GridMemory, state: ScoredState | None) -> WeighOutput:
         state = state or ScoredState(None, None)
-        scores = self.score(query, memory, state.score)
+        scores = self.score(query, memory, state.score)  # eq. 4
         if self.smoothing:
             scores = smoothed(scores, memory.grid, self.smoothing, memory.mask)
         scores = hide_masked(scores, memory.mask)
-        aligned = self.alignment(scores, query, memory, state.alignment)
-        return Weighed(aligned.weights, _StepResult(aligned, state.score))
+        aligned = self.alignment(scores, query, memory, state.alignment)  # eq. 5
+        return WeighOutput(aligned.weights, _Step(aligned, state.score))
 
     def read(
-        self, maps: Tensor, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
-    ) -> Reading:
-        weights, location, log_prob = self.alignment.choose(maps, weighed and weighed.state.aligned)
-        # Without autocast, which would convert the values, the largest tensor, at every step.
-        with torch.autocast(memory.values.device.type, enabled=False):
-            context = weights.to(memory.values.dtype) @ memory.values
-        return Reading(context, location, log_prob)
+        self, maps: Tensor, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        weights, location, log_prob = self.alignment.select(maps, weighed and weighed.state.aligned)
+        return ReadOutput(weighted_sum(weights, memory.values), location, log_prob)  # eq. 6
 
-    def carry(self, maps: Tensor, weighed: Weighed) -> ScoredState:
-        result: _StepResult = weighed.state
-        return ScoredState(
-            self.score.carry(maps, result.score_state), self.alignment.carry(maps, result.aligned)
-        )
+    def carry(self, maps: Tensor, weighed: WeighOutput) -> ScoredState:
+        step: _Step = weighed.state
+        return ScoredState(self.score.carry(maps, step.score_state), self.alignment.carry(maps, step.aligned))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
-from caption.attention.scored import Score, ScoredMemory, without_state
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.maps import hide_masked, weighted_sum
+from caption.attention.scored import Score, build_stateless
 from caption.errors import UserError
-from caption.regions import Views
-from caption.result import WeightProperties
+from caption.regions import Views, WeightProperties
 from caption.tensor_tree import TensorTree
 
 
@@ -40,6 +39,7 @@ class SentinelAttention(Attention):
         size: width of the sentinel's comparison.
     """
 
+    map_views = {"regions": 0}
     properties = WeightProperties(sentinel=True)
 
     def __init__(self, score: Score, size: int = 256) -> None:
@@ -47,11 +47,8 @@ class SentinelAttention(Attention):
         self.score = score
         self.size = size
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
-        without_state(self, self.score)
-        self.score.build(region_sizes[0], query_sizes)
-        self.context_size = region_sizes[0]
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        build_stateless(self, self.score, region_sizes[0], query_sizes)
         hidden = query_sizes.hidden
         self.gate_from_word = nn.Linear(query_sizes.word, hidden)
         self.gate_from_hidden = nn.Linear(hidden, hidden, bias=False)
@@ -60,9 +57,8 @@ class SentinelAttention(Attention):
         self.from_query = nn.Linear(hidden, self.size, bias=False)
         self.energy = nn.Linear(self.size, 1, bias=False)
 
-    def project(self, views: Views) -> ScoredMemory:
-        one_view(self, views)
-        return ScoredMemory.of(views[0], self.score.keys(views[0]))
+    def memory(self, views: Views) -> GridMemory:
+        return GridMemory.of(views[0], self.score.keys(views[0]))
 
     def _sentinel(self, query: Query) -> Tensor:
         """(B, K, H) s[t]."""
@@ -74,21 +70,14 @@ class SentinelAttention(Attention):
         gate = self.gate_from_word(query.word) + self.gate_from_hidden(query.previous)
         return gate.sigmoid() * query.cell.tanh()
 
-    def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
-        scores = self.score(query, memory)
-        scores = hide_masked(scores, memory.mask)
+    def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
+        scores = hide_masked(self.score(query, memory), memory.mask)
         own = self.energy((self.from_sentinel(self._sentinel(query)) + self.from_query(query.hidden)).tanh())
         weights = torch.cat((scores, own.to(scores.dtype)), -1).softmax(-1)
-        return Weighed(SentinelMaps(weights[..., :-1], weights[..., -1:]))
+        return WeighOutput(SentinelMaps(weights[..., :-1], weights[..., -1:]))
 
     def read(
-        self, maps: SentinelMaps, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
-    ) -> Reading:
-        context = maps.regions.to(memory.values.dtype) @ memory.values
-        return Reading(context + maps.sentinel * self.value(self._sentinel(query)))
-
-    def summary(self, maps: SentinelMaps) -> Tensor:
-        return maps.regions
-
-    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
-        return {"regions": views[0]}
+        self, maps: SentinelMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        context = weighted_sum(maps.regions, memory.values)
+        return ReadOutput(context + maps.sentinel * self.value(self._sentinel(query)))

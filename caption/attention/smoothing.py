@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from caption.attention.cell_positions import cell_positions
+from caption.attention.maps import cell_positions
 
 
 def smoothed(scores: Tensor, grid: tuple[int, int], width: float, mask: Tensor | None = None) -> Tensor:
@@ -20,7 +20,7 @@ def smoothed(scores: Tensor, grid: tuple[int, int], width: float, mask: Tensor |
         mask: (B, L) bool, True where there is a region; None when all are real.
 
     Returns:
-        (B, ..., L) in single precision at least; what stands at regions that are not real means nothing.
+        (B, ..., L) in single precision at least; without meaning at regions that are not real.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     cells = cell_positions(grid, scores) / width

@@ -58,13 +58,16 @@ def stochastic_parts(model: nn.Module) -> list[Stochastic]:
 
 
 @contextmanager
-def at_test(model: nn.Module, how: AtTest) -> Iterator[None]:
+def override_at_test(model: nn.Module, how: AtTest | None) -> Iterator[None]:
     """Context in which the sampling mechanisms in `model` read `how` outside training, instead of their own setting.
 
     Args:
         model: captioner or decoder; a model that does not sample is unchanged.
-        how: "expectation", "argmax" or "sample".
+        how: "expectation", "argmax" or "sample"; None = each mechanism's own setting.
     """
+    if how is None:
+        yield
+        return
     check_choice("how", how, get_args(AtTest))
     parts = stochastic_parts(model)
     before = [part.at_test for part in parts]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, Reading, Weighed, hide_masked, one_view
-from caption.attention.scored import ScoredMemory
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.maps import hide_masked, weighted_sum
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
 
@@ -32,38 +32,31 @@ class StructuredAttention(Attention):
         size: width of the comparison.
     """
 
+    map_views = {"queries": 0}
+
     def __init__(self, queries: int = 4, size: int = 256) -> None:
         super().__init__()
         self.queries = queries
         self.size = size
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
-        self.context_size = region_sizes[0]
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.region = nn.Linear(region_sizes[0], self.size, bias=False)
         self.energy = nn.Linear(self.size, self.queries, bias=False)
         self.output = nn.Linear(self.queries * region_sizes[0], region_sizes[0])
 
-    def project(self, views: Views) -> ScoredMemory:
-        one_view(self, views)
-        scores = self.energy(self.region(views[0].vectors).tanh()).mT  # (B, S, L)
-        scores = hide_masked(scores, views[0].mask)
-        return ScoredMemory.of(views[0], scores.softmax(-1))
+    def memory(self, views: Views) -> GridMemory:
+        """The keys are the weights (B, S, L), which depend on the image alone."""
+        scores = self.energy(self.region(views[0].vectors).tanh()).mT
+        return GridMemory.of(views[0], hide_masked(scores, views[0].mask).softmax(-1))
 
-    def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
-        return Weighed(QueryMaps(memory.keys[:, None].expand(-1, query.hidden.shape[1], -1, -1)))
+    def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
+        return WeighOutput(QueryMaps(memory.keys[:, None].expand(-1, query.hidden.shape[1], -1, -1)))
 
     def read(
-        self, maps: QueryMaps, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
-    ) -> Reading:
-        read = maps.queries.to(memory.values.dtype) @ memory.values[:, None]  # (B, K, S, D)
-        return Reading(self.output(read.flatten(2)))
-
-    def summary(self, maps: QueryMaps) -> Tensor:
-        return maps.queries.mean(2)
-
-    def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
-        return {"queries": views[0]}
+        self, maps: QueryMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        vectors = weighted_sum(maps.queries, memory.values[:, None])  # (B, K, S, D)
+        return ReadOutput(self.output(vectors.flatten(2)))
 
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor:
         """Mean over all steps of ‖A Aᵀ − I‖²_F."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, AttentionOutput, named_maps
+from caption.attention.base import Attention, AttentionOutput
+from caption.attention.maps import named_maps
 from caption.parts import Part
-from caption.regions import Views
-from caption.result import WeightProperties
+from caption.regions import Views, WeightProperties
 from caption.tensor_tree import State, TensorTree
 
 
@@ -34,7 +34,7 @@ class Trace(NamedTuple):
     gate: Tensor | None = None
     """(...) β[t]; the mean over the features for a vector gate; None without a gate."""
     location: Tensor | None = None
-    """(...) int64 or (..., 2) float, the chosen location, see `caption.attention.Reading`; None for soft attention."""
+    """(...) int64 or (..., 2) float, the chosen location, see `attention.ReadOutput`; None for soft attention."""
     log_prob: Tensor | None = None
     """(...) log-density of the sampled location, 0 where none was sampled; None for mechanisms that do not sample."""
 
@@ -108,19 +108,35 @@ class Decoder(Part, nn.Module):
 
     def map_grids(self, views: Sequence[tuple[int, int]]) -> dict[str, tuple[int, int]]:
         """The grid (rows, cols) of each map in `Trace.maps`, by name, for images whose views have these grids."""
-        return {name: grid for each in self.attentions.values() for name, grid in each.grids(views).items()}
+        return {
+            self.trace_name(number, name): grid
+            for number, attention in enumerate(self.attentions.values())
+            for name, grid in attention.grids(views).items()
+        }
+
+    @property
+    def map_views(self) -> dict[str, int]:
+        """The number of the view over which each map in `Trace.maps` lies, by name."""
+        return {
+            self.trace_name(number, name): view
+            for number, attention in enumerate(self.attentions.values())
+            for name, view in attention.map_views.items()
+        }
+
+    def trace_name(self, number: int, name: str) -> str:
+        """The name in `Trace.maps` of a map of one of `attentions`."""
+        return name
 
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
         """The sum of what the attention mechanisms declare as penalties, given `Trace.maps` of an unroll; or None."""
-        declared = [
-            each.penalty(self.own_maps(number, maps)) for number, each in enumerate(self.attentions.values())
-        ]
-        there = [penalty for penalty in declared if penalty is not None]
-        return torch.stack(there).sum() if there else None
-
-    def own_maps(self, number: int, maps: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """The maps of one of `attentions` by the mechanism's own names, given `Trace.maps`."""
-        return maps
+        penalties = []
+        for number, attention in enumerate(self.attentions.values()):
+            names = {name: self.trace_name(number, name) for name in attention.map_views}
+            penalties.append(
+                attention.penalty({own: maps[name] for own, name in names.items() if name in maps})
+            )
+        declared = [penalty for penalty in penalties if penalty is not None]
+        return torch.stack(declared).sum() if declared else None
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         """Create the weights. Called once.

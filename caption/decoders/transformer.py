@@ -7,14 +7,15 @@ image.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from caption.attention.base import Attention, AttentionOutput, Query, QuerySizes, named_maps
+from caption.attention.base import Attention, AttentionOutput, Query, QuerySizes
+from caption.attention.maps import named_maps
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled, in_working_precision
 from caption.errors import UserError
 from caption.parts import make
@@ -153,16 +154,8 @@ class TransformerDecoder(Decoder):
         logits = self.to_words(self.norm(flat))
         return Unrolled(logits, packed, queries, positions, (images, hypotheses, longest))
 
-    def map_grids(self, views: Sequence[tuple[int, int]]) -> dict[str, tuple[int, int]]:
-        return {
-            f"layer {number} {name}": grid
-            for number, attention in enumerate(self.attentions.values())
-            for name, grid in attention.grids(views).items()
-        }
-
-    def own_maps(self, number: int, maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        prefix = f"layer {number} "
-        return {name.removeprefix(prefix): tensor for name, tensor in maps.items() if name.startswith(prefix)}
+    def trace_name(self, number: int, name: str) -> str:
+        return f"layer {number} {name}"
 
 
 class Layer(nn.Module):

@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import chosen
-from caption.attention.stochastic import at_test
+from caption.attention.maps import has_location
+from caption.attention.stochastic import override_at_test
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.errors import UserError
 from caption.objectives.base import (
@@ -114,7 +114,7 @@ class Reinforce(Objective):
             "advantage_variance": deviations.square(),
         }
         if trace.location is not None:
-            of_words["sampled"] = chosen(trace.location).float()
+            of_words["sampled"] = has_location(trace.location).float()
         logged = {name: elements.mean(values.sum(), PER_WORD) for name, values in of_words.items()} | means
         baseline_loss = self.baseline.learn(rewards) if self.training else None
         if baseline_loss is not None:
@@ -131,7 +131,7 @@ class Reinforce(Objective):
         captions: CaptionBatch,
     ) -> Rewards:
         def greedy() -> Tensor:
-            with eval_mode(decoder), torch.no_grad(), at_test(decoder, "argmax"):
+            with eval_mode(decoder), torch.no_grad(), override_at_test(decoder, "argmax"):
                 best = decoder(memory, captions.words, captions.lengths)
             return self._credited(best.unpack(word_log_likelihoods(best, captions.targets)), captions.lengths)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 # isort: split
@@ -13,7 +12,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.utilities import rank_zero_warn
 from pytorch_lightning.utilities.seed import isolate_rng
 
-from caption.attention.stochastic import at_test
+from caption.attention.stochastic import override_at_test
 from caption.errors import ImageError, UserError
 from caption.training.picture_loggers import PICTURE_LOGGERS, log_picture
 
@@ -64,9 +63,7 @@ class AttentionFigures(Callback):
 
     def _captions(self, trainer: Trainer, module: Any) -> list[Caption]:
         images = trainer.datamodule.splits["val"][: self.images]  # type: ignore[attr-defined]
-        validation_setting = (
-            nullcontext() if module.at_test is None else at_test(module.captioner, module.at_test)
-        )
+        validation_setting = override_at_test(module.captioner, module.at_test)
         with isolate_rng(), trainer.precision_plugin.forward_context(), validation_setting:
             torch.manual_seed(0)  # samples differ between epochs only through training
             return module.captioner.describe([image.path for image in images], module.validation_search)

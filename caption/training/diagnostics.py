@@ -7,7 +7,7 @@ from torch import Tensor
 
 from caption.attention.map_entropy import change, entropy
 from caption.decoders.base import Unrolled
-from caption.result import WeightProperties
+from caption.regions import WeightProperties
 from caption.runtime.distributed import mean
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from caption import checkpoint
-from caption.attention.stochastic import AtTest, at_test, stochastic_parts
+from caption.attention.stochastic import AtTest, override_at_test, stochastic_parts
 from caption.captioner import Captioner, search_spec
 from caption.data.batches import Batch
 from caption.data.order import seed_of
@@ -329,7 +328,7 @@ class CaptionTraining(LightningModule):
 
     def _answers(self, batch: Batch, search: Search) -> Iterator[Answer]:
         views = self.views(batch)
-        with nullcontext() if self.at_test is None else at_test(self.captioner, self.at_test):
+        with override_at_test(self.captioner, self.at_test):
             unrolled = self.captioner(views, batch.inputs, batch.lengths)
             found = self.captioner.generate(views, search)
         nll, steps = _per_image(unrolled, batch.targets)

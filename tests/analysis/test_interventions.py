@@ -23,7 +23,7 @@ from caption.analysis.interventions import (
     Move,
     intervene,
 )
-from caption.attention import Alignment, Multinoulli, Softmax, at_test
+from caption.attention import Alignment, Multinoulli, Softmax, override_at_test
 from caption.captioner import Captioner
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
@@ -336,7 +336,7 @@ def test_a_search_that_samples_draws_alike_for_both():
 
 def test_how_hard_attention_looks_can_be_chosen_for_it():
     model = tiny(Multinoulli())
-    with at_test(model, "argmax"):
+    with override_at_test(model, "argmax"):
         result = intervene(model, PHOTO, Move(right=1, at=1))
     assert result.changed.locations is not None
     row, col = result.changed.locations[1]

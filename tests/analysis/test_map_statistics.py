@@ -9,7 +9,8 @@ import pytest
 from helpers import planted
 
 from caption.analysis.map_statistics import changes, coverage, entropies, measure_maps, unseen
-from caption.result import Caption, WeightProperties
+from caption.regions import WeightProperties
+from caption.result import Caption
 
 STILL = [[[0.5, 0.5, 0], [0, 0, 0]], [[0.5, 0.5, 0], [0, 0, 0]], [[0, 0.5, 0], [0, 0, 0.5]]]
 

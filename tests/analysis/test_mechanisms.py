@@ -25,7 +25,8 @@ from caption.analysis.interchange import WEIGHTS, interchange
 from caption.analysis.interventions import Erase, Force, Mask, Move, intervene
 from caption.analysis.permutation import permute, permuted
 from caption.analysis.replay import Maps, Moment, Replay, Sentences, sentences
-from caption.attention.base import Attention, named_maps
+from caption.attention.base import Attention
+from caption.attention.maps import named_maps
 from caption.captioner import Captioner
 from caption.tensor_tree import combine, leaves, map_tensors, select_images
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from caption.analysis.interventions.intervene import combined, masked, seeded, under
 from caption.attention import Alignment, GumbelSoftmax, Multinoulli, Softmax
-from caption.attention.edited import Edit
+from caption.attention.map_hooks import Edit
 from caption.captioner import Captioner
 from caption.errors import UserError
 from caption.regions import Regions

@@ -12,7 +12,7 @@ from helpers.given_scores import attend
 from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
-from caption.attention import AdditiveScore, Query, QuerySizes, ScoredAttention, ScoredMemory, Softmax
+from caption.attention import AdditiveScore, GridMemory, Query, QuerySizes, ScoredAttention, Softmax
 from caption.decoders import LSTMDecoder
 from caption.errors import UserError
 
@@ -35,7 +35,7 @@ def by_hand() -> AdditiveScore:
 def scores(score: AdditiveScore, hidden: Tensor, regions: Tensor) -> Tensor:
     """(B, K, L) of queries (B, K, H) and regions (B, L, D)."""
     (view,) = one_row(regions)
-    return score(Query(hidden), ScoredMemory(score.keys(view), regions, None, view.grid))
+    return score(Query(hidden), GridMemory(score.keys(view), regions, None, view.grid))
 
 
 REGIONS = torch.tensor([[[LN2, 0.0], [0.0, LN3]]], dtype=torch.float64)  # (1, 2, 2)
@@ -99,7 +99,7 @@ def test_the_previous_word_is_a_part_of_the_query():
     state = {name: weight for name, weight in score.state_dict().items() if name != "word.weight"}
     joined.load_state_dict(state | {"query.weight": torch.cat((score.query.weight, score.word.weight), 1)})
     hidden, word, regions = torch.randn(2, 3, 4), torch.randn(2, 3, 2), torch.randn(2, 6, 3)
-    memory = ScoredMemory.of(*one_row(regions), score.keys(*one_row(regions)))
+    memory = GridMemory.of(*one_row(regions), score.keys(*one_row(regions)))
     expected = scores(joined, torch.cat((hidden, word), -1), regions)
     torch.testing.assert_close(score(Query(hidden, word=word), memory), expected)
 

@@ -22,7 +22,7 @@ from caption.attention import (
     Softmax,
     Stochastic,
 )
-from caption.attention.base import named_maps, with_maps
+from caption.attention.maps import named_maps, with_maps
 from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
 from caption.decoders import (
@@ -403,7 +403,7 @@ def test_a_mechanism_for_one_grid_refuses_two(name: str) -> None:
 
 @pytest.mark.parametrize("name", TWO_GRIDS)
 def test_a_mechanism_for_two_grids_refuses_one(name: str) -> None:
-    with pytest.raises(UserError, match="two"):
+    with pytest.raises(UserError, match="attends to 2 grids"):
         MECHANISMS[name]().build((5,), QuerySizes(7, 6))
 
 
@@ -448,7 +448,7 @@ def test_views_that_do_not_fit_are_refused(name: str) -> None:
         attention.project((first._replace(grid=(5, 4)), *others))
     with pytest.raises(UserError, match=r"mask of view 0 has the shape \(2, 11\)"):
         attention.project((first._replace(mask=first.mask[:, 1:]), *others))
-    with pytest.raises(UserError, match=r"attends to (one grid|two grids), and the encoder gives 3"):
+    with pytest.raises(UserError, match=r"attends to (one grid|2 grids), and the encoder gives 3"):
         attention.project((first,) * 3)
 
 
@@ -467,7 +467,7 @@ def test_a_score_with_a_state_is_refused_where_none_is_handed_on(
     make_one: Callable[[Any], Attention],
 ) -> None:
     attention = make_one(library.LocationSensitiveScore(6, 3, 3))
-    views = (5,) * (2 if attention.several_views else 1)
+    views = (5,) * (2 if attention.view_count == 2 else 1)
     with pytest.raises(UserError, match=r"LocationSensitiveScore keeps a state .* take another score"):
         attention.build(views, QuerySizes(7, 6))
 

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from caption.attention import (
     AttentionOutput,
+    GridMemory,
     Multinoulli,
     Query,
     QuerySizes,
     ScoredAttention,
-    ScoredMemory,
     Softmax,
-    at_test,
+    override_at_test,
 )
 from caption.attention.scored import ScoredState
 from caption.attention.stochastic import override_draws, stochastic_parts
@@ -41,7 +41,7 @@ def hard(training: bool = True, **options: Any) -> ScoredAttention:
     return attention.train(training)
 
 
-def memory_of(attention: ScoredAttention, images: int = 1, mask: Tensor | None = None) -> ScoredMemory:
+def memory_of(attention: ScoredAttention, images: int = 1, mask: Tensor | None = None) -> GridMemory:
     return attention.project(one_row(REGIONS.expand(images, -1, -1), mask))
 
 
@@ -49,7 +49,7 @@ def first(attention: ScoredAttention, scores: Tensor, mask: Tensor | None = None
     return attend(attention, scores, REGIONS.expand(len(scores), -1, -1), mask)
 
 
-def coins(attention: ScoredAttention, memory: ScoredMemory, captions: int) -> Tensor:
+def coins(attention: ScoredAttention, memory: GridMemory, captions: int) -> Tensor:
     """(B, K) bool: which captions sample."""
     return attention.start(memory, captions).alignment
 
@@ -189,21 +189,21 @@ def test_deterministic_choices_use_no_random_numbers(at_test: str):
 
 def test_another_choice_for_a_while():
     attention = hard(training=False)
-    with at_test(attention, "argmax"):
+    with override_at_test(attention, "argmax"):
         assert first(attention, many(3)).location.tolist() == [[0, 0, 0]]
     assert (first(attention, many(3)).location == -1).all()
 
 
 def test_the_own_choice_comes_back_after_an_error():
     attention = hard(training=False)
-    with pytest.raises(RuntimeError), at_test(attention, "argmax"):
+    with pytest.raises(RuntimeError), override_at_test(attention, "argmax"):
         raise RuntimeError
     assert (first(attention, many(3)).location == -1).all()
 
 
 def test_an_unknown_choice_is_refused():
     with pytest.raises(ValueError, match="'expectation', 'argmax', 'sample', not 'guess'"):
-        at_test(hard(), "guess").__enter__()
+        override_at_test(hard(), "guess").__enter__()
 
 
 # -- gradients ---------------------------------------------------------------------------------------------
@@ -293,9 +293,9 @@ def test_override_draws_does_not_change_evaluation():
     attention = hard(training=False)
     with override_draws(attention, where(3)):
         assert (first(attention, many(3)).location == -1).all()
-        with at_test(attention, "argmax"):
+        with override_at_test(attention, "argmax"):
             assert (first(attention, many(3)).location == 0).all()
-        with at_test(attention, "sample"):
+        with override_at_test(attention, "sample"):
             assert (first(attention, many(3)).location == 3).all()
 
 

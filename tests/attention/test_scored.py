@@ -9,23 +9,22 @@ from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
 from caption.attention import (
-    Aligned,
     Alignment,
+    AlignmentOutput,
     Attention,
-    Choice,
+    GridMemory,
     Multinoulli,
     Query,
     QuerySizes,
     ScoredAttention,
-    ScoredMemory,
+    Selection,
     Softmax,
-    Weighed,
+    WeighOutput,
 )
-from caption.attention.base import chosen, named_maps, one_view, with_maps
-from caption.attention.edited import edited
+from caption.attention.map_hooks import edit_maps
+from caption.attention.maps import has_location, named_maps, with_maps
 from caption.errors import UserError
-from caption.regions import Regions
-from caption.result import WeightProperties
+from caption.regions import Regions, WeightProperties
 from caption.tensor_tree import TensorTree, select_hypotheses
 
 VECTORS = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]]])
@@ -41,9 +40,9 @@ class Temperature(Alignment):
         self.sharpness = nn.Linear(query_sizes.word, 1, bias=False)
 
     def forward(
-        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
-    ) -> Aligned:
-        return Aligned((scores * self.sharpness(query.word)).softmax(-1))
+        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
+    ) -> AlignmentOutput:
+        return AlignmentOutput((scores * self.sharpness(query.word)).softmax(-1))
 
 
 def test_an_alignment_has_its_own_weights_and_reads_the_query():
@@ -70,11 +69,11 @@ def test_properties_are_those_of_the_alignment():
 class Coverage(GivenScores):
     """e_i minus ten times the previous weights of region i."""
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
+    def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
         images, regions = memory.values.shape[:2]
         return memory.values.new_zeros(images, hypotheses, regions)
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return query.hidden - 10 * state
 
     def carry(self, weights: Tensor, state: TensorTree) -> Tensor:
@@ -84,13 +83,13 @@ class Coverage(GivenScores):
 class Sharpening(Softmax):
     """α[t] = softmax((t + 1) · e); the step t is its state."""
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
+    def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
         return memory.values.new_zeros(len(memory.values), hypotheses, 1)
 
     def forward(
-        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
-    ) -> Aligned:
-        return Aligned((scores * (state + 1)).softmax(-1), state=state + 1)
+        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
+    ) -> AlignmentOutput:
+        return AlignmentOutput((scores * (state + 1)).softmax(-1), state=state + 1)
 
 
 def covering(alignment: Alignment | None = None) -> ScoredAttention:
@@ -137,9 +136,9 @@ def test_the_state_follows_the_maps_that_were_read():
 
     class Owner:
         compiled = False
-        attentions = {"attention": attention}  # noqa: RUF012
+        attentions = {"attention": attention}
 
-    with edited(Owner(), lambda weights, step, grid: onto, [(1, 3)]):
+    with edit_maps(Owner(), lambda weights, step, grid: onto, [(1, 3)]):
         state = attention(Query(SCORES), memory, attention.start(memory, 2)).state
     assert torch.equal(state.score, onto.expand(1, 2, -1))
 
@@ -168,7 +167,7 @@ def test_reading_the_maps_that_were_weighed_is_attending():
     attention = covering(Multinoulli(at_test="argmax")).eval()
     memory = attention.project(one_row(VECTORS))
     state, query = attention.start(memory, 2), Query(SCORES)
-    weighed: Weighed = attention.weigh(query, memory, state)
+    weighed: WeighOutput = attention.weigh(query, memory, state)
     reading = attention.read(weighed.maps, query, memory, weighed)
     output = attention(query, memory, state)
     torch.testing.assert_close(reading.context, output.context)
@@ -191,8 +190,8 @@ def test_maps_of_the_callers_are_read_as_they_are_and_nothing_is_sampled():
 class ReadsTwice(Softmax):
     """Reads every region with twice its weight."""
 
-    def choose(self, weights: Tensor, aligned: Aligned | None = None) -> Choice:
-        return Choice(2 * weights)
+    def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
+        return Selection(2 * weights)
 
 
 def test_an_alignment_may_change_the_choice_but_not_the_weights():
@@ -208,14 +207,14 @@ def test_two_grids_are_refused_when_built_and_when_projected():
     attention = ScoredAttention(GivenScores(), Softmax())
     said = (
         "ScoredAttention attends to one grid, and the encoder gives 2: take an encoder with one grid, or a mechanism "
-        "whose documentation says that it takes several views"
+        "that takes several, such as AttentionViaAttention"
     )
     with pytest.raises(UserError, match=said):
         attention.build((2, 3), QuerySizes(3))
     with pytest.raises(UserError, match=said):
         attention.project((*one_row(VECTORS), *one_row(VECTORS)))
     with pytest.raises(UserError, match="gives 0"):
-        one_view(attention, ())
+        attention.project(())
 
 
 def test_the_memory_holds_the_grid():
@@ -238,7 +237,7 @@ def test_a_single_map_is_called_weights():
 
 
 def test_several_maps_are_called_by_their_fields():
-    aligned = Aligned(torch.zeros(1), torch.ones(1), None)
+    aligned = AlignmentOutput(torch.zeros(1), torch.ones(1), None)
     assert list(named_maps(aligned)) == ["weights", "log_weights", "state"]
     changed = with_maps(aligned, {"log_weights": torch.full((1,), 2.0)})
     assert changed.weights is aligned.weights
@@ -246,6 +245,6 @@ def test_several_maps_are_called_by_their_fields():
 
 
 def test_where_a_location_was_chosen():
-    assert chosen(torch.tensor([[3, -1, 0]])).tolist() == [[True, False, True]]
+    assert has_location(torch.tensor([[3, -1, 0]])).tolist() == [[True, False, True]]
     points = torch.tensor([[[0.1, 0.2], [torch.nan, torch.nan], [0.0, 0.0]]])
-    assert chosen(points).tolist() == [[True, False, True]]
+    assert has_location(points).tolist() == [[True, False, True]]

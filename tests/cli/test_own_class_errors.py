@@ -12,7 +12,7 @@ from helpers.command_line import Ran
 Cli = Callable[..., Ran]
 MECHANISM = """\
 from torch import nn
-from caption.attention import Attention, Reading, Weighed
+from caption.attention import Attention, ReadOutput, WeighOutput
 
 class Mine(Attention):
     def build(self, region_sizes, query_sizes):
@@ -23,10 +23,10 @@ class Mine(Attention):
         return self.keys(views[0].vectors), views[0].vectors
 
     def weigh(self, query, memory, state):
-        return Weighed((query.hidden @ memory[0].mT).softmax(-1))
+        return WeighOutput((query.hidden @ memory[0].mT).softmax(-1))
 
     def read(self, maps, query, memory, weighed=None):
-        return Reading(maps @ memory[1])
+        return ReadOutput(maps @ memory[1])
 """
 WRONG = {
     "a layer of another size": (

@@ -12,14 +12,14 @@ from helpers.tiny_captioner import WORDS, captioner, photo
 from PIL import Image
 from torch import Tensor
 
-from caption.attention import Aligned, Alignment, Multinoulli, Query, ScoredMemory
+from caption.attention import Alignment, AlignmentOutput, GridMemory, Multinoulli, Query
 from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
 from caption.decoders import Trace
 from caption.encoders import LinearRefiner, Refiner, SmallCNN
 from caption.errors import ImageError, UserError
-from caption.regions import Regions, Views
-from caption.result import Caption, WeightProperties
+from caption.regions import Regions, Views, WeightProperties
+from caption.result import Caption
 from caption.search import BeamSearch, Greedy, Hypotheses, Sampling, Search
 from caption.text.vocabulary import PAD, START
 
@@ -31,12 +31,12 @@ class LooksAt(Alignment):
         super().__init__()
         self.first = first
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
+    def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
         return torch.full((len(memory.values), hypotheses), self.first)
 
-    def forward(self, scores: Tensor, query: Query, memory: ScoredMemory, state: Any = None) -> Aligned:
+    def forward(self, scores: Tensor, query: Query, memory: GridMemory, state: Any = None) -> AlignmentOutput:
         weights = torch.nn.functional.one_hot(state, scores.shape[-1]).to(scores.dtype)
-        return Aligned(weights, state=state + 1)
+        return AlignmentOutput(weights, state=state + 1)
 
 
 def same(one: Caption, other: Caption) -> None:
@@ -183,9 +183,7 @@ def two_words(**trace: Any) -> Hypotheses:
 
 def test_captions_have_the_maps_of_all_grids(monkeypatch: pytest.MonkeyPatch):
     made = captioner()
-    monkeypatch.setattr(
-        type(made.decoder), "map_grids", lambda self, views: {"heads": views[0], "coarse": views[1]}
-    )
+    monkeypatch.setattr(made.decoder.attention, "map_views", {"heads": 0, "coarse": 1})
     maps = {
         "heads": torch.arange(96.0).view(1, 2, 2, 4, 6),  # four heads
         "coarse": torch.arange(8.0).view(1, 2, 2, 2).half(),

@@ -12,23 +12,22 @@ from torch.nn import functional
 
 from caption.attention import (
     AdditiveScore,
-    Aligned,
     Alignment,
+    AlignmentOutput,
     Attention,
-    Choice,
+    GridMemory,
     Query,
     QuerySizes,
-    Reading,
+    ReadOutput,
     Score,
     ScoredAttention,
-    ScoredMemory,
+    Selection,
     Softmax,
     Stochastic,
-    Weighed,
-    at_test,
+    WeighOutput,
     entropy,
+    override_at_test,
 )
-from caption.attention.base import one_view
 from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
 from caption.decoders import (
@@ -44,8 +43,7 @@ from caption.decoders import (
 from caption.encoders import Encoder, Refiner, SmallCNN
 from caption.objectives import CaptionBatch, CrossEntropy, LeaveOneOut, Objective, Reinforce
 from caption.objectives.exact import every_path
-from caption.regions import Regions, Views
-from caption.result import WeightProperties
+from caption.regions import Regions, Views, WeightProperties
 from caption.search import BeamSearch
 from caption.tensor_tree import State, TensorTree
 from caption.text.vocabulary import Vocabulary
@@ -70,20 +68,19 @@ class TwoHeads(Attention):
         self.queries = nn.Linear(query_sizes.hidden, 8)
 
     def project(self, views: Views) -> TensorTree:
-        one_view(self, views)
         return [
             part(views[0].vectors).unflatten(-1, (self.heads, 4)).transpose(1, 2)
             for part in (self.keys, self.values)
         ]
 
-    def weigh(self, query: Query, memory: TensorTree, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: TensorTree, state: TensorTree) -> WeighOutput:
         queries = self.queries(query.hidden).unflatten(-1, (self.heads, 4)).transpose(1, 2)
-        return Weighed(HeadMaps((queries @ memory[0].mT / 2).softmax(-1).transpose(1, 2)))
+        return WeighOutput(HeadMaps((queries @ memory[0].mT / 2).softmax(-1).transpose(1, 2)))
 
     def read(
-        self, maps: HeadMaps, query: Query, memory: TensorTree, weighed: Weighed | None = None
-    ) -> Reading:
-        return Reading((maps.heads.transpose(1, 2) @ memory[1]).transpose(1, 2).flatten(2))
+        self, maps: HeadMaps, query: Query, memory: TensorTree, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        return ReadOutput((maps.heads.transpose(1, 2) @ memory[1]).transpose(1, 2).flatten(2))
 
     def summary(self, maps: HeadMaps) -> Tensor:
         return maps.heads.mean(2)
@@ -100,7 +97,7 @@ class LevelMaps(NamedTuple):
 class TwoLevels(Attention):
     """One softmax over the regions of two grids."""
 
-    several_views = True
+    view_count = 2
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         assert len(region_sizes) == 2
@@ -111,15 +108,15 @@ class TwoLevels(Attention):
     def project(self, views: Views) -> TensorTree:
         return [keys(view.vectors) for keys, view in zip(self.keys, views, strict=True)]
 
-    def weigh(self, query: Query, memory: TensorTree, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: TensorTree, state: TensorTree) -> WeighOutput:
         scores = [self.query(query.hidden) @ keys.mT for keys in memory]
         weights = torch.cat(scores, -1).softmax(-1)
-        return Weighed(LevelMaps(*weights.split([score.shape[-1] for score in scores], -1)))
+        return WeighOutput(LevelMaps(*weights.split([score.shape[-1] for score in scores], -1)))
 
     def read(
-        self, maps: LevelMaps, query: Query, memory: TensorTree, weighed: Weighed | None = None
-    ) -> Reading:
-        return Reading(maps.fine @ memory[0] + maps.coarse @ memory[1])
+        self, maps: LevelMaps, query: Query, memory: TensorTree, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        return ReadOutput(maps.fine @ memory[0] + maps.coarse @ memory[1])
 
     def summary(self, maps: LevelMaps) -> Tensor:
         return maps.fine
@@ -151,22 +148,22 @@ class Sentinel(Attention):
         self.sentinel_score = nn.Linear(2 * query_sizes.hidden, 1)
 
     def project(self, views: Views) -> TensorTree:
-        return ScoredMemory(self.score.keys(views[0]), views[0].vectors, views[0].mask, views[0].grid)
+        return GridMemory(self.score.keys(views[0]), views[0].vectors, views[0].mask, views[0].grid)
 
     def _sentinel(self, query: Query) -> Tensor:
         assert query.previous is not None
         gate = self.gate(torch.cat((query.word, query.previous), -1)).sigmoid()
         return gate * query.cell.tanh()
 
-    def weigh(self, query: Query, memory: ScoredMemory, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         own = self.sentinel_score(torch.cat((self._sentinel(query), query.hidden), -1))
         weights = torch.cat((self.score(query, memory), own), -1).softmax(-1)
-        return Weighed(SentinelMaps(weights[..., :-1], weights[..., -1:]))
+        return WeighOutput(SentinelMaps(weights[..., :-1], weights[..., -1:]))
 
     def read(
-        self, maps: SentinelMaps, query: Query, memory: ScoredMemory, weighed: Weighed | None = None
-    ) -> Reading:
-        return Reading(maps.regions @ memory.values + maps.sentinel * self.as_value(self._sentinel(query)))
+        self, maps: SentinelMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        return ReadOutput(maps.regions @ memory.values + maps.sentinel * self.as_value(self._sentinel(query)))
 
     def summary(self, maps: SentinelMaps) -> Tensor:
         return maps.regions
@@ -181,9 +178,9 @@ class Signed(Alignment):
     properties = WeightProperties(sums_to_one=False, signed=True)
 
     def forward(
-        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
-    ) -> Aligned:
-        return Aligned(scores.tanh())
+        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
+    ) -> AlignmentOutput:
+        return AlignmentOutput(scores.tanh())
 
 
 class PredictedWindow(Alignment):
@@ -195,12 +192,12 @@ class PredictedWindow(Alignment):
         self.centre = nn.Linear(query_sizes.hidden, 1)
 
     def forward(
-        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
-    ) -> Aligned:
+        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
+    ) -> AlignmentOutput:
         rows, cols = memory.grid
         row = torch.arange(rows * cols, device=scores.device) // cols
         centre = self.centre(query.hidden).sigmoid() * (rows - 1)
-        return Aligned(scores.softmax(-1) * (-(row - centre).square() / 2).exp())
+        return AlignmentOutput(scores.softmax(-1) * (-(row - centre).square() / 2).exp())
 
 
 class Coverage(Score):
@@ -216,10 +213,10 @@ class Coverage(Score):
     def keys(self, regions: Regions) -> Tensor:
         return self.inner.keys(regions)
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
+    def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
         return memory.values.new_zeros(len(memory.values), hypotheses, memory.values.shape[1])
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return self.inner(query, memory) - 5 * state
 
     def carry(self, weights: Tensor, state: TensorTree) -> Tensor:
@@ -235,10 +232,10 @@ class WordsSoFar(Score):
     def keys(self, regions: Regions) -> Tensor:
         return regions.vectors
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> list[Tensor]:
+    def start(self, memory: GridMemory, hypotheses: int) -> list[Tensor]:
         return []
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return self.words(torch.stack([*state, query.word], 2).mean(2)) @ memory.keys.mT
 
 
@@ -256,9 +253,9 @@ class Glimpse(Attention, Stochastic):
     def project(self, views: Views) -> TensorTree:
         return views[0]
 
-    def weigh(self, query: Query, memory: Regions, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: Regions, state: TensorTree) -> WeighOutput:
         centre = self.centre(query.hidden).sigmoid()
-        return Weighed(self._around(centre, memory), centre)
+        return WeighOutput(self._around(centre, memory), centre)
 
     def _around(self, point: Tensor, memory: Regions) -> Tensor:
         rows, cols = memory.grid
@@ -266,16 +263,18 @@ class Glimpse(Attention, Stochastic):
         x = (torch.arange(cols, dtype=point.dtype) + 0.5).repeat(rows) / cols
         return (-20 * ((x - point[..., :1]) ** 2 + (y - point[..., 1:]) ** 2)).softmax(-1)
 
-    def read(self, maps: Tensor, query: Query, memory: Regions, weighed: Weighed | None = None) -> Reading:
+    def read(
+        self, maps: Tensor, query: Query, memory: Regions, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
         if weighed is None or not (self.training or self.at_test == "sample"):
             nowhere = maps.new_full((*maps.shape[:2], 2), torch.nan)
-            return Reading(maps @ memory.vectors, nowhere, maps.new_zeros(maps.shape[:2]))
+            return ReadOutput(maps @ memory.vectors, nowhere, maps.new_zeros(maps.shape[:2]))
         density = torch.distributions.Normal(weighed.state, 0.1)
         point = density.sample()
         context = self._around(point, memory) @ memory.vectors
-        return Reading(context, point, density.log_prob(point).sum(-1))
+        return ReadOutput(context, point, density.log_prob(point).sum(-1))
 
-    def carry(self, maps: Tensor, weighed: Weighed) -> None:
+    def carry(self, maps: Tensor, weighed: WeighOutput) -> None:
         return None
 
 
@@ -286,19 +285,19 @@ class Foreign(Alignment, Stochastic):
         Stochastic.__init__(self)
 
     def forward(
-        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
-    ) -> Aligned:
-        return Aligned(scores.softmax(-1), scores.log_softmax(-1))
+        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
+    ) -> AlignmentOutput:
+        return AlignmentOutput(scores.softmax(-1), scores.log_softmax(-1))
 
-    def choose(self, weights: Tensor, aligned: Aligned | None = None) -> Choice:
+    def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
         if aligned is None or not (self.training or self.at_test != "expectation"):
-            return Choice(
+            return Selection(
                 weights, torch.full_like(weights[..., 0], -1).long(), weights.new_zeros(weights.shape[:-1])
             )
         argmax = not self.training and self.at_test == "argmax"
         location = weights.argmax(-1) if argmax else self.draw(weights.log())
         log_prob = weights.log().gather(-1, location[..., None]).squeeze(-1)
-        return Choice(functional.one_hot(location, weights.shape[-1]).to(weights), location, log_prob)
+        return Selection(functional.one_hot(location, weights.shape[-1]).to(weights), location, log_prob)
 
 
 class Smooth(Refiner):
@@ -531,10 +530,10 @@ def test_a_state_that_grows_with_the_caption_is_reordered_with_the_hypotheses():
 
         def weigh(self, query, memory, state):
             scores = self.score(query, memory, state)
-            return Weighed(scores.softmax(-1), (*state, query.word))
+            return WeighOutput(scores.softmax(-1), (*state, query.word))
 
         def read(self, maps, query, memory, weighed=None):
-            return Reading(maps @ memory.values)
+            return ReadOutput(maps @ memory.values)
 
         def carry(self, maps, weighed):
             return weighed.state
@@ -553,7 +552,7 @@ def test_a_state_that_grows_with_the_caption_is_reordered_with_the_hypotheses():
 
 def test_a_point_comes_back_in_the_photos_pixels():
     made = MECHANISMS["glimpse"]().float()
-    with at_test(made, "sample"):
+    with override_at_test(made, "sample"):
         caption = made.describe(photo())
     assert caption.points is not None
     assert caption.points.shape == (len(caption.words), 2)
@@ -575,7 +574,7 @@ def test_a_sampling_mechanism_of_another_package_is_followed_along_all_its_paths
 
 def test_how_it_looks_at_test_is_chosen_for_a_mechanism_of_another_package():
     made = with_attention(scored(Foreign())).float()
-    with at_test(made, "argmax"):
+    with override_at_test(made, "argmax"):
         assert made.describe(photo()).locations is not None
     assert made.describe(photo()).locations is None
 

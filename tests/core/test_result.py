@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from caption.errors import UserError
-from caption.result import Caption, WeightProperties, map_label
+from caption.regions import WeightProperties
+from caption.result import Caption, map_label
 from caption.runtime.outputs import OutputError
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import pytest
@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from caption.attention import Attention, AttentionOutput
 from caption.decoders import Decoder, Trace
 from caption.decoders.base import in_working_precision
-from caption.regions import Regions
-from caption.result import WeightProperties
+from caption.regions import Regions, WeightProperties
 
 
 class Named(Attention):
@@ -22,11 +21,8 @@ class Named(Attention):
 
     def __init__(self, map_name: str = "weights", view: int = 0, **properties: bool) -> None:
         super().__init__()
-        self.map_name, self.view = map_name, view
+        self.map_name, self.map_views = map_name, {map_name: view}
         self.properties = WeightProperties(**properties)
-
-    def grids(self, views: Sequence[tuple[int, int]]) -> dict[str, tuple[int, int]]:
-        return {self.map_name: views[self.view]}
 
 
 class Holder(Attention):
@@ -86,6 +82,7 @@ def test_properties_are_combined_over_attentions(declared: list[dict[str, bool]]
 def test_every_map_is_given_the_grid_it_lies_on():
     made = Several(fine=Named("heads"), coarse=Named("level 2", view=1))
     assert made.map_grids([(14, 14), (7, 7)]) == {"heads": (14, 14), "level 2": (7, 7)}
+    assert made.map_views == {"heads": 0, "level 2": 1}
     assert decoder().map_grids([(2, 3)]) == {"weights": (2, 3)}
 
 

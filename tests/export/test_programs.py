@@ -7,7 +7,7 @@ import torch
 from helpers import tiny_captioner
 from torch import Tensor
 
-from caption.attention import AdditiveScore, Multinoulli, Query, ScoredAttention, ScoredMemory, Softmax
+from caption.attention import AdditiveScore, GridMemory, Multinoulli, Query, ScoredAttention, Softmax
 from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
 from caption.decoders import LSTMDecoder
@@ -26,10 +26,10 @@ def with_score(score: AdditiveScore) -> Captioner:
 class PastWords(AdditiveScore):
     """Keeps the vectors of all words so far, one tensor more with every word."""
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> tuple[Tensor, ...]:
+    def start(self, memory: GridMemory, hypotheses: int) -> tuple[Tensor, ...]:
         return ()
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         self.past = (*state, query.word)
         return super().forward(query, memory)
 
@@ -38,7 +38,7 @@ class PastWords(AdditiveScore):
 
 
 class Branching(AdditiveScore):
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         scores = super().forward(query, memory)
         return scores if bool((scores > 0).any()) else -scores
 

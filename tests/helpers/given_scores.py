@@ -5,7 +5,7 @@ from __future__ import annotations
 from helpers.tiny_views import one_row
 from torch import Tensor
 
-from caption.attention import Attention, AttentionOutput, Query, QuerySizes, Score, ScoredMemory
+from caption.attention import Attention, AttentionOutput, GridMemory, Query, QuerySizes, Score
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -19,7 +19,7 @@ class GivenScores(Score):
     def keys(self, regions: Regions) -> Tensor:
         return regions.vectors
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return query.hidden.clone()
 
 

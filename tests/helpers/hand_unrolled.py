@@ -9,7 +9,7 @@ from torch import Tensor
 
 from caption.decoders import Decoder, Trace, Unrolled
 from caption.objectives import CaptionBatch, Loss, Objective
-from caption.result import WeightProperties
+from caption.regions import WeightProperties
 
 
 def unrolled(

@@ -9,16 +9,14 @@ from helpers import tiny_captioner
 from torch import Tensor, nn
 from torch.nn import functional
 
-from caption.attention import Attention, Query, QuerySizes, Reading, Weighed
-from caption.attention.base import one_view
+from caption.attention import Attention, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
 from caption.decoders import Decoder, LSTMDecoder
 from caption.decoders.base import Memory, Trace
 from caption.decoders.unroll import Advanced
 from caption.encoders import Encoder, SmallCNN
-from caption.regions import Views
-from caption.result import WeightProperties
+from caption.regions import Views, WeightProperties
 from caption.search import BeamSearch
 from caption.tensor_tree import State, TensorTree
 from caption.text.vocabulary import Vocabulary
@@ -38,13 +36,11 @@ class DotAttention(Attention):
     """Base class with scores e_i = q · k_i, which subclasses turn into maps."""
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
         self.context_size = region_sizes[0]
         self.queries = nn.Linear(query_sizes.hidden, SIZE)
         self.keys = nn.Linear(region_sizes[0], SIZE)
 
     def project(self, views: Views) -> DotMemory:
-        one_view(self, views)
         return DotMemory(self.keys(views[0].vectors), views[0].vectors, views[0].mask)
 
     def scores(self, query: Query, memory: DotMemory) -> Tensor:
@@ -64,7 +60,6 @@ class FourHeads(Attention):
     heads = 4
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        one_view(self, region_sizes)
         self.context_size = 5
         self.queries = nn.Linear(query_sizes.hidden, SIZE)
         self.keys = nn.Linear(region_sizes[0], SIZE)
@@ -75,17 +70,17 @@ class FourHeads(Attention):
         vectors = views[0].vectors
         return DotMemory(self._split(self.keys(vectors)), self._split(self.values(vectors)), views[0].mask)
 
-    def weigh(self, query: Query, memory: DotMemory, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: DotMemory, state: TensorTree) -> WeighOutput:
         scores = self._split(self.queries(query.hidden)) @ memory.keys.mT  # (B, M, K, L)
         if memory.mask is not None:
             scores = scores.masked_fill(~memory.mask[:, None, None], -torch.inf)
-        return Weighed(HeadMaps(scores.softmax(-1).transpose(1, 2)))
+        return WeighOutput(HeadMaps(scores.softmax(-1).transpose(1, 2)))
 
     def read(
-        self, maps: HeadMaps, query: Query, memory: DotMemory, weighed: Weighed | None = None
-    ) -> Reading:
+        self, maps: HeadMaps, query: Query, memory: DotMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
         contexts = maps.heads.transpose(1, 2) @ memory.values  # (B, M, K, S / M)
-        return Reading(self.out(contexts.transpose(1, 2).flatten(2)))
+        return ReadOutput(self.out(contexts.transpose(1, 2).flatten(2)))
 
     def summary(self, maps: HeadMaps) -> Tensor:
         return maps.heads.mean(2)
@@ -108,13 +103,15 @@ class Sentinel(DotAttention):
         self.score = nn.Linear(query_sizes.hidden, 1)
         self.value = nn.Linear(query_sizes.hidden, region_sizes[0])
 
-    def weigh(self, query: Query, memory: DotMemory, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: DotMemory, state: TensorTree) -> WeighOutput:
         scores = torch.cat((self.scores(query, memory), self.score(query.hidden) + 3), -1)
-        return Weighed(scores.softmax(-1)[..., :-1])
+        return WeighOutput(scores.softmax(-1)[..., :-1])
 
-    def read(self, maps: Tensor, query: Query, memory: DotMemory, weighed: Weighed | None = None) -> Reading:
+    def read(
+        self, maps: Tensor, query: Query, memory: DotMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
         left = 1 - maps.sum(-1, keepdim=True)
-        return Reading(maps @ memory.values + left * self.value(query.hidden))
+        return ReadOutput(maps @ memory.values + left * self.value(query.hidden))
 
 
 class Signed(DotAttention):
@@ -122,22 +119,26 @@ class Signed(DotAttention):
 
     properties = WeightProperties(sums_to_one=False, signed=True)
 
-    def weigh(self, query: Query, memory: DotMemory, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: DotMemory, state: TensorTree) -> WeighOutput:
         scores = self.scores(query, memory)
-        return Weighed(scores.tanh().where(scores.isfinite(), 0.0) / scores.shape[-1] ** 0.5)
+        return WeighOutput(scores.tanh().where(scores.isfinite(), 0.0) / scores.shape[-1] ** 0.5)
 
-    def read(self, maps: Tensor, query: Query, memory: DotMemory, weighed: Weighed | None = None) -> Reading:
-        return Reading(maps @ memory.values)
+    def read(
+        self, maps: Tensor, query: Query, memory: DotMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        return ReadOutput(maps @ memory.values)
 
 
 class MaxPooling(DotAttention):
     """z_d = L · max_i α_i a_id, without a sum, so the context is not affine in the weights."""
 
-    def weigh(self, query: Query, memory: DotMemory, state: TensorTree) -> Weighed:
-        return Weighed(self.scores(query, memory).softmax(-1))
+    def weigh(self, query: Query, memory: DotMemory, state: TensorTree) -> WeighOutput:
+        return WeighOutput(self.scores(query, memory).softmax(-1))
 
-    def read(self, maps: Tensor, query: Query, memory: DotMemory, weighed: Weighed | None = None) -> Reading:
-        return Reading(maps.shape[-1] * (maps[..., None] * memory.values[:, None]).amax(2))
+    def read(
+        self, maps: Tensor, query: Query, memory: DotMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        return ReadOutput(maps.shape[-1] * (maps[..., None] * memory.values[:, None]).amax(2))
 
 
 class LevelMaps(NamedTuple):
@@ -152,7 +153,7 @@ class LevelMaps(NamedTuple):
 class TwoLevels(Attention):
     """A softmax on each of two grids, and one between them: z = b_0 Σ α_i a_i + b_1 Σ α'_i a'_i."""
 
-    several_views = True
+    view_count = 2
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         assert len(region_sizes) == 2
@@ -165,20 +166,20 @@ class TwoLevels(Attention):
         values = [level(view.vectors) for level, view in zip(self.levels, views, strict=True)]
         return tuple(DotMemory(v, v, view.mask) for v, view in zip(values, views, strict=True))
 
-    def weigh(self, query: Query, memory: tuple[DotMemory, ...], state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: tuple[DotMemory, ...], state: TensorTree) -> WeighOutput:
         maps = []
         for level in memory:
             scores = self.queries(query.hidden) @ level.keys.mT
             if level.mask is not None:
                 scores = scores.masked_fill(~level.mask[:, None], -torch.inf)
             maps.append(scores.softmax(-1))
-        return Weighed(LevelMaps(*maps, self.balance(query.hidden).softmax(-1)))
+        return WeighOutput(LevelMaps(*maps, self.balance(query.hidden).softmax(-1)))
 
     def read(
-        self, maps: LevelMaps, query: Query, memory: tuple[DotMemory, ...], weighed: Weighed | None = None
-    ) -> Reading:
+        self, maps: LevelMaps, query: Query, memory: tuple[DotMemory, ...], weighed: WeighOutput | None = None
+    ) -> ReadOutput:
         fine, coarse = maps.fine @ memory[0].values, maps.coarse @ memory[1].values
-        return Reading(maps.balance[..., :1] * fine + maps.balance[..., 1:] * coarse)
+        return ReadOutput(maps.balance[..., :1] * fine + maps.balance[..., 1:] * coarse)
 
     def summary(self, maps: LevelMaps) -> Tensor:
         return maps.fine
@@ -246,7 +247,7 @@ def captioner(attention: Attention, decoder: Decoder | None = None) -> Captioner
     """A tiny captioner with the mechanism, with fixed random weights and captions of several words."""
     torch.manual_seed(0)
     made = Captioner(
-        Pyramid() if attention.several_views else SmallCNN((4, 4, 6)),
+        Pyramid() if attention.view_count == 2 else SmallCNN((4, 4, 6)),
         decoder or LSTMDecoder(attention, embedding_size=6, hidden_size=7),
         Vocabulary(tiny_captioner.WORDS),
         ImageTransform(32, "crop"),

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from caption.attention import Attention, Query, QuerySizes, Reading, Weighed
+from caption.attention import Attention, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
@@ -52,19 +52,18 @@ class GivenMaps(Attention):
         super().__init__()
         self.table = torch.tensor(table, dtype=torch.float32)
 
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.context_size = region_sizes[0]
-
-    def project(self, views: Views) -> Tensor:
+    def memory(self, views: Views) -> Tensor:
         return views[0].vectors
 
-    def weigh(self, query: Query, memory: Tensor, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: Tensor, state: TensorTree) -> WeighOutput:
         turns = memory[:, 0, -1].long().tolist()
         steps = query.hidden[..., 0].long().clamp_max(len(self.table) - 1)
-        return Weighed(torch.stack([self.table[steps[b]].roll(turn, -1) for b, turn in enumerate(turns)]))
+        return WeighOutput(torch.stack([self.table[steps[b]].roll(turn, -1) for b, turn in enumerate(turns)]))
 
-    def read(self, maps: Tensor, query: Query, memory: Tensor, weighed: Weighed | None = None) -> Reading:
-        return Reading(maps @ memory)
+    def read(
+        self, maps: Tensor, query: Query, memory: Tensor, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        return ReadOutput(maps @ memory)
 
 
 class Count(NamedTuple):

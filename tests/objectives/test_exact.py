@@ -10,7 +10,7 @@ from helpers.toy import REGIONS, gradient, problem, toy
 from torch import Tensor
 
 from caption.attention import Softmax
-from caption.attention.scored import Aligned, Choice
+from caption.attention.scored import AlignmentOutput, Selection
 from caption.errors import UserError
 from caption.objectives import word_log_likelihoods
 from caption.objectives.exact import every_path, fixed_paths
@@ -21,10 +21,10 @@ class ReadsOne(Softmax):
 
     region = 0
 
-    def choose(self, weights: Tensor, aligned: Aligned | None = None) -> Choice:
+    def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
         read = torch.zeros_like(weights)
         read[..., self.region] = 1
-        return Choice(read)
+        return Selection(read)
 
 
 @pytest.mark.parametrize("steps", [1, 3])

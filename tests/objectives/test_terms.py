@@ -12,7 +12,7 @@ from torch import Tensor
 from caption.errors import UserError
 from caption.objectives import AttentionPenalty, CrossEntropy, DoublyStochastic, Entropy, Reinforce, Term
 from caption.objectives.base import count_elements
-from caption.result import WeightProperties
+from caption.regions import WeightProperties
 
 WEIGHTS = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]], [[0.25, 0.75], [1.0, 0.0]]]])
 """Of one image's two captions: α over two regions at two steps."""

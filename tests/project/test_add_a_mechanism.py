@@ -139,7 +139,7 @@ def test_the_table_names_the_methods_that_there_are():
         for table in re.split(r"\n\n", PAGE)
         if "| method |" in table
     ]
-    assert {"build", "project", "weigh", "read"} <= set(names)
+    assert {"create_weights", "memory", "weigh", "read"} <= set(names)
     assert all(hasattr(Attention, name) for name in names)
 
 

@@ -15,7 +15,7 @@ from helpers.tiny_views import one_row
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from caption.attention import Multinoulli, edited
+from caption.attention import Multinoulli, edit_maps
 from caption.decoders import LSTMDecoder
 from caption.decoders.unroll import compiled_advance
 from caption.encoders.base import compiled_features
@@ -129,7 +129,7 @@ def test_a_compiled_step_can_be_edited():
     views = made.encoder(torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8))
     before = made.generate(views)
     onto = torch.nn.functional.one_hot(torch.tensor(5), 64).float()
-    with edited(made.decoder, lambda weights, step, grid: onto if step == 1 else weights, [(8, 8)]):
+    with edit_maps(made.decoder, lambda weights, step, grid: onto if step == 1 else weights, [(8, 8)]):
         found = made.generate(views)
     assert (found.trace.weights[:, :, 1] == onto).all()
     assert not (found.trace.weights[:, :, 0] == onto).all()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from caption.decoders import Trace, Unrolled
-from caption.result import WeightProperties
+from caption.regions import WeightProperties
 from caption.training.diagnostics import StillMaps, diagnose
 
 # Two captions of one image, of 3 steps and of 1; the second has padding, and the third is absent.

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from caption.result import Caption, WeightProperties
+from caption.regions import WeightProperties
+from caption.result import Caption
 from caption.visualize import contact_sheet
 from caption.visualize.contact_sheet import summary_map
 

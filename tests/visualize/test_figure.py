@@ -10,7 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from caption.result import Caption, WeightProperties
+from caption.regions import WeightProperties
+from caption.result import Caption
 from caption.runtime.outputs import OutputError
 from caption.visualize import compare_captions, plot_caption, plot_maps, save_figure
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from caption.result import Caption, WeightProperties
+from caption.regions import WeightProperties
+from caption.result import Caption
 from caption.visualize import to_fragment, to_html
 from caption.visualize.overlay import cell_edges
 from caption.visualize.styles import ABOVE, BELOW, SIGNED_TINT, STYLES

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from caption.result import Caption, WeightProperties
+from caption.regions import WeightProperties
+from caption.result import Caption
 from caption.runtime.outputs import OutputError
 from caption.visualize import save_html, to_fragment, to_html
 

@@ -36,7 +36,7 @@ from caption.analysis.interventions.selection import (
     tokens_of,
     touched,
 )
-from caption.attention.edited import Edit
+from caption.attention.map_hooks import Edit
 from caption.errors import UserError
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from torch import Tensor
 from caption.analysis.grids import Grid, carried, in_place_of, spread
 from caption.analysis.interventions.selection import step_of, tokens_of
 from caption.analysis.replay import with_parts
-from caption.attention.edited import Edit, attentions, edited
-from caption.attention.stochastic import at_test
+from caption.attention.map_hooks import Edit, attentions, edit_maps
+from caption.attention.stochastic import override_at_test
 from caption.data.decoding import open_image
 from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
@@ -71,7 +71,7 @@ def force_everywhere(
     """
     attentions(captioner.decoder)
     image = open_image(photo)
-    with eval_mode(captioner), at_test(captioner, "expectation"):
+    with eval_mode(captioner), override_at_test(captioner, "expectation"):
         views = captioner.refine(captioner.encode([image]))
         model = with_parts(captioner, {"refiner": None})  # these regions are refined
         grids = [view.grid for view in views]
@@ -84,7 +84,7 @@ def force_everywhere(
         parts = []
         for regions in torch.eye(rows * cols, device=model.device).split(AT_ONCE):
             copies = select_images(views, torch.zeros(len(regions), dtype=torch.long, device=model.device))
-            with edited(model.decoder, _forced(regions, grids[0], step), grids):
+            with edit_maps(model.decoder, _forced(regions, grids[0], step), grids):
                 state = model.decoder.start(model.project(copies))
                 for word in said[:-1]:
                     fed = torch.full((len(regions), 1), word, device=model.device)

@@ -25,7 +25,7 @@ from caption.analysis.interventions.edits import Change, Erase, scaled_like, vis
 from caption.analysis.interventions.selection import steps_of, tokens_of
 from caption.analysis.interventions.table import intervention_table
 from caption.analysis.replay import with_parts
-from caption.attention.edited import Edit, attentions, edited
+from caption.attention.map_hooks import Edit, attentions, edit_maps
 from caption.data.decoding import open_image
 from caption.decoders.base import Decoder
 from caption.regions import Regions, Views
@@ -208,7 +208,7 @@ def under(decoder: Decoder, edit: Edit, grids: Sequence[Grid], seed: int) -> Ite
 
     Args:
         decoder: as it is again afterwards.
-        edit: see `caption.attention.edited`.
+        edit: see `caption.attention.map_hooks.edit_maps`.
         grids: of the views.
         seed: of the generators.
     """
@@ -226,7 +226,7 @@ def under(decoder: Decoder, edit: Edit, grids: Sequence[Grid], seed: int) -> Ite
         return seed_step
 
     with ExitStack() as stack:
-        stack.enter_context(edited(decoder, edit, grids))
+        stack.enter_context(edit_maps(decoder, edit, grids))
         stack.callback(drawing.close)
         for number, attention in enumerate(attentions(decoder).values()):
             stack.enter_context(attention.register_forward_pre_hook(seeding(number)))

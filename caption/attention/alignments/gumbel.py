@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from caption.attention.alignments.multinoulli import Multinoulli, one_hot
+from caption.attention.alignments.hard import Multinoulli, one_hot
 from caption.attention.stochastic import AtTest
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Query, QuerySizes
-from caption.attention.cell_positions import cell_positions
-from caption.attention.scored import Aligned, Alignment, ScoredMemory
+from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.maps import cell_positions
+from caption.attention.scored import Alignment, AlignmentOutput
 from caption.errors import UserError
-from caption.result import WeightProperties
+from caption.regions import WeightProperties
 from caption.tensor_tree import TensorTree
 
 
@@ -42,15 +42,15 @@ class PredictedWindow(Alignment):
         )
 
     def forward(
-        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
-    ) -> Aligned:
+        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
+    ) -> AlignmentOutput:
         cells = cell_positions(memory.grid, scores)
         last = torch.tensor(memory.grid, dtype=scores.dtype, device=scores.device) - 1
         centre = self.centre(query.hidden).sigmoid() * last  # (B, K, 2)
         offsets = cells - centre[:, :, None]
         weights = _softmax_within(scores, offsets, self.reach)
         gaussian = (-offsets.square().sum(-1) / (2 * (self.reach / 2) ** 2)).exp()
-        return Aligned(weights * gaussian)
+        return AlignmentOutput(weights * gaussian)
 
 
 class FollowingWindow(Alignment):
@@ -71,19 +71,19 @@ class FollowingWindow(Alignment):
         _check_reach(reach)
         self.reach = reach
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
+    def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
         """(B, K, 2) NaN: there is no previous centre."""
         return memory.values.new_full((memory.values.shape[0], hypotheses, 2), torch.nan)
 
     def forward(
-        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
-    ) -> Aligned:
+        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
+    ) -> AlignmentOutput:
         cells = cell_positions(memory.grid, scores)
         offsets = (cells - state.to(scores.dtype)[:, :, None]).nan_to_num(nan=0.0)
         weights = _softmax_within(scores, offsets, self.reach)
-        return Aligned(weights, state=cells)
+        return AlignmentOutput(weights, state=cells)
 
-    def carry(self, weights: Tensor, aligned: Aligned) -> Tensor:
+    def carry(self, weights: Tensor, aligned: AlignmentOutput) -> Tensor:
         """(B, K, 2) the centre of the weights that were read, detached: the edge of a window has no gradient."""
         total = weights.sum(-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
         return (weights @ aligned.state / total).detach()

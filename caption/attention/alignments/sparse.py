@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from caption.attention.base import Query
-from caption.attention.scored import Aligned, Alignment, ScoredMemory
+from caption.attention.base import GridMemory, Query
+from caption.attention.scored import Alignment, AlignmentOutput
 from caption.tensor_tree import TensorTree
 
 
@@ -19,18 +19,18 @@ class Sparsemax(Alignment):
     """α = argmin_p ‖p − e‖² over distributions p: the Euclidean projection (Martins and Astudillo 2016, section 2)."""
 
     def forward(
-        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
-    ) -> Aligned:
-        return Aligned(sparsemax(scores))
+        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
+    ) -> AlignmentOutput:
+        return AlignmentOutput(sparsemax(scores))
 
 
 class Entmax15(Alignment):
     """α-entmax with α = 1.5: between softmax and sparsemax (Peters et al. 2019, section 3)."""
 
     def forward(
-        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
-    ) -> Aligned:
-        return Aligned(entmax15(scores))
+        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
+    ) -> AlignmentOutput:
+        return AlignmentOutput(entmax15(scores))
 
 
 def sparsemax(scores: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ from typing import get_args
 
 from torch import Tensor, nn
 
-from caption.attention.base import Query, QuerySizes
-from caption.attention.scored import Score, ScoredMemory
+from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.scored import Score
 from caption.errors import UserError
 from caption.kernels.additive_energies import Activation, additive_energies
 from caption.parts import check_choice
@@ -68,7 +68,7 @@ class AdditiveScore(Score):
         # Undo autocast's lower precision: the sums k + q need the full one.
         return keys.to(regions.vectors.dtype)
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         queries = self.query(query.hidden)
         if self.previous_word:
             queries = queries + self.word(query.word)

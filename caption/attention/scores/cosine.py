@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from caption.attention.base import Query, QuerySizes
-from caption.attention.scored import Score, ScoredMemory
+from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.scored import Score
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -42,6 +42,6 @@ class CosineScore(Score):
         """(B, L, A) keys of length 1."""
         return functional.normalize(self.key(regions.vectors), dim=-1)
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         queries = functional.normalize(self.query(query.hidden), dim=-1)
         return self.log_strength.exp() * (queries @ memory.keys.mT)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from caption.attention.base import Query, QuerySizes
-from caption.attention.scored import Score, ScoredMemory
+from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.scored import Score
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -21,7 +21,7 @@ class DotScore(Score):
         """(B, L, H) W a_i + b."""
         return self.key(regions.vectors)
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return query.hidden @ memory.keys.mT
 
 
@@ -46,5 +46,5 @@ class ScaledDotScore(Score):
         """(B, L, A) W_k a_i + b."""
         return self.key(regions.vectors)
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return self.query(query.hidden) @ memory.keys.mT / self.size**0.5

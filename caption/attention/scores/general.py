@@ -7,8 +7,8 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from caption.attention.base import Query, QuerySizes
-from caption.attention.scored import Score, ScoredMemory
+from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.scored import Score
 from caption.parts import check_choice
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
@@ -36,7 +36,7 @@ class GeneralScore(Score):
         """(B, L, D) the regions themselves."""
         return regions.vectors
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return self.query(query.hidden).to(memory.keys.dtype) @ memory.keys.mT
 
 
@@ -58,6 +58,6 @@ class ActivatedGeneralScore(GeneralScore):
         super().build(region_size, query_sizes)
         self.offset = nn.Parameter(self.query.weight.new_zeros(()))
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         scores = super().forward(query, memory, state) + self.offset
         return getattr(scores, self.activation)()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from caption.attention.base import Query, QuerySizes
-from caption.attention.scored import Score, ScoredMemory
+from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.scored import Score
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -33,5 +33,5 @@ class FeedForwardScore(Score):
         """(B, 1, L) the scores themselves, which depend only on the image."""
         return self.energy(self.region(regions.vectors).tanh()).mT
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         return memory.keys.expand(-1, query.hidden.shape[1], -1)

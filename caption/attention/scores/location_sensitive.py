@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Query, QuerySizes
-from caption.attention.scored import Score, ScoredMemory
+from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.scored import Score
 from caption.errors import UserError
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
@@ -49,13 +49,13 @@ class LocationSensitiveScore(Score):
         """(B, L, A) U a_i + b."""
         return self.region(regions.vectors)
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
+    def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
         """(B, K, inputs, L) maps of 0."""
         images, regions = memory.values.shape[:2]
         inputs = 2 if self.cumulative else 1
         return memory.values.new_zeros(images, hypotheses, inputs, regions)
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         images, hypotheses, inputs, _ = state.shape
         maps = state.reshape(-1, inputs, *memory.grid).to(memory.keys.dtype)
         features = self.location(maps).flatten(2).mT.unflatten(0, (images, hypotheses))  # (B, K, L, F)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from caption.attention.base import Query, QuerySizes
-from caption.attention.scored import Score, ScoredMemory
+from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.scored import Score
 from caption.errors import UserError
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
@@ -47,6 +47,6 @@ class MLPScore(Score):
         """(B, L, first size) the regions' part of the first layer."""
         return self.region(regions.vectors)
 
-    def forward(self, query: Query, memory: ScoredMemory, state: TensorTree = None) -> Tensor:
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         pairs = memory.keys[:, None] + self.query(query.hidden)[:, :, None]
         return self.layers(pairs).squeeze(-1)

@@ -26,12 +26,12 @@ from caption.attention import (
     Alignment,
     Entmax15,
     FollowingWindow,
+    GridMemory,
     GumbelSoftmax,
     Multinoulli,
     PredictedWindow,
     QuerySizes,
     ScoredAttention,
-    ScoredMemory,
     Sparsemax,
 )
 from caption.attention.alignments.sparse import entmax15, sparsemax
@@ -211,7 +211,7 @@ def test_a_window_over_masked_cells_alone_sees_all_real_ones(alignment: Alignmen
     mask[:, -1] = True
     alignment.build(QuerySizes(HIDDEN))
     alignment.double()
-    memory = ScoredMemory(None, view.vectors, mask, view.grid)
+    memory = GridMemory(None, view.vectors, mask, view.grid)
     query = random_queries(1)[0]
     if isinstance(alignment, PredictedWindow):
         torch.nn.init.constant_(alignment.centre[2].bias, -50.0)

@@ -3,7 +3,7 @@
     def look_left(weights, step, grid):
         return left if step == 2 else weights
 
-    with edited(captioner.decoder, look_left, grids=[(7, 7)]):
+    with edit_maps(captioner.decoder, look_left, grids=[(7, 7)]):
         captioner.describe("photo.jpg")  # attends to the left for its third word
 
 This works for every mechanism, because all maps pass through `Attention.maps`.
@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, named_maps, with_maps
+from caption.attention.base import Attention
+from caption.attention.maps import named_maps, with_maps
 from caption.errors import UserError
 
 Grid = tuple[int, int]
@@ -61,7 +62,7 @@ def attentions(decoder: HasAttentions, names: Collection[str] | None = None) -> 
 
 
 @contextmanager
-def edited(
+def edit_maps(
     decoder: HasAttentions, edit: Edit, grids: Sequence[Grid], names: Collection[str] | None = None
 ) -> Iterator[None]:
     """Context in which the maps of a decoder's attention are edited before they are read.

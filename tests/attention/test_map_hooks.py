@@ -19,13 +19,13 @@ from caption.attention import (
     Multinoulli,
     Query,
     QuerySizes,
-    Reading,
+    ReadOutput,
     ScoredAttention,
     Softmax,
-    Weighed,
-    edited,
+    WeighOutput,
+    edit_maps,
 )
-from caption.attention.edited import Edit, Grid
+from caption.attention.map_hooks import Edit, Grid
 from caption.captioner import Captioner
 from caption.errors import UserError
 from caption.regions import Regions, Views
@@ -62,7 +62,7 @@ def attend(made: Captioner, queries: int, edit: Edit, steps: int = 1) -> list:
     state = attention.start(memory, queries)
     outputs = []
     torch.manual_seed(3)
-    with edited(made.decoder, edit, GRIDS):
+    with edit_maps(made.decoder, edit, GRIDS):
         for _ in range(steps):
             outputs.append(attention(Query(torch.randn(2, queries, 7)), memory, state))
             state = outputs[-1].state
@@ -77,7 +77,7 @@ def attend(made: Captioner, queries: int, edit: Edit, steps: int = 1) -> list:
 def test_an_edit_that_returns_its_argument_changes_nothing(alignment, edit):
     made = model(alignment())
     expected = made.generate(encoded())
-    with edited(made.decoder, edit, GRIDS):
+    with edit_maps(made.decoder, edit, GRIDS):
         found = made.generate(encoded())
     for ours, theirs in zip(leaves(found), leaves(expected), strict=True):
         torch.testing.assert_close(ours, theirs)
@@ -85,7 +85,7 @@ def test_an_edit_that_returns_its_argument_changes_nothing(alignment, edit):
 
 def test_a_search_reads_the_given_region_at_the_given_steps():
     made = model()
-    with edited(made.decoder, lambda w, step, grid: onto(5) if step in (0, 2) else w, GRIDS):
+    with edit_maps(made.decoder, lambda w, step, grid: onto(5) if step in (0, 2) else w, GRIDS):
         found = made.generate(encoded())
     weights, lengths = found.trace.weights, found.lengths
     assert lengths.min() > 3
@@ -97,7 +97,7 @@ def test_a_search_reads_the_given_region_at_the_given_steps():
 
 def test_a_description_shows_the_edited_map():
     made = model()
-    with edited(made.decoder, lambda w, step, grid: onto(19) if step == 1 else w, GRIDS):
+    with edit_maps(made.decoder, lambda w, step, grid: onto(19) if step == 1 else w, GRIDS):
         found = made.describe(photo())
     assert [bool(weights[2, 3] == 1) for weights in found.weights[:3]] == [False, True, False]
 
@@ -105,7 +105,7 @@ def test_a_description_shows_the_edited_map():
 def test_other_weights_make_other_captions():
     made = model()
     before = made.generate(encoded())
-    with edited(made.decoder, lambda weights, step, grid: onto(63), GRIDS):
+    with edit_maps(made.decoder, lambda weights, step, grid: onto(63), GRIDS):
         after = made.generate(encoded())
     assert not torch.equal(before.word_log_probs, after.word_log_probs)
 
@@ -120,13 +120,13 @@ def test_an_unroll_is_edited_as_its_steps_are():
     words = torch.tensor([[[START, 4, 5, 6], [START, 7, 0, 0]], [[START, 6, 5, 0], [START, 8, 4, 7]]])
     lengths = torch.tensor([[4, 2], [3, 4]])
     plain = made.decoder(memory, words, lengths)
-    with edited(made.decoder, edit, GRIDS):
+    with edit_maps(made.decoder, edit, GRIDS):
         unrolled = made.decoder(memory, words, lengths)
     log_probs = unrolled.unpack(unrolled.logits.log_softmax(-1))
     weights = unrolled.unpack(unrolled.trace.weights)
     assert not torch.allclose(unrolled.logits, plain.logits)
     state = made.decoder.start(memory, 2)
-    with edited(made.decoder, edit, GRIDS):
+    with edit_maps(made.decoder, edit, GRIDS):
         for step in range(4):
             stepped, state = made.decoder.step(state, words[:, :, step])
             running = lengths > step
@@ -251,14 +251,16 @@ class TwoHeads(Attention):
     def project(self, views: Views) -> Regions:
         return views[0]
 
-    def weigh(self, query: Query, memory: Regions, state: TensorTree) -> Weighed:
+    def weigh(self, query: Query, memory: Regions, state: TensorTree) -> WeighOutput:
         scores = query.hidden[:, :, None].expand(-1, -1, 2, -1) * torch.tensor([[1.0], [-1.0]])
-        return Weighed(HeadsAndSentinel(scores.softmax(-1), query.hidden.mean(-1, keepdim=True).sigmoid()))
+        return WeighOutput(
+            HeadsAndSentinel(scores.softmax(-1), query.hidden.mean(-1, keepdim=True).sigmoid())
+        )
 
     def read(
-        self, maps: HeadsAndSentinel, query: Query, memory: Regions, weighed: Weighed | None = None
-    ) -> Reading:
-        return Reading((1 - maps.sentinel) * (maps.heads @ memory.vectors[:, None]).flatten(2))
+        self, maps: HeadsAndSentinel, query: Query, memory: Regions, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        return ReadOutput((1 - maps.sentinel) * (maps.heads @ memory.vectors[:, None]).flatten(2))
 
     def summary(self, maps: HeadsAndSentinel) -> Tensor:
         return (1 - maps.sentinel) * maps.heads.mean(2)
@@ -298,7 +300,7 @@ def test_heads_are_edited_and_a_map_that_is_not_over_regions_is_left_alone():
         maps[:, :, 0] = torch.tensor([0.0, 0.0, 1.0, 0.0])
         return maps
 
-    with edited(two, first_head_looks_at_region_2, [(1, 4)], names=["after"]):
+    with edit_maps(two, first_head_looks_at_region_2, [(1, 4)], names=["after"]):
         context, maps, weights = step(heads)
     assert given == [((1, 5, 2, 4), (1, 4))]
     assert torch.equal(maps.sentinel, before.sentinel)
@@ -316,7 +318,7 @@ def test_each_mechanism_counts_its_own_steps():
         given.append((maps.dim(), step))
         return maps
 
-    with edited(two, note, [(1, 4)]):
+    with edit_maps(two, note, [(1, 4)]):
         for name in ("before", "after", "before", "after", "after"):
             step(two.attentions[name])
     assert given == [(3, 0), (4, 0), (3, 1), (4, 1), (4, 2)]
@@ -329,7 +331,7 @@ def test_each_mechanism_counts_its_own_steps():
 def test_only_the_named_mechanisms_are_edited(names: list[str] | None, changed: list[bool]):
     two = Two()
     before = [step(attention)[0] for attention in two.attentions.values()]
-    with edited(two, lambda maps, step, grid: maps.flip(-1), [(1, 4)], names):
+    with edit_maps(two, lambda maps, step, grid: maps.flip(-1), [(1, 4)], names):
         after = [step(attention)[0] for attention in two.attentions.values()]
     assert [not torch.allclose(a, b) for a, b in zip(before, after, strict=True)] == changed
 
@@ -337,12 +339,12 @@ def test_only_the_named_mechanisms_are_edited(names: list[str] | None, changed: 
 def test_an_unknown_name_is_refused():
     with (
         pytest.raises(UserError, match="Two has no attention 'between': it has 'before', 'after'"),
-        edited(Two(), unchanged, [(1, 4)], names=["before", "between"]),
+        edit_maps(Two(), unchanged, [(1, 4)], names=["before", "between"]),
     ):
         pass
     with (
         pytest.raises(UserError, match="LSTMDecoder has no attention 'after': it has 'attention'"),
-        edited(model().decoder, unchanged, GRIDS, names=["after"]),
+        edit_maps(model().decoder, unchanged, GRIDS, names=["after"]),
     ):
         pass
 
@@ -350,11 +352,11 @@ def test_an_unknown_name_is_refused():
 def test_a_decoder_without_attention_is_refused():
     class Blind:
         compiled = False
-        attentions: dict[str, Attention] = {}  # noqa: RUF012
+        attentions: dict[str, Attention] = {}
 
     with (
         pytest.raises(UserError, match="Blind has no attention whose maps could be edited"),
-        edited(Blind(), unchanged, GRIDS),
+        edit_maps(Blind(), unchanged, GRIDS),
     ):
         pass
 
@@ -377,7 +379,7 @@ def test_steps_are_counted_from_when_the_context_is_entered():
 
 def test_contexts_are_nested_the_inner_edit_last():
     made = model()
-    with edited(made.decoder, lambda weights, step, grid: onto(3), GRIDS):
+    with edit_maps(made.decoder, lambda weights, step, grid: onto(3), GRIDS):
         output, _ = attend(made, 1, lambda weights, step, grid: (weights + onto(5)) / 2)
     assert torch.equal(output.weights[0, 0], (onto(3) + onto(5)) / 2)
 
@@ -391,9 +393,9 @@ def test_the_decoder_is_as_before_afterwards_even_after_an_error():
             raise KeyError
         return onto(0)
 
-    with pytest.raises(KeyError), edited(made.decoder, fail, GRIDS):
+    with pytest.raises(KeyError), edit_maps(made.decoder, fail, GRIDS):
         made.generate(encoded())
-    with edited(made.decoder, lambda weights, step, grid: onto(0), GRIDS):
+    with edit_maps(made.decoder, lambda weights, step, grid: onto(0), GRIDS):
         made.generate(encoded())
     found = made.generate(encoded())
     assert all(

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from caption.attention.base import Query
-from caption.attention.scored import Aligned, Alignment, Choice, ScoredMemory
+from caption.attention.base import GridMemory, Query
+from caption.attention.scored import Alignment, AlignmentOutput, Selection
 from caption.attention.stochastic import AtTest, Stochastic
 from caption.parts import check_choice
 from caption.tensor_tree import TensorTree
@@ -26,7 +26,7 @@ class Multinoulli(Stochastic, Alignment):
         expectation: probability of the expectation in training; the paper's is 0.5.
         share: whether the choice is drawn once for the whole batch, as in the authors' code, or for each caption.
         at_test: what is read outside training: the expected context (the authors' default), the most probable region,
-            or a sample. `caption.attention.at_test` changes it for a trained model.
+            or a sample. `caption.attention.override_at_test` changes it for a trained model.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Multinoulli(Stochastic, Alignment):
         self.expectation = expectation
         self.share = share
 
-    def start(self, memory: ScoredMemory, hypotheses: int) -> Tensor:
+    def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
         """(B, K) bool: True for the captions that sample. Drawn once per caption."""
         shape = (memory.values.shape[0], hypotheses)
         device = memory.values.device
@@ -54,15 +54,15 @@ class Multinoulli(Stochastic, Alignment):
         return (coins >= self.expectation).expand(shape)
 
     def forward(
-        self, scores: Tensor, query: Query, memory: ScoredMemory, state: TensorTree = None
-    ) -> Aligned:
+        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
+    ) -> AlignmentOutput:
         # Computed from the scores: the log of an underflowed weight would be -inf.
         log_weights = scores.log_softmax(-1)
-        return Aligned(log_weights.exp(), log_weights, state)
+        return AlignmentOutput(log_weights.exp(), log_weights, state)
 
-    def choose(self, weights: Tensor, aligned: Aligned | None = None) -> Choice:
+    def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
         if aligned is None:
-            return Choice(weights)
+            return Selection(weights)
         sampled, log_weights = aligned.state, aligned.log_weights
         assert log_weights is not None
         if weights is not aligned.weights:  # edited maps; with no weight left, nothing is sampled
@@ -73,7 +73,7 @@ class Multinoulli(Stochastic, Alignment):
         else:  # evaluation draws no random numbers
             location = weights.argmax(-1)
             read = one_hot(location, weights)
-        return Choice(
+        return Selection(
             torch.where(sampled[..., None], read, weights),
             torch.where(sampled, location, -1),
             self._log_prob(log_weights, location, sampled),

@@ -1,0 +1,45 @@
+"""Arithmetic of attention maps: masks, weighted sums, positions of cells, and maps by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from caption.tensor_tree import TensorTree
+
+
+def hide_masked(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Scores (B, ..., L) with -inf where the mask (B, L) hides a region; None hides none."""
+    if mask is None:
+        return scores
+    return scores.masked_fill(~mask.view(len(mask), *[1] * (scores.dim() - 2), -1), -torch.inf)
+
+
+def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
+    """Σ_i α_i a_i: weights (B, ..., K, L), vectors (B, ..., L, D) -> (B, ..., K, D) in the precision of the vectors."""
+    # Without autocast, which would convert the vectors, the largest tensor, at every step.
+    with torch.autocast(vectors.device.type, enabled=False):
+        return weights.to(vectors.dtype) @ vectors
+
+
+def cell_positions(grid: tuple[int, int], like: Tensor) -> Tensor:
+    """(L, 2) row and column of each region, counted from 0, in the dtype and on the device of `like`."""
+    rows, cols = (torch.arange(count, dtype=like.dtype, device=like.device) for count in grid)
+    return torch.cartesian_prod(rows, cols).view(-1, 2)
+
+
+def named_maps(maps: TensorTree) -> dict[str, Tensor]:
+    """Maps by name; a single tensor is called "weights"."""
+    return {"weights": maps} if isinstance(maps, Tensor) else dict(maps._asdict())
+
+
+def with_maps(maps: TensorTree, named: Mapping[str, Tensor]) -> TensorTree:
+    """The same structure with other tensors, by the names of `named_maps`; tensors not named are kept."""
+    return named.get("weights", maps) if isinstance(maps, Tensor) else maps._replace(**named)
+
+
+def has_location(location: Tensor) -> Tensor:
+    """(B, K) bool: where a location was chosen; see `ReadOutput.location`."""
+    return ~torch.isnan(location).any(-1) if location.is_floating_point() else location >= 0
