@@ -48,7 +48,7 @@ def main(args: list[str]) -> int:
     options = parser.parse_args(args)
     folder = Path(os.path.expanduser(options.out))
     make_folder(folder, "--out")
-    from caption.cli.run_folder import locked
+    from caption.runtime.lock import locked
 
     try:
         with locked(folder, "--out"):

@@ -16,8 +16,6 @@ or `--data.features DIR` on the command line.
 
 Single entries of the configuration can be overridden as in training: --model.encoder.weights FILE,
 --data.transform.size 96, ... Several configurations are laid over each other.
-
---convert turns a store of an earlier release into one of today's format; nothing is computed.
 """
 
 EPILOG = """\
@@ -30,19 +28,8 @@ def main(args: list[str]) -> int:
     """Run `caption features`; EPILOG tells the exit codes."""
     parser = _parser()
     options, overrides = parser.parse_known_args(args)
-    if (options.convert is None) == (not options.config):
-        parser.error("give either --config YAML or --convert STORE")
 
     # These import torch, which takes seconds; --help must not wait for it.
-    if options.convert:
-        from caption.features.convert import convert_store
-
-        if overrides:
-            parser.error(f"unrecognized arguments: {' '.join(overrides)}")
-        done = convert_store(options.convert, options.out)
-        print(f"'{options.out}': {done}", file=sys.stderr)
-        return SOME_FAILED if done.dropped else DONE
-
     from caption import checkpoint
     from caption.cli.configuration import make_encoder, make_reader, make_transform, read_parts
     from caption.data.feature_extraction import write_features
@@ -73,9 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = verb_parser("features", DESCRIPTION, EPILOG)
     add = parser.add_argument
     help_ = "configuration of the training; may be repeated"
-    add("--config", "-c", metavar="YAML", action="append", help=help_)
+    add("--config", "-c", metavar="YAML", action="append", required=True, help=help_)
     add("--out", metavar="DIR", required=True, help="folder of the store; made, or continued")
-    add("--convert", metavar="STORE", help="copy this store of an earlier release into DIR")
     add("--model", metavar="CKPT", help="take encoder and transform from this checkpoint")
     add_trust(parser)
     add("--device", metavar="D", help="cpu, cuda, cuda:1, mps (default: a GPU if there is one)")

@@ -1,14 +1,11 @@
-"""The folder of a training run: its checkpoints by name, what must not be overwritten, and its lock."""
+"""The folder of a training run: its checkpoints by name, and what must not be overwritten."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 
 from caption import checkpoint
@@ -75,23 +72,3 @@ def check_free(folder: Path, filename: str, resumed: str | None) -> None:
             f"{folder} holds {' and '.join(found)} of an earlier run: resume it with --ckpt_path auto, or choose "
             "another folder with --trainer.default_root_dir"
         )
-
-
-@contextmanager
-def locked(folder: Path, option: str) -> Iterator[None]:
-    """Keep other processes of this package out of a folder; one process may lock it several times.
-
-    Raises:
-        UserError: another process has locked it.
-    """
-    lock = FileLock(folder.resolve() / ".lock", timeout=0, is_singleton=True)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise UserError(
-            f"another process is writing to {folder}: wait until it has ended, or choose another folder with {option}"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()

@@ -30,11 +30,12 @@ from caption.cli.error_messages import one_line
 from caption.cli.exit_codes import DONE
 from caption.cli.files import make_folder
 from caption.cli.hints import with_hint
-from caption.cli.run_folder import check_free, find_checkpoint, locked
+from caption.cli.run_folder import check_free, find_checkpoint
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
 from caption.runtime.distributed import leave_process_group
+from caption.runtime.lock import locked
 from caption.runtime.signals import stopping_at_once
 from caption.text.vocabulary import Vocabulary
 from caption.training.callbacks import AttentionFigures

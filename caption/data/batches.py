@@ -12,7 +12,6 @@ from torch.utils.data import BatchSampler, Dataset, Sampler
 
 from caption.box import Box
 from caption.data.augmentation import HorizontalFlip
-from caption.data.decoding import open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.data.resize import ImageTransform
 from caption.features.store import FeatureStore
@@ -64,8 +63,7 @@ class CaptionedImages(Dataset[Example]):
         per_image: captions drawn at random for an image each time; None = all, in order.
         max_words: captions are cut after so many words; None = never.
         store: precomputed regions; None = decode the images.
-        with_boxes: whether to say which part of the image the transform shows. A store knows the image's size, unless
-            it was converted from an early format; then the image is opened.
+        with_boxes: whether to say which part of the image the transform shows, also for precomputed regions.
         flip: mirrors images at random; None = never.
         mirrored: precomputed regions of the mirrored images, for `store` and `flip`.
     """
@@ -119,13 +117,9 @@ class CaptionedImages(Dataset[Example]):
                 pixels = self.flip(pixels, image.captions, random)
             return Example(image, pixels, captions, self.transform.box(width, height))
         mirrored = self.flip is not None and self.flip.mirrors(image.captions, random)
-        return Example(image, None, captions, self._stored_box(image) if self.with_boxes else None, mirrored)
-
-    def _stored_box(self, image: CaptionedImage) -> Box:
-        """The part of the image that the encoder saw when the regions were stored."""
-        stored = self.store.photo(image.id) if self.store else None
-        width, height = open_image(image.path).size if stored is None else (stored.width, stored.height)
-        return self.transform.box(width, height)
+        photo = self.store.photo(image.id) if self.with_boxes else None
+        box = None if photo is None else self.transform.box(photo.width, photo.height)
+        return Example(image, None, captions, box, mirrored)
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Examples -> batch; stored regions are read now, at once."""

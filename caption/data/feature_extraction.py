@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -27,11 +28,12 @@ from caption.data.readers.captions import CaptionedImage
 from caption.data.resize import ImageTransform
 from caption.encoders.base import Encoder
 from caption.errors import DataError, ImageError, first_few
+from caption.features.files import FORMAT, FeatureWriter, PhotoFile, feature_paths
 from caption.features.key import feature_key
-from caption.features.shards import FORMAT, PhotoFile, ShardWriter, locked, shard_paths
-from caption.features.store import Extraction, FeatureStore, make_folder
+from caption.features.store import FeatureStore
 from caption.regions import Views
 from caption.runtime.eval_mode import eval_mode
+from caption.runtime.lock import locked
 from caption.runtime.prefetch import prefetch
 from caption.runtime.progress import progress_bar
 
@@ -41,6 +43,35 @@ FILES_AHEAD = 64
 """Files that are being compared, or were."""
 BACKLOG_BYTES = 256 * 2**20
 """Regions that may wait to be written, so that the encoder does not wait for the disk."""
+
+
+@dataclass
+class Extraction:
+    """Counts of what was done to a store."""
+
+    stored: int = 0
+    """Images stored now."""
+    present: int = 0
+    """Images that were in the store before."""
+    dropped: int = 0
+    """Images that were damaged and removed."""
+    unreadable: int = 0
+    """Whole files of the store that were damaged and removed."""
+    changed: int = 0
+    """Images removed because their file has changed."""
+    failed: list[tuple[CaptionedImage, ImageError]] = field(default_factory=list)
+    """Images that cannot be decoded, each with the reason; nothing is stored for them."""
+
+    def __str__(self) -> str:
+        counts = {
+            "stored": self.stored,
+            "stored before": self.present,
+            "were damaged and are removed": self.dropped,
+            "files of the store were damaged and are removed": self.unreadable,
+            "had changed since they were stored and are removed": self.changed,
+            "cannot be read and are not stored": len(self.failed),
+        }
+        return ", ".join(f"{count:,} {text}" for text, count in counts.items() if count) or "no images"
 
 
 @torch.no_grad()
@@ -76,45 +107,34 @@ def write_features(
         mirrored: encode the images with left and right exchanged.
 
     Raises:
-        DataError: the folder holds a store made with something else, or a damaged one, or one of images that have
-            changed (the latter two without `verify`); two images have one id; the disk has too little room;
-            another process is writing there; regions are not finite numbers in half precision.
+        DataError: the folder cannot be made; it holds a store made with something else, or a damaged one, or one of
+            images that have changed (the latter two without `verify`); two images have one id; the disk has too little
+            room; regions are not finite numbers in half precision.
+        UserError: another process is writing there, or the folder cannot be written to.
     """
-    target = make_folder(folder)
+    target = Path(folder).expanduser()
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"the folder '{target}' cannot be made: {error.strerror}. Choose another.") from None
     wanted = _distinct(images)
-
     device = torch.device(device)
     done = Extraction()
-    with locked(target), eval_mode(encoder.to(device)):
+    with locked(target, "--out"), eval_mode(encoder.to(device)):
         blank = torch.zeros(1, 3, transform.height, transform.width, dtype=torch.uint8, device=device)
         views = encoder(blank)
-        store = FeatureStore(target, skip_damaged=verify) if shard_paths(target) else None
-        if store is not None:
+        grids = [list(view.grid) for view in views]
+        header = {"format": FORMAT, "key": feature_key(encoder, transform, mirrored), "grids": grids}
+        store = None
+        if feature_paths(target):
+            store = FeatureStore(target, skip_damaged=verify)
             store.matches(encoder, transform, mirrored)
-            removed = store.damaged() if verify else np.zeros(len(store), bool)
-            done.unreadable, done.dropped = len(store.unreadable), int(removed.sum())
-            numbers = store.find([image.id for image in wanted])
-            sound = (numbers >= 0) & ~removed[numbers]
-            stored = [image for image, good in zip(wanted, sound, strict=True) if good]
-            changed = changed_photos(store, stored, workers, progress)
-            if changed and not verify:
-                raise DataError(
-                    f"{len(changed)} images are no longer those whose regions are in the feature store '{target}': "
-                    f"{first_few(repr(str(image.path)) for image in changed)}. Give the same command with --verify, "
-                    "which extracts them again, or name another folder; or restore the photos."
-                )
-            removed[store.find([image.id for image in changed])] = True
-            kept = {image.id for image in stored} - {image.id for image in changed}
-            done.present, done.changed = len(kept), len(changed)
-            wanted = [image for image in wanted if image.id not in kept]
+            header = store.header
+            wanted, outdated = _missing(store, wanted, verify, done, workers, progress)
         _check_room(target, views, len(wanted), progress)
         if store is not None:
-            store.remove(removed)
-            header = store.header
-        else:
-            grids = [list(view.grid) for view in views]
-            header = {"format": FORMAT, "key": feature_key(encoder, transform, mirrored), "grids": grids}
-        writer = ShardWriter(target, header)
+            store.remove(outdated)
+        writer = FeatureWriter(target, header)
         with progress_bar("extracting", len(wanted), done.present, progress) as advance:
             try:
                 backlog = BACKLOG_BYTES // (batch_size * _image_bytes(views))
@@ -124,17 +144,17 @@ def write_features(
                 with ThreadPoolExecutor(1) as writing, closing(photos_read):
                     writes: deque[Future[None]] = deque()
                     while batch := list(islice(photos_read, batch_size)):
-                        good = [(image.id, *found) for image, found in batch if isinstance(found, tuple)]
-                        if good:
-                            ids, pixels, photos = zip(*good, strict=True)
+                        decoded = [(image.id, *photo) for image, photo in batch if isinstance(photo, tuple)]
+                        if decoded:
+                            ids, pixels, files = zip(*decoded, strict=True)
                             if mirrored:
                                 pixels = tuple(map(mirror, pixels))
                             regions = _encode(encoder, pixels, batch_size, device)
-                            writes.append(writing.submit(_write, writer, ids, photos, regions))
+                            writes.append(writing.submit(_write, writer, ids, files, regions))
                         done.failed += [(image, e) for image, e in batch if isinstance(e, ImageError)]
                         while len(writes) > backlog:
                             writes.popleft().result()
-                        done.stored += len(good)
+                        done.stored += len(decoded)
                         advance(len(batch))
                     for write in writes:
                         write.result()
@@ -143,22 +163,46 @@ def write_features(
     return done
 
 
+def _missing(
+    store: FeatureStore,
+    images: Sequence[CaptionedImage],
+    verify: bool,
+    done: Extraction,
+    workers: int | None,
+    progress: bool,
+) -> tuple[list[CaptionedImage], np.ndarray]:
+    """The images to extract, and which images of the store (n,) bool to remove; counts them in `done`.
+
+    Raises:
+        DataError: files of images have changed, and `verify` is not set.
+    """
+    outdated = store.damaged() if verify else np.zeros(len(store), bool)
+    done.unreadable, done.dropped = len(store.unreadable), int(outdated.sum())
+    numbers = store.find([image.id for image in images])
+    intact = (numbers >= 0) & ~outdated[numbers]
+    stored = [image for image, is_intact in zip(images, intact, strict=True) if is_intact]
+    changed = changed_photos(store, stored, workers, progress)
+    if changed and not verify:
+        raise DataError(
+            f"{len(changed)} images are no longer those whose regions are in the feature store '{store.folder}': "
+            f"{first_few(repr(str(image.path)) for image in changed)}. Give the same command with --verify, "
+            "which extracts them again, or name another folder; or restore the photos."
+        )
+    outdated[store.find([image.id for image in changed])] = True
+    kept = {image.id for image in stored} - {image.id for image in changed}
+    done.present, done.changed = len(kept), len(changed)
+    return [image for image in images if image.id not in kept], outdated
+
+
 def changed_photos(
     store: FeatureStore, images: Sequence[CaptionedImage], workers: int | None, progress: bool
 ) -> list[CaptionedImage]:
     """Images of the store whose file is not the one that their regions were computed from; reads all files."""
-    known = [(image, photo.digest) for image in images if (photo := store.photo(image.id))]
-    if progress and len(known) < len(images):
-        print(
-            f"'{store.folder}' cannot tell whether {len(images) - len(known):,} photos have changed: it was converted "
-            "from a store that did not keep their digests.",
-            file=sys.stderr,
-        )
     changed = []
-    digests = prefetch(lambda one: photo_digest(one[0].path), known, FILES_AHEAD, workers)
-    with closing(digests), progress_bar("comparing", len(known), 0, progress) as advance:
-        for (image, stored), digest in digests:
-            if digest != stored:
+    digests = prefetch(lambda image: photo_digest(image.path), images, FILES_AHEAD, workers)
+    with closing(digests), progress_bar("comparing", len(images), 0, progress) as advance:
+        for image, digest in digests:
+            if digest != store.photo(image.id).digest:
                 changed.append(image)
             advance(1)
     return changed
@@ -232,16 +276,16 @@ def _encode(
     images = torch.from_numpy(batch)
     if device.type == "cuda":
         images = images.pin_memory()
-    found = {}
+    regions = {}
     for k, (vectors, _, mask) in enumerate(encoder(images.to(device, non_blocking=True))):
-        found[f"view.{k}"] = vectors[: len(pixels)].to(torch.float16, memory_format=torch.contiguous_format)
+        regions[f"view.{k}"] = vectors[: len(pixels)].to(torch.float16, memory_format=torch.contiguous_format)
         if mask is not None:
-            found[f"mask.{k}"] = mask[: len(pixels)]
-    return found
+            regions[f"mask.{k}"] = mask[: len(pixels)]
+    return regions
 
 
 def _write(
-    writer: ShardWriter, ids: Sequence[int | str], photos: Sequence[PhotoFile], regions: dict[str, Tensor]
+    writer: FeatureWriter, ids: Sequence[int | str], photos: Sequence[PhotoFile], regions: dict[str, Tensor]
 ) -> None:
     for values in regions.values():
         # A sum is finite if all its terms are, and takes a third of the time of testing each number.

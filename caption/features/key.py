@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -62,30 +60,18 @@ def weights_digest(encoder: Encoder) -> str:
 def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     """How two keys differ, in words; empty if both give the same regions.
 
-    Releases that differ only in the last part of their version compute the same regions. An argument that the encoder
-    got in a later release counts with its default.
+    Releases that differ only in the last part of their version compute the same regions.
     """
-    found = _changes("encoder", _with_defaults(stored.get("encoder"), wanted["encoder"]), wanted["encoder"])
-    if not found and stored.get("weights") != wanted["weights"]:
-        found = ["other weights in the encoder"]
-    found += _changes("transform", stored.get("transform"), wanted["transform"])
+    changes = _changes("encoder", stored.get("encoder"), wanted["encoder"])
+    if not changes and stored.get("weights") != wanted["weights"]:
+        changes = ["other weights in the encoder"]
+    changes += _changes("transform", stored.get("transform"), wanted["transform"])
     if stored.get("mirrored", False) != wanted.get("mirrored", False):
-        found.append("mirrored images" if stored.get("mirrored") else "images that are not mirrored")
+        changes.append("mirrored images" if stored.get("mirrored") else "images that are not mirrored")
     versions = {_release(stored.get("version")), _release(wanted["version"])}
     if len(versions - {UNKNOWN_VERSION}) > 1:
-        found.append(f"version {stored.get('version')} of this package instead of {wanted['version']}")
-    return found
-
-
-def _with_defaults(stored: Any, wanted: dict[str, Any]) -> Any:
-    """The stored spec of an encoder with the defaults of arguments that only the wanted one of the same class has."""
-    if not isinstance(stored, dict) or stored.get("class_path") != wanted["class_path"]:
-        return stored
-    module, _, name = wanted["class_path"].rpartition(".")
-    parameters = inspect.signature(getattr(import_module(module), name)).parameters
-    missing = wanted["init_args"].keys() - stored.get("init_args", {}).keys()
-    defaults = {argument: parameters[argument].default for argument in missing if argument in parameters}
-    return {**stored, "init_args": defaults | stored.get("init_args", {})}
+        changes.append(f"version {stored.get('version')} of this package instead of {wanted['version']}")
+    return changes
 
 
 def _changes(name: str, stored: Any, wanted: Any) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,26 +11,32 @@ import numpy as np
 import torch
 
 from caption.errors import DataError, first_few
+from caption.features.files import (
+    VERIFY,
+    FeatureFile,
+    PhotoFile,
+    checksums,
+    feature_paths,
+    id_digest,
+    plain_id,
+)
 from caption.features.key import differences, feature_key
-from caption.features.shards import VERIFY, PhotoFile, Shard, checksums, id_digest, plain_id, shard_paths
 from caption.regions import Regions, Views
 
 if TYPE_CHECKING:
-    from caption.data.readers.captions import CaptionedImage
     from caption.data.resize import ImageTransform
     from caption.encoders.base import Encoder
-    from caption.errors import ImageError
 
 
 class FeatureStore:
     """Regions of images in half precision, read from memory-mapped files.
 
-    Opening reads what the shards say about their images. The checksum of an image is compared when it is first read. A
+    Opening reads what the files say about their images. The checksum of an image is compared when it is first read. A
     store pickles as its path, so that each worker process opens it for itself.
 
     Args:
         folder: made by `caption features`.
-        skip_damaged: open the shards that can be opened; `unreadable` lists the errors of the others.
+        skip_damaged: open the files that can be opened; `unreadable` lists the errors of the others.
 
     Raises:
         DataError: the folder is not a store, or is a damaged one.
@@ -39,29 +44,29 @@ class FeatureStore:
 
     def __init__(self, folder: str | os.PathLike[str], skip_damaged: bool = False) -> None:
         self.folder = Path(os.path.expanduser(folder))
-        self.shards: list[Shard] = []
+        self.files: list[FeatureFile] = []
         self.unreadable: list[DataError] = []
-        for path in shard_paths(self.folder):
+        for path in feature_paths(self.folder):
             try:
-                self.shards.append(Shard(path))
+                self.files.append(FeatureFile(path))
             except DataError as error:
                 self.unreadable.append(error)
-        if self.unreadable and not (skip_damaged and self.shards):
+        if self.unreadable and not (skip_damaged and self.files):
             raise self.unreadable[0]
-        if not self.shards:
+        if not self.files:
             raise DataError(
-                f"'{self.folder}' is not a feature store: it has no shard-*.safetensors. Check the path, make the "
-                "store with `caption features`, or convert one of an earlier release with its option --convert."
+                f"'{self.folder}' is not a feature store: it has no features-*.safetensors. Check the path, or make "
+                "the store with `caption features`."
             )
-        self.header = self.shards[0].header
-        for shard in self.shards:
-            if shard.header != self.header:
+        self.header = self.files[0].header
+        for file in self.files:
+            if file.header != self.header:
                 raise DataError(
-                    f"'{shard.path}' and '{self.shards[0].path}' were made with different encoders or transforms: "
+                    f"'{file.path}' and '{self.files[0].path}' were made with different encoders or transforms: "
                     "move one of them to another folder."
                 )
-        self._starts = np.cumsum([0, *map(len, self.shards)])  # number of each shard's first image
-        names = np.concatenate([shard.tables["name"] for shard in self.shards])
+        self._starts = np.cumsum([0, *map(len, self.files)])  # number of each file's first image
+        names = np.concatenate([file.tables["name"] for file in self.files])
         self._order = np.argsort(names)
         self._names = names[self._order]
         self._intact = np.zeros(len(names), bool)  # images whose checksum this process has compared
@@ -96,17 +101,16 @@ class FeatureStore:
 
     def ids(self) -> list[int | str]:
         """The ids of all images in the order of storing. Reads them from the files: do not call it in a loop."""
-        return [image_id for shard in self.shards for image_id in shard.ids]
+        return [image_id for file in self.files for image_id in file.ids]
 
-    def photo(self, image_id: int | str) -> PhotoFile | None:
-        """Size and digest of the file that an image's regions were computed from; None if unknown.
+    def photo(self, image_id: int | str) -> PhotoFile:
+        """Size and digest of the file that an image's regions were computed from.
 
         Raises:
             DataError: the image is not in the store.
         """
-        shard, row = self._locate(self.check([image_id])[0])
-        photo = PhotoFile(*shard.tables["photo"][row].tolist())
-        return photo if photo.width else None
+        file, row = self._locate(self.check([image_id])[0])
+        return PhotoFile(*file.tables["photo"][row].tolist())
 
     def read_many(self, image_ids: Sequence[int | str]) -> Views:
         """The regions of B images, copied: of each view, vectors (B, L, D) float16, grid, and mask (B, L) or None.
@@ -115,23 +119,26 @@ class FeatureStore:
             DataError: images are not in the store, or their regions are damaged.
         """
         numbers = self.check(image_ids)
-        kinds = self.shards[0].regions.items()
-        found = {name: np.empty((len(numbers), *array.shape[1:]), array.dtype) for name, array in kinds}
+        kinds = self.files[0].regions.items()
+        regions = {name: np.empty((len(numbers), *array.shape[1:]), array.dtype) for name, array in kinds}
         damaged = []
         # In the order of the files, which a disk reads fastest. Row by row is as fast as np.take and torch.stack.
         for b in np.argsort(numbers).tolist():
             number = numbers[b]
-            shard, row = self._locate(number)
-            for name, out in found.items():
-                out[b] = shard.regions[name][row]
+            file, row = self._locate(number)
+            for name, array in regions.items():
+                array[b] = file.regions[name][row]
             if not self._intact[number]:
-                (checksum,) = checksums({name: out[b : b + 1] for name, out in found.items()})
-                self._intact[number] = checksum == shard.tables["checksum"][row]
+                (checksum,) = checksums({name: array[b : b + 1] for name, array in regions.items()})
+                self._intact[number] = checksum == file.tables["checksum"][row]
                 if not self._intact[number]:
                     damaged.append(image_ids[b])
         if damaged:
-            raise DataError(self._damage(damaged))
-        tensors = {name: torch.from_numpy(array) for name, array in found.items()}
+            raise DataError(
+                f"the feature store '{self.folder}' is damaged: {len(damaged)} images are not as they were written: "
+                f"{first_few(damaged)}. {VERIFY}"
+            )
+        tensors = {name: torch.from_numpy(array) for name, array in regions.items()}
         return tuple(
             Regions(tensors[f"view.{k}"], grid, tensors.get(f"mask.{k}")) for k, grid in enumerate(self.grids)
         )
@@ -161,94 +168,29 @@ class FeatureStore:
         Raises:
             DataError: the store was made with something else; it says with what.
         """
-        found = differences(self.key, feature_key(encoder, transform, mirrored))
-        if found:
+        changes = differences(self.key, feature_key(encoder, transform, mirrored))
+        if changes:
             raise DataError(
-                f"the feature store '{self.folder}' was made with {'; '.join(found)}. Make another store with "
+                f"the feature store '{self.folder}' was made with {'; '.join(changes)}. Make another store with "
                 "`caption features` and this configuration, or train without one."
             )
 
-    def verify(self) -> None:
-        """Compare every image with its checksum, which reads the whole store.
-
-        Raises:
-            DataError: some are damaged; it names them and says what to do.
-        """
-        bad = self.damaged()
-        if bad.any():
-            ids = self.ids()
-            raise DataError(self._damage([ids[number] for number in np.flatnonzero(bad).tolist()]))
-
     def damaged(self) -> np.ndarray:
-        """Which images (n,) bool, in the order of `ids`, have regions that are not as they were written."""
-        return np.concatenate([shard.damaged() for shard in self.shards])
+        """Which images (n,) bool, in the order of `ids`, are not as they were written; reads the whole store."""
+        return np.concatenate([file.damaged() for file in self.files])
 
-    def remove(self, gone: np.ndarray) -> None:
-        """Remove images (n,) bool, in the order of `ids`, and unreadable shards from the disk.
+    def remove(self, removed: np.ndarray) -> None:
+        """Remove images (n,) bool, in the order of `ids`, and unreadable files from the disk.
 
         Afterwards this object is out of date; open the store anew.
         """
-        for shard, part in zip(self.shards, np.split(gone, self._starts[1:-1]), strict=True):
-            if part.any():
-                shard.remove(part)
-        for path in set(shard_paths(self.folder)) - {shard.path for shard in self.shards}:
+        for file, rows in zip(self.files, np.split(removed, self._starts[1:-1]), strict=True):
+            if rows.any():
+                file.remove(rows)
+        for path in set(feature_paths(self.folder)) - {file.path for file in self.files}:
             path.unlink()
 
-    def _locate(self, number: int) -> tuple[Shard, int]:
-        """The shard of an image, and its row there."""
-        shard = int(np.searchsorted(self._starts, number, "right")) - 1
-        return self.shards[shard], number - int(self._starts[shard])
-
-    def _damage(self, image_ids: Sequence[int | str]) -> str:
-        return (
-            f"the feature store '{self.folder}' is damaged: {len(image_ids)} images are not as they were written: "
-            f"{first_few(image_ids)}. {VERIFY}"
-        )
-
-
-@dataclass
-class Extraction:
-    """Counts of what was done to a store."""
-
-    stored: int = 0
-    """Images stored now."""
-    present: int = 0
-    """Images that were in the store before."""
-    dropped: int = 0
-    """Images that were damaged and removed, or left out in a conversion."""
-    unreadable: int = 0
-    """Whole shards that were damaged and removed."""
-    changed: int = 0
-    """Images removed because their file has changed."""
-    failed: list[tuple[CaptionedImage, ImageError]] = field(default_factory=list)
-    """Images that cannot be decoded, each with the reason; nothing is stored for them."""
-
-    def __str__(self) -> str:
-        counts = {
-            "stored": self.stored,
-            "stored before": self.present,
-            "were damaged and are removed": self.dropped,
-            "shards were damaged and are removed": self.unreadable,
-            "had changed since they were stored and are removed": self.changed,
-            "cannot be read and are not stored": len(self.failed),
-        }
-        return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "no images"
-
-
-def make_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder of a store, made where it does not exist.
-
-    Raises:
-        DataError: it cannot be made, or holds a store of an earlier release.
-    """
-    target = Path(os.path.expanduser(folder))
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"the folder '{target}' cannot be made: {error.strerror}. Choose another.") from None
-    if (target / "store.json").exists():
-        raise DataError(
-            f"'{target}' holds a feature store of an earlier release: convert it with "
-            f"`caption features --convert {target} --out NEW`, or choose another folder."
-        )
-    return target
+    def _locate(self, number: int) -> tuple[FeatureFile, int]:
+        """The file of an image, and its row there."""
+        index = int(np.searchsorted(self._starts, number, "right")) - 1
+        return self.files[index], number - int(self._starts[index])

@@ -17,7 +17,7 @@ from caption.data.feature_extraction import changed_photos, photo_digest, read_p
 from caption.data.readers.captions import CaptionedImage
 from caption.data.resize import ImageTransform, Transformed
 from caption.errors import DataError, ImageError
-from caption.features.shards import PhotoFile
+from caption.features.files import PhotoFile
 from caption.features.store import FeatureStore
 from caption.regions import Views
 from caption.text.vocabulary import Vocabulary
@@ -186,7 +186,7 @@ def test_verifying_extracts_changed_photos_again(images: list[CaptionedImage], f
     assert (done.changed, done.stored, done.present, done.dropped) == (2, 2, 8, 0)
     assert "2 had changed since they were stored and are removed" in str(done)
     store = FeatureStore(folder)
-    store.verify()
+    assert not store.damaged().any()
     assert len(store) == 10
     assert torch.equal(read(store, *(images[i].id for i in (0, 1, 3))), kept)
     for i in (2, 5):

@@ -27,7 +27,7 @@ from caption.cli.main import LONGEST_MESSAGE, main
 from caption.data.check import fingerprint
 from caption.data.resize import ImageTransform
 from caption.errors import ImageError, UserError
-from caption.features.shards import PhotoFile, write_shard
+from caption.features.files import PhotoFile, write_features_file
 from caption.features.store import FeatureStore
 from caption.metrics.files import read_captions
 
@@ -272,8 +272,10 @@ def test_stores_have_the_regions_that_were_written(changes: list[Edit]):
     regions = {"view.0": np.arange(3 * 4 * 5, dtype=np.float16).reshape(3, 4, 5)}
     header: dict[str, Any] = {"format": 3, "key": {"encoder": "x"}, "grids": [[2, 2]]}
     with empty_folder() as folder:
-        path = folder / "shard-00000.safetensors"
-        write_shard(path, header, NAMES[:3], [PhotoFile(40, 30, number) for number in range(3)], regions)
+        path = folder / "features-00000.safetensors"
+        write_features_file(
+            path, header, NAMES[:3], [PhotoFile(40, 30, number) for number in range(3)], regions
+        )
         path.write_bytes(mutated(path.read_bytes(), changes))
         try:
             store = FeatureStore(folder)

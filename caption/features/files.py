@@ -1,11 +1,11 @@
-"""The shards of a feature store: safetensors files, each complete in itself.
+"""The files of a feature store: safetensors files, each complete in itself.
 
-A store is a folder of `shard-00000.safetensors`, `shard-00001.safetensors`, ... A shard of n images holds
+A store is a folder of `features-00000.safetensors`, `features-00001.safetensors`, ... A file of n images holds
 
     view.0, view.1, ...   (n, L, D) float16, the regions of each view
     mask.0, mask.1, ...   (n, L) bool, of the views that have a mask
     name                  (n,) uint64, digest of the id, by which images are found
-    photo                 (n, 3) uint64, width and height of the upright photo, digest of its file; 0 where unknown
+    photo                 (n, 3) uint64, width and height of the upright photo, digest of its file
     checksum              (n,) uint32, CRC-32 of the image's regions and masks
     ids                   (bytes,) uint8, the ids as a JSON list
 
@@ -17,23 +17,21 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
-import os
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
-from caption.errors import DataError
+from caption.errors import DataError, UserError
+from caption.runtime.atomic import replacing
 
-FORMAT = 3  # `caption.features.convert` reads 1 and 2
-SHARD_BYTES = 64 * 2**20
-"""A shard is written once its regions take so much; a kill loses no more than that."""
+FORMAT = 1
+FILE_BYTES = 64 * 2**20
+"""A file is written once its regions take so much; a kill loses no more than that."""
 TABLES = ("name", "photo", "checksum", "ids")
 VERIFY = (
     "Give the `caption features` command that made it again, with --verify: it extracts damaged images again."
@@ -41,7 +39,7 @@ VERIFY = (
 
 Arrays = dict[str, np.ndarray]
 Header = dict[str, Any]
-"""Common to all shards of a store: `format`, `key` (`caption.features.key`), `grids` ([rows, cols] of each view)."""
+"""Common to all files of a store: `format`, `key` (`caption.features.key`), `grids` ([rows, cols] of each view)."""
 
 
 class PhotoFile(NamedTuple):
@@ -52,11 +50,11 @@ class PhotoFile(NamedTuple):
     digest: int
 
 
-class Shard:
+class FeatureFile:
     """One file of a store, memory-mapped: regions are loaded from the disk when they are used.
 
     Raises:
-        DataError: the file is not a shard, or is damaged. Regions are not compared with their checksums here.
+        DataError: it is not a file of a store, or is damaged. Regions are not compared with their checksums here.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,9 +70,7 @@ class Shard:
                 raise ValueError("its header or tables are not as they were written")
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
             reason = " ".join(str(error).split())
-            raise DataError(
-                f"'{path}' is damaged, or is not a shard of a feature store ({reason}). {VERIFY}"
-            ) from error
+            raise DataError(f"'{path}' is damaged, or not of a feature store ({reason}). {VERIFY}") from error
         self.regions = {name: self.tables.pop(name) for name in sorted(set(self.tables) - set(TABLES))}
 
     def __len__(self) -> int:
@@ -92,24 +88,24 @@ class Shard:
         """Which regions (n,) bool are not as they were written; reads the whole file."""
         return checksums(self.regions) != self.tables["checksum"]
 
-    def remove(self, gone: np.ndarray) -> None:
-        """Write the file anew without the images where `gone` (n,) bool; delete it if none remain."""
-        if gone.all():
+    def remove(self, removed: np.ndarray) -> None:
+        """Write the file anew without the images where `removed` (n,) bool; delete it if none remain."""
+        if removed.all():
             self.path.unlink()
             return
-        ids = [image_id for image_id, removed in zip(self.ids, gone, strict=True) if not removed]
-        regions = {name: array[~gone] for name, array in self.regions.items()}
-        write_shard(self.path, self.header, ids, self.tables["photo"][~gone], regions)
+        ids = [image_id for image_id, is_removed in zip(self.ids, removed, strict=True) if not is_removed]
+        regions = {name: array[~removed] for name, array in self.regions.items()}
+        write_features_file(self.path, self.header, ids, self.tables["photo"][~removed], regions)
 
 
-def write_shard(
+def write_features_file(
     path: Path,
     header: Header,
     ids: Sequence[int | str],
     photos: Sequence[PhotoFile] | np.ndarray,
     regions: Arrays,
 ) -> None:
-    """Write a shard of n images; the file appears, or is replaced, as a whole.
+    """Write a file of n images; it appears, or is replaced, as a whole.
 
     Raises:
         DataError: it cannot be written; a file that was there before remains.
@@ -122,23 +118,18 @@ def write_shard(
         "ids": np.frombuffer(json.dumps([plain_id(image_id) for image_id in ids]).encode(), np.uint8),
     }
     metadata = {"feature_store": json.dumps({**header, "checksum": _checksum(header, arrays)})}
-    partial = path.with_suffix(".partial")
     try:
-        save_file(arrays, partial, metadata)
-        _synchronise(partial)
-        partial.replace(path)
-        _synchronise(path.parent)
-    except (OSError, SafetensorError) as error:
+        with replacing(path) as file:
+            file.write(save(arrays, metadata))
+    except UserError as error:
         raise DataError(
             f"the feature store '{path.parent}' cannot be written ({error}). What was stored before is kept: make room "
             "or repair the disk, and give the same command again: it continues."
         ) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
-class ShardWriter:
-    """Appends images to the store in a folder that this process has locked, shard by shard."""
+class FeatureWriter:
+    """Appends images to the store in a folder that this process has locked, file by file."""
 
     def __init__(self, folder: Path, header: Header) -> None:
         self.folder, self.header = folder, header
@@ -148,30 +139,30 @@ class ShardWriter:
         """Append B images, none of which is in the store, with their files and B rows of regions and masks.
 
         Raises:
-            DataError: a full shard cannot be written; those before it remain.
+            DataError: a full file cannot be written; those before it remain.
         """
         self._waiting.append((ids, photos, regions))
-        if sum(array.nbytes for *_, arrays in self._waiting for array in arrays.values()) >= SHARD_BYTES:
+        if sum(array.nbytes for *_, arrays in self._waiting for array in arrays.values()) >= FILE_BYTES:
             self.save()
 
     def save(self) -> None:
-        """Write what was added as a shard, full or not. It is on the disk when this returns."""
+        """Write what was added as a file, full or not. It is on the disk when this returns."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
-        ids = [image_id for some, _, _ in waiting for image_id in some]
-        photos = [photo for _, some, _ in waiting for photo in some]
-        pieces = [piece for _, _, piece in waiting]
-        paths = shard_paths(self.folder)
-        number = int(paths[-1].stem.removeprefix("shard-")) + 1 if paths else 0
-        regions = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-        path = self.folder / f"shard-{number:05d}.safetensors"
-        write_shard(path, self.header, ids, photos, regions)
+        ids = [image_id for batch, _, _ in waiting for image_id in batch]
+        photos = [photo for _, batch, _ in waiting for photo in batch]
+        batches = [regions for _, _, regions in waiting]
+        regions = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+        paths = feature_paths(self.folder)
+        number = int(paths[-1].stem.removeprefix("features-")) + 1 if paths else 0
+        path = self.folder / f"features-{number:05d}.safetensors"
+        write_features_file(path, self.header, ids, photos, regions)
 
 
-def shard_paths(folder: Path) -> list[Path]:
-    """The files of all shards, in order."""
-    return sorted(folder.glob("shard-" + "[0-9]" * 5 + ".safetensors"))
+def feature_paths(folder: Path) -> list[Path]:
+    """The files of a store, in order."""
+    return sorted(folder.glob("features-" + "[0-9]" * 5 + ".safetensors"))
 
 
 def plain_id(image_id: Any) -> int | str:
@@ -188,49 +179,16 @@ def id_digest(image_id: int | str) -> int:
 def checksums(regions: Arrays) -> np.ndarray:
     """CRC-32 (n,) uint32 of n rows of arrays, one array after another in the order of their names."""
     arrays = [np.ascontiguousarray(regions[name]) for name in sorted(regions)]
-    found = [0] * len(arrays[0])
+    sums = [0] * len(arrays[0])
     for array in arrays:
-        found = [zlib.crc32(row, crc) for row, crc in zip(array, found, strict=True)]
-    return np.array(found, "<u4")
+        sums = [zlib.crc32(row, crc) for row, crc in zip(array, sums, strict=True)]
+    return np.array(sums, "<u4")
 
 
 def _checksum(header: Header, arrays: Arrays) -> int:
     """CRC-32 of the header, the tables, and the shapes of all arrays."""
     shapes = sorted((name, array.dtype.str, array.shape) for name, array in arrays.items())
-    found = zlib.crc32(json.dumps([header, shapes]).encode())
+    crc = zlib.crc32(json.dumps([header, shapes]).encode())
     for name in TABLES:
-        found = zlib.crc32(np.ascontiguousarray(arrays[name]).data, found)
-    return found
-
-
-def _synchronise(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    if path.is_dir() and os.name == "nt":  # Windows cannot open folders
-        return
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from writing to the store. The lock ends with the process, even if that is killed.
-
-    Raises:
-        DataError: another process is writing there, or the folder cannot be written to.
-    """
-    lock = FileLock(folder / "lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise DataError(
-            f"another process is writing to the feature store '{folder}': wait for it, or choose another folder."
-        ) from None
-    except OSError as error:
-        raise DataError(f"'{folder}' cannot be written: {error.strerror}. Choose another folder.") from None
-    try:
-        yield
-    finally:
-        lock.release()
+        crc = zlib.crc32(np.ascontiguousarray(arrays[name]).data, crc)
+    return crc

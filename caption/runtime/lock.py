@@ -1,0 +1,41 @@
+"""One process at a time in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from caption.errors import UserError
+
+
+@contextmanager
+def locked(folder: Path, option: str) -> Iterator[None]:
+    """Keep other processes of this package out of a folder; one process may lock it several times.
+
+    The lock ends with the process, even if that is killed.
+
+    Args:
+        folder: it must exist.
+        option: the command's option that names another folder.
+
+    Raises:
+        UserError: another process has locked the folder, or it cannot be written to.
+    """
+    lock = FileLock(folder.resolve() / ".lock", timeout=0, is_singleton=True)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(
+            f"another process is writing to {folder}: wait until it has ended, or choose another folder with {option}"
+        ) from None
+    except OSError as error:
+        raise UserError(
+            f"'{folder}' cannot be written: {error.strerror}. Choose another folder with {option}."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
