@@ -32,8 +32,7 @@ from caption.regions import Views
 from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
 from caption.search import BeamSearch, Hypotheses, Search
-from caption.search.likeliest import Likeliest, with_likeliest
-from caption.search.prefix import begin_with
+from caption.search.step_functions import LikeliestWords, with_likeliest_words, with_prefix
 from caption.tensor_tree import map_tensors
 from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
@@ -117,13 +116,13 @@ class Captioner(nn.Module):
             views: of B images.
             search: None = the model's default search.
             begin: ids of the first words of every caption.
-            likeliest: keep so many of the likeliest words at each step; the trace is then a `Likeliest`.
+            likeliest: keep so many of the likeliest words at each step; the trace is then a `LikeliestWords`.
         """
         state = self.decoder.start(self.project(views))
         search = search or self.search
-        step = begin_with(self.decoder.step, begin)
+        step = with_prefix(self.decoder.step, begin)
         if likeliest:
-            step = with_likeliest(step, likeliest)
+            step = with_likeliest_words(step, likeliest)
         return search(step, state, len(views[0].vectors), START, END, FORBIDDEN)
 
     @overload
@@ -223,8 +222,8 @@ class Captioner(nn.Module):
     ) -> Caption:
         length = int(found.lengths[image, rank])
         traced = map_tensors(lambda entry: entry[image, rank, :length], found.trace)
-        likeliest = self._likeliest(traced) if isinstance(traced, Likeliest) else None
-        trace: Trace = traced.trace if isinstance(traced, Likeliest) else traced
+        likeliest = self._likeliest(traced) if isinstance(traced, LikeliestWords) else None
+        trace: Trace = traced.trace if isinstance(traced, LikeliestWords) else traced
         gate, location = trace.gate, trace.location
         words = self.vocabulary.decode(found.words[image, rank, :length].tolist())
         rows, cols = grids[0]
@@ -258,7 +257,7 @@ class Captioner(nn.Module):
             map_boxes={name: box for name, box in map_boxes.items() if box != boxes[0]} or None,
         )
 
-    def _likeliest(self, trace: Likeliest) -> list[list[tuple[str, float]]]:
+    def _likeliest(self, trace: LikeliestWords) -> list[list[tuple[str, float]]]:
         """The likeliest words of each step (T, N), without those that are impossible or no words."""
         return [
             [

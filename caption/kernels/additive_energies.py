@@ -10,16 +10,18 @@ regions) and, depending on the processor, 0.9 to 1.5 times as long (`docs/log.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from caption.kernels.first_order import require_first_order
-from caption.kernels.fused import fused_for
 
 Activation = Literal["tanh", "relu"]
+Fused = Callable[[Tensor, Tensor, Tensor, str], Tensor]
 
 TILE = 1 << 17
 """Numbers of k + q computed at once by each thread: half a megabyte, which fits a core's second-level cache."""
@@ -28,9 +30,9 @@ TILE = 1 << 17
 def additive_energies(query: Tensor, keys: Tensor, energy: Tensor, activation: Activation) -> Tensor:
     """e[b,k,i] = v · f(keys[b,i] + query[b,k]).
 
-    On a GPU, a Triton kernel computes it in single precision if it can take the keys (`caption.kernels.fused`);
-    otherwise it is computed in the precision of the keys. The result has the same precision. Gradients are exact, but
-    cannot be differentiated again.
+    On a GPU, a Triton kernel computes it in single precision if it can take the keys (`fused_for`); otherwise it is
+    computed in the precision of the keys. The result has the same precision. Gradients are exact, but cannot be
+    differentiated again.
 
     Args:
         query: (B, K, A) projected queries.
@@ -108,3 +110,33 @@ def through_activation_(error: Tensor, activated: Tensor, activation: Activation
     if activation == "tanh":
         return torch.ops.aten.tanh_backward.grad_input(error, activated, grad_input=activated)
     return torch.mul(activated > 0, error, out=activated)
+
+
+def fused_for(keys: Tensor) -> Fused | None:
+    """`additive_triton.fused_energies` if it can take these keys, else None.
+
+    None in double precision, because the kernel computes in single precision, and under torch.compile, which fuses the
+    plain form.
+    """
+    if not keys.is_cuda or keys.dtype == torch.float64 or torch.compiler.is_compiling():
+        return None
+    return fused_on(keys.device)
+
+
+@cache
+def fused_on(device: torch.device) -> Fused | None:
+    """`fused_energies` if it runs on a device, else None; tested once per device."""
+    try:
+        from caption.kernels.additive_triton import fused_energies
+    except ImportError:  # Triton does not exist for some systems
+        return None
+    try:
+        one = torch.zeros(1, 1, 1, device=device)
+        fused_energies(one, one, one[0, 0], "tanh")
+    except Exception as error:  # from Triton, its compiler or the driver
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        warnings.warn(
+            f"additive attention runs without its Triton kernel on {device}: {reason}", stacklevel=2
+        )
+        return None
+    return fused_energies

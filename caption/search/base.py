@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from caption.errors import UserError
 from caption.tensor_tree import State, TensorTree
 
 Step = Callable[[State, Tensor], tuple[Tensor, State]]
@@ -65,3 +66,21 @@ class Search(ABC):
             At most `max_length` words per hypothesis. If every log-probability of its next word is −inf or NaN, a
             hypothesis stops there, unfinished.
         """
+
+
+LARGEST = 1000
+"""Largest number of hypotheses or words: a model from a stranger must not take all memory or time for a photo."""
+
+
+def require_count(name: str, count: int) -> None:
+    """Raise a `UserError` unless the number of hypotheses or words `name` is a whole number in 1...LARGEST."""
+    if not isinstance(count, int):
+        raise UserError(f"{name} is {count!r}: it must be a whole number")
+    if not 1 <= count <= LARGEST:
+        raise UserError(f"{name} is {count}: it must be at least 1 and at most {LARGEST}")
+
+
+def require_number(name: str, number: float) -> None:
+    """Raise a `UserError` if the option `name` is not a number."""
+    if not isinstance(number, (int, float)):
+        raise UserError(f"{name} is {number!r}: it must be a number")

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from caption.errors import UserError
-from caption.search.base import Hypotheses, Search, Step
-from caption.search.blocks import largest
-from caption.search.loop import Choice, Endings, device_of, explore, require_count, require_number
+from caption.kernels.top_k import top_k
+from caption.search.base import Hypotheses, Search, Step, require_count, require_number
+from caption.search.loop import Endings, Extension, device_of, run_search
 from caption.tensor_tree import State
 
 
@@ -75,11 +75,11 @@ class BeamSearch(Search):
         device = device_of(state)
         words = torch.full((images, 1), start, device=device)
         frontier = Beam(self, images, end, device)
-        return explore(step, state, frontier, words, end, self.max_length, forbidden)
+        return run_search(step, state, frontier, words, end, self.max_length, forbidden)
 
 
 class Beam:
-    """The live and the finished hypotheses of a batch; a frontier for `explore`.
+    """The live and the finished hypotheses of a batch; a frontier for `run_search`.
 
     Args:
         search: the settings.
@@ -100,9 +100,9 @@ class Beam:
         self.unfinished.log_probs[:, :1] = 0.0
         self.unfinished.scores[:, :1] = 0.0
 
-    def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Choice, Tensor]:
+    def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Extension, Tensor]:
         """Take the most probable extensions. See `Frontier`."""
-        totals, parents, words, gained = self._best_extensions(log_probs)
+        totals, parents, words, terms = self._best_extensions(log_probs)
         self.emitted += 1
         possible = totals > -math.inf
         ended = possible & (words == self.end)
@@ -110,8 +110,7 @@ class Beam:
         self._pool(rows, totals.where(ended, -math.inf))
         self.log_probs = totals.where(living, -math.inf)
         self._note_unfinished(rows, possible.any(dim=1))
-        choice = Choice(parents, words.where(possible, self.end), gained)
-        return choice, self._can_improve(rows)
+        return Extension(parents, words.where(possible, self.end), terms), self._can_improve(rows)
 
     def keep(self, staying: Tensor) -> None:
         """Keep the live hypotheses of these images only."""
@@ -128,12 +127,12 @@ class Beam:
         """Log-probability, parent, word and its log-probability of the K best, (B', K); −inf if there are fewer."""
         beam_size = self.search.beam_size
         # Only the K best words of a hypothesis can be among the K best of its image.
-        shares, words = largest(log_probs, beam_size)
-        totals, shares = (self.log_probs[..., None] + shares).flatten(1), shares.flatten(1)
+        terms, words = top_k(log_probs, beam_size)
+        totals, terms = (self.log_probs[..., None] + terms).flatten(1), terms.flatten(1)
         best, index = totals.topk(min(beam_size, totals.shape[1]), dim=1)
         missing = beam_size - best.shape[1]
         best, index = pad(best, (0, missing), value=-math.inf), pad(index, (0, missing))
-        return best, index // words.shape[2], words.flatten(1).gather(1, index), shares.gather(1, index)
+        return best, index // words.shape[2], words.flatten(1).gather(1, index), terms.gather(1, index)
 
     def _score(self, log_probs: Tensor, length: int) -> Tensor:
         return log_probs / length**self.search.length_normalization

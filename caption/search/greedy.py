@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from caption.search.base import Hypotheses, Search, Step
-from caption.search.blocks import largest
-from caption.search.chains import Chains
-from caption.search.loop import device_of, explore, require_count
+from caption.kernels.top_k import top_k
+from caption.search.base import Hypotheses, Search, Step, require_count
+from caption.search.independent import IndependentHypotheses
+from caption.search.loop import device_of, run_search
 from caption.tensor_tree import State
 
 
@@ -36,11 +36,11 @@ class Greedy(Search):
     ) -> Hypotheses:
         """Write one caption per image (N = 1). See `Search`."""
         device = device_of(state)
-        frontier = Chains(images, 1, end, _most_probable, device)
+        frontier = IndependentHypotheses(images, 1, end, _most_probable, device)
         words = torch.full((images, 1), start, device=device)
-        return explore(step, state, frontier, words, end, self.max_length, forbidden)
+        return run_search(step, state, frontier, words, end, self.max_length, forbidden)
 
 
 def _most_probable(log_probs: Tensor, rows: Tensor, time: int) -> Tensor:
     """(B, K, V) -> (B, K) words."""
-    return largest(log_probs, 1)[1].squeeze(2)
+    return top_k(log_probs, 1)[1].squeeze(2)

@@ -1,6 +1,6 @@
 """The loop that all searches share: score, choose, reorder, drop finished images from the batch.
 
-The choices of all steps are kept; in the end, hypotheses are read back from their last word to their first.
+The extensions of all steps are kept; in the end, each hypothesis is followed back from its last word to its first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from caption.errors import UserError
 from caption.search.base import Hypotheses, Step
 from caption.tensor_tree import (
     State,
@@ -26,7 +25,7 @@ from caption.tensor_tree import (
 )
 
 
-class Choice(NamedTuple):
+class Extension(NamedTuple):
     """One step's extension of the hypotheses of B images to K each."""
 
     parents: Tensor
@@ -60,7 +59,7 @@ class Endings(NamedTuple):
 
 
 class History:
-    """The steps of a search, in order. Hypotheses share their past, so nothing is reordered until it is read.
+    """The steps of a search, in order. Hypotheses share their past, so nothing is reordered until `backtrack`.
 
     Args:
         images: B, the number of images at the first step.
@@ -68,17 +67,16 @@ class History:
 
     def __init__(self, images: int) -> None:
         self.images = images
-        self.entries: list[tuple[Tensor, Choice, TensorTree]] = []
+        self.entries: list[tuple[Tensor, Extension, TensorTree]] = []
 
-    def add(self, rows: Tensor, choice: Choice, trace: TensorTree) -> None:
-        """Append a step: its images rows (B',), choice (B', K), trace tensors (B', K, ...) in the choice's order."""
-        positions = rows.new_zeros(
-            self.images
-        )  # of each image in the step; 0 for images that had left the batch
+    def add(self, rows: Tensor, extension: Extension, trace: TensorTree) -> None:
+        """Append a step: its images rows (B',), extension (B', K), trace tensors (B', K, ...) in its order."""
+        # Of each image in the step; 0 for images that had left the batch.
+        positions = rows.new_zeros(self.images)
         positions[rows] = torch.arange(len(rows), device=rows.device)
-        self.entries.append((positions, choice, trace))
+        self.entries.append((positions, extension, trace))
 
-    def read(self, endings: Endings, end: int) -> Hypotheses:
+    def backtrack(self, endings: Endings, end: int) -> Hypotheses:
         """Follow each hypothesis from its ending back to its first word.
 
         Args:
@@ -90,16 +88,16 @@ class History:
         words, log_probs, traces = [], [], []
         slots = endings.slots
         for time in reversed(range(len(self.entries))):
-            positions, choice, trace = self.entries[time]
-            taken = time < endings.emitted
+            positions, extension, trace = self.entries[time]
+            emitted = time < endings.emitted
             at = (positions[:, None], slots)
             if time <= longest:
-                log_probs.append(choice.log_probs[at].where(taken, 0.0))
+                log_probs.append(extension.log_probs[at].where(emitted, 0.0))
             if time < longest:
                 within = time < lengths
-                words.append(choice.words[at].where(within, end))
+                words.append(extension.words[at].where(within, end))
                 traces.append(_pick(trace, at, within))
-            slots = choice.parents[at].where(taken, slots)
+            slots = extension.parents[at].where(emitted, slots)
         if len(log_probs) == longest:  # the longest was cut off, so it has no step of an end word
             log_probs.insert(0, torch.zeros_like(endings.log_probs))
         stack = partial(torch.stack, dim=2)
@@ -133,7 +131,7 @@ def _no_steps(trace: TensorTree, slots: Tensor) -> TensorTree:
 class Frontier(Protocol):
     """The live hypotheses of a search, and those that are done."""
 
-    def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Choice, Tensor]:
+    def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Extension, Tensor]:
         """Choose the next words.
 
         Args:
@@ -141,8 +139,8 @@ class Frontier(Protocol):
             log_probs: (B', K, V), −inf for words that may not follow.
 
         Returns:
-            The choice, and (B',) bool: which images go on. An image that does not go on may be passed again; its result
-            no longer changes.
+            The extension, and (B',) bool: which images go on. An image that does not go on may be passed again; its
+            result no longer changes.
         """
 
     def keep(self, staying: Tensor) -> None:
@@ -153,7 +151,7 @@ class Frontier(Protocol):
 
 
 @torch.no_grad()
-def explore(
+def run_search(
     step: Step,
     state: State,
     frontier: Frontier,
@@ -181,45 +179,27 @@ def explore(
     rows = torch.arange(len(words), device=words.device)
     barred = torch.tensor(list(forbidden), dtype=torch.long, device=words.device)
     history = History(len(words))
-    in_vain = 0
+    wasted = 0
     for _ in range(max_length):
         log_probs, state = step(state, words)
-        choice, goes_on = frontier.extend(rows, _admissible(log_probs, barred))
-        carried, trace = select_hypotheses((state.carried, state.trace), choice.parents)
-        history.add(rows, choice, trace)
+        extension, goes_on = frontier.extend(rows, _admissible(log_probs, barred))
+        carried, trace = select_hypotheses((state.carried, state.trace), extension.parents)
+        history.add(rows, extension, trace)
         staying = goes_on.nonzero().squeeze(1)
         if len(staying) == 0:
             break
-        state, words = State(state.shared, carried, trace), choice.words
-        in_vain += (len(rows) - len(staying)) * words.shape[1]
-        if in_vain >= len(staying):
-            in_vain = 0
+        state, words = State(state.shared, carried, trace), extension.words
+        wasted += (len(rows) - len(staying)) * words.shape[1]
+        if wasted >= len(staying):
+            wasted = 0
             state, words, rows = select_images((state, words, rows), staying)
             frontier.keep(staying)
-    return history.read(frontier.endings(), end)
+    return history.backtrack(frontier.endings(), end)
 
 
 def device_of(tree: TensorTree) -> torch.device:
     """The device of the first tensor in a tree; the CPU for a tree without tensors."""
     return next((tensor.device for tensor in leaves(tree)), torch.device("cpu"))
-
-
-LARGEST = 1000
-"""Largest number of hypotheses or words: a model from a stranger must not take all memory or time for a photo."""
-
-
-def require_count(name: str, count: int) -> None:
-    """Raise a `UserError` unless the number of hypotheses or words `name` is a whole number in 1...LARGEST."""
-    if not isinstance(count, int):
-        raise UserError(f"{name} is {count!r}: it must be a whole number")
-    if not 1 <= count <= LARGEST:
-        raise UserError(f"{name} is {count}: it must be at least 1 and at most {LARGEST}")
-
-
-def require_number(name: str, number: float) -> None:
-    """Raise a `UserError` if the option `name` is not a number."""
-    if not isinstance(number, (int, float)):
-        raise UserError(f"{name} is {number!r}: it must be a number")
 
 
 def _admissible(log_probs: Tensor, barred: Tensor) -> Tensor:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from caption.errors import UserError
-from caption.search.base import Hypotheses, Search, Step
-from caption.search.blocks import invert, largest
-from caption.search.chains import Chains
-from caption.search.loop import device_of, explore, require_count, require_number
+from caption.kernels.top_k import inverse_cdf, top_k
+from caption.search.base import Hypotheses, Search, Step, require_count, require_number
+from caption.search.independent import IndependentHypotheses
+from caption.search.loop import device_of, run_search
 from caption.tensor_tree import State, select_hypotheses
 
 
@@ -97,14 +97,14 @@ class Sampling(Search):
         def choose(log_probs: Tensor, rows: Tensor, time: int) -> Tensor:
             return self._draw(log_probs, chance[rows, :, time])
 
-        frontier = Chains(images, self.samples, end, choose, device)
+        frontier = IndependentHypotheses(images, self.samples, end, choose, device)
         words = torch.full((images, self.samples), start, device=device)
         # Expanded before the first step, so that an attention that samples does so for each caption.
         same = torch.zeros_like(words)
         state = state._replace(
             carried=select_hypotheses(state.carried, same), trace=select_hypotheses(state.trace, same)
         )
-        return explore(step, state, frontier, words, end, self.max_length, forbidden)
+        return run_search(step, state, frontier, words, end, self.max_length, forbidden)
 
     def _chance(self, images: int, generator: torch.Generator | None) -> Tensor:
         """(B, N, max_length) uniform in [0, 1); in double precision, so that rare words can be drawn."""
@@ -115,16 +115,16 @@ class Sampling(Search):
     def _draw(self, log_probs: Tensor, chance: Tensor) -> Tensor:
         """The words (B, K) that the random numbers `chance` (B, K) draw from log_probs (B, K, V)."""
         if self.top_k is None and self.top_p is None:
-            return invert(self._weights(log_probs), chance)
+            return inverse_cdf(self._weights(log_probs), chance)
         if self.top_k is None:
             ranked, words = log_probs.sort(dim=2, descending=True)
         else:  # the rest need not be ranked
-            ranked, words = largest(log_probs, self.top_k)
+            ranked, words = top_k(log_probs, self.top_k)
         weights = self._weights(ranked)
         if self.top_p is not None:
             before = weights.cumsum(dim=2, dtype=torch.float64) - weights
             weights = weights.where(before < self.top_p * weights.sum(dim=2, keepdim=True), 0.0)
-        return words.gather(2, invert(weights, chance)[..., None]).squeeze(2)
+        return words.gather(2, inverse_cdf(weights, chance)[..., None]).squeeze(2)
 
     def _weights(self, log_probs: Tensor) -> Tensor:
         """(B, K, V) p ** (1 / temperature), relative to the largest."""

@@ -14,7 +14,7 @@ from caption.search import Hypotheses
 from caption.tensor_tree import State
 
 START, END = 0, 1
-MODULUS = 9973
+MODULUS = 997
 REGIONS = 3
 
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from caption.kernels import additive_energies, fused
+from caption.kernels import additive_energies
+from caption.kernels.additive_energies import fused_for, fused_on
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -19,9 +20,9 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.fixture(autouse=True)
 def forget():
     """Devices are tested once per process."""
-    fused.fused_on.cache_clear()
+    fused_on.cache_clear()
     yield
-    fused.fused_on.cache_clear()
+    fused_on.cache_clear()
 
 
 def module(monkeypatch: pytest.MonkeyPatch, kernel: Any) -> None:
@@ -40,16 +41,16 @@ def test_a_kernel_that_runs_is_used(monkeypatch: pytest.MonkeyPatch):
         return torch.zeros(1, 1, 1)
 
     module(monkeypatch, kernel)
-    assert fused.fused_for(keys_on_a_gpu()) is kernel
-    assert fused.fused_for(keys_on_a_gpu(torch.bfloat16)) is kernel
+    assert fused_for(keys_on_a_gpu()) is kernel
+    assert fused_for(keys_on_a_gpu(torch.bfloat16)) is kernel
 
 
 def test_not_on_a_cpu_nor_in_double_precision_nor_for_a_compiler(monkeypatch: pytest.MonkeyPatch):
     module(monkeypatch, lambda *given: None)
-    assert fused.fused_for(torch.zeros(1, 1, 1)) is None
-    assert fused.fused_for(keys_on_a_gpu(torch.float64)) is None
+    assert fused_for(torch.zeros(1, 1, 1)) is None
+    assert fused_for(keys_on_a_gpu(torch.float64)) is None
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert fused.fused_for(keys_on_a_gpu()) is None
+    assert fused_for(keys_on_a_gpu()) is None
 
 
 def test_a_kernel_that_does_not_run_is_named_once_with_the_reason(monkeypatch: pytest.MonkeyPatch):
@@ -58,17 +59,17 @@ def test_a_kernel_that_does_not_run_is_named_once_with_the_reason(monkeypatch: p
 
     module(monkeypatch, kernel)
     with pytest.warns(UserWarning, match=r"without its Triton kernel on cpu: Failed to find C compiler\.$"):
-        assert fused.fused_for(keys_on_a_gpu()) is None
+        assert fused_for(keys_on_a_gpu()) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert fused.fused_for(keys_on_a_gpu()) is None
+        assert fused_for(keys_on_a_gpu()) is None
 
 
 def test_missing_triton_causes_no_warning(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "caption.kernels.additive_triton", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert fused.fused_for(keys_on_a_gpu()) is None
+        assert fused_for(keys_on_a_gpu()) is None
 
 
 def test_a_failed_import_of_a_kernel_is_not_taken_for_a_missing_triton(monkeypatch: pytest.MonkeyPatch):
@@ -77,7 +78,7 @@ def test_a_failed_import_of_a_kernel_is_not_taken_for_a_missing_triton(monkeypat
 
     module(monkeypatch, kernel)
     with pytest.warns(UserWarning, match=r"libcuda\.so\.1"):
-        assert fused.fused_for(keys_on_a_gpu()) is None
+        assert fused_for(keys_on_a_gpu()) is None
 
 
 def test_the_energies_are_those_of_the_kernel(monkeypatch: pytest.MonkeyPatch):
@@ -97,5 +98,5 @@ def test_the_energies_are_those_of_the_kernel(monkeypatch: pytest.MonkeyPatch):
 def test_a_gpu_has_the_kernel():
     pytest.importorskip("triton")
     with torch.inference_mode():  # as in the first use of a model to caption a photo
-        assert fused.fused_for(torch.zeros(1, 1, 1, device="cuda")) is not None
-    assert fused.fused_for(torch.zeros(1, 1, 1, device="cuda", dtype=torch.float64)) is None
+        assert fused_for(torch.zeros(1, 1, 1, device="cuda")) is not None
+    assert fused_for(torch.zeros(1, 1, 1, device="cuda", dtype=torch.float64)) is None

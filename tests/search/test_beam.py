@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from caption.errors import UserError
-from caption.search import BeamSearch, Hypotheses, blocks
+from caption.kernels import top_k
+from caption.search import BeamSearch, Hypotheses
 from caption.tensor_tree import State
 
 A, B = 2, 3
@@ -126,7 +127,7 @@ def test_equals_the_naive_search(
     barred = sorted(word for word in forbidden if word < words)
     model.barred = barred
     batch = list(range(images))
-    with patch.object(blocks, "BLOCK", block):
+    with patch.object(top_k, "BLOCK", block):
         found = search(model.step, model.start(batch), images, START, END, barred)
     check(found, model, batch, search.max_length, barred)
     for image in batch:

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caption.errors import UserError
-from caption.search import BeamSearch, Greedy, blocks
+from caption.kernels import top_k
+from caption.search import BeamSearch, Greedy
 
 
 @settings(max_examples=60, deadline=None)
@@ -31,7 +32,7 @@ def test_equals_the_naive_search(
 ) -> None:
     model = HashModel(words, seed, holes)
     batch = list(range(images))
-    with patch.object(blocks, "BLOCK", block):
+    with patch.object(top_k, "BLOCK", block):
         found = Greedy(max_length)(model.step, model.start(batch), images, START, END, sorted(forbidden))
     check(found, model, batch, max_length, sorted(forbidden))
     for image in batch:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.kernels.additive_energies import Energies, plain
-from caption.kernels.fused import fused_for
+from caption.kernels.additive_energies import Energies, fused_for, plain
 from tools.benchmark import core
 from tools.benchmark.harness import Setting, say, seconds, take_turns
 from tools.documents import table

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from caption.search.loop import Choice, Endings
+from caption.search.loop import Endings, Extension
 
 
-class Chains:
-    """K independent hypotheses per image; a frontier for `explore`.
+class IndependentHypotheses:
+    """K independent hypotheses per image; a frontier for `run_search`.
 
     Args:
         images: B.
@@ -40,21 +40,21 @@ class Chains:
         self.emitted = torch.zeros(images, width, dtype=torch.long, device=device)
         self.log_probs = torch.zeros(images, width, device=device)
 
-    def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Choice, Tensor]:
+    def extend(self, rows: Tensor, log_probs: Tensor) -> tuple[Extension, Tensor]:
         """Give every running hypothesis its next word. See `Frontier`."""
         words = self.choose(log_probs, rows, self.time)
         self.time += 1
-        gained = log_probs.gather(2, words[..., None]).squeeze(2)
-        running = self.running[rows] & (gained > -math.inf)
+        terms = log_probs.gather(2, words[..., None]).squeeze(2)
+        running = self.running[rows] & (terms > -math.inf)
         words = words.where(running, self.end)
-        gained = gained.where(running, 0.0)
+        terms = terms.where(running, 0.0)
         ended = running & (words == self.end)
-        self.log_probs = self.log_probs.to(gained.dtype).index_add(0, rows, gained)
+        self.log_probs = self.log_probs.to(terms.dtype).index_add(0, rows, terms)
         self.emitted[rows] += running.long()
         self.finished[rows] |= ended
         self.running[rows] = running & ~ended
         parents = torch.arange(words.shape[1], device=words.device).repeat(len(words), 1)
-        return Choice(parents, words, gained), (running & ~ended).any(dim=1)
+        return Extension(parents, words, terms), (running & ~ended).any(dim=1)
 
     def keep(self, staying: Tensor) -> None:
         """Do nothing: all state is indexed by the rows of the whole batch."""

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caption.search.blocks import BLOCK, invert, largest
+from caption.kernels.top_k import BLOCK, inverse_cdf, top_k
 
 SIZES = st.one_of(st.integers(1, 3), st.sampled_from([BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK, 7 * BLOCK + 3]))
 
@@ -25,7 +25,7 @@ def test_the_largest_are_those_of_topk(seed: int, words: int, count: int, holes:
     generator = torch.Generator().manual_seed(seed)
     values = torch.randn(2, 3, words, generator=generator)
     values[torch.rand(values.shape, generator=generator) < holes] = -math.inf
-    found, places = largest(values, count)
+    found, places = top_k(values, count)
     assert torch.equal(found, values.topk(min(count, words)).values)
     assert torch.equal(values.gather(-1, places), found)
     for row, best in zip(places.flatten(0, 1), found.flatten(0, 1), strict=True):
@@ -36,7 +36,7 @@ def test_the_largest_are_those_of_topk(seed: int, words: int, count: int, holes:
 def test_equal_values_are_found_each_once() -> None:
     values = torch.zeros(1, 10 * BLOCK)
     values[0, [3, 5, 9 * BLOCK]] = 1.0
-    found, places = largest(values, 4)
+    found, places = top_k(values, 4)
     assert found.tolist() == [[1.0, 1.0, 1.0, 0.0]]
     assert {3, 5, 9 * BLOCK} < set(places[0].tolist())
 
@@ -56,7 +56,9 @@ def test_inversion_is_that_of_the_cumulated_weights(
     weights[torch.rand(weights.shape, generator=generator) < holes] = 0
     weights[:, words // 2] = 1.0
     chance = torch.rand(4, generator=generator, dtype=torch.float64)
-    for row, number, place in zip(weights.double(), chance, invert(weights, chance).tolist(), strict=True):
+    for row, number, place in zip(
+        weights.double(), chance, inverse_cdf(weights, chance).tolist(), strict=True
+    ):
         assert row[place] > 0
         reached = row.cumsum(0)
         wanted, slack = float(number * reached[-1]), 1e-6 * float(reached[-1])
@@ -69,7 +71,7 @@ def test_inversion_has_the_frequencies_of_the_weights() -> None:
     weights = torch.rand(3 * BLOCK + 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     many = 200_000
     chance = (torch.arange(many, dtype=torch.float64) + 0.5) / many
-    counts = invert(weights.expand(many, -1), chance).bincount(minlength=len(weights))
+    counts = inverse_cdf(weights.expand(many, -1), chance).bincount(minlength=len(weights))
     assert (counts - many * weights / weights.sum()).abs().max() <= 1.0 + 1e-6
 
 
@@ -77,9 +79,9 @@ def test_inversion_avoids_the_impossible() -> None:
     weights = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]], dtype=torch.float64).expand(5, 5)
     below_one = math.nextafter(1, 0)
     chance = torch.tensor([0.0, math.nextafter(0.25, 0), 0.25, 0.5, below_one], dtype=torch.float64)
-    assert invert(weights, chance).tolist() == [1, 1, 3, 3, 3]
+    assert inverse_cdf(weights, chance).tolist() == [1, 1, 3, 3, 3]
     thirds = torch.tensor([1 / 3, 1 / 3, 1 / 3 + 1e-16, 0.0], dtype=torch.float64) * 3
-    assert int(invert(thirds, torch.tensor(below_one, dtype=torch.float64))) == 2
+    assert int(inverse_cdf(thirds, torch.tensor(below_one, dtype=torch.float64))) == 2
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.3, math.nextafter(1, 0), 1.0])
@@ -87,7 +89,7 @@ def test_inversion_avoids_the_impossible() -> None:
 def test_the_only_possible_word_is_drawn(only: int, chance: float) -> None:
     weights = torch.zeros(2 * BLOCK + 7)
     weights[only] = 1e-30
-    assert int(invert(weights, torch.tensor(chance, dtype=torch.float64))) == only
+    assert int(inverse_cdf(weights, torch.tensor(chance, dtype=torch.float64))) == only
 
 
 def test_a_rare_word_has_its_chance() -> None:
@@ -95,6 +97,6 @@ def test_a_rare_word_has_its_chance() -> None:
     weights = torch.full((2 * BLOCK,), 1e-12)
     weights[0] = 1.0
     chance = torch.tensor([1 - 0.5e-12, 1 - 60e-12, 1 - 130e-12], dtype=torch.float64)
-    last, late, first = invert(weights.expand(3, -1), chance).tolist()
+    last, late, first = inverse_cdf(weights.expand(3, -1), chance).tolist()
     assert BLOCK <= late < last
     assert first == 0

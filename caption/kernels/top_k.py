@@ -1,8 +1,11 @@
 """Top-k and sampling over a vocabulary of thousands of words, by way of blocks of words.
 
 For most words only the magnitude matters. Reducing each block to one number is one pass over the vocabulary at the
-speed of memory; then only the words of the few blocks that matter are examined. Sorting all words, or cumulating them
-in double precision, takes several times as long.
+speed of memory; then only the words of the few blocks that matter are examined. The plain forms are `Tensor.topk`, and
+the first cumulated weight in double precision that exceeds a number.
+
+Gain: for 320 hypotheses and 9,500 words, the plain forms take 2.0 times (the 5 largest), 5.1 times (the largest) and
+10.7 times (a draw) as long (one CPU thread).
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ BLOCK = 64
 """Words in a block; the last block may have fewer."""
 
 
-def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def top_k(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest values and their indices, as `values.topk(count)` gives them, but faster.
 
     Args:
@@ -31,13 +34,13 @@ def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if words <= count * BLOCK:
         return values.topk(min(count, words), dim=-1)
     # The N largest values are all in the N blocks with the largest maxima.
-    maxima = _of_each_block(values, torch.amax)
-    places, inside = _places(maxima.topk(count, dim=-1).indices, words)
-    best, index = values.gather(-1, places).masked_fill(~inside, -torch.inf).topk(count, dim=-1)
-    return best, places.gather(-1, index)
+    maxima = _block_reductions(values, torch.amax)
+    candidates, exists = _words_of(maxima.topk(count, dim=-1).indices, words)
+    best, index = values.gather(-1, candidates).masked_fill(~exists, -torch.inf).topk(count, dim=-1)
+    return best, candidates.gather(-1, index)
 
 
-def invert(weights: Tensor, chance: Tensor) -> Tensor:
+def inverse_cdf(weights: Tensor, chance: Tensor) -> Tensor:
     """The index at which the cumulated weights first exceed the given part of their sum: inverse transform sampling.
 
     Args:
@@ -47,26 +50,26 @@ def invert(weights: Tensor, chance: Tensor) -> Tensor:
     Returns:
         (...) int64, never the index of a weight of 0 unless all are 0.
     """
-    block, chance = _invert(_of_each_block(weights, torch.sum), chance)
-    places, inside = _places(block[..., None], weights.shape[-1])
-    place, _ = _invert(weights.gather(-1, places).masked_fill(~inside, 0.0), chance)
-    return places.gather(-1, place[..., None]).squeeze(-1)
+    block, chance = _inverse_cdf(_block_reductions(weights, torch.sum), chance)
+    candidates, exists = _words_of(block[..., None], weights.shape[-1])
+    index, _ = _inverse_cdf(weights.gather(-1, candidates).masked_fill(~exists, 0.0), chance)
+    return candidates.gather(-1, index[..., None]).squeeze(-1)
 
 
-def _invert(weights: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
+def _inverse_cdf(weights: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
     """The index, (...), and the part of its weight that the chance reaches into, in [0, 1]."""
     weights = weights.double()
-    reached = weights.cumsum(dim=-1)
+    cumulated = weights.cumsum(dim=-1)
     # Rounding may make the chance within a block 1, but no cumulated weight exceeds the whole sum.
-    wanted = chance.clamp(0.0, 1.0 - torch.finfo(torch.float64).eps)[..., None] * reached[..., -1:]
+    target = chance.clamp(0.0, 1.0 - torch.finfo(torch.float64).eps)[..., None] * cumulated[..., -1:]
     # A cumulated sum computed in parallel may rise by a rounding error at a weight of 0.
-    place = ((reached > wanted) & (weights > 0)).to(torch.uint8).argmax(dim=-1, keepdim=True)
-    before = pad(reached, (1, 0)).gather(-1, place)
-    rest = (wanted - before) / weights.gather(-1, place)
-    return place.squeeze(-1), rest.squeeze(-1)
+    index = ((cumulated > target) & (weights > 0)).to(torch.uint8).argmax(dim=-1, keepdim=True)
+    before = pad(cumulated, (1, 0)).gather(-1, index)
+    rest = (target - before) / weights.gather(-1, index)
+    return index.squeeze(-1), rest.squeeze(-1)
 
 
-def _of_each_block(values: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
+def _block_reductions(values: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
     """Each block reduced to one number: (..., V) -> (..., blocks)."""
     blocks = values.shape[-1] // BLOCK
     whole, last = values.split((blocks * BLOCK, values.shape[-1] - blocks * BLOCK), dim=-1)
@@ -74,7 +77,7 @@ def _of_each_block(values: Tensor, reduce: Callable[..., Tensor]) -> Tensor:
     return torch.cat((reduced, reduce(last, dim=-1, keepdim=True)), dim=-1) if last.shape[-1] else reduced
 
 
-def _places(blocks: Tensor, words: int) -> tuple[Tensor, Tensor]:
+def _words_of(blocks: Tensor, words: int) -> tuple[Tensor, Tensor]:
     """The indices (..., n · BLOCK) of the words of blocks (..., n), and whether each word exists."""
-    places = (blocks[..., None] * BLOCK + torch.arange(BLOCK, device=blocks.device)).flatten(-2)
-    return places.clamp_max(words - 1), places < words
+    indices = (blocks[..., None] * BLOCK + torch.arange(BLOCK, device=blocks.device)).flatten(-2)
+    return indices.clamp_max(words - 1), indices < words

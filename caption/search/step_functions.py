@@ -1,0 +1,67 @@
+"""Wrappers of the step function, for any search: a given beginning, and the likeliest words of each step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from caption.kernels.top_k import top_k
+from caption.search.base import Step
+from caption.tensor_tree import State, TensorTree
+
+
+def with_prefix(step: Step, words: Sequence[int]) -> Step:
+    """A step function for one search in which every caption begins with the given words.
+
+    In the first steps all other words get −inf. The given words keep the log-probability that the model gives them, and
+    it counts in the caption's.
+
+    Args:
+        step: scores the next word.
+        words: ids of the first words.
+    """
+    prefix = iter(words)
+
+    def forced(state: State, previous: Tensor) -> tuple[Tensor, State]:
+        log_probs, state = step(state, previous)
+        word = next(prefix, None)
+        if word is None:
+            return log_probs, state
+        only = torch.full_like(log_probs, -torch.inf)
+        only[..., word] = log_probs[..., word]
+        return only, state
+
+    return forced
+
+
+class LikeliestWords(NamedTuple):
+    """A trace with the likeliest words of its step, most likely first."""
+
+    words: Tensor
+    """(..., N) int64."""
+    log_probs: Tensor
+    """(..., N) natural log-probabilities."""
+    trace: TensorTree
+    """The trace of the step itself."""
+
+
+def with_likeliest_words(step: Step, count: int) -> Step:
+    """A step function whose trace is a `LikeliestWords`.
+
+    Args:
+        step: scores the next word.
+        count: N, the words to keep; fewer if the vocabulary has fewer.
+    """
+
+    def traced(state: State, previous: Tensor) -> tuple[Tensor, State]:
+        if isinstance(state.trace, LikeliestWords):
+            state = state._replace(trace=state.trace.trace)
+        log_probs, state = step(state, previous)
+        best, words = top_k(log_probs.nan_to_num(nan=-math.inf), count)
+        return log_probs, state._replace(trace=LikeliestWords(words, best, state.trace))
+
+    return traced
