@@ -45,8 +45,8 @@ from caption.analysis.references import attend_references
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
 from caption.data.decoding import open_image
-from caption.data.files import text_lines
 from caption.errors import UserError, first_few
+from caption.metrics import files
 from caption.metrics.significance import Comparison
 from tools import make_parser
 from tools.documents import table
@@ -120,21 +120,15 @@ def read_drawn(file: Path, folder: Path) -> list[Drawn]:
 
 
 def read_captions(file: str, photos: Sequence[str]) -> list[list[str]]:
-    """The captions of each photo, from lines `NAME.jpg#0<TAB>caption`.
+    """The captions of each photo.
 
     Raises:
         UserError: the file cannot be read, or a photo has no caption.
     """
-    found: dict[str, list[str]] = {name: [] for name in photos}
-    for _, line in text_lines(file):
-        key, _, text = line.partition("\t")
-        name = key.rpartition("#")[0]
-        if name in found:
-            found[name].append(text.strip())
-    without = [name for name, texts in found.items() if not texts]
-    if without:
+    captions = files.read_captions(file).captions
+    if without := [name for name in photos if name not in captions]:
         raise UserError(f"'{file}' has no caption of {first_few(without)}: give the captions of these photos")
-    return [found[name] for name in photos]
+    return [[text.strip() for text in captions[name]] for name in photos]
 
 
 def point(captioner: Captioner, drawn: Sequence[Drawn], references: Sequence[Sequence[str]]) -> Pointed:

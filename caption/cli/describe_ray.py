@@ -9,7 +9,7 @@ import sys
 from caption.cli.arguments import add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.files import image_suffixes
-from caption.data.files import text_lines
+from caption.data.files import numbered_lines, read_text
 from caption.errors import UserError
 from caption.runtime.progress import progress_bar
 
@@ -55,7 +55,7 @@ def _photos(options: argparse.Namespace) -> list[str]:
     """What the arguments and the list name. Paths are made absolute, since actors run elsewhere."""
     from caption.runtime.on_ray import list_photos
 
-    listed = [line.strip() for _, line in text_lines(options.list)] if options.list else []
+    listed = [line.strip() for _, line in numbered_lines(read_text(options.list))] if options.list else []
     photos: list[str] = []
     for name in (*options.images, *listed):
         place = name if "://" in name else os.path.abspath(os.path.expanduser(name))

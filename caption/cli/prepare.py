@@ -27,8 +27,8 @@ SECTION = """\
 data:
   shards: {{url: '{folder}'}}
   reader:
-    class_path: caption.data.readers.ShardEvaluation
-    init_args: {{folder: '{folder}'}}"""
+    class_path: caption.data.readers.JsonLines
+    init_args: {{file: '{folder}/evaluation.jsonl', images: '{folder}/evaluation'}}"""
 
 SHARDS = """\
 Write the training split as WebDataset shards
@@ -60,7 +60,7 @@ def main(args: list[str]) -> int:
     if not (options.downloads or options.check_only):
         nouns.choices[options.dataset].error("give the downloads, or --check-only to check what is in --out")
     paths = options.downloads or [options.out]
-    plan = DATASETS[options.dataset].plan([open_download(path) for path in paths])
+    plan = DATASETS[options.dataset].plan([member for path in paths for member in open_download(path)])
     print("\n".join(plan.summary), file=sys.stderr)
     if options.check_only:
         damaged = damaged_images(plan, progress=True)

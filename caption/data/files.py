@@ -45,14 +45,10 @@ def decoded(data: bytes, name: str) -> str:
         raise DataError(f"{name} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from None
 
 
-def text_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """The non-blank lines of a UTF-8 file, without line ends, each with its number, counted from 1.
-
-    Raises:
-        DataError: see `read_text`.
-    """
+def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The non-blank lines of a text, without line ends, each with its number, counted from 1."""
     # splitlines() would also split at characters such as U+2028, which may occur inside a caption.
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield number, line.rstrip("\r")
 

@@ -1,4 +1,4 @@
-"""`caption check`: five formats with planted faults, exit codes, reports, stopping."""
+"""`caption check`: arguments, configurations, exit codes, reports, stopping. The formats are in tests/data/readers."""
 
 from __future__ import annotations
 
@@ -10,18 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from helpers.planted_faults import (
-    FAULTS,
-    FORMATS,
-    Data,
-    Fault,
-    checked,
-    clean,
-    found_by_format,
-    names,
-    table,
-    write,
-)
+from helpers.planted_faults import Data, checked, clean, write
 
 from caption.cli.check import main
 from caption.cli.main import main as caption_main
@@ -30,71 +19,6 @@ from caption.data.readers.captions import Kind
 
 REPOSITORY = Path(__file__).parents[2]
 FLICKR8K = REPOSITORY.parent / "shared" / "data" / "flickr8k"
-IS_FAULT = {kind.label: kind.is_fault for kind in Kind}
-PLANTABLE = [(format, fault) for format in FORMATS for fault in FAULTS if format not in fault.impossible]
-
-
-# -- five formats, planted faults ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_nothing_is_found_in_a_clean_data_set(format: str, tmp_path: Path) -> None:
-    code, report = checked(write(clean(tmp_path), format))
-    assert (code, report["findings"], report["complete"]) == (0, [], True)
-    assert {split: found["images"] for split, found in report["splits"].items()} == {
-        "train": 6,
-        "val": 3,
-        "test": 3,
-    }
-    assert report["images"] == {"files": 12, "examined": 12}
-
-
-@pytest.mark.parametrize(
-    ("format", "fault"), PLANTABLE, ids=[f"{format}, {fault.what}" for format, fault in PLANTABLE]
-)
-def test_a_planted_fault_is_found_and_nothing_else(format: str, fault: Fault, tmp_path: Path) -> None:
-    data = clean(tmp_path)
-    spoiled = fault.plant(data)
-    code, report = checked(write(data, format))
-    assert [finding["kind"] for finding in report["findings"]] == [fault.kind]
-    assert names(report["findings"][0], spoiled)
-    assert code == report["faults"] == int(IS_FAULT[fault.kind])
-
-
-def test_faults_do_not_hide_each_other(tmp_path: Path) -> None:
-    for format in FORMATS:
-        (tmp_path / format).mkdir()
-    for format, counts, invented in found_by_format(tmp_path, copies=3):
-        assert {what: found for what, (_, found) in counts.items()} == dict.fromkeys(counts, 3), format
-        assert invented == 0, format
-
-
-def test_the_documented_table_matches_the_findings(tmp_path: Path) -> None:
-    text = (REPOSITORY / "docs" / "data.md").read_text(encoding="utf-8")
-    assert table(tmp_path) in text
-    assert all(f"| {kind.label} |" in text for kind in Kind)
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_no_training_split(format: str, tmp_path: Path) -> None:
-    data = clean(tmp_path)
-    data.entries = [entry for entry in data.entries if entry.split == "test"]
-    code, report = checked(write(data, format))
-    assert code == 1
-    assert [finding["kind"] for finding in report["findings"]] == [
-        "missing training split",
-        "missing evaluation split",
-    ]
-    assert report["vocabulary"] is None
-    assert report["splits"]["test"]["unknown_rate"] is None
-
-
-def test_no_evaluation_split_is_a_note(tmp_path: Path) -> None:
-    data = clean(tmp_path)
-    data.entries = [entry for entry in data.entries if entry.split == "train"]
-    code, report = checked(write(data, "CSV"))
-    assert (code, report["faults"], report["notes"]) == (0, 0, 2)
-
 
 # -- arguments -------------------------------------------------------------------------------------------------
 
@@ -147,9 +71,7 @@ def test_a_reader_of_another_kind(shapes: Path, tmp_path: Path, capsys: pytest.C
     assert report["faults"] == 0
 
 
-def test_classes_named_in_a_configuration_may_be_missing(
-    own: Data, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_a_configuration_may_be_missing(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
     """DATA exists, so this is a fault of the data and not of the usage."""
     path = config(own.folder)
     (own.folder / "own.csv").unlink()
@@ -324,14 +246,14 @@ def test_the_page_shows_the_reader_to_copy(own: Data, capsys: pytest.CaptureFixt
 
 
 def test_json_names_every_finding_and_its_images(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
-    gone = [own.add("train").name for _ in range(15)]
-    for name in gone:
+    missing = [own.add("train").name for _ in range(15)]
+    for name in missing:
         (own.images / name).unlink()
     write(own, "CSV")
     report = report_of(capsys, str(own.folder))
     assert (report["faults"], report["notes"]) == (15, 0)
     assert [finding["images"] for finding in report["findings"]] == [
-        [str(own.images / name)] for name in gone
+        [str(own.images / name)] for name in missing
     ]
     assert all(finding["fault"] for finding in report["findings"])
     assert report["splits"]["train"]["captions_per_image"] == {"fewest": 2, "mean": 2.0, "most": 2}

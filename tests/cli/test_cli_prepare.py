@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from helpers.downloads import make_zip, photo
 
 from caption.cli.main import main
 from caption.data.prepare.datasets import DATASETS, Dataset
-from caption.data.prepare.downloads import Download
+from caption.data.prepare.downloads import Member
 from caption.data.prepare.layout import Plan
 
 
@@ -21,18 +19,14 @@ class Photos(Dataset):
 
     folder = "data/photos"
 
-    def plan(self, downloads: Sequence[Download]) -> Plan:
-        return Plan({f"images/{member.name}": member for member in downloads[0].members}, {}, ["some photos"])
+    def plan(self, downloads: Sequence[Member]) -> Plan:
+        return Plan({f"images/{member.name}": member for member in downloads}, {}, ["some photos"])
 
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setitem(DATASETS, "photos", Photos())
-    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as file:
-        for number in range(3):
-            data = io.BytesIO()
-            Image.new("RGB", (20 + number, 16)).save(data, "JPEG")
-            file.writestr(f"{number}.jpg", data.getvalue())
+    make_zip(tmp_path / "photos.zip", {f"{number}.jpg": photo(number) for number in range(3)})
     return str(tmp_path / "photos.zip")
 
 
@@ -51,12 +45,17 @@ def test_help_names_every_data_set(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"\n    {name}" in out for name in DATASETS)
 
 
-@pytest.mark.parametrize("args", [[], ["imagenet"], ["coco"], ["coco", "x.zip", "--check"]])
+@pytest.mark.parametrize("args", [[], ["imagenet"], ["coco"], ["coco", "x.zip", "--check"], ["shards"]])
 def test_wrong_usage(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", *args]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert "usage: caption prepare" in err
+
+
+def test_a_download_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "coco", str(tmp_path / "missing.zip")]) == 2
+    assert "missing.zip' does not exist" in capsys.readouterr().err
 
 
 def test_interrupted_it_goes_on(

@@ -11,9 +11,9 @@ from caption.data.files import (
     field,
     load_json,
     load_yaml,
+    numbered_lines,
     read_json,
     read_text,
-    text_lines,
 )
 from caption.errors import DataError
 
@@ -39,10 +39,9 @@ def test_a_byte_order_mark_is_removed(tmp_path: Path) -> None:
     assert read_text(tmp_path / "windows.txt") == "café\r\n"
 
 
-def test_lines_are_numbered_and_blank_ones_left_out(tmp_path: Path) -> None:
+def test_lines_are_numbered_and_blank_ones_left_out() -> None:
     """Unicode separators do not end a line."""
-    (tmp_path / "lines.txt").write_bytes("a\u2028b\r\n \r\n\nc ".encode())
-    assert list(text_lines(tmp_path / "lines.txt")) == [(1, "a\u2028b"), (4, "c ")]
+    assert list(numbered_lines("a\u2028b\r\n \r\n\nc ")) == [(1, "a\u2028b"), (4, "c ")]
 
 
 def test_json_that_cannot_be_read(tmp_path: Path) -> None:

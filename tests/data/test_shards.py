@@ -19,7 +19,7 @@ pytest.importorskip("webdataset")
 
 from caption.data.batches import Batch
 from caption.data.module import CaptionData
-from caption.data.readers import JsonLines, ShardEvaluation
+from caption.data.readers import JsonLines
 from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards, loader
 from caption.data.shards.writing import write_shards
@@ -46,6 +46,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shards(source: Path, tmp_path: Path) -> Path:
     write_shards(JsonLines(str(source / "captions.jsonl")).read(), tmp_path / "shards", PER_SHARD)
     return tmp_path / "shards"
+
+
+def evaluation(shards: Path) -> JsonLines:
+    return JsonLines(str(shards / "evaluation.jsonl"), str(shards / "evaluation"))
 
 
 def make_batches(folder: Path | str, **options: Any) -> ShardBatches:
@@ -230,7 +234,7 @@ def test_wrong_requests_are_refused(shards: Path, tmp_path: Path, source: Path):
     with pytest.raises(DataError, match="max_damaged"):
         TrainingShards("x", max_damaged=2)
     with pytest.raises(DataError, match=r"leave out data\.features"):
-        CaptionData(ShardEvaluation(str(shards)), batching="lengths", shards=TrainingShards(str(shards)))
+        CaptionData(evaluation(shards), batching="lengths", shards=TrainingShards(str(shards)))
     with pytest.raises(DataError, match="no training split"):
         write_shards({"val": []}, tmp_path / "none")
 
@@ -240,7 +244,7 @@ def test_wrong_requests_are_refused(shards: Path, tmp_path: Path, source: Path):
 
 def test_the_shards_have_the_vocabulary_and_the_other_splits_of_the_data(shards: Path, source: Path):
     original = CaptionData(JsonLines(str(source / "captions.jsonl")), min_count=2)
-    data = CaptionData(ShardEvaluation(str(shards)), min_count=2, shards=TrainingShards(str(shards)))
+    data = CaptionData(evaluation(shards), min_count=2, shards=TrainingShards(str(shards)))
     assert data.vocabulary == original.vocabulary
     assert set(data.splits) == {"val"}
     for mine, theirs in zip(data.splits["val"], original.splits["val"], strict=True):

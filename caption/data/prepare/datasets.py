@@ -5,8 +5,6 @@ To add a data set, write a subclass of `Dataset` and put it into `DATASETS`.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -15,8 +13,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import ClassVar
 
-from caption.data.prepare.downloads import Download, Member
+from caption.data.files import numbered_lines
+from caption.data.prepare.downloads import Member
 from caption.data.prepare.layout import Plan
+from caption.data.readers.captions import Refusal
+from caption.data.readers.coco import coco_entries
+from caption.data.readers.flickr import flickr_entries
+from caption.data.readers.karpathy import karpathy_entries
+from caption.data.readers.tables import csv_entries
 from caption.errors import DataError, first_few
 
 HELP = "--help says where to get it."
@@ -27,27 +31,27 @@ class Faults:
     """The faults of a download, collected so that one message names all of them."""
 
     def __init__(self) -> None:
-        self.found: list[str] = []
+        self.messages: list[str] = []
 
-    def count(self, what: str, found: int, expected: int) -> None:
+    def count(self, kind: str, number: int, expected: int) -> None:
         """Compare a number with the one that the data set has."""
-        if found != expected:
-            self.found.append(
-                f"{found:,} {what} instead of {expected:,}: something is missing, or it is another edition"
+        if number != expected:
+            self.messages.append(
+                f"{number:,} {kind} instead of {expected:,}: something is missing, or it is another edition"
             )
 
     def absent(self, names: Iterable[str], of: str, where: str) -> None:
         """Report names that are missing somewhere, if there are any."""
         missing = sorted(names)
         if missing:
-            self.found.append(f"{len(missing):,} {of} not {where}: {first_few(missing)}")
+            self.messages.append(f"{len(missing):,} {of} not {where}: {first_few(missing)}")
 
     def check(self) -> None:
         """Raise a DataError with all faults, if there are any."""
-        if self.found:
+        if self.messages:
             raise DataError(
                 "the download is incomplete or not as published:\n"
-                + "\n".join(f"  - {fault}" for fault in self.found)
+                + "\n".join(f"  - {fault}" for fault in self.messages)
             )
 
 
@@ -58,7 +62,7 @@ class Dataset(ABC):
     """Where the configurations expect it."""
 
     @abstractmethod
-    def plan(self, downloads: Sequence[Download]) -> Plan:
+    def plan(self, downloads: Sequence[Member]) -> Plan:
         """Find and check the files of the data set.
 
         Raises:
@@ -93,11 +97,11 @@ class Flickr8k(Dataset):
     captions: int = 40455
     splits: Mapping[str, int] = field(default_factory=lambda: {"train": 6000, "dev": 1000, "test": 1000})
 
-    def plan(self, downloads: Sequence[Download]) -> Plan:
+    def plan(self, downloads: Sequence[Member]) -> Plan:
         images = _photos(downloads)
         source = _required(downloads, "Flickr8k.token.txt", "captions.txt", hint=self.HINT)
         is_token_file = source.name == "Flickr8k.token.txt"
-        captions = _read_tokens(source) if is_token_file else _read_kaggle_csv(source)
+        captions = _read_captions(source)
         splits = self._splits(downloads)
         faults = Faults()
         faults.count("photos", len(images), self.photos)
@@ -118,14 +122,14 @@ class Flickr8k(Dataset):
             summary.append(f"{self.STRAY} has captions and no photo: a known oddity, in no split")
         return Plan({f"images/{name}": member for name, member in images.items()}, texts, summary)
 
-    def _splits(self, downloads: Sequence[Download]) -> dict[str, list[str]]:
+    def _splits(self, downloads: Sequence[Member]) -> dict[str, list[str]]:
         """Names of the photos in each split, from the authors' lists or Karpathy's file."""
         karpathy = _find(downloads, "dataset_flickr8k.json")
         if karpathy is None or any(_find(downloads, file) for file in self.LISTS.values()):
             lists = {name: _required(downloads, file, hint=self.HINT) for name, file in self.LISTS.items()}
             return {name: member.text().split() for name, member in lists.items()}
-        found = _karpathy_splits(karpathy)
-        return {name: found.get("val" if name == "dev" else name, []) for name in self.LISTS}
+        splits = _karpathy_splits(karpathy)
+        return {name: splits.get("val" if name == "dev" else name, []) for name in self.LISTS}
 
 
 @dataclass(frozen=True)
@@ -154,14 +158,14 @@ class Flickr30k(Dataset):
     captions: int = 158915
     splits: Mapping[str, int] = field(default_factory=lambda: {"train": 29000, "val": 1014, "test": 1000})
 
-    def plan(self, downloads: Sequence[Download]) -> Plan:
+    def plan(self, downloads: Sequence[Member]) -> Plan:
         images = _photos(downloads)
         faults = Faults()
         faults.count("photos", len(images), self.photos)
         plan = _karpathy_plan(downloads, "dataset_flickr30k.json", self.splits, images, faults)
         source = _find(downloads, tokens := "results_20130124.token", "results.csv")
         if source is not None:
-            captions = _read_tokens(source) if source.name == tokens else _read_kaggle_table(source)
+            captions = _read_captions(source)
             number = sum(map(len, captions.values()))
             _check_captions(faults, source, number, self.captions, captions.keys(), images.keys())
             plan.texts[tokens] = source.read() if source.name == tokens else _token_file(captions)
@@ -193,27 +197,20 @@ class Coco(Dataset):
     )
     """Karpathy's."""
 
-    def plan(self, downloads: Sequence[Download]) -> Plan:
+    def plan(self, downloads: Sequence[Member]) -> Plan:
         faults = Faults()
         images: dict[str, Member] = {}
         texts: dict[str, bytes] = {}
-        for folder, number in self.photos.items():
-            found = _photos(downloads, prefix=f"COCO_{folder}_")
-            faults.count(f"photos COCO_{folder}_*.jpg", len(found), number)
-            images |= {f"{folder}/{name}": member for name, member in found.items()}
+        for folder, photos in self.photos.items():
+            members = _photos(downloads, prefix=f"COCO_{folder}_")
+            faults.count(f"photos COCO_{folder}_*.jpg", len(members), photos)
+            images |= {f"{folder}/{name}": member for name, member in members.items()}
             source = _find(downloads, f"captions_{folder}.json")
             if source is not None:
-                data = source.json()
-                try:
-                    names = {image["id"]: image["file_name"] for image in data["images"]}
-                    described = [names[annotation["image_id"]] for annotation in data["annotations"]]
-                except (KeyError, TypeError):
-                    raise DataError(
-                        f"{source} lacks the images and annotations of COCO's captions. Download it again."
-                    ) from None
-                _check_captions(
-                    faults, source, len(described), self.captions[folder], set(described), found.keys()
-                )
+                entries = coco_entries(source.json(), str(source), Refusal(""))
+                described = [entry.file for entry in entries if entry.captions]
+                number = self.captions[folder]
+                _check_captions(faults, source, len(described), number, set(described), members.keys())
                 texts[f"annotations/{source.name}"] = source.read()
         plan = _karpathy_plan(downloads, "dataset_coco.json", self.splits, images, faults)
         faults.check()
@@ -225,37 +222,40 @@ DATASETS: dict[str, Dataset] = {"flickr8k": Flickr8k(), "flickr30k": Flickr30k()
 """Every data set by its name on the command line."""
 
 
-def _find(downloads: Sequence[Download], *names: str) -> Member | None:
+def _find(downloads: Sequence[Member], *names: str) -> Member | None:
     """The first file with one of these names, in the order of the names.
 
     Raises:
         DataError: there are two that differ.
     """
     for name in names:
-        found = [member for download in downloads for member in download.members if member.name == name]
-        if found:
-            if len({member.size for member in found}) > 1 or len({member.read() for member in found[:2]}) > 1:
-                raise DataError(f"{found[0]} and {found[1]} are not the same: give one of them.")
-            return found[0]
+        members = [member for member in downloads if member.name == name]
+        if members:
+            if (
+                len({member.size for member in members}) > 1
+                or len({member.read() for member in members[:2]}) > 1
+            ):
+                raise DataError(f"{members[0]} and {members[1]} are not the same: give one of them.")
+            return members[0]
     return None
 
 
-def _required(downloads: Sequence[Download], *names: str, hint: str) -> Member:
+def _required(downloads: Sequence[Member], *names: str, hint: str) -> Member:
     """As `_find`, with a DataError if there is no such file; the hint tells how to get it."""
-    found = _find(downloads, *names)
-    if found is None:
+    member = _find(downloads, *names)
+    if member is None:
         raise DataError(f"{' or '.join(names)} is not in the downloads. {hint}")
-    return found
+    return member
 
 
-def _photos(downloads: Sequence[Download], prefix: str = "") -> dict[str, Member]:
+def _photos(downloads: Sequence[Member], prefix: str = "") -> dict[str, Member]:
     """All JPEG files by name, of those with this prefix. Some archives hold a photo twice; it counts once.
 
     Raises:
         DataError: two of one name differ in size.
     """
     by_name: dict[str, Member] = {}
-    for member in chain.from_iterable(download.members for download in downloads):
+    for member in downloads:
         if member.name.lower().endswith((".jpg", ".jpeg")) and member.name.startswith(prefix):
             other = by_name.setdefault(member.name, member)
             if other.size != member.size:
@@ -279,7 +279,7 @@ def _check_captions(
 
 
 def _karpathy_plan(
-    downloads: Sequence[Download],
+    downloads: Sequence[Member],
     file: str,
     expected: Mapping[str, int],
     images: dict[str, Member],
@@ -298,16 +298,9 @@ def _karpathy_plan(
 
 def _karpathy_splits(member: Member) -> dict[str, list[str]]:
     """Names of the images in each split of one of Karpathy's files; COCO's with their folder."""
-    data = member.json()
     splits: dict[str, list[str]] = {}
-    try:
-        for image in data["images"]:
-            name = "/".join(part for part in (image.get("filepath"), image["filename"]) if part)
-            splits.setdefault(image["split"], []).append(name)
-    except (KeyError, TypeError, AttributeError):
-        raise DataError(
-            f"{member} has no list of images with filename and split. Is it Karpathy's?"
-        ) from None
+    for entry in karpathy_entries(member.json(), str(member), Refusal("")):
+        splits.setdefault(entry.split or "", []).append(entry.file)
     return splits
 
 
@@ -325,47 +318,26 @@ def _token_file(captions: Mapping[str, Sequence[str]]) -> bytes:
     return "".join(lines).encode()
 
 
-TOKEN_ROW = re.compile(r"(?P<name>[^#]*)#\s*\d+\s*\t(?P<caption>.*)")
 # One row of Kaggle's table lacks the bar after the number.
 KAGGLE_ROW = re.compile(r"(?P<name>[^|]+?)\s*\|\s*\d+\s*\|?\s*(?P<caption>.*\S)\s*")
 
 
-def _read_rows(member: Member, row: re.Pattern[str], form: str, heading: int = 0) -> dict[str, list[str]]:
-    """Captions by file name, of a file with one caption a line below `heading` lines.
+def _read_captions(member: Member) -> dict[str, list[str]]:
+    """Captions by file name: a token file of the authors, or Kaggle's captions.txt (CSV) or results.csv (a table).
 
     Raises:
         DataError: a line has another form.
     """
+    text, name, refusal = member.text(), str(member), Refusal("")
     captions: dict[str, list[str]] = {}
-    for number, line in enumerate(member.text().split("\n"), start=1):
-        match = row.fullmatch(line.strip())
-        if match:
-            captions.setdefault(match["name"].strip(), []).append(match["caption"].strip())
-        elif number > heading and line.strip():
-            raise DataError(f"line {number} of {member} is {line[:60]!r}, not {form}.")
-    return captions
-
-
-def _read_tokens(member: Member) -> dict[str, list[str]]:
-    """Captions by file name, of a file in the format of Flickr8k.token.txt."""
-    return _read_rows(member, TOKEN_ROW, "NAME.jpg#0<TAB>a caption")
-
-
-def _read_kaggle_table(member: Member) -> dict[str, list[str]]:
-    """Captions by file name of Kaggle's results.csv."""
-    return _read_rows(member, KAGGLE_ROW, "NAME| NUMBER| CAPTION", heading=1)
-
-
-def _read_kaggle_csv(member: Member) -> dict[str, list[str]]:
-    """Captions by file name of Kaggle's captions.txt: CSV with the columns image and caption."""
-    rows = csv.reader(io.StringIO(member.text(), newline=""))
-    if [cell.strip() for cell in next(rows, [])] != ["image", "caption"]:
-        raise DataError(f"{member} does not have the columns image,caption. Is it Kaggle's?")
-    captions: dict[str, list[str]] = {}
-    for row in rows:
-        if len(row) != 2 or not all(cell.strip() for cell in row):
-            raise DataError(
-                f"line {rows.line_num} of {member} is not an image and a caption: {','.join(row)[:60]!r}."
-            )
-        captions.setdefault(row[0].strip(), []).append(row[1])
+    if member.name == "results.csv":
+        for number, line in list(numbered_lines(text))[1:]:
+            match = KAGGLE_ROW.fullmatch(line)
+            if match is None:
+                raise DataError(f"line {number} of {name} is {line[:60]!r}, not NAME| NUMBER| CAPTION.")
+            captions.setdefault(match["name"].strip(), []).append(match["caption"])
+        return captions
+    read = csv_entries if member.name == "captions.txt" else flickr_entries
+    for entry in read(text, name, refusal):
+        captions.setdefault(entry.file, []).extend(entry.captions)
     return captions

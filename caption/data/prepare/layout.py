@@ -9,13 +9,13 @@ import io
 import os
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from PIL import Image
 
-from caption.data.prepare.downloads import Folder, Member
+from caption.data.prepare.downloads import Member
 from caption.errors import DataError
 from caption.runtime.progress import progress_bar
 
@@ -25,6 +25,7 @@ class Plan:
     """The files of a data set. Keys are paths below its folder, with slashes."""
 
     images: dict[str, Member] = field(default_factory=dict)
+    """In the order of the downloads."""
     texts: dict[str, bytes] = field(default_factory=dict)
     summary: list[str] = field(default_factory=list)
     """What the downloads hold, for the user."""
@@ -42,24 +43,35 @@ def lay_out(plan: Plan, folder: Path, progress: bool = False) -> list[str]:
         DataError: a file exists with other content; the disk has too little room or fails; a download is damaged.
     """
     try:
-        new = {path: member for path, member in plan.images.items() if not _exists(folder / path, member)}
-        for path, data in plan.texts.items():
-            target = folder / path
-            if target.exists() and target.read_bytes() != data:
+        existing = {path for path in (*plan.images, *plan.texts) if (folder / path).exists()}
+        for path in existing:
+            is_text, target = path in plan.texts, folder / path
+            if is_text and target.read_bytes() != plan.texts[path]:
                 raise DataError(
                     f"'{target}' exists and is not the download's. Move it away, or choose another --out."
                 )
-        _check_room(folder, sum(member.size for member in new.values()))
-        failed = _check_written(folder, {p: m for p, m in plan.images.items() if p not in new}, progress)
+            if not is_text and target.stat().st_size != plan.images[path].size:
+                raise DataError(
+                    f"'{target}' exists and is not {plan.images[path]}: the sizes differ. Move it away, or choose "
+                    "another --out."
+                )
+        _check_room(folder, sum(member.size for path, member in plan.images.items() if path not in existing))
         for path, data in plan.texts.items():
-            _write(folder / path, data)
-        targets = {id(member): folder / path for path, member in new.items()}
-        for member, data in _read_all(new.values(), "copying", progress):
-            if fault := image_fault(data):
-                failed.append(f"{member}: {fault}")
-            else:
-                _write(targets[id(member)], data, member)
-        return failed
+            if path not in existing:
+                _write(folder / path, data)
+        damaged = []
+        with progress_bar("copying", len(plan.images), show=progress) as advance:
+            for path, member in plan.images.items():
+                target = folder / path
+                if path in existing:
+                    if fault := _copy_fault(target.read_bytes(), member):
+                        damaged.append(f"'{target}': {fault}. Delete it, and give the same command again")
+                elif fault := image_fault(data := member.read()):
+                    damaged.append(f"{member}: {fault}")
+                else:
+                    _write(target, data, member.file)
+                advance(1)
+        return damaged
     except OSError as error:
         raise DataError(
             f"'{folder}' cannot be written ({error.strerror}). Make room or repair the disk, and give the same "
@@ -69,8 +81,13 @@ def lay_out(plan: Plan, folder: Path, progress: bool = False) -> list[str]:
 
 def damaged_images(plan: Plan, progress: bool = False) -> list[str]:
     """The damaged ones among the images of a plan, each with the reason. Nothing is written."""
-    images = _read_all(plan.images.values(), "checking", progress)
-    return [f"{member}: {fault}" for member, data in images if (fault := image_fault(data))]
+    damaged = []
+    with progress_bar("checking", len(plan.images), show=progress) as advance:
+        for member in plan.images.values():
+            if fault := image_fault(member.read()):
+                damaged.append(f"{member}: {fault}")
+            advance(1)
+    return damaged
 
 
 def image_fault(data: bytes) -> str | None:
@@ -84,41 +101,10 @@ def image_fault(data: bytes) -> str | None:
         return f"its header cannot be decoded ({type(error).__name__})"
 
 
-def _check_written(folder: Path, written: dict[str, Member], progress: bool) -> list[str]:
-    """The damaged ones among the images that were written before."""
-    failed = []
-    copies = [copy for copy in Folder(folder).members if copy.path in written] if written else []
-    for copy, data in _read_all(copies, "checking", progress):
-        fault = image_fault(data)
-        if not fault and written[copy.path].crc not in (None, zlib.crc32(data)):
-            fault = "it differs from the download"
-        if fault:
-            failed.append(f"'{folder / copy.path}': {fault}. Delete it, and give the same command again")
-    return failed
-
-
-def _read_all(members: Iterable[Member], activity: str, progress: bool) -> Iterator[tuple[Member, bytes]]:
-    """All members with their content, download by download."""
-    by_download: dict[int, list[Member]] = {}
-    for member in members:
-        by_download.setdefault(id(member.download), []).append(member)
-    if by_download:
-        with progress_bar(activity, sum(map(len, by_download.values())), show=progress) as advance:
-            for group in by_download.values():
-                for member, data in group[0].download.read(group):
-                    yield member, data
-                    advance(1)
-
-
-def _exists(target: Path, member: Member) -> bool:
-    """Whether the image has been written already. Raises a DataError for a file of another size."""
-    if not target.exists():
-        return False
-    if target.stat().st_size != member.size:
-        raise DataError(
-            f"'{target}' exists and is not {member}: the sizes differ. Move it away, or choose another --out."
-        )
-    return True
+def _copy_fault(data: bytes, member: Member) -> str | None:
+    """Why an image that was written before is not the download's, as far as a zip's checksum tells; None if it is."""
+    differs = member.crc not in (None, zlib.crc32(data))
+    return image_fault(data) or ("it differs from the download" if differs else None)
 
 
 def _check_room(folder: Path, needed: int) -> None:
@@ -131,14 +117,17 @@ def _check_room(folder: Path, needed: int) -> None:
         )
 
 
-def _write(target: Path, data: bytes, member: Member | None = None) -> None:
-    """Write a file whole, if it does not exist. A member of a folder is linked, which takes no disk space."""
-    if target.exists():
-        return
+def _write(target: Path, data: bytes, source: Path | None = None) -> None:
+    """Write a file whole. If it is the copy of a file, it becomes a hard link where the file system can: that takes no
+    disk space."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.partial")
     partial.unlink(missing_ok=True)
-    download = member.download if member else None
-    if not (member and isinstance(download, Folder) and download.link(member, partial)):
+    linked = False
+    if source is not None:
+        with suppress(OSError):
+            os.link(os.path.realpath(source), partial)
+            linked = True
+    if not linked:
         partial.write_bytes(data)
     os.replace(partial, target)

@@ -3,7 +3,6 @@
 from caption.data.readers.coco import Coco
 from caption.data.readers.flickr import Flickr
 from caption.data.readers.karpathy import Karpathy
-from caption.data.readers.shards import ShardEvaluation
 from caption.data.readers.tables import Csv, JsonLines
 
-__all__ = ["Coco", "Csv", "Flickr", "JsonLines", "Karpathy", "ShardEvaluation"]
+__all__ = ["Coco", "Csv", "Flickr", "JsonLines", "Karpathy"]

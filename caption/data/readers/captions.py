@@ -1,7 +1,8 @@
-"""Images with captions: the record that readers return, the faults that data can have, and the check for them.
+"""Images with captions: what files hold, what readers return, the faults that data can have, and the check for them.
 
-A reader reads in one way for two purposes. Training refuses faulty data at the first fault; `caption check` collects
-all faults. The `findings` that a reader reports to decide which of the two happens.
+Each format has one function from the content of a file to its entries, for every command. Training and scoring refuse
+faulty data at the first fault; `caption check` collects all faults. The `findings` that a reader reports to decide
+which of the two happens.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from caption.data.boxes import Boxes
 from caption.errors import DataError, first_few
@@ -21,6 +23,21 @@ from caption.errors import DataError, first_few
 SPLIT_NAMES = ("train", "val", "test")
 MAX_CHARACTERS = 20_000
 """Of a caption, ten times those of a long paragraph. Tokenizing some texts takes time quadratic in their length."""
+
+
+class Entry(NamedTuple):
+    """One entry of a caption file."""
+
+    where: str
+    """Its place, for messages: "line 7 of 'own.csv'"."""
+    image: int | str
+    """The id of the image; its file name if the file has no ids."""
+    file: str
+    """The file of the image, relative to the folder of the images; "" if the entry does not name it."""
+    captions: Sequence[str]
+    """As written: there may be blank ones, or none."""
+    split: str | None = None
+    """As written; None if the entry has none."""
 
 
 @dataclass(frozen=True)
@@ -124,16 +141,17 @@ class Findings:
         """Report a single finding; for the arguments see `Finding`."""
         self.report([Finding(kind, text, tuple(map(str, images)))])
 
-    def stripped(self, captions: Iterable[str], where: str, *images: str | Path) -> list[str]:
-        """Captions without spaces at their ends. Blank ones are left out and reported as empty, `where` they are;
-        those of more than `MAX_CHARACTERS` are left out and reported as malformed.
+    def stripped(self, entry: Entry, *images: str | Path) -> list[str]:
+        """The captions of an entry without spaces at their ends. Blank ones are left out and reported as empty, those
+        of more than `MAX_CHARACTERS` are left out and reported as malformed.
         """
         kept = []
-        for caption in map(str.strip, captions):
+        for number, caption in enumerate(map(str.strip, entry.captions), start=1):
+            place = entry.where if len(entry.captions) == 1 else f"caption {number} of {entry.where}"
             if not caption:
-                self.add(Kind.EMPTY, where, *images)
+                self.add(Kind.EMPTY, f"{place} ({entry.file})", *images)
             elif len(caption) > MAX_CHARACTERS:
-                self.add(Kind.MALFORMED, f"{where}: {too_long(caption)}", *images)
+                self.add(Kind.MALFORMED, f"{place} ({entry.file}): {too_long(caption)}", *images)
             else:
                 kept.append(caption)
         return kept

@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from caption.data.files import entries, field, read_json, user_path
 from caption.data.readers.captions import (
     CaptionedImage,
     CheckedReader,
+    Entry,
     Findings,
     Kind,
     Splits,
     check_split_names,
 )
 from caption.errors import DataError
+
+
+def coco_entries(data: dict[str, Any], name: str, findings: Findings) -> Iterator[Entry]:
+    """One entry without captions for each image, then one for each caption.
+
+    Args:
+        data: the content of a captions JSON. It may lack the images, and their file names.
+        name: of the file, in quotes, for messages.
+        findings: receives malformed entries, which are left out.
+
+    Raises:
+        DataError: the file has another format.
+    """
+    files: dict[int | str, str] = {}
+    for number, image in enumerate(entries(data, "images", name) if data.get("images") else ()):
+        where = f"entry {number} of 'images' in {name}"
+        with findings.skipping():
+            image_id = field(image, "id", (int, str), where)
+            files.setdefault(image_id, "")  # a caption of a faulty entry is not a second fault
+            file = field(image, "file_name", str, where) if "file_name" in image else ""
+            files[image_id] = files[image_id] or file.strip()
+            yield Entry(where, image_id, file.strip(), ())
+    for number, annotation in enumerate(entries(data, "annotations", name)):
+        where = f"entry {number} of 'annotations' in {name}"
+        if "caption" not in annotation and "bbox" in annotation:
+            raise DataError(f"{name} holds boxes, not captions. Give the captions JSON, captions_*.json.")
+        with findings.skipping():
+            image_id = field(annotation, "image_id", (int, str), where)
+            if files and image_id not in files:
+                raise DataError(f"{where} belongs to image {image_id}, which is not in 'images'.")
+            text = field(annotation, "caption", str, where)
+            yield Entry(where, image_id, files.get(image_id, ""), (text,))
 
 
 @dataclass
@@ -49,31 +84,19 @@ class Coco(CheckedReader):
 
 def _read_split(file: str, folder: Path, findings: Findings) -> list[CaptionedImage]:
     data = read_json(file)
-    paths: dict[int, Path] = {}
-    known = set()  # with the ids of faulty entries: a caption of such an image is not a second fault
-    for number, image in enumerate(entries(data, "images", f"'{file}'")):
-        where = f"entry {number} of 'images' in '{file}'"
+    entries(data, "images", f"'{file}'")
+    paths: dict[int | str, Path] = {}
+    captions: dict[int | str, list[str]] = {}
+    for entry in coco_entries(data, f"'{file}'", findings):
         with findings.skipping():
-            image_id = field(image, "id", int, where)
-            known.add(image_id)
-            name = field(image, "file_name", str, where)
-            if not name.strip():
-                raise DataError(f"{where} names no file. Write its 'file_name'.")
-            if image_id in paths:
-                text = f"image {image_id} is both '{paths[image_id]}' and, by {where}, '{folder / name}'"
-                findings.add(Kind.SAME_ID, text, paths[image_id], folder / name)
+            path = folder / entry.file
+            if entry.captions:
+                captions.setdefault(entry.image, []).extend(findings.stripped(entry))
+            elif not entry.file:
+                raise DataError(f"{entry.where} names no file. Write its 'file_name'.")
+            elif entry.image in paths:
+                text = f"image {entry.image} is both '{paths[entry.image]}' and, by {entry.where}, '{path}'"
+                findings.add(Kind.SAME_ID, text, paths[entry.image], path)
             else:
-                paths[image_id] = folder / name
-    captions: dict[int, list[str]] = {image_id: [] for image_id in known}
-    for number, annotation in enumerate(entries(data, "annotations", f"'{file}'")):
-        where = f"entry {number} of 'annotations' in '{file}'"
-        if "caption" not in annotation and "bbox" in annotation:
-            raise DataError(f"'{file}' holds boxes, not captions. Give the captions JSON, captions_*.json.")
-        with findings.skipping():
-            field(annotation, "id", int, where)
-            image_id = field(annotation, "image_id", int, where)
-            if image_id not in known:
-                raise DataError(f"{where} belongs to image {image_id}, which is not in 'images'.")
-            text = field(annotation, "caption", str, where)
-            captions[image_id] += findings.stripped([text], f"{where} (image {image_id})")
-    return [CaptionedImage(image_id, path, tuple(captions[image_id])) for image_id, path in paths.items()]
+                paths[entry.image] = path
+    return [CaptionedImage(image, path, tuple(captions.get(image, ()))) for image, path in paths.items()]

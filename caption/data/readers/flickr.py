@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from caption.data.files import text_lines, user_path
+from caption.data.files import numbered_lines, read_text, user_path
 from caption.data.readers.captions import (
     CaptionedImage,
     CheckedReader,
+    Entry,
     Findings,
     Splits,
     check_split_names,
 )
 from caption.errors import DataError
+
+
+def flickr_entries(text: str, name: str, findings: Findings) -> Iterator[Entry]:
+    """One entry for each line of a token file.
+
+    Args:
+        text: of lines `NAME.jpg#0<TAB>caption`.
+        name: of the file, in quotes, for messages.
+        findings: receives malformed lines, which are left out.
+    """
+    for number, line in numbered_lines(text):
+        key, tab, caption = line.partition("\t")
+        image, mark, index = key.strip().rpartition("#")
+        where = f"line {number} of {name}"
+        with findings.skipping():
+            if not (tab and mark and image and index.strip().isdigit()):
+                raise DataError(
+                    f"{where} is {line[:60]!r}, not 'NAME.jpg#0<TAB>a caption'. Correct or delete it."
+                )
+            yield Entry(where, image, image, (caption,))
 
 
 @dataclass
@@ -39,7 +61,9 @@ class Flickr(CheckedReader):
     def collect(self, findings: Findings) -> Splits:
         check_split_names(self.splits)
         folder = user_path(self.images)
-        captions = self._read_tokens(findings)
+        captions: dict[str, list[str]] = {}
+        for entry in flickr_entries(read_text(self.captions), self.source, findings):
+            captions.setdefault(entry.file, []).extend(findings.stripped(entry))
         splits: Splits = {}
         for split, file in self.splits.items():
             with findings.skipping():
@@ -49,22 +73,7 @@ class Flickr(CheckedReader):
                 ]
         return splits
 
-    def _read_tokens(self, findings: Findings) -> dict[str, list[str]]:
-        """Captions by file name, in the order of the file."""
-        captions: dict[str, list[str]] = {}
-        for number, line in text_lines(self.captions):
-            key, tab, caption = line.partition("\t")
-            name, mark, index = key.strip().rpartition("#")
-            where = f"line {number} of '{self.captions}'"
-            with findings.skipping():
-                if not (tab and mark and name and index.isdigit()):
-                    raise DataError(
-                        f"{where} is {line[:60]!r}, not 'NAME.jpg#0<TAB>a caption'. Correct or delete it."
-                    )
-                captions.setdefault(name, []).extend(findings.stripped([caption], f"{where} ({name})"))
-        return captions
-
 
 def read_names(file: str | Path) -> list[str]:
     """The image names of a split list, one a line. Raises a DataError if the file cannot be read."""
-    return [line.strip() for _, line in text_lines(file)]
+    return [line.strip() for _, line in numbered_lines(read_text(file))]

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 from caption.data.files import entries, field, read_json, user_path
-from caption.data.readers.captions import SPLIT_NAMES, CaptionedImage, CheckedReader, Findings, Splits
+from caption.data.readers.captions import SPLIT_NAMES, CaptionedImage, CheckedReader, Entry, Findings, Splits
 from caption.errors import DataError
+
+
+def karpathy_entries(data: dict[str, Any], name: str, findings: Findings) -> Iterator[Entry]:
+    """One entry for each image.
+
+    Args:
+        data: the content of the file.
+        name: of the file, in quotes, for messages.
+        findings: receives malformed entries and sentences, which are left out.
+
+    Raises:
+        DataError: the file has another format.
+    """
+    for number, image in enumerate(entries(data, "images", name)):
+        where = f"entry {number} of 'images' in {name}"
+        with findings.skipping():
+            file = field(image, "filename", str, where)
+            folder = field(image, "filepath", str, where) if "filepath" in image else ""
+            image_id = field(image, "cocoid", int, where) if "cocoid" in image else file
+            split = field(image, "split", str, where) if "split" in image else None
+            captions = []
+            for place, sentence in enumerate(entries(image, "sentences", where), start=1):
+                with findings.skipping():
+                    captions.append(field(sentence, "raw", str, f"sentence {place} of {where}"))
+            yield Entry(where, image_id, str(PurePosixPath(folder, file)), captions, split)
 
 
 @dataclass
@@ -31,30 +57,13 @@ class Karpathy(CheckedReader):
     def collect(self, findings: Findings) -> Splits:
         folder = user_path(self.images)
         splits: Splits = {}
-        for number, entry in enumerate(entries(read_json(self.file), "images", f"'{self.file}'")):
-            where = f"entry {number} of 'images' in '{self.file}'"
+        for entry in karpathy_entries(read_json(self.file), self.source, findings):
             with findings.skipping():
-                split = field(entry, "split", str, where)
-                if split not in (*SPLIT_NAMES, "restval"):
+                if entry.split not in (*SPLIT_NAMES, "restval"):
                     raise DataError(
-                        f"{where} has the unknown split '{split}': known are {', '.join(SPLIT_NAMES)}, restval."
+                        f"{entry.where} has the split '{entry.split}': known are {', '.join(SPLIT_NAMES)}, restval."
                     )
-                if split != "restval" or self.restval:
-                    image = _captioned(entry, folder, where, findings)
-                    splits.setdefault("train" if split == "restval" else split, []).append(image)
+                if entry.split != "restval" or self.restval:
+                    image = CaptionedImage(entry.image, folder / entry.file, tuple(findings.stripped(entry)))
+                    splits.setdefault("train" if entry.split == "restval" else entry.split, []).append(image)
         return {split: splits[split] for split in SPLIT_NAMES if split in splits}
-
-
-def _captioned(entry: dict[str, Any], folder: Path, where: str, findings: Findings) -> CaptionedImage:
-    name = field(entry, "filename", str, where)
-    subfolder = field(entry, "filepath", str, where) if "filepath" in entry else ""
-    captions: list[str] = []
-    for number, sentence in enumerate(entries(entry, "sentences", where), start=1):
-        with findings.skipping():
-            text = field(sentence, "raw", str, f"sentence {number} of {where}")
-            captions += findings.stripped([text], f"sentence {number} of {where} ({name})")
-    return CaptionedImage(
-        id=field(entry, "cocoid", int, where) if "cocoid" in entry else name,
-        path=folder / subfolder / name,
-        captions=tuple(captions),
-    )

@@ -1,4 +1,4 @@
-"""Caption files by their content: the format of a file, and the reader for a file or folder.
+"""The format of a caption file, by its content, and the reader for a file or folder.
 
 The name of a file decides nothing but the split, where COCO and Flickr have one file for each.
 """
@@ -7,26 +7,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
-from caption.data.files import JsonError, load_json, read_text, text_lines, user_path
-from caption.data.readers.captions import SPLIT_NAMES, Findings
-from caption.data.readers.flickr import read_names
-from caption.data.readers.tables import Csv
+from caption.data.files import JsonError, load_json, numbered_lines, read_text, user_path
+from caption.data.readers.captions import SPLIT_NAMES, Entry, Findings
+from caption.data.readers.coco import coco_entries
+from caption.data.readers.flickr import flickr_entries, read_names
+from caption.data.readers.karpathy import karpathy_entries
+from caption.data.readers.tables import USUAL_KEYS, csv_delimiter, csv_entries, json_entries, keyed_entry
 from caption.errors import DataError, first_few
 from caption.parts import Spec
-
-Format = Literal["COCO", "Karpathy", "Flickr", "CSV", "JSON lines", "JSON list", "JSON object"]
-
-IMAGE_KEYS = ("image_id", "image", "file_name", "filename", "id")
-"""The keys and columns under which captions name their image, in order of preference."""
-CAPTION_KEYS = ("caption", "text", "captions", "sentences")
-"""Those of the caption or captions."""
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".token")
 """Of the files in a folder that are examined."""
@@ -55,51 +49,63 @@ class OtherFormatError(DataError):
     """A sound file that does not hold captions in a known format."""
 
 
-def caption_format(text: str) -> tuple[Format, Any]:
-    """The format of a file of captions. A damaged line or entry does not matter.
+class CaptionSource(NamedTuple):
+    """A caption file of a known format."""
+
+    format: str
+    """A key of `_READERS`; "JSON object" for captions by image, which only scoring reads."""
+    entries: Iterator[Entry]
+
+
+def caption_source(text: str, name: str, findings: Findings) -> CaptionSource:
+    """The format of the text of a caption file, and its entries. Damage to single lines or entries does not matter.
 
     Args:
-        text: the content of the file; not blank.
-
-    Returns:
-        the format, and the content if it is JSON: the whole, or for "JSON lines" the first sound entries. "COCO" is any
-        object with annotations, "Karpathy" any other one with a list of images. "CSV" is all that is nothing else.
+        text: the content of the file.
+        name: of the file, in quotes, for messages.
+        findings: receives malformed entries, which are left out.
 
     Raises:
-        JsonError: it begins like JSON, and is neither JSON nor JSON lines.
+        OtherFormatError: it is in no known format.
+        DataError: it begins like JSON, and is neither JSON nor JSON lines.
     """
-    lines = list(islice(filter(None, map(str.strip, text.split("\n"))), EXAMINED))
-    if any(_TOKENS.match(line) for line in lines):
-        return "Flickr", None
-    if lines[0][0] not in "[{":
-        return "CSV", None
+    lines = [line for _, line in islice(numbered_lines(text), EXAMINED)]
+    if not lines:
+        raise OtherFormatError(f"{name} is empty. {_EXPECTED}")
+    if '"bbox"' in text and '"caption"' not in text:  # before parsing: COCO's files of boxes are huge
+        raise OtherFormatError(f"{name} holds boxes, not captions. Give the captions JSON, captions_*.json.")
+    if any(map(_TOKENS.match, lines)):
+        return CaptionSource("Flickr", flickr_entries(text, name, findings))
+    if csv_delimiter(text):
+        return CaptionSource("CSV", csv_entries(text, name, findings))
+    if lines[0].strip()[0] not in "[{":
+        raise OtherFormatError(
+            f"{name} begins with {lines[0][:60]!r}, which is not a known format. {_EXPECTED}"
+        )
     try:
         data = load_json(text)
-    except JsonError:
-        if sound := _json_entries(lines):
-            return "JSON lines", sound
-        header = {cell.strip().casefold() for cell in re.split(r"[,;\t|]", lines[0][:1000])}
-        if header.intersection(IMAGE_KEYS) and header.intersection(CAPTION_KEYS):
-            return "CSV", None
-        raise
-    if isinstance(data, list):
-        return "JSON list", data
+    except JsonError as error:
+        if any(map(_is_entry, map(_json_or_none, lines))):
+            return CaptionSource("JSON lines", json_entries(text, name, findings))
+        raise DataError(f"{name} is not JSON: {error}.") from None
+    if isinstance(data, list) or _is_entry(data):
+        entries = json_entries(data if isinstance(data, list) else [data], name, findings)
+        return CaptionSource("JSON lines", entries)
     if "annotations" in data:
-        return "COCO", data
-    if isinstance(data.get("images"), list):
-        return "Karpathy", data
-    if _is_entry(data):
-        return ("JSON lines" if len(lines) == 1 else "JSON list"), [data]
-    return "JSON object", data
+        return CaptionSource("COCO", coco_entries(data, name, findings))
+    images = data.get("images")
+    if not isinstance(images, list):
+        return CaptionSource("JSON object", _entries_by_image(data, name))
+    if any("sentences" in image for image in images[:EXAMINED] if isinstance(image, dict)):
+        return CaptionSource("Karpathy", karpathy_entries(data, name, findings))
+    raise OtherFormatError(f"{name} has images, but neither 'annotations' nor 'sentences'. {_EXPECTED}")
 
 
-def _json_entries(lines: Sequence[str]) -> list[dict[str, Any]]:
-    found = []
-    for line in lines:
-        with suppress(JsonError):
-            if _is_entry(entry := load_json(line)):
-                found.append(entry)
-    return found
+def _json_or_none(line: str) -> Any:
+    try:
+        return load_json(line)
+    except JsonError:
+        return None
 
 
 def _is_entry(data: Any) -> bool:
@@ -107,58 +113,9 @@ def _is_entry(data: Any) -> bool:
     return isinstance(data, dict) and any(key in data for key in ("image", "image_id", "caption", "text"))
 
 
-@dataclass
-class CaptionSource:
-    """A caption file of a known format."""
-
-    format: Format
-    file: Path
-    examples: list[str]
-    """Names of some of its images."""
-
-
-def recognised(file: Path) -> CaptionSource:
-    """The format of a caption file that a reader of this package can read.
-
-    Raises:
-        OtherFormatError: it has none of these formats.
-        DataError: it cannot be read, or is damaged as a whole.
-    """
-    text = read_text(file)
-    if not text.strip():
-        raise OtherFormatError(f"'{file}' is empty. {_EXPECTED}")
-    if '"bbox"' in text and '"caption"' not in text:  # before parsing: COCO's files of boxes are huge
-        raise OtherFormatError(
-            f"'{file}' holds boxes, not captions. Give the captions JSON, captions_*.json."
-        )
-    try:
-        format, data = caption_format(text)
-    except JsonError as error:
-        raise DataError(f"'{file}' is not JSON: {error}.") from None
-    images = data.get("images") if isinstance(data, dict) else data
-    some = (
-        [entry for entry in images[:EXAMINED] if isinstance(entry, dict)] if isinstance(images, list) else []
-    )
-    if format == "Flickr":
-        lines = (line for _, line in text_lines(file) if _TOKENS.match(line))
-        return CaptionSource(format, file, [_token_image(line) for line in islice(lines, EXAMINED)])
-    if format == "CSV":
-        try:
-            rows = list(islice(Csv(str(file)).rows(file, Findings()), EXAMINED))
-        except DataError as error:
-            raise OtherFormatError(f"{error} {_EXPECTED}") from None
-        return CaptionSource(format, file, [row.image for row in rows])
-    if format == "JSON lines" and any("image" in entry for entry in some):
-        return CaptionSource(format, file, [str(entry.get("image")) for entry in some])
-    if format == "COCO" and isinstance(data["annotations"], list) and isinstance(images, list):
-        return CaptionSource(format, file, [str(entry.get("file_name")) for entry in some])
-    if format == "Karpathy":
-        if any("sentences" in entry for entry in some):
-            names = [f"{entry.get('filepath', '')}/{entry.get('filename')}".lstrip("/") for entry in some]
-            return CaptionSource(format, file, names)
-        raise OtherFormatError(f"'{file}' has images, but neither 'annotations' nor 'sentences'. {_EXPECTED}")
-    kind = "a JSON list" if format == "JSON list" else "JSON of another kind"
-    raise OtherFormatError(f"'{file}' is {kind}. {_EXPECTED}")
+def _entries_by_image(data: Mapping[str, Any], name: str) -> Iterator[Entry]:
+    for image, captions in data.items():
+        yield keyed_entry(f"image {image[:100]} of {name}", {"image": image, "caption": captions}, USUAL_KEYS)
 
 
 def reader_for(data: str, images: Mapping[str, str], splits: Mapping[str, str]) -> Spec:
@@ -175,37 +132,57 @@ def reader_for(data: str, images: Mapping[str, str], splits: Mapping[str, str]) 
         DataError: the data has none of the formats, or several; or an argument does not fit the format.
     """
     path = user_path(data)
-    sources = _recognised_in(path) if os.path.isdir(path) else [recognised(path)]
-    source, *others = sources
-    if others and any(each.format != "COCO" for each in sources):
-        names = first_few(f"{each.file.name} ({each.format})" for each in sources)
+    sources = _sources(path) if os.path.isdir(path) else [_source(path)]
+    (format, file, _), *others = sources
+    if others and any(source.format != "COCO" for source in sources):
+        names = first_few(f"{source.file.name} ({source.format})" for source in sources)
         raise DataError(f"'{path}' has several caption files: {names}. Name one of them.")
-    if source.format != "COCO" and set(images) - {ALL}:
-        raise DataError(f"--images takes one folder for data in {source.format} format.")
-    if source.format == "COCO":
+    if format != "COCO" and set(images) - {ALL}:
+        raise DataError(f"--images takes one folder for data in {format} format.")
+    folder = images.get(ALL) or str(_image_folder(sources[0]))
+    if format == "COCO":
         arguments = _coco_arguments(sources, images, splits)
+    elif format == "Flickr":
+        arguments = {"captions": str(file), "splits": dict(splits) or _lists_beside(file), "images": folder}
+    elif format == "Karpathy":
+        if splits:
+            raise DataError(f"'{file}' has splits of its own: leave out --splits.")
+        arguments = {"file": str(file), "images": folder}
     else:
-        arguments = {"file": str(source.file), "images": images.get(ALL) or str(_image_folder(source))}
-        if source.format == "Flickr":
-            arguments["captions"] = arguments.pop("file")
-            arguments["splits"] = dict(splits) or _lists_beside(source.file)
-        elif source.format == "Karpathy":
-            if splits:
-                raise DataError(f"'{source.file}' has splits of its own: leave out --splits.")
-        else:
-            if Path(arguments["images"]) == source.file.parent:  # the reader's default
-                del arguments["images"]
-            try:
-                fractions = {split: float(fraction) for split, fraction in splits.items()}
-            except ValueError:
-                raise DataError(
-                    f"--splits takes fractions for data in {source.format} format, such as train=0.8 val=0.1 test=0.1."
-                ) from None
-            arguments |= {"fractions": fractions} if fractions else {}
-    return {"class_path": f"caption.data.readers.{_READERS[source.format]}", "init_args": arguments}
+        arguments = {"file": str(file)}
+        if Path(folder) != file.parent:  # the reader's default
+            arguments["images"] = folder
+        try:
+            fractions = {split: float(fraction) for split, fraction in splits.items()}
+        except ValueError:
+            example = "train=0.8 val=0.1 test=0.1"
+            raise DataError(
+                f"--splits takes fractions for data in {format} format, such as {example}."
+            ) from None
+        arguments |= {"fractions": fractions} if fractions else {}
+    return {"class_path": f"caption.data.readers.{_READERS[format]}", "init_args": arguments}
 
 
-def _recognised_in(folder: Path) -> list[CaptionSource]:
+class _Source(NamedTuple):
+    """A caption file that a reader can read."""
+
+    format: str
+    file: Path
+    examples: list[str]
+    """Names of some of its images."""
+
+
+def _source(file: Path) -> _Source:
+    """The format of a file. Raises an OtherFormatError if no reader can read it."""
+    name = f"'{file}'"
+    source = caption_source(read_text(file), name, Findings())
+    examples = [entry.file for entry in islice(source.entries, EXAMINED) if entry.file]
+    if source.format not in _READERS or (source.format == "JSON lines" and not examples):
+        raise OtherFormatError(f"{name} is JSON that names no files of images. {_EXPECTED}")
+    return _Source(source.format, file, examples)
+
+
+def _sources(folder: Path) -> list[_Source]:
     """All caption files directly in a folder, by name. A damaged one is an error: skipped, it would go unnoticed."""
     try:
         files = sorted(
@@ -213,25 +190,25 @@ def _recognised_in(folder: Path) -> list[CaptionSource]:
         )
     except OSError as error:
         raise DataError(f"'{folder}' cannot be read: {error.strerror}.") from None
-    found = []
+    sources = []
     for file in files:
         with suppress(OtherFormatError):
-            found.append(recognised(file))
-    if not found:
+            sources.append(_source(file))
+    if not sources:
         raise DataError(f"'{folder}' has no caption file in a known format. {_EXPECTED}")
-    return found
+    return sources
 
 
 def _coco_arguments(
-    sources: list[CaptionSource], images: Mapping[str, str], splits: Mapping[str, str]
+    sources: list[_Source], images: Mapping[str, str], splits: Mapping[str, str]
 ) -> dict[str, Any]:
-    by_split = {split: recognised(user_path(file)) for split, file in splits.items()}
-    named = {source.file for source in by_split.values()}
+    by_split = {split: _source(user_path(file)) for split, file in splits.items()}
+    assigned = {source.file for source in by_split.values()}
     for source in sources:
-        if source.file not in named and (not splits or len(sources) == 1):
+        if source.file not in assigned and (not splits or len(sources) == 1):
             split = _split_in_name(source.file) or ("train" if len(sources) == 1 else None)
             if split is None or split in by_split:
-                files = first_few(f"'{each.file}'" for each in (*by_split.values(), *sources))
+                files = first_few(f"'{source.file}'" for source in (*by_split.values(), *sources))
                 raise DataError(
                     f"the names of {files} do not tell which split is which: give --splits, as in "
                     f"train={source.file}."
@@ -250,33 +227,29 @@ def _coco_arguments(
 def _split_in_name(file: Path) -> str | None:
     """The split that a file is named after; None if there is none, or two."""
     stem = file.stem.lower()
-    found = [split for split, words in _SPLIT_WORDS.items() if any(word in stem for word in words)]
-    return found[0] if len(found) == 1 else None
+    splits = [split for split, words in _SPLIT_WORDS.items() if any(word in stem for word in words)]
+    return splits[0] if len(splits) == 1 else None
 
 
 def _lists_beside(tokens: Path) -> dict[str, str]:
     """Flickr's lists of images, beside the token file and named after their splits."""
-    names = {_token_image(line) for _, line in text_lines(tokens)}
-    found: dict[str, list[str]] = {}
+    names = {entry.file for entry in flickr_entries(read_text(tokens), f"'{tokens}'", Findings())}
+    lists: dict[str, list[str]] = {}
     for file in sorted(tokens.parent.glob("*.txt")):
         split = _split_in_name(file)
         if split is not None:
             with suppress(DataError):
                 if names.intersection(read_names(file)):
-                    found.setdefault(split, []).append(str(file))
-    if not found or any(len(files) > 1 for files in found.values()):
+                    lists.setdefault(split, []).append(str(file))
+    if not lists or any(len(files) > 1 for files in lists.values()):
         raise DataError(
             f"there is not one list of images for each split beside '{tokens}': name them with --splits, as in "
             "train=trainImages.txt test=testImages.txt."
         )
-    return {split: found[split][0] for split in SPLIT_NAMES if split in found}
+    return {split: lists[split][0] for split in SPLIT_NAMES if split in lists}
 
 
-def _token_image(line: str) -> str:
-    return line.partition("\t")[0].rpartition("#")[0]
-
-
-def _image_folder(source: CaptionSource, split: str | None = None) -> Path:
+def _image_folder(source: _Source, split: str | None = None) -> Path:
     """The likely folder that has most of the example images; the file's own if no folder has any."""
     beside = source.file.parent
     folders = [beside, *(beside / name for name in IMAGE_FOLDERS)]

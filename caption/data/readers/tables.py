@@ -1,4 +1,4 @@
-"""Own data as tables: CSV, JSON lines, and the splits of data that has none."""
+"""Own data as tables: CSV and JSON lines, and the splits of data that has none."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from caption.data.files import JsonError, load_json, read_text, text_lines, user_path
-from caption.data.files import field as entry_field
+from caption.data.files import JsonError, load_json, numbered_lines, parsed, read_text, shortened, user_path
 from caption.data.readers.captions import (
     SPLIT_NAMES,
     CaptionedImage,
     CheckedReader,
+    Entry,
     Findings,
     Kind,
     Splits,
@@ -26,204 +26,125 @@ from caption.data.readers.captions import (
 from caption.errors import DataError
 
 DELIMITERS = (",", ";", "\t", "|")
-CAPTIONS = "captions"
+HEADER = 10_000
+"""The characters of a CSV text that are searched for the header."""
 
 
-class Row(NamedTuple):
-    """One row of a table: an image with one caption or several."""
+class Keys(NamedTuple):
+    """The columns or keys that an entry may have, in order of preference."""
 
-    line: int
-    """The line of the file on which the row begins, from 1."""
-    image: str
-    """Name of the image, without spaces at the ends."""
-    captions: tuple[str, ...]
-    """As written; a blank one is an empty caption."""
-    split: str | None
-    """Its split; None if the row has none."""
+    image: tuple[str, ...] = ("image_id", "image", "file_name", "filename", "id")
+    """Of the id or name of the image."""
+    file: tuple[str, ...] = ("image", "file_name", "filename")
+    caption: tuple[str, ...] = ("caption", "text", "captions", "sentences")
+    """Of the caption, or of a list of them."""
+    split: str = "split"
 
-
-@dataclass
-class _Gathered:
-    """The captions of one image, from all its rows."""
-
-    row: Row
-    """The first one."""
-    split: str
-    captions: list[str] = field(default_factory=list)
-    other_splits: set[str] = field(default_factory=set)
-    """Those of later rows, each reported once."""
+    @classmethod
+    def of(cls, image: str | None, caption: str | None, split: str) -> Keys:
+        """The keys that a user named; None = the usual ones."""
+        usual = cls(split=split)
+        usual = usual._replace(caption=(caption,)) if caption else usual
+        return usual._replace(image=(image,), file=(image,)) if image else usual
 
 
-class Table(CheckedReader):
-    """A file of rows (image, caption, optional split); an image may have several rows. An image's id is its name.
+USUAL_KEYS = Keys()
 
-    If no row has a split, all images are training images, or `fractions` divide them by a hash of their names
-    (see `hashed_split`): the same division every time.
+
+def keyed_entry(where: str, values: Mapping[str, Any], keys: Keys) -> Entry:
+    """An entry from values by column or key; `where` is its place.
+
+    Raises:
+        DataError: it names no image, its captions are not texts, or its split is not.
     """
-
-    images: str | None
-    fractions: dict[str, float] | None
-
-    @abstractmethod
-    def rows(self, file: Path, findings: Findings) -> Iterator[Row]:
-        """The rows of the file. Malformed ones are reported to `findings` and left out.
-
-        Raises:
-            DataError: the file cannot be read, or has another format.
-        """
-
-    def collect(self, findings: Findings) -> Splits:
-        file = user_path(self.file)
-        folder = file.parent if self.images is None else user_path(self.images)
-        rows = list(self.rows(file, findings))
-        has_splits = any(row.split is not None for row in rows)
-        if self.fractions is not None:
-            check_fractions(self.fractions)
-            if has_splits:
-                raise DataError(f"'{file}' already has splits: leave out the fractions, or its splits.")
-        gathered: dict[Path, _Gathered] = {}
-        for row in rows:
-            where, path = f"line {row.line} of '{file}'", folder / row.image
-            with findings.skipping():
-                split = self._split(row, has_splits, where)
-                image = gathered.setdefault(path, _Gathered(row, split))
-                if split == image.split:
-                    image.captions += findings.stripped(row.captions, f"{where} ({row.image})", path)
-                elif split not in image.other_splits:
-                    image.other_splits.add(split)
-                    first = f"in '{image.split}' on line {image.row.line}"
-                    findings.add(Kind.OVERLAP, f"{where} ({row.image}) is in '{split}', but {first}", path)
-        splits: Splits = {split: [] for split in SPLIT_NAMES if split in (self.fractions or ())}
-        for path, image in gathered.items():
-            captioned = CaptionedImage(image.row.image, path, tuple(image.captions))
-            splits.setdefault(image.split, []).append(captioned)
-        return {split: splits[split] for split in SPLIT_NAMES if split in splits}
-
-    def _split(self, row: Row, has_splits: bool, where: str) -> str:
-        if not has_splits:
-            return hashed_split(row.image, self.fractions) if self.fractions else "train"
-        names = ", ".join(SPLIT_NAMES)
-        if row.split is None:
-            raise DataError(f"{where} has no split, though other lines have one. Give it one of {names}.")
-        if row.split not in SPLIT_NAMES:
-            raise DataError(f"{where} has the split '{row.split}', which is none of {names}. Correct it.")
-        return row.split
+    image, file, captions = (
+        next((values[key] for key in names if key in values), None)
+        for names in (keys.image, keys.file, keys.caption)
+    )
+    if isinstance(image, str):
+        image = image.strip()
+    if not isinstance(image, (int, str)) or isinstance(image, bool) or image == "":
+        raise DataError(f"{where} names no image (found {shortened(image)}). Name it as '{keys.file[0]}'.")
+    texts = [captions] if isinstance(captions, str) else captions
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        fault = f"has no caption that is text (found {shortened(captions)})"
+        raise DataError(f"{where} {fault}. Write one as '{keys.caption[0]}'.")
+    split = values.get(keys.split)
+    if not isinstance(split, (str, type(None))):
+        raise DataError(f"{where} has the split {shortened(split)}, which is not text. Correct it.")
+    return Entry(
+        where, image, "" if file is None else str(file).strip(), texts, (split or "").strip() or None
+    )
 
 
-@dataclass
-class Csv(Table):
-    """Rows like `a.jpg,"A dog, running.",train` under the header `image,caption,split`.
-
-    An image has one row for each of its captions. The file is UTF-8, with or without byte order mark. Cells in double
-    quotes may hold delimiters, line ends, and quotes, which are doubled. Column names ignore case and spaces around
-    them; other columns are ignored.
-
-    Args:
-        file: the file.
-        images: the folder that image names are relative to; None = the file's own.
-        image_column: header of the column of image names.
-        caption_column: header of the column of captions.
-        split_column: header of the column of splits (train, val or test), if there is one.
-        delimiter: the character between cells; None = the first of comma, semicolon, tab and bar that splits the header
-            into these columns.
-        fractions: for a file without splits, the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`; None =
-            all images are training images.
-    """
-
-    file: str
-    images: str | None = None
-    image_column: str = "image"
-    caption_column: str = "caption"
-    split_column: str = "split"
-    delimiter: str | None = None
-    fractions: dict[str, float] | None = None
-
-    def rows(self, file: Path, findings: Findings) -> Iterator[Row]:
-        text = read_text(file)
-        delimiter = self._delimiter(text, file)
-        table = CsvRows(text, delimiter, f"'{file}'")
-        while True:
-            with findings.skipping():
-                try:
-                    line, row = next(table)
-                except StopIteration:
-                    return
-                yield self._row(line, row, f"line {line} of '{file}'")
-
-    def _row(self, line: int, row: Mapping[str, str], where: str) -> Row:
-        image = row[self.image_column.casefold()]
-        if not image:
-            raise DataError(f"{where} names no image. Write its name, or delete the row.")
-        return Row(
-            line, image, (row[self.caption_column.casefold()],), row.get(self.split_column.casefold()) or None
-        )
-
-    def _delimiter(self, text: str, file: Path) -> str:
-        """The delimiter that splits the header into both columns."""
-        wanted = {self.image_column.casefold(), self.caption_column.casefold()}
-        for delimiter in DELIMITERS if self.delimiter is None else (self.delimiter,):
-            columns = columns_of(text, delimiter)
-            if wanted <= set(columns):
-                twice = [column for column in columns if columns.count(column) > 1 and column in wanted]
-                if twice:
-                    raise DataError(f"'{file}' has two columns '{twice[0]}': rename one.")
-                return delimiter
-        head = next((line for line in text.splitlines() if line.strip()), "")
-        raise DataError(
-            f"'{file}' begins with {head[:60]!r}, but its header must have the columns '{self.image_column}' and "
-            f"'{self.caption_column}'. Add the header, or name the columns that the file has."
-        )
-
-
-class CsvRows:
-    """The rows below the header of a CSV text, each with its line and its cells by column.
-
-    Column names are in lower case; names and cells are without spaces at their ends. After a DataError the iteration
-    goes on with the next row. Rows of blank cells, which spreadsheets write, are left out.
+def csv_entries(
+    text: str, name: str, findings: Findings, keys: Keys = USUAL_KEYS, delimiter: str | None = None
+) -> Iterator[Entry]:
+    """One entry for each row below the header of a CSV text. Rows of blank cells, which spreadsheets write, are left
+    out.
 
     Args:
         text: of the whole file.
-        delimiter: between cells.
         name: of the file, in quotes, for messages.
+        findings: receives malformed rows, which are left out.
+        keys: the columns, in lower case.
+        delimiter: see `csv_delimiter`.
 
     Raises:
-        DataError: a row is not CSV, or has more or fewer cells than the header.
+        DataError: the header lacks a column or has one twice.
     """
-
-    def __init__(self, text: str, delimiter: str, name: str) -> None:
-        self.name = name
-        self.columns = columns_of(text, delimiter)
-        self._table = _table(text, delimiter)
-        self._header_seen = False
-
-    def __iter__(self) -> CsvRows:
-        return self
-
-    def __next__(self) -> tuple[int, dict[str, str]]:
-        while True:
-            line = self._table.line_num + 1
-            where = f"line {line} of {self.name}"
+    delimiter = csv_delimiter(text, keys, delimiter)
+    if delimiter is None:
+        head = next((line for line in text[:HEADER].splitlines() if line.strip()), "")
+        raise DataError(
+            f"{name} begins with {head[:60]!r}, but its header must have the columns '{keys.file[0]}' and "
+            f"'{keys.caption[0]}'. Add the header, or name the columns that the file has."
+        )
+    columns = _columns(text, delimiter)
+    for column in (*keys.image, *keys.caption):
+        if columns.count(column) > 1:
+            raise DataError(f"{name} has two columns '{column}': rename one.")
+    table = _table(text, delimiter)
+    is_header = True
+    while True:
+        where = f"line {table.line_num + 1} of {name}"
+        with findings.skipping():
             try:
-                cells = next(self._table)
+                cells = [cell.strip() for cell in next(table)]
+            except StopIteration:
+                return
             except csv.Error as error:
                 raise DataError(f"{where} is not a row of CSV: {error}. Quote its cells properly.") from None
-            if not any(cell.strip() for cell in cells):
+            if is_header or not any(cells):
+                is_header = is_header and not any(cells)
                 continue
-            if not self._header_seen:
-                self._header_seen = True
-                continue
-            if len(cells) != len(self.columns):
+            if len(cells) != len(columns):
                 raise DataError(
-                    f"{where} has {len(cells)} cells, but the header {len(self.columns)}. Quote cells that hold the "
+                    f"{where} has {len(cells)} cells, but the header {len(columns)}. Quote cells that hold the "
                     "delimiter."
                 )
-            return line, dict(zip(self.columns, (cell.strip() for cell in cells), strict=True))
+            yield keyed_entry(where, dict(zip(columns, cells, strict=True)), keys)
 
 
-def columns_of(text: str, delimiter: str) -> list[str]:
-    """The column names of a CSV text, in lower case, without spaces at the ends; [] if there is no header."""
+def csv_delimiter(text: str, keys: Keys = USUAL_KEYS, delimiter: str | None = None) -> str | None:
+    """The delimiter that splits the header of a CSV text into columns of images and captions; None if none does.
+
+    Args:
+        text: of the whole file.
+        keys: the columns, in lower case.
+        delimiter: the only one that is tried; None = comma, semicolon, tab and bar.
+    """
+    for tried in DELIMITERS if delimiter is None else (delimiter,):
+        columns = set(_columns(text, tried))
+        if columns.intersection(keys.image) and columns.intersection(keys.caption):
+            return tried
+    return None
+
+
+def _columns(text: str, delimiter: str) -> list[str]:
+    """The names in the header, in lower case; [] if there is no header."""
     try:
-        header = next(row for row in _table(text, delimiter) if any(cell.strip() for cell in row))
+        header = next(row for row in _table(text[:HEADER], delimiter) if any(cell.strip() for cell in row))
     except (StopIteration, csv.Error):
         return []
     return [column.strip().casefold() for column in header]
@@ -239,18 +160,148 @@ def _table(text: str, delimiter: str) -> Any:
         raise DataError(f"the delimiter {delimiter!r} is not a single character. Give one.") from None
 
 
+def json_entries(content: Any, name: str, findings: Findings, keys: Keys = USUAL_KEYS) -> Iterator[Entry]:
+    """One entry for each object.
+
+    Args:
+        content: the text of JSON lines; or, parsed, a JSON list of the same objects.
+        name: of the file, in quotes, for messages.
+        findings: receives malformed objects, which are left out.
+        keys: of the objects.
+    """
+    is_text = isinstance(content, str)
+    for number, item in numbered_lines(content) if is_text else enumerate(content):
+        where = f"{'line' if is_text else 'entry'} {number} of {name}"
+        with findings.skipping():
+            try:
+                values = load_json(item) if is_text else item
+            except JsonError as error:
+                raise DataError(f"{where} is not JSON: {error.fault}. Correct or delete it.") from None
+            if not isinstance(values, dict):
+                raise DataError(
+                    f"{where} is not a JSON object with '{keys.file[0]}' and '{keys.caption[0]}'. Correct or delete it."
+                )
+            yield keyed_entry(where, values, keys)
+
+
+@dataclass
+class _Gathered:
+    """The captions of one image, from all its entries."""
+
+    first: Entry
+    split: str
+    captions: list[str] = field(default_factory=list)
+    other_splits: set[str] = field(default_factory=set)
+    """Those of later entries, each reported once."""
+
+
+class Table(CheckedReader):
+    """A file of entries (image, caption, optional split); an image may have several entries.
+
+    An image's id is its `image_id` if it has one, otherwise its name. If no entry has a split, all images are training
+    images, or `fractions` divide them by a hash of their names (see `hashed_split`): the same division every time.
+    """
+
+    images: str | None
+    fractions: dict[str, float] | None
+
+    @abstractmethod
+    def entries(self, text: str, findings: Findings) -> Iterator[Entry]:
+        """The entries in the text of the file. Malformed ones are reported to `findings` and left out.
+
+        Raises:
+            DataError: the file has another format.
+        """
+
+    def collect(self, findings: Findings) -> Splits:
+        file = user_path(self.file)
+        folder = file.parent if self.images is None else user_path(self.images)
+        entries = list(self.entries(read_text(file), findings))
+        has_splits = any(entry.split is not None for entry in entries)
+        if self.fractions is not None:
+            check_fractions(self.fractions)
+            if has_splits:
+                raise DataError(f"'{file}' already has splits: leave out the fractions, or its splits.")
+        gathered: dict[Path, _Gathered] = {}
+        for entry in entries:
+            path = folder / entry.file
+            with findings.skipping():
+                if not entry.file:
+                    raise DataError(f"{entry.where} names no file of an image. Write its name as 'image'.")
+                split = self._split(entry, has_splits)
+                image = gathered.setdefault(path, _Gathered(entry, split))
+                if split == image.split:
+                    image.captions += findings.stripped(entry, path)
+                elif split not in image.other_splits:
+                    image.other_splits.add(split)
+                    text = f"{entry.where} ({entry.file}) is in '{split}', but {image.first.where} in '{image.split}'"
+                    findings.add(Kind.OVERLAP, text, path)
+        splits: Splits = {split: [] for split in SPLIT_NAMES if split in (self.fractions or ())}
+        for path, image in gathered.items():
+            captioned = CaptionedImage(image.first.image, path, tuple(image.captions))
+            splits.setdefault(image.split, []).append(captioned)
+        return {split: splits[split] for split in SPLIT_NAMES if split in splits}
+
+    def _split(self, entry: Entry, has_splits: bool) -> str:
+        if not has_splits:
+            return hashed_split(entry.file, self.fractions) if self.fractions else "train"
+        names = ", ".join(SPLIT_NAMES)
+        if entry.split is None:
+            raise DataError(
+                f"{entry.where} has no split, though other entries have one. Give it one of {names}."
+            )
+        if entry.split not in SPLIT_NAMES:
+            raise DataError(
+                f"{entry.where} has the split '{entry.split}', which is none of {names}. Correct it."
+            )
+        return entry.split
+
+
+@dataclass
+class Csv(Table):
+    """Rows like `a.jpg,"A dog, running.",train` under the header `image,caption,split`.
+
+    An image has one row for each of its captions. The file is UTF-8, with or without byte order mark. Cells in double
+    quotes may hold delimiters, line ends, and quotes, which are doubled. Column names ignore case and spaces around
+    them; other columns are ignored.
+
+    Args:
+        file: the file.
+        images: the folder that image names are relative to; None = the file's own.
+        image_column: header of the column of image names; None = image, file_name or filename.
+        caption_column: header of the column of captions; None = caption or text.
+        split_column: header of the column of splits (train, val or test), if there is one.
+        delimiter: the character between cells; None = the first of comma, semicolon, tab and bar that splits the header
+            into these columns.
+        fractions: for a file without splits, the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`; None =
+            all images are training images.
+    """
+
+    file: str
+    images: str | None = None
+    image_column: str | None = None
+    caption_column: str | None = None
+    split_column: str = "split"
+    delimiter: str | None = None
+    fractions: dict[str, float] | None = None
+
+    def entries(self, text: str, findings: Findings) -> Iterator[Entry]:
+        image, caption = (column and column.casefold() for column in (self.image_column, self.caption_column))
+        keys = Keys.of(image, caption, self.split_column.casefold())
+        return csv_entries(text, self.source, findings, keys, self.delimiter)
+
+
 @dataclass
 class JsonLines(Table):
-    """Lines like `{"image": "a.jpg", "caption": "A dog.", "split": "train"}`.
+    """Lines like `{"image": "a.jpg", "caption": "A dog.", "split": "train"}`, or a JSON list of such objects.
 
-    A caption may be a string or a list of strings; its key may also be `captions`. Several lines may name the same
-    image. Other keys are ignored.
+    A caption may be a string or a list of strings. Several lines may name the same image. Other keys are ignored.
 
     Args:
         file: the file, in UTF-8.
         images: the folder that image names are relative to; None = the file's own.
-        image_key: key of the image's name.
-        caption_key: key of the caption or captions.
+        image_key: key of the image's name; None = image, file_name or filename.
+        caption_key: key of the caption or captions; None = caption, text or captions.
         split_key: key of the split: train, val or test. All lines have it, or none.
         fractions: for a file without splits, the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`; None =
             all images are training images.
@@ -258,38 +309,15 @@ class JsonLines(Table):
 
     file: str
     images: str | None = None
-    image_key: str = "image"
-    caption_key: str = "caption"
+    image_key: str | None = None
+    caption_key: str | None = None
     split_key: str = "split"
     fractions: dict[str, float] | None = None
 
-    def rows(self, file: Path, findings: Findings) -> Iterator[Row]:
-        for number, line in text_lines(file):
-            with findings.skipping():
-                yield self._row(number, line, f"line {number} of '{file}'")
-
-    def _row(self, number: int, line: str, where: str) -> Row:
-        try:
-            entry = load_json(line)
-        except JsonError as error:
-            raise DataError(f"{where} is not JSON: {error.fault}. Correct or delete it.") from None
-        if not isinstance(entry, dict):
-            raise DataError(f"{where} is not a JSON object with '{self.image_key}'. Correct or delete it.")
-        image = entry_field(entry, self.image_key, str, where).strip()
-        if not image:
-            raise DataError(f"{where} names no image. Write its '{self.image_key}'.")
-        split = None
-        if entry.get(self.split_key) is not None:
-            split = entry_field(entry, self.split_key, str, where).strip()
-        return Row(number, image, self._captions(entry, where), split)
-
-    def _captions(self, entry: dict[str, Any], where: str) -> tuple[str, ...]:
-        key = CAPTIONS if self.caption_key not in entry and CAPTIONS in entry else self.caption_key
-        found = entry_field(entry, key, (str, list), where)
-        captions = [found] if isinstance(found, str) else found
-        if not all(isinstance(caption, str) for caption in captions):
-            raise DataError(f"{where} has captions that are not text. Correct them.")
-        return tuple(captions)
+    def entries(self, text: str, findings: Findings) -> Iterator[Entry]:
+        content = parsed(text, self.source) if text.lstrip()[:1] == "[" else text
+        keys = Keys.of(self.image_key, self.caption_key, self.split_key)
+        return json_entries(content, self.source, findings, keys)
 
 
 def hashed_split(name: str, fractions: Mapping[str, float]) -> str:
@@ -306,13 +334,13 @@ def hashed_split(name: str, fractions: Mapping[str, float]) -> str:
     """
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
     u = (int.from_bytes(digest[:8], "big") >> 11) / 2**53  # a float holds 53 bits exactly
-    given = [split for split in SPLIT_NAMES if split in fractions]
+    splits = [split for split in SPLIT_NAMES if split in fractions]
     end = 0.0
-    for split in given[:-1]:
+    for split in splits[:-1]:
         end += fractions[split]
         if u < end:
             return split
-    return given[-1]
+    return splits[-1]
 
 
 def check_fractions(fractions: Mapping[str, float]) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from caption.data.readers.captions import CaptionedImage, Splits
-from caption.data.readers.shards import EVALUATION, IMAGES
 from caption.data.shards.index import INDEX, Shard, ShardIndex
 from caption.errors import DataError, UserError
 from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
+
+EVALUATION, IMAGES = "evaluation.jsonl", "evaluation"
 
 
 def write_shards(
@@ -100,9 +101,9 @@ def _write_tar(path: Path, number: int, images: Sequence[CaptionedImage]) -> Non
 
 
 def _write_evaluation(splits: Splits, folder: Path) -> None:
-    """Copy the other splits, for `caption.data.readers.ShardEvaluation`."""
-    written = list(_copied(splits, folder))
-    _write_whole(folder / EVALUATION, json.dumps({"images": written}, indent=1) + "\n")
+    """Copy the other splits, for `caption.data.readers.JsonLines`."""
+    lines = [json.dumps(entry) + "\n" for entry in _copied(splits, folder)]
+    _write_whole(folder / EVALUATION, "".join(lines))
 
 
 def _copied(splits: Splits, folder: Path) -> Iterator[dict[str, Any]]:
@@ -115,7 +116,7 @@ def _copied(splits: Splits, folder: Path) -> Iterator[dict[str, Any]]:
                 partial = target.with_name(f"{name}.partial")
                 shutil.copyfile(image.path, partial)
                 partial.replace(target)
-            yield {"id": image.id, "file": name, "captions": image.captions, "split": split}
+            yield {"image_id": image.id, "image": name, "captions": image.captions, "split": split}
 
 
 def _write_whole(path: Path, text: str) -> None:

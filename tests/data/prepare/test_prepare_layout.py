@@ -2,49 +2,34 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
-import zipfile
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from helpers.downloads import make_folder, make_zip, photo
 
 from caption.data.prepare import layout as prepare_layout
 from caption.data.prepare.downloads import open_download
 from caption.data.prepare.layout import Plan, lay_out
 from caption.errors import DataError
 
-
-def photo(number: int) -> bytes:
-    data = io.BytesIO()
-    Image.new("RGB", (20 + number, 16), (10 * number, 90, 200)).save(data, "JPEG")
-    return data.getvalue()
-
-
 PHOTOS = {f"{number}.jpg": photo(number) for number in range(5)}
 
 
 def planned(where: Path) -> Plan:
-    members = {f"images/{member.name}": member for member in open_download(str(where)).members}
+    members = {f"images/{member.name}": member for member in open_download(str(where))}
     return Plan(members, {"list.txt": b"0.jpg\n"})
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as file:
-        for name, data in PHOTOS.items():
-            file.writestr(f"in/{name}", data)
-    return tmp_path / "photos.zip"
+    return make_zip(tmp_path / "photos.zip", {f"in/{name}": data for name, data in PHOTOS.items()})
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "photos").mkdir()
-    for name, data in PHOTOS.items():
-        (tmp_path / "photos" / name).write_bytes(data)
-    return tmp_path / "photos"
+    return make_folder(tmp_path / "photos", PHOTOS)
 
 
 def written(out: Path) -> dict[str, bytes]:
@@ -126,6 +111,14 @@ def test_stopped_anywhere_it_goes_on(archive: Path, tmp_path: Path, monkeypatch:
     assert whole == {name: PHOTOS[name] for name in ("0.jpg", "1.jpg")}
     assert lay_out(planned(archive), out) == []
     assert written(out) == PHOTOS
+
+
+def test_a_second_run_writes_nothing(archive: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    lay_out(planned(archive), out)
+    stamps = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert lay_out(planned(archive), out) == []
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == stamps
 
 
 def test_a_disk_without_room(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

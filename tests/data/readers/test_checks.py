@@ -1,4 +1,4 @@
-"""The checks of every file reader before training."""
+"""The checks of every file reader before training, and findings: faults are collected, or the first one raises."""
 
 import os
 from pathlib import Path
@@ -60,13 +60,6 @@ def test_no_split_an_unknown_one_and_an_empty_one(folder: Path) -> None:
         check_split_names(["train", "restval"])
 
 
-def test_missing_splits_are_not_reported_for_an_unreadable_file() -> None:
-    findings = Findings()
-    findings.report([Finding(Kind.MALFORMED, "no JSON")])
-    check_splits({}, findings)
-    assert len(findings.found) == 1
-
-
 def test_missing_images_are_named_and_counted(folder: Path) -> None:
     """Missing files are an error: features of empty images would train a model on noise."""
     splits = {"train": [image(folder / f"{name}.jpg") for name in "abvwxyz"]}
@@ -119,12 +112,6 @@ def test_one_listing_per_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert listed == [str(folder)]
 
 
-def test_images_in_the_current_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    assert found({"train": [image(Path("a.jpg"))]}) == []
-    assert "z.jpg" in refused({"train": [image(Path("z.jpg"))]})
-
-
 def test_an_image_in_two_splits(folder: Path) -> None:
     splits = {"train": [image(folder / "a.jpg")], "test": [image(folder / "b.jpg"), image(folder / "a.jpg")]}
     message = refused(splits)
@@ -158,10 +145,6 @@ def test_one_file_under_two_ids_of_one_split(folder: Path) -> None:
     splits = {"train": [CaptionedImage(number, folder / "a.jpg", ("a dog",)) for number in (1, 2)]}
     assert "a.jpg' stands twice in split 'train'" in refused(splits)
     assert [kind for kind, _ in found(splits)] == ["image listed twice"]
-
-
-def test_a_repeated_entry_is_reported_once(folder: Path) -> None:
-    assert [kind for kind, _ in found({"val": [image(folder / "a.jpg")] * 2})] == ["image listed twice"]
 
 
 def test_images_without_captions_are_named(folder: Path) -> None:
@@ -198,3 +181,52 @@ def test_one_way_of_reading_refuses_or_goes_on(folder: Path) -> None:
     findings = Findings()
     assert reader.survey(findings) is reader.splits
     assert [finding.kind for finding in findings.found] == [Kind.MALFORMED, Kind.MISSING]
+
+
+# -- findings --------------------------------------------------------------------------------------------------
+
+
+def missing(count: int) -> list[Finding]:
+    return [Finding(Kind.MISSING, f"{number}.jpg") for number in range(count)]
+
+
+def test_everything_is_collected_in_order() -> None:
+    findings = Findings()
+    findings.report([*missing(2), Finding(Kind.LONG, "long")])
+    with findings.skipping():
+        raise DataError("line 3 is wrong")
+    findings.report([Finding(Kind.BARE, "bare")])
+    assert [finding.text for finding in findings.found] == [
+        "0.jpg",
+        "1.jpg",
+        "long",
+        "line 3 is wrong",
+        "bare",
+    ]
+    assert findings.of(Kind.MALFORMED) == [Finding(Kind.MALFORMED, "line 3 is wrong")]
+    with pytest.raises(ZeroDivisionError), findings.skipping():
+        _ = 1 / 0
+    assert len(findings.found) == 5
+
+
+def test_a_refusal_names_the_first_few_and_the_remedy() -> None:
+    with pytest.raises(DataError) as caught:
+        Refusal("'x.csv'").report(missing(5))
+    message = str(caught.value)
+    assert message.startswith("5 missing images in 'x.csv': 0.jpg, 1.jpg, 2.jpg and 2 more. Get the files")
+    assert "caption check" in message
+    with pytest.raises(DataError, match=r"^1 missing image: 0\.jpg\. "):
+        Refusal("").report(missing(1))
+
+
+def test_a_refusal_passes_notes_over() -> None:
+    refusal = Refusal("x")
+    refusal.report([Finding(Kind.LONG, "long")])
+    refusal.report([])
+    assert refusal.found == []
+
+
+def test_faults_come_before_notes() -> None:
+    severities = [kind.is_fault for kind in Kind]
+    assert severities == sorted(severities, reverse=True)
+    assert len({kind.label for kind in Kind}) == len(Kind)

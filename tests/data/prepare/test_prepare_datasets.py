@@ -1,0 +1,447 @@
+"""Flickr8k, Flickr30k and COCO: every published form of the downloads, and the message for every fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from helpers.downloads import contents, karpathy, make_folder, make_tar, make_zip, photo, prepare
+from helpers.shared_data import FLICKR8K, needs_flickr8k
+
+from caption.data.prepare import datasets
+from caption.data.prepare.datasets import Dataset, Faults
+from caption.data.readers import Flickr, Karpathy
+from caption.data.readers.captions import Splits
+from caption.errors import DataError
+
+Files = dict[str, bytes]
+
+
+def inside(folder: str, files: Files) -> Files:
+    return {f"{folder}/{name}": data for name, data in files.items()}
+
+
+def without(files: Files, *ends: str) -> Files:
+    return {name: data for name, data in files.items() if not name.endswith(ends)}
+
+
+# -- the three data sets, made small ---------------------------------------------------------------------------
+
+NAMES = [f"{number}_ab.jpg" for number in range(6)]
+SPLITS = {"train": NAMES[:3], "val": NAMES[3:4], "test": NAMES[4:5]}  # the last is in none
+PHOTOS = {name: photo(number) for number, name in enumerate(NAMES)}
+CAPTIONS = {name: [f'A "red" dog, {k} of {name} .' for k in range(2)] for name in NAMES}
+TOKENS = "".join(f"{name}#{k}\t{text}\n" for name in NAMES for k, text in enumerate(CAPTIONS[name])).encode()
+STRAY = "2258277193_586949ec62.jpg.1"
+LISTS = {
+    f"Flickr_8k.{'dev' if split == 'val' else split}Images.txt": "\n".join(names).encode() + b"\n"
+    for split, names in SPLITS.items()
+}
+LITTER = {"__MACOSX/Flicker8k_Dataset/._0_ab.jpg": b"fork", "Flicker8k_Dataset/.DS_Store": b"x"}
+TEXTS = {"Flickr8k.token.txt": TOKENS, **LISTS, "readme.txt": b"Flickr8k"}
+FLICKR8K_PHOTOS = inside("Flicker8k_Dataset", PHOTOS)
+KAGGLE_CSV = b"image,caption\n" + b"".join(
+    f'{name},"{text.replace(chr(34), chr(34) * 2)}"\n'.encode() for name in NAMES for text in CAPTIONS[name]
+)
+# The second-last row lacks a bar, like a row of Kaggle's file.
+ROWS = [f"{name}| {k}| {text}\n" for name in NAMES for k, text in enumerate(CAPTIONS[name])]
+KAGGLE_TABLE = "".join(
+    [
+        "image_name| comment_number| comment\n",
+        *ROWS[:-2],
+        f"{NAMES[5]}| 0   {CAPTIONS[NAMES[5]][0]}\n",
+        ROWS[-1],
+    ]
+).encode()
+FLICKR30K_JSON = {"dataset_flickr30k.json": karpathy(SPLITS)}
+
+TRAIN = [f"COCO_train2014_{number:012d}.jpg" for number in range(3)]
+VAL = [f"COCO_val2014_{number:012d}.jpg" for number in range(3, 7)]
+COCO_SPLITS = {"train": TRAIN, "restval": VAL[:1], "val": VAL[1:2], "test": VAL[2:]}
+COCO_PHOTOS = {f"{name.split('_')[1]}/{name}": photo(number) for number, name in enumerate([*TRAIN, *VAL])}
+
+
+def coco_karpathy(splits: dict[str, list[str]]) -> Files:
+    return {"dataset_coco.json": karpathy(splits, folder=lambda name: name.split("_")[1])}
+
+
+def coco_captions(names: list[str]) -> bytes:
+    """COCO's own captions, two for each photo."""
+    images = [{"id": number, "file_name": name} for number, name in enumerate(names)]
+    pairs = [(image["id"], k) for image in images for k in range(2)]
+    annotations = [{"id": n, "image_id": i, "caption": f"Caption {k}."} for n, (i, k) in enumerate(pairs)]
+    return json.dumps({"images": images, "annotations": annotations}).encode()
+
+
+COCO_ANNOTATIONS = {
+    "annotations/captions_train2014.json": coco_captions(TRAIN),
+    "annotations/captions_val2014.json": coco_captions(VAL),
+}
+
+
+@dataclass
+class Published:
+    """A data set with the numbers of the small one."""
+
+    name: str
+    small: Dataset
+    files: Files
+    """A whole download."""
+    laid_out: Files
+    said: str
+    """To the user, on stderr."""
+    read: Callable[[Path], Splits]
+    """The folder, read as training does."""
+    splits: dict[str, list[str]]
+    numbers: tuple[str, ...]
+    """Published ones."""
+
+
+def read_flickr8k(folder: Path) -> Splits:
+    lists = {"train": "train", "val": "dev", "test": "test"}
+    splits = {split: str(folder / f"Flickr_8k.{name}Images.txt") for split, name in lists.items()}
+    return Flickr(str(folder / "Flickr8k.token.txt"), splits, str(folder / "images")).read()
+
+
+SETS = {
+    "flickr8k": Published(
+        "flickr8k",
+        datasets.Flickr8k(photos=6, captions=12, splits={"train": 3, "dev": 1, "test": 1}),
+        FLICKR8K_PHOTOS | TEXTS,
+        inside("images", PHOTOS) | {"Flickr8k.token.txt": TOKENS} | LISTS,
+        "6 photos, 12 captions, splits: 3 train, 1 dev, 1 test",
+        read_flickr8k,
+        SPLITS,
+        ("8,091", "40,455", "6,000", "1,000"),
+    ),
+    "flickr30k": Published(
+        "flickr30k",
+        datasets.Flickr30k(photos=6, captions=12, splits={"train": 3, "val": 1, "test": 1}),
+        PHOTOS | FLICKR30K_JSON | {"results_20130124.token": TOKENS},
+        inside("images", PHOTOS) | FLICKR30K_JSON | {"results_20130124.token": TOKENS},
+        "6 photos; Karpathy's splits: 3 train, 1 val, 1 test",
+        lambda folder: Karpathy(str(folder / "dataset_flickr30k.json"), str(folder / "images")).read(),
+        SPLITS,
+        ("31,783", "158,915", "29,000", "1,014", "1,000"),
+    ),
+    "coco": Published(
+        "coco",
+        datasets.Coco(
+            photos={"train2014": 3, "val2014": 4},
+            captions={"train2014": 6, "val2014": 8},
+            splits={"train": 3, "restval": 1, "val": 1, "test": 2},
+        ),
+        COCO_PHOTOS | COCO_ANNOTATIONS | coco_karpathy(COCO_SPLITS),
+        COCO_PHOTOS | COCO_ANNOTATIONS | coco_karpathy(COCO_SPLITS),
+        "7 photos; Karpathy's splits: 3 train, 1 restval, 1 val, 2 test",
+        lambda folder: Karpathy(str(folder / "dataset_coco.json"), str(folder)).read(),
+        {"train": [*TRAIN, *VAL[:1]], "val": VAL[1:2], "test": VAL[2:]},
+        ("82,783", "40,504", "414,113", "202,654", "30,504", "5,000"),
+    ),
+}
+
+
+def given(dataset: Published, out: Path, *downloads: Path, check_only: bool = False) -> int:
+    return prepare(dataset.small, dataset.name, out, *downloads, check_only=check_only)
+
+
+# -- published forms -------------------------------------------------------------------------------------------
+
+
+def flickr8k_archives(folder: Path) -> list[Path]:
+    return [
+        make_zip(folder / "Flickr8k_Dataset.zip", FLICKR8K_PHOTOS | LITTER),
+        make_zip(folder / "Flickr8k_text.zip", TEXTS),
+    ]
+
+
+def flickr8k_tars(folder: Path) -> list[Path]:
+    return [
+        make_tar(folder / "photos.tar.gz", FLICKR8K_PHOTOS | LITTER),
+        make_tar(folder / "texts.tar", TEXTS),
+    ]
+
+
+def flickr8k_files(folder: Path) -> list[Path]:
+    texts = make_folder(folder / "files", TEXTS)
+    return [make_zip(folder / "Flickr8k_Dataset.zip", FLICKR8K_PHOTOS), *(texts / name for name in TEXTS)]
+
+
+def flickr8k_kaggle(folder: Path) -> list[Path]:
+    sets = {"dataset_flickr8k.json": karpathy(SPLITS), "dataset_coco.json": b"{}"}
+    return [
+        make_zip(folder / "archive.zip", inside("Images", PHOTOS) | {"captions.txt": KAGGLE_CSV}),
+        make_zip(folder / "caption_datasets.zip", sets),
+    ]
+
+
+def flickr30k_authors(folder: Path) -> list[Path]:
+    images = make_tar(folder / "flickr30k-images.tar.gz", inside("flickr30k-images", PHOTOS))
+    texts = make_tar(folder / "flickr30k.tar.gz", {"results_20130124.token": TOKENS, "readme.txt": b""})
+    return [images, texts, make_zip(folder / "caption_datasets.zip", FLICKR30K_JSON)]
+
+
+def flickr30k_kaggle(folder: Path) -> list[Path]:
+    """The archive contains everything twice."""
+    once = PHOTOS | {"results.csv": KAGGLE_TABLE}
+    twice = inside("flickr30k_images", once) | inside("flickr30k_images/flickr30k_images", once)
+    files = make_folder(folder / "files", FLICKR30K_JSON)
+    return [make_zip(folder / "archive.zip", twice), files / "dataset_flickr30k.json"]
+
+
+def coco_archives(folder: Path) -> list[Path]:
+    parts = [
+        make_zip(folder / f"{part}.zip", {n: d for n, d in COCO_PHOTOS.items() if n.startswith(part)})
+        for part in ("train2014", "val2014")
+    ]
+    instances = {"annotations/instances_val2014.json": b"{}"}
+    others = {"dataset_flickr8k.json": b"{}"}
+    return [
+        *parts,
+        make_zip(folder / "annotations_trainval2014.zip", COCO_ANNOTATIONS | instances),
+        make_zip(folder / "caption_datasets.zip", coco_karpathy(COCO_SPLITS) | others),
+    ]
+
+
+FORMS = [
+    *(("flickr8k", form) for form in (flickr8k_archives, flickr8k_tars, flickr8k_files, flickr8k_kaggle)),
+    *(("flickr30k", form) for form in (flickr30k_authors, flickr30k_kaggle)),
+    ("coco", coco_archives),
+    *(
+        (name, lambda folder, name=name: [make_folder(folder / "unpacked", SETS[name].files)])
+        for name in SETS
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "downloaded"), FORMS)
+def test_every_form_comes_to_the_same(
+    name: str, downloaded: Callable[[Path], list[Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = SETS[name]
+    downloads = downloaded(tmp_path)
+    before = contents(tmp_path)
+    out = tmp_path / "data" / "out"
+    assert given(dataset, out, *downloads, check_only=True) == 0
+    assert contents(tmp_path) == before
+    assert given(dataset, out, *downloads) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert dataset.said in printed.err
+    assert contents(out) == dataset.laid_out
+    splits = dataset.read(out)
+    assert {
+        split: [image.path.name for image in images] for split, images in splits.items()
+    } == dataset.splits
+    if name == "flickr8k":
+        assert splits["test"][0].captions == tuple(CAPTIONS[NAMES[4]])
+    assert given(dataset, out, check_only=True) == 0
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_published_numbers_are_the_default(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    download = make_folder(tmp_path / "given", SETS[name].files)
+    assert prepare(None, name, tmp_path / "out", download) == 2
+    printed = capsys.readouterr().err
+    for number in SETS[name].numbers:
+        assert f"instead of {number}" in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "optional"), [("flickr30k", ("results_20130124.token",)), ("coco", tuple(COCO_ANNOTATIONS))]
+)
+def test_the_authors_captions_are_not_needed(name: str, optional: tuple[str, ...], tmp_path: Path) -> None:
+    download = make_folder(tmp_path / "given", without(SETS[name].files, *optional))
+    assert given(SETS[name], tmp_path / "out", download) == 0
+    assert contents(tmp_path / "out") == without(SETS[name].laid_out, *optional)
+
+
+# -- faults ----------------------------------------------------------------------------------------------------
+
+FLICKR8K_ALL, FLICKR30K_ALL, COCO_ALL = (SETS[name].files for name in ("flickr8k", "flickr30k", "coco"))
+KAGGLE_ALL = without(FLICKR8K_ALL, "token.txt", *LISTS)
+FAULTS: list[tuple[str, Files, tuple[str, ...]]] = [
+    (
+        "flickr8k",
+        without(FLICKR8K_ALL, NAMES[2]),
+        (
+            "5 photos instead of 6",
+            f"1 photos named in Flickr8k.token.txt not among the photos: {NAMES[2]}",
+            f"1 photos of the train split not among the photos: {NAMES[2]}",
+        ),
+    ),
+    (
+        "flickr8k",
+        FLICKR8K_ALL | {"more/stranger.jpg": photo(9)},
+        ("1 photos not named in Flickr8k.token.txt: stranger.jpg",),
+    ),
+    ("flickr8k", FLICKR8K_ALL | {"more/0_ab.jpg": photo(9)}, ("are not the same: give one of them",)),
+    (
+        "flickr8k",
+        without(FLICKR8K_ALL, "token.txt"),
+        ("Flickr8k.token.txt or captions.txt is not in the downloads. It is in",),
+    ),
+    (
+        "flickr8k",
+        without(FLICKR8K_ALL, "devImages.txt"),
+        ("Flickr_8k.devImages.txt is not in the downloads",),
+    ),
+    ("flickr8k", without(FLICKR8K_ALL, *LISTS), ("Flickr_8k.trainImages.txt is not in the downloads",)),
+    (
+        "flickr8k",
+        FLICKR8K_ALL | {"Flickr8k.token.txt": TOKENS[: TOKENS.index(b"5_ab.jpg#1")]},
+        ("11 captions in Flickr8k.token.txt",),
+    ),
+    (
+        "flickr8k",
+        FLICKR8K_ALL | {"Flickr8k.token.txt": TOKENS + b"no line of captions"},
+        ("line 13 of 'Flickr8k.token.txt'",),
+    ),
+    ("flickr8k", FLICKR8K_ALL | {"Flickr8k.token.txt": b"\xff\xfe"}, ("is not UTF-8 text",)),
+    ("flickr8k", FLICKR8K_ALL | {"other/Flickr8k.token.txt": TOKENS + b"\n"}, ("are not the same",)),
+    (
+        "flickr8k",
+        FLICKR8K_ALL | {"Flickr_8k.devImages.txt": NAMES[0].encode()},
+        (f"1 photos of the splits not in one split only: {NAMES[0]}",),
+    ),
+    (
+        "flickr8k",
+        FLICKR8K_ALL | {"Flickr_8k.testImages.txt": b""},
+        ("0 photos in the test split instead of 1",),
+    ),
+    ("flickr8k", KAGGLE_ALL | {"captions.txt": b"a,b\n1,2\n"}, ("header must have the columns 'image'",)),
+    ("flickr8k", KAGGLE_ALL | {"captions.txt": KAGGLE_CSV + b"0_ab.jpg\n"}, ("line 14 of 'captions.txt'",)),
+    ("flickr8k", without(FLICKR8K_ALL, *LISTS) | {"dataset_flickr8k.json": b"[1"}, ("is not JSON",)),
+    (
+        "flickr8k",
+        without(FLICKR8K_ALL, *LISTS) | {"dataset_flickr8k.json": b'{"images": [{}]}'},
+        ("entry 0 of 'images' in 'dataset_flickr8k.json' of", "has no valid 'filename'"),
+    ),
+    (
+        "flickr30k",
+        without(FLICKR30K_ALL, NAMES[1]),
+        (
+            "5 photos instead of 6",
+            f"1 photos named in dataset_flickr30k.json not among the photos: {NAMES[1]}",
+        ),
+    ),
+    ("flickr30k", without(FLICKR30K_ALL, ".json"), ("dataset_flickr30k.json is not in",)),
+    (
+        "flickr30k",
+        FLICKR30K_ALL | {"results_20130124.token": TOKENS[: TOKENS.index(b"5_ab.jpg#1")]},
+        ("11 captions in results_20130124.token instead of 12",),
+    ),
+    (
+        "flickr30k",
+        FLICKR30K_ALL | {"results_20130124.token": TOKENS + b"9.jpg#0\tx\n"},
+        ("not among the photos: 9.jpg",),
+    ),
+    (
+        "flickr30k",
+        FLICKR30K_ALL | {"dataset_flickr30k.json": karpathy(SPLITS | {"val": []})},
+        ("0 photos in the val split of",),
+    ),
+    (
+        "flickr30k",
+        FLICKR30K_ALL | {"extra.jpg": photo(8)},
+        ("1 photos not named in results_20130124.token: extra.jpg",),
+    ),
+    (
+        "flickr30k",
+        PHOTOS | FLICKR30K_JSON | {"results.csv": b"heading\nno row\n"},
+        ("line 2 of 'results.csv'",),
+    ),
+    ("coco", without(COCO_ALL, TRAIN[0]), ("2 photos COCO_train2014_*.jpg instead of 3",)),
+    (
+        "coco",
+        without(COCO_ALL, VAL[3]),
+        (
+            "3 photos COCO_val2014_*.jpg instead of 4",
+            f"1 photos named in dataset_coco.json not among the photos: val2014/{VAL[3]}",
+            f"1 photos named in captions_val2014.json not among the photos: {VAL[3]}",
+        ),
+    ),
+    (
+        "coco",
+        without(COCO_ALL, "dataset_coco.json"),
+        ("dataset_coco.json is not in the downloads. It is in",),
+    ),
+    (
+        "coco",
+        COCO_ALL | {"annotations/captions_train2014.json": coco_captions(TRAIN[:2])},
+        (
+            "4 captions in captions_train2014.json instead of 6",
+            f"1 photos not named in captions_train2014.json: {TRAIN[2]}",
+        ),
+    ),
+    (
+        "coco",
+        COCO_ALL | {"annotations/captions_val2014.json": b'{"images": []}'},
+        ("captions_val2014.json' of", "has no list of objects called 'annotations'"),
+    ),
+    (
+        "coco",
+        COCO_ALL | coco_karpathy(COCO_SPLITS | {"restval": []}),
+        ("0 photos in the restval split of dataset_coco.json instead of 1",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "files", "messages"), FAULTS)
+def test_faults_are_named_and_nothing_is_written(
+    name: str, files: Files, messages: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert given(SETS[name], tmp_path / "out", make_folder(tmp_path / "given", files)) == 2
+    printed = capsys.readouterr().err
+    for message in messages:
+        assert message in printed
+    assert "Traceback" not in printed
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_captions_of_a_photo_that_never_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokens = TOKENS + f"{STRAY}#0\tA dog .\n".encode()
+    download = make_folder(tmp_path / "files", FLICKR8K_ALL | {"Flickr8k.token.txt": tokens})
+    assert given(SETS["flickr8k"], tmp_path / "out", download) == 0
+    assert f"{STRAY} has captions and no photo: a known oddity" in capsys.readouterr().err
+    assert (tmp_path / "out" / "Flickr8k.token.txt").read_bytes() == tokens  # the authors' file, unchanged
+
+
+def test_damaged_photos_are_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spoiled = inside("Flicker8k_Dataset", {NAMES[0]: b"no photo", NAMES[3]: b""})
+    download = make_zip(tmp_path / "all.zip", FLICKR8K_ALL | spoiled)
+    for check_only in (True, False):
+        assert given(SETS["flickr8k"], tmp_path / "out", download, check_only=check_only) == 1
+        printed = capsys.readouterr().err
+        assert f"{NAMES[0]}' of '{download}': its header cannot be decoded" in printed
+        assert f"{NAMES[3]}' of '{download}': it is empty" in printed
+        assert "4 images" in printed
+    assert len(list((tmp_path / "out" / "images").iterdir())) == 4
+
+
+def test_fewer_and_more_than_are_known_are_faults_and_all_are_reported() -> None:
+    faults = Faults()
+    faults.count("photos", 10, 10)
+    faults.absent([], "photos", "there")
+    faults.check()
+    faults.count("captions", 49, 50)
+    faults.count("images", 51, 50)
+    faults.absent({"b.jpg", "a.jpg"}, "photos", "there")
+    with pytest.raises(
+        DataError, match=r"(?s)49 captions instead of 50.*51 images.*2 photos not there: a.jpg.*b.jpg"
+    ):
+        faults.check()
+
+
+@pytest.mark.slow
+@needs_flickr8k
+def test_flickr8k_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert prepare(None, "flickr8k", FLICKR8K.parent, check_only=True) == 0
+    printed = capsys.readouterr().err
+    assert "8,091 photos, 40,455 captions, splits: 6,000 train, 1,000 dev, 1,000 test" in printed
+    assert "8,091 images checked, 0 damaged" in printed

@@ -1,0 +1,110 @@
+"""Flickr8k's token file and split lists: what other formats do not have."""
+
+from pathlib import Path
+
+import pytest
+from helpers.shared_data import FLICKR8K, needs_flickr8k
+
+from caption.data.readers.captions import Findings, Kind
+from caption.data.readers.flickr import Flickr
+from caption.errors import DataError
+
+TOKENS = (
+    "a.jpg#0\tA dog runs .\n"
+    "a.jpg#1\t The dog\u2028is  quick . \n"
+    "b.jpg#0\tA cat\tsits .\n"
+    "no#1.jpg#0\tA name with the mark .\n"
+    "c.jpg#0\tIn no split .\n"
+    "c.jpg.1#0\tThe odd name of the published file .\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("a.jpg", "b.jpg", "c.jpg", "no#1.jpg"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def reader(folder: Path, tokens: str = TOKENS, **lists: str) -> Flickr:
+    contents = {"tokens.txt": tokens} | {f"{split}.txt": names for split, names in lists.items()}
+    for name, content in contents.items():
+        (folder / name).write_bytes(content.encode())
+    splits = {split: str(folder / f"{split}.txt") for split in lists}
+    return Flickr(str(folder / "tokens.txt"), splits, str(folder))
+
+
+def refused(folder: Path, tokens: str = TOKENS, **lists: str) -> str:
+    with pytest.raises(DataError) as caught:
+        reader(folder, tokens, **lists).read()
+    return str(caught.value)
+
+
+def test_lists_give_the_splits_and_the_order(folder: Path) -> None:
+    """Unicode separators do not end a line, and only the first tab and the last mark end the name."""
+    splits = reader(folder, train="b.jpg\na.jpg  \n\n", test="no#1.jpg").read()
+    assert {
+        split: [(image.id, image.path, image.captions) for image in images]
+        for split, images in splits.items()
+    } == {
+        "train": [
+            ("b.jpg", folder / "b.jpg", ("A cat\tsits .",)),
+            ("a.jpg", folder / "a.jpg", ("A dog runs .", "The dog\u2028is  quick .")),
+        ],
+        "test": [("no#1.jpg", folder / "no#1.jpg", ("A name with the mark .",))],
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "image,caption",
+        "d.jpg#0 no tab",
+        "d.jpg\tno number",
+        "d.jpg#x\tno number",
+        "#0\tno name",
+        "d.jpg#0\t",
+        "d.jpg#0\t  ",
+    ],
+)
+def test_a_malformed_line_is_named_by_its_number(folder: Path, line: str) -> None:
+    message = refused(folder, f"a.jpg#0\tA dog\n\n{line}\nb.jpg#0\tA cat\n", train="a.jpg")
+    assert "line 3 of" in message
+    assert "tokens.txt" in message
+
+
+def test_all_faults_are_found_and_the_rest_is_read(folder: Path) -> None:
+    tokens = TOKENS + "d.jpg no tab\na.jpg#2\t \nb.jpg#x\tno number\n"
+    flickr = reader(folder, tokens, train="a.jpg\nc.jpg", val="b.jpg")
+    (folder / "val.txt").unlink()
+    findings = Findings()
+    splits = flickr.survey(findings)
+    assert {
+        split: {image.id: len(image.captions) for image in images} for split, images in splits.items()
+    } == {"train": {"a.jpg": 2, "c.jpg": 1}}
+    kinds = [Kind.MALFORMED, Kind.EMPTY, Kind.MALFORMED, Kind.MALFORMED]
+    assert [finding.kind for finding in findings.found] == kinds
+    places = [finding.text.partition(" of ")[0] for finding in findings.found]
+    assert places[:3] == ["line 7", "line 8", "line 9"]
+    assert "val.txt' does not exist" in findings.found[3].text
+
+
+def test_lists_that_do_not_fit(folder: Path) -> None:
+    assert "1 empty split in" in refused(folder, train="a.jpg", val="\n")
+    assert "no split" in refused(folder)
+    assert "'dev' is not a split" in refused(folder, dev="a.jpg")
+    assert "image 'b.jpg' (train)" in refused(folder, "a.jpg#0\tA dog\n", train="a.jpg\nb.jpg\n")
+
+
+@needs_flickr8k
+def test_the_whole_of_flickr8k() -> None:
+    folder = FLICKR8K.parent
+    lists = {"train": "train", "val": "dev", "test": "test"}
+    splits = Flickr(
+        captions=str(FLICKR8K),
+        splits={split: str(folder / f"Flickr_8k.{name}Images.txt") for split, name in lists.items()},
+        images=str(folder / "images"),
+    ).read()
+    sizes = {split: len(images) for split, images in splits.items()}
+    assert sizes == {"train": 6000, "val": 1000, "test": 1000}
+    assert all(len(image.captions) == 5 for images in splits.values() for image in images)

@@ -1,0 +1,174 @@
+"""What holds of every reader: of five formats, of clean data and data with planted faults, for every command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonargparse
+import pytest
+from helpers.planted_faults import (
+    FAULTS,
+    FORMATS,
+    Data,
+    Fault,
+    checked,
+    clean,
+    found_by_format,
+    names,
+    table,
+    write,
+)
+
+from caption.data.readers.captions import CaptionReader, Findings, Kind, Splits
+from caption.data.readers.recognise import reader_for
+from caption.errors import DataError
+from caption.metrics.files import read_captions
+from caption.parts import make
+
+REPOSITORY = Path(__file__).parents[3]
+PLANTABLE = [(format, fault) for format in FORMATS for fault in FAULTS if format not in fault.impossible]
+BY_LOOKING = ("undecodable image", "duplicate across splits", "empty vocabulary")
+"""Kinds of faults that need images decoded or words counted."""
+
+
+def reader_of(data: Data, format: str) -> CaptionReader:
+    write(data, format)
+    return make(reader_for(str(data.folder), {}, {}), CaptionReader)  # type: ignore[type-abstract]
+
+
+def contents(splits: Splits) -> dict[str, dict[str, tuple[str, ...]]]:
+    return {split: {image.path.name: image.captions for image in images} for split, images in splits.items()}
+
+
+def expected(data: Data) -> dict[str, dict[str, tuple[str, ...]]]:
+    return {
+        split: {entry.name: tuple(entry.captions) for entry in data.entries if entry.split == split}
+        for split in ("train", "val", "test")
+    }
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_training_check_and_scoring_read_the_same(format: str, tmp_path: Path) -> None:
+    data = clean(tmp_path)
+    splits = reader_of(data, format).read()
+    assert list(splits) == ["train", "val", "test"]
+    assert contents(splits) == expected(data)
+    assert all(image.path == data.images / image.path.name for images in splits.values() for image in images)
+    ids = [entry.id if format in ("COCO", "Karpathy") else entry.name for entry in data.entries]
+    assert [image.id for images in splits.values() for image in images] == ids
+    code, report = checked(write(data, format))
+    assert (code, report["findings"], report["complete"]) == (0, [], True)
+    assert report["images"] == {"files": 12, "examined": 12}
+    scored: dict[object, list[str]] = {}
+    for file in sorted(tmp_path.iterdir()):
+        if file.is_file() and "Images.txt" not in file.name:
+            scored |= read_captions(str(file)).captions
+    assert scored == {image.id: list(image.captions) for images in splits.values() for image in images}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_byte_order_mark_and_line_ends_of_windows(format: str, tmp_path: Path) -> None:
+    """Only line ends end a line: Unicode has other separators, which may stand inside a caption."""
+    data = clean(tmp_path)
+    data.entries[0].captions[0] = "a red\u2028dog\x85 runs"
+    write(data, format)
+    for file in tmp_path.iterdir():
+        if file.is_file():
+            text = file.read_bytes().decode().replace("\r\n", "\n").replace("\n", "\r\n")
+            file.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    reader = make(reader_for(str(tmp_path), {}, {}), CaptionReader)  # type: ignore[type-abstract]
+    assert contents(reader.read()) == expected(data)
+
+
+@pytest.mark.parametrize(
+    ("format", "fault"), PLANTABLE, ids=[f"{format}, {fault.what}" for format, fault in PLANTABLE]
+)
+def test_a_planted_fault_is_found_and_nothing_else(format: str, fault: Fault, tmp_path: Path) -> None:
+    """Training refuses it, and names the culprit, if it shows without decoding images or counting words."""
+    data = clean(tmp_path)
+    spoiled = fault.plant(data)
+    reader = reader_of(data, format)
+    code, report = checked(write(data, format))
+    assert [finding["kind"] for finding in report["findings"]] == [fault.kind]
+    finding = report["findings"][0]
+    assert names(finding, spoiled)
+    assert code == report["faults"] == int(next(kind.is_fault for kind in Kind if kind.label == fault.kind))
+    if code and fault.kind not in BY_LOOKING and "punctuation" not in fault.what:
+        with pytest.raises(DataError) as caught:
+            reader.read()
+        assert finding["text"] in str(caught.value)
+    else:
+        assert set(reader.read()) == {"train", "val", "test"}
+
+
+def test_faults_do_not_hide_each_other_and_the_documented_table_is_true(tmp_path: Path) -> None:
+    for format in FORMATS:
+        (tmp_path / format).mkdir()
+    for format, counts, invented in found_by_format(tmp_path, copies=3):
+        assert {what: found for what, (_, found) in counts.items()} == dict.fromkeys(counts, 3), format
+        assert invented == 0, format
+    text = (REPOSITORY / "docs" / "data.md").read_text(encoding="utf-8")
+    (tmp_path / "two").mkdir()
+    assert table(tmp_path / "two") in text
+    assert all(f"| {kind.label} |" in text for kind in Kind)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_training_split(format: str, tmp_path: Path) -> None:
+    data = clean(tmp_path)
+    data.entries = [entry for entry in data.entries if entry.split == "test"]
+    code, report = checked(write(data, format))
+    assert code == 1
+    kinds = ["missing training split", "missing evaluation split"]
+    assert [finding["kind"] for finding in report["findings"]] == kinds
+    assert report["vocabulary"] is report["splits"]["test"]["unknown_rate"] is None
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_files_that_are_gone_or_not_text(format: str, tmp_path: Path) -> None:
+    reader = reader_of(clean(tmp_path), format)
+    for file in [path for path in tmp_path.iterdir() if path.is_file()]:
+        file.write_bytes(b"caf\xe9")
+    with pytest.raises(DataError, match=rf"{tmp_path}.*is not UTF-8 text \(byte 3\)"):
+        reader.read()
+    for file in [path for path in tmp_path.iterdir() if path.is_file()]:
+        file.unlink()
+    with pytest.raises(DataError, match=rf"{tmp_path}.* does not exist"):
+        reader.read()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_paths_start_from_the_current_folder_or_the_home(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    write(data := clean(tmp_path / "own"), format)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder, images in (("own", Path("own/images")), ("~/own", data.images)):
+        spec = json.loads(json.dumps(reader_for("own", {}, {})).replace('"own', f'"{folder}'))
+        splits = make(spec, CaptionReader).read()  # type: ignore[type-abstract]
+        assert splits["train"][0].path == images / data.entries[0].name
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_configuration_file_can_name_the_reader(format: str, tmp_path: Path) -> None:
+    reader = reader_of(clean(tmp_path), format)
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--reader", type=CaptionReader)
+    class_path = f"caption.data.readers.{type(reader).__name__}"
+    text = json.dumps({"reader": {"class_path": class_path, "init_args": vars(reader)}})
+    config = parser.parse_string(text)  # JSON is YAML
+    instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes  # its name before 4.49
+    assert instantiate(config).reader == reader
+    assert reader.boxes("train") is None
+
+
+def test_a_reader_that_only_raises_is_surveyed() -> None:
+    class Strict(CaptionReader):
+        def read(self) -> Splits:
+            raise DataError("there is a fault")
+
+    with pytest.raises(DataError, match="there is a fault"):
+        Strict().survey(Findings())

@@ -1,0 +1,295 @@
+"""Own data as CSV and JSON lines, and the splits of data that has none."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from caption.data.readers.captions import Findings, Splits
+from caption.data.readers.tables import Csv, JsonLines, check_fractions, hashed_split
+from caption.errors import DataError
+
+TABLE = """\
+image,caption,split
+a.jpg,"A dog, running.",train
+a.jpg,"He said ""sit"" and
+it sat.",train
+b.jpg, A cat. ,val
+"""
+READ = {
+    "train": {"a.jpg": ("A dog, running.", 'He said "sit" and\nit sat.')},
+    "val": {"b.jpg": ("A cat.",)},
+}
+LINES = [
+    {"image": "a.jpg", "caption": " A dog.\u2028Sitting. ", "split": "train", "source": "web"},
+    {"image": "b.jpg", "captions": ["A cat.", "Une chatte."], "split": "val"},
+    {"image": "a.jpg", "caption": ["One dog."], "split": "train"},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "photos").mkdir()
+    for name in ("a.jpg", "b.jpg", "c.jpg", "photos/d.jpg"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def csv(folder: Path, text: str, **options: object) -> Csv:
+    (folder / "own.csv").write_bytes(text.encode())
+    return Csv(str(folder / "own.csv"), **options)  # type: ignore[arg-type]
+
+
+def json_lines(folder: Path, *lines: object, **options: object) -> JsonLines:
+    texts = [line if isinstance(line, str) else json.dumps(line, ensure_ascii=False) for line in lines]
+    (folder / "own.jsonl").write_text("\n".join(texts), encoding="utf-8")
+    return JsonLines(str(folder / "own.jsonl"), **options)  # type: ignore[arg-type]
+
+
+def captions(splits: Splits) -> dict[str, dict[int | str, tuple[str, ...]]]:
+    return {split: {image.id: image.captions for image in images} for split, images in splits.items()}
+
+
+def refused(reader: Csv | JsonLines) -> str:
+    with pytest.raises(DataError) as caught:
+        reader.read()
+    return str(caught.value)
+
+
+# -- CSV -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text,
+        lambda text: text.replace("\n", "\r\n").replace("and\r\n", "and\n"),
+        lambda text: text.replace("\n", "\r").replace("and\r", "and\n"),
+        lambda text: ",,\n\n" + text.replace("b.jpg", "\n,,\nb.jpg") + " , ,\n",
+        lambda text: text.replace("image,caption,split", " Image , CAPTION,Split"),
+        lambda text: text.replace("image,caption,split", "file_name,text,split"),
+    ],
+    ids=["plain", "Windows", "old Macintosh", "blank rows", "spelling of the header", "other usual columns"],
+)
+def test_variants_of_csv(folder: Path, change: Callable[[str], str]) -> None:
+    splits = csv(folder, change(TABLE)).read()
+    assert captions(splits) == READ
+    assert splits["train"][0].path == folder / "a.jpg"
+
+
+def test_cells_are_as_written(folder: Path) -> None:
+    """Quotes may contain line ends, and a quote after a space still quotes."""
+    text = 'image,caption\r\na.jpg, "A dog,\r\nrunning."\r\n'
+    assert captions(csv(folder, text).read()) == {"train": {"a.jpg": ("A dog,\r\nrunning.",)}}
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_the_delimiter_shows_in_the_header(folder: Path, delimiter: str) -> None:
+    text = f"image{delimiter}caption\na.jpg{delimiter}A dog, running, far.\n"
+    assert captions(csv(folder, text).read()) == {"train": {"a.jpg": ("A dog, running, far.",)}}
+
+
+def test_a_delimiter_and_columns_may_be_named(folder: Path) -> None:
+    text = "image:Photo:caption:The text:part\n1:a.jpg:x:A dog:test\n"
+    columns = {"image_column": "photo", "caption_column": "The Text", "split_column": "Part"}
+    reader = csv(folder, text, **columns, delimiter=":")
+    assert captions(reader.read()) == {"test": {"a.jpg": ("A dog",)}}
+
+
+def test_images_start_from_a_folder_or_from_the_file_itself(folder: Path) -> None:
+    text = "image,caption\nd.jpg,A dog\n"
+    assert csv(folder, text, images=str(folder / "photos")).read()["train"][0].path.exists()
+    text = f"image,caption\nphotos/d.jpg,A dog\n{folder / 'a.jpg'},A cat\n"
+    paths = [image.path for image in csv(folder, text).read()["train"]]
+    assert paths == [folder / "photos" / "d.jpg", folder / "a.jpg"]
+
+
+def test_one_image_under_two_spellings_of_its_path(folder: Path) -> None:
+    text = "image,caption\na.jpg,A dog\n./a.jpg,A cat\n"
+    assert captions(csv(folder, text).read()) == {"train": {"a.jpg": ("A dog", "A cat")}}
+
+
+CSV_FAULTS = [
+    ("c.jpg,A cat,sat,val", "has 4 cells, but the header 3"),
+    ("c.jpg,A cat", "has 2 cells"),
+    (",A cat,val", "names no image"),
+    ('c.jpg,"A" cat,val', "is not a row of CSV"),
+    ("c.jpg,A cat,dev", "has the split 'dev', which is none of train, val, test"),
+    ("c.jpg,A cat,", "has no split, though other entries have one"),
+    ("c.jpg, ,val", "(c.jpg)"),
+    ("b.jpg,A cat,train", "(b.jpg) is in 'train', but line 5 of"),
+]
+
+
+@pytest.mark.parametrize(("row", "message"), CSV_FAULTS)
+def test_a_faulty_row_is_named_and_the_rest_is_read(folder: Path, row: str, message: str) -> None:
+    """The line number in the file counts blank lines and those within quotes."""
+    reader = csv(folder, f"{TABLE}\n{row}\na.jpg,A bird.,train\n")
+    assert f"line 7 of '{folder / 'own.csv'}' {message}" in refused(reader)
+    findings = Findings()
+    assert reader.survey(findings)["train"][0].captions[-1] == "A bird."
+    assert any(finding.text.startswith("line 7 of") for finding in findings.found)
+
+
+def test_a_quote_that_is_never_closed(folder: Path) -> None:
+    message = refused(csv(folder, 'image,caption\na.jpg,A dog\nb.jpg,"A cat\nc.jpg,A bird\n'))
+    assert "line 3 of" in message
+    assert "not a row of CSV" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("a.jpg,A dog\n", {}, "begins with 'a.jpg,A dog', but its header must have the columns 'image'"),
+        ("", {}, "its header must have"),
+        ('"a', {}, "its header must have"),
+        (TABLE, {"caption_column": "text"}, "the columns 'image' and 'text'"),
+        (TABLE, {"delimiter": ";"}, "its header must have"),
+        (TABLE, {"delimiter": "::"}, "the delimiter '::' is not a single character"),
+        ("image,caption,caption\na.jpg,A,B\n", {}, "has two columns 'caption'"),
+        ("image,caption\n", {}, "there is no split to read in '"),
+        ("image_id,caption\n1,A dog\n", {}, "line 2 of"),
+        ("image,caption\nz.jpg,A dog\n", {}, "1 missing image in '"),
+    ],
+)
+def test_files_and_options_that_do_not_fit(folder: Path, text: str, options: dict, message: str) -> None:
+    assert message in refused(csv(folder, text, **options))
+
+
+# -- JSON lines ------------------------------------------------------------------------------------------------
+
+
+def test_lines_become_images(folder: Path) -> None:
+    assert captions(json_lines(folder, *LINES, "").read()) == {
+        "train": {"a.jpg": ("A dog.\u2028Sitting.", "One dog.")},
+        "val": {"b.jpg": ("A cat.", "Une chatte.")},
+    }
+    assert json_lines(folder, LINES).read() == json_lines(folder, *LINES).read()  # a JSON list of the same
+
+
+def test_an_id_beside_the_name_is_the_id(folder: Path) -> None:
+    splits = json_lines(folder, {"image_id": 7, "image": "a.jpg", "caption": "A dog."}).read()
+    assert [(image.id, image.path) for image in splits["train"]] == [(7, folder / "a.jpg")]
+
+
+def test_keys_may_have_other_names(folder: Path) -> None:
+    line = {"file": "a.jpg", "text": ["A dog."], "part": "test", "caption": 3, "split": 7, "image": "b.jpg"}
+    reader = json_lines(folder, line, image_key="file", caption_key="text", split_key="part")
+    assert captions(reader.read()) == {"test": {"a.jpg": ("A dog.",)}}
+
+
+JSON_FAULTS = [
+    ('{"image": "c.jpg", "caption": "A', "is not JSON"),
+    ('["c.jpg", "A bird."]', "is not a JSON object"),
+    ({"caption": "A bird."}, "names no image (found None)"),
+    ({"image": " ", "caption": "A bird.", "split": "val"}, "names no image"),
+    ({"image": [3], "caption": "A bird."}, "names no image (found [3])"),
+    ({"image": True, "caption": "A bird."}, "names no image (found True)"),
+    ({"image_id": 3, "caption": "A bird.", "split": "val"}, "names no file of an image"),
+    ({"image": "c.jpg", "split": "val"}, "has no caption that is text"),
+    ({"image": "c.jpg", "captions": "x", "caption": None}, "has no caption that is text"),
+    (
+        {"image": "c.jpg", "captions": ["x", 3], "split": "val"},
+        "has no caption that is text (found ['x', 3])",
+    ),
+    ({"image": "c.jpg", "caption": "A bird.", "split": 1}, "has the split 1, which is not text"),
+    ({"image": "c.jpg", "caption": "A bird.", "split": "dev"}, "has the split 'dev'"),
+    ({"image": "c.jpg", "caption": "A bird."}, "has no split, though other entries have one"),
+    ({"image": "c.jpg", "captions": ["A bird.", " "], "split": "val"}, "(c.jpg)"),
+    ({"image": "b.jpg", "caption": "A cat.", "split": "test"}, "is in 'test', but line 2 of"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), JSON_FAULTS)
+def test_a_faulty_line_is_named_and_the_rest_is_read(folder: Path, line: object, message: str) -> None:
+    reader = json_lines(folder, *LINES, "", line, LINES[0])
+    fault = refused(reader)
+    assert f"line 5 of '{folder / 'own.jsonl'}'" in fault
+    assert message in fault
+    findings = Findings()
+    assert len(reader.survey(findings)["train"][0].captions) == 3
+    assert ["line 5 of" in finding.text for finding in findings.found] == [True]
+
+
+# -- splits ----------------------------------------------------------------------------------------------------
+
+FRACTIONS = {"train": 0.8, "val": 0.1, "test": 0.1}
+NAMES = [f"photo{number}.jpg" for number in range(4000)]
+
+
+def test_splits_of_one_image_are_reported_once_each(folder: Path) -> None:
+    text = "image,caption,split\na.jpg,A,train\na.jpg,B,val\na.jpg,C,val\na.jpg,D,test\na.jpg,E,train\n"
+    findings = Findings()
+    assert captions(csv(folder, text).survey(findings)) == {"train": {"a.jpg": ("A", "E")}}
+    assert [finding.kind.label for finding in findings.found] == ["image in two splits"] * 2
+    assert all(finding.images == (str(folder / "a.jpg"),) for finding in findings.found)
+
+
+def test_without_splits_all_is_training_or_divided_by_fractions(folder: Path) -> None:
+    text = "image,caption\na.jpg,A\nb.jpg,B\nc.jpg,C\na.jpg,AA\n"
+    lines = [{"image": f"{name.lower()}.jpg", "caption": name, "split": None} for name in "ABC"]
+    assert captions(csv(folder, text).read()) == {
+        "train": {"a.jpg": ("A", "AA"), "b.jpg": ("B",), "c.jpg": ("C",)}
+    }
+    fractions = {"test": 0.5, "train": 0.4, "val": 0.1}
+    for reader in (
+        csv(folder, text.replace("a.jpg,AA\n", ""), fractions=fractions),
+        json_lines(folder, *lines, fractions=fractions),
+    ):
+        divided = reader.read()
+        assert captions(divided) == {
+            "train": {"a.jpg": ("A",)},
+            "val": {"b.jpg": ("B",)},
+            "test": {"c.jpg": ("C",)},
+        }
+        assert list(divided) == ["train", "val", "test"]
+
+
+def test_fractions_that_do_not_fit_the_data(folder: Path) -> None:
+    message = refused(csv(folder, "image,caption\na.jpg,A dog\n", fractions={"train": 0.5, "val": 0.5}))
+    assert "1 empty split" in message
+    assert "'val'" in message
+    assert "already has splits" in refused(csv(folder, TABLE, fractions={"train": 1.0}))
+    assert "add up to 1" in refused(csv(folder, "image,caption\na.jpg,A\n", fractions={"train": 0.5}))
+
+
+def test_these_images_have_always_been_in_these_splits() -> None:
+    """Computed independently of the code: sha256sum's first 16 digits over 16**16. A change would move users'
+    images."""
+    places = {"a.jpg": 0.31487, "b.jpg": 0.47683, "c.jpg": 0.57305, "Füße.jpg": 0.69809}
+    for name, place in places.items():
+        assert hashed_split(name, {"train": place - 1e-4, "val": 2e-4, "test": 0.9999 - place}) == "val"
+        assert hashed_split(name, {"train": place + 1e-4, "test": 0.9999 - place}) == "train"
+        assert hashed_split(name, {"train": place - 1e-4, "test": 1.0001 - place}) == "test"
+    assert {hashed_split(name, {"test": 1.0}) for name in NAMES[:50]} == {"test"}
+
+
+def test_sizes_are_close_to_the_fractions_in_any_order() -> None:
+    splits = [hashed_split(name, FRACTIONS) for name in NAMES]
+    assert splits.count("train") == pytest.approx(3200, abs=80)  # three standard deviations
+    assert splits.count("val") == pytest.approx(400, abs=60)
+    assert splits.count("train") + splits.count("val") + splits.count("test") == len(NAMES)
+    assert [hashed_split(name, dict(reversed(FRACTIONS.items()))) for name in NAMES] == splits
+
+
+def test_a_larger_training_fraction_only_moves_images_into_training() -> None:
+    smaller = {name for name in NAMES if hashed_split(name, {"train": 0.7, "test": 0.3}) == "train"}
+    larger = {name for name in NAMES if hashed_split(name, {"train": 0.8, "test": 0.2}) == "train"}
+    assert smaller < larger
+
+
+@pytest.mark.parametrize(
+    ("fractions", "message"),
+    [
+        ({"train": 0.8, "val": 0.1}, "add up to 1"),
+        ({"train": 1.2, "val": -0.2}, "above 0"),
+        ({"train": 1.0, "val": 0.0}, "above 0"),
+        ({}, "add up to 1"),
+        ({"train": 0.5, "dev": 0.5}, "'dev' is not a split"),
+    ],
+)
+def test_fractions_that_are_none(fractions: dict[str, float], message: str) -> None:
+    check_fractions({"train": 0.3333333, "val": 0.3333333, "test": 0.3333334})
+    with pytest.raises(DataError, match=message):
+        check_fractions(fractions)
