@@ -13,24 +13,22 @@ modes.
 
 from __future__ import annotations
 
-import json
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from torch import Tensor
 
 from caption.attention import AdditiveScore, Alignment, Multinoulli, ScoredAttention, Softmax
 from caption.captioner import Captioner
-from caption.data.files import read_text
+from caption.data.files import YamlError, load_yaml, read_json, read_text
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
 from caption.errors import CheckpointError, DataError
 from caption.importers.assemble import Config, Imported, assemble, check_shapes
+from caption.runtime.archives import check_archive
 from caption.search import BeamSearch
 from caption.text.vocabulary import END, UNKNOWN
 
@@ -48,7 +46,7 @@ DROPOUT = 0.5
 NEVER = -1e4
 BOOKKEEPING = ("history_errs", "zipped_params", "train_err", "valid_err", "test_err")
 END_AND_UNKNOWN = ("<eos>", "<end>", "eos", "UNK", "<unk>")
-# Options that our decoder does not have: option -> the values that switch it off, and its meaning.
+# Options that our decoder does not have: option -> the values that switch it off (the first is the default), meaning.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "lstm_encoder": ((False, 0), "an LSTM over the regions"),
     "n_layers_lstm": ((1,), "several LSTM layers"),
@@ -56,6 +54,13 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "use_dropout_lstm": ((False, 0), "dropout on the gates of the LSTM"),
 }
 ATTENTION = ("deterministic", "stochastic")
+# Values of an option by its type in `Options`: a check, a conversion, and their description.
+VALUES: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any], str]] = {
+    "bool": (lambda value: value in (0, 1), bool, "true or false"),
+    "int": (lambda value: type(value) is int and value >= 1, int, "a whole number from 1 up"),
+    "float": (lambda value: type(value) in (int, float), float, "a number"),
+    "str": (lambda value: value in ATTENTION, str, " or ".join(ATTENTION)),
+}
 
 
 @dataclass(frozen=True)
@@ -107,46 +112,33 @@ def read_options(file: str) -> Options:
         DataError: the file cannot be read; an option is missing, has an impossible value, or asks for something that
             this package's decoder cannot represent. The message names it.
     """
-    text = read_text(file)
     try:
-        given = json.loads(text) if file.endswith(".json") else yaml.safe_load(text)
-    except (json.JSONDecodeError, yaml.YAMLError) as error:
-        raise DataError(f"'{file}' is neither JSON nor YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(given, dict):
+        options = read_json(file) if file.endswith(".json") else load_yaml(read_text(file))
+    except YamlError as error:
+        raise DataError(f"'{file}' is not YAML: {error}") from None
+    if not isinstance(options, dict):
         raise DataError(
-            f"'{file}' holds a {type(given).__name__}, not options: give an object of names and values"
+            f"'{file}' holds a {type(options).__name__}, not options: give an object of names and values"
         )
-    for name, (without, meaning) in REFUSED.items():
-        if given.get(name, without[0]) not in without:
+    for name, (off, meaning) in REFUSED.items():
+        if options.get(name, off[0]) not in off:
             raise DataError(
-                f"option {name} in '{file}' is {given[name]!r}: {meaning} cannot be represented by this package's "
+                f"option {name} in '{file}' is {options[name]!r}: {meaning} cannot be represented by this package's "
                 "decoder, so the model cannot be imported"
             )
-    missing = [f.name for f in fields(Options) if f.default is MISSING and f.name not in given]
-    if missing:
-        raise DataError(
-            f"'{file}' lacks the option {missing[0]}: give all options that the model was trained with"
-        )
-    types = {field.name: str(field.type) for field in fields(Options) if field.name in given}
-    return Options(**{name: _value(name, given[name], kind, file) for name, kind in types.items()})
-
-
-def _value(name: str, value: Any, kind: str, file: str) -> Any:
-    if kind == "bool" and value in (0, 1):
-        return bool(value)
-    if kind == "int" and isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-        return value
-    if kind == "float" and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if kind == "str" and value in ATTENTION:
-        return value
-    wanted = {
-        "bool": "true or false",
-        "int": "a whole number from 1 up",
-        "float": "a number",
-        "str": " or ".join(ATTENTION),
-    }
-    raise DataError(f"option {name} in '{file}' is {value!r}: it should be {wanted[kind]}")
+    arguments = {}
+    for field in fields(Options):
+        if field.name in options:
+            value = options[field.name]
+            is_valid, convert_value, description = VALUES[str(field.type)]
+            if not is_valid(value):
+                raise DataError(f"option {field.name} in '{file}' is {value!r}: it should be {description}")
+            arguments[field.name] = convert_value(value)
+        elif field.default is MISSING:
+            raise DataError(
+                f"'{file}' lacks the option {field.name}: give all options that the model was trained with"
+            )
+    return Options(**arguments)
 
 
 def load(
@@ -257,7 +249,7 @@ def _shapes(options: Options) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {"Wemb": (words, word)}
     for name, (inputs, outputs) in layers.items():
         shapes |= {f"{name}_W": (inputs, outputs), f"{name}_b": (outputs,)}
-    inside: dict[str, tuple[int, ...]] = {
+    recurrent: dict[str, tuple[int, ...]] = {
         "W": (word, 4 * hidden),
         "U": (hidden, 4 * hidden),
         "b": (4 * hidden,),
@@ -269,49 +261,39 @@ def _shapes(options: Options) -> dict[str, tuple[int, ...]]:
         "c_tt": (1,),
     }
     for layer in range(1, options.n_layers_att):
-        inside |= {f"W_att_{layer}": (region, region), f"b_att_{layer}": (region,)}
+        recurrent |= {f"W_att_{layer}": (region, region), f"b_att_{layer}": (region,)}
     if options.selector:
-        inside |= {"W_sel": (hidden, 1), "b_sel": ()}
-    return shapes | {f"decoder_{name}": shape for name, shape in inside.items()}
+        recurrent |= {"W_sel": (hidden, 1), "b_sel": ()}
+    return shapes | {f"decoder_{name}": shape for name, shape in recurrent.items()}
 
 
 def _read_arrays(file: str, options: Options) -> dict[str, Tensor]:
-    wanted = _shapes(options)
+    path, shapes = Path(file).expanduser(), _shapes(options)
+    if not path.exists():
+        raise CheckpointError(f"there is no file {file} with the model's arrays")
+    arrays: dict[str, np.ndarray] = {}
+    name = "its archive"  # NumPy does not name the array
     try:
-        with np.load(Path(file).expanduser(), allow_pickle=False) as archive:
-            arrays = {name: _array(archive, name) for name in archive.files if name not in BOOKKEEPING}
-    except FileNotFoundError:
-        raise CheckpointError(f"there is no file {file} with the model's arrays") from None
-    # A plain array has no `with`; for pickles and damaged files NumPy raises various errors.
-    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        check_archive(path)
+        with np.load(path, allow_pickle=False) as archive:
+            for name in [name for name in archive.files if name not in BOOKKEEPING]:
+                arrays[name] = archive[name]
+    except Exception as error:  # NumPy and zipfile raise many types on damaged files
         raise CheckpointError(
-            f"{file} is not an .npz of arrays, as numpy.savez writes it: {error}"
+            f"{file} is not an .npz of arrays, as numpy.savez writes it ({name}: {error})"
         ) from error
-    _check_arrays(arrays, wanted, file)
-    return {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
-
-
-def _array(archive: Any, name: str) -> np.ndarray:
-    try:
-        return np.asarray(archive[name])
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error  # NumPy does not name it
-
-
-def _check_arrays(arrays: dict[str, np.ndarray], wanted: Mapping[str, tuple[int, ...]], file: str) -> None:
-    for name in ("decoder_b_sel", "decoder_c_tt"):  # single numbers, saved with or without dimensions
-        if name in arrays and arrays[name].size == 1 and name in wanted:
-            arrays[name] = arrays[name].reshape(wanted[name])
-    check_shapes({name: array.shape for name, array in arrays.items()}, wanted, file)
+    for name in {"decoder_b_sel", "decoder_c_tt"} & arrays.keys() & shapes.keys():
+        if arrays[name].size == 1:  # a single number, saved with or without dimensions
+            arrays[name] = arrays[name].reshape(shapes[name])
+    check_shapes({name: array.shape for name, array in arrays.items()}, shapes, file)
     for name, array in arrays.items():
         if array.dtype.kind != "f" or not np.isfinite(array).all():
             raise CheckpointError(f"{name} in {file} holds numbers that are not finite or not floating-point")
+    return {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
 
 
 def _read_words(file: str, options: Options) -> list[str]:
-    lines = [line.removesuffix("\r") for line in read_text(file).split("\n")]
-    if lines[-1] == "":
-        lines.pop()
+    lines = [line.removesuffix("\r") for line in read_text(file).removesuffix("\n").split("\n")]
     for number, word in enumerate(lines, start=1):
         if word.split() != [word]:
             raise DataError(
@@ -322,10 +304,10 @@ def _read_words(file: str, options: Options) -> list[str]:
             f"'{file}' begins with {lines[0]!r}: leave out ids 0 and 1, the end and the unknown word; the first "
             "line is the word with id 2"
         )
-    wanted = options.n_words - 2
-    if len(lines) < wanted:
+    count = options.n_words - 2
+    if len(lines) < count:
         raise DataError(
-            f"'{file}' has {len(lines)} words, and the model knows {wanted} (option n_words, without the end and the "
+            f"'{file}' has {len(lines)} words, and the model knows {count} (option n_words, without the end and the "
             "unknown word): give the words it was trained with, by id"
         )
-    return lines[:wanted]  # the model does not know rarer words
+    return lines[:count]  # the model does not know rarer words

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import yaml
 from torch import Tensor
 
 from caption.captioner import Captioner
-from caption.data.files import read_text
+from caption.data.files import YamlError, load_yaml, read_text
 from caption.data.resize import ImageTransform
 from caption.decoders.lstm import LSTMDecoder
 from caption.encoders.base import Encoder
@@ -56,12 +55,11 @@ def assemble(
         UserError: the file cannot be read, or does not describe an encoder or transform; the encoder's regions do not
             have the size that the decoder was trained on.
     """
-    encoder, transform = make_encoder(default, encoder_file, encoder_weights)
-    found, wanted = encoder.region_sizes, imported.region_size
-    if found != (wanted,):
+    encoder, transform = encoder_and_transform(default, encoder_file, encoder_weights)
+    if encoder.region_sizes != (imported.region_size,):
         raise UserError(
-            f"the decoder was trained on regions of {wanted} numbers, and the encoder gives "
-            f"{' and '.join(map(str, found))}: name the encoder that it was trained with (--encoder)"
+            f"the decoder was trained on regions of {imported.region_size} numbers, and the encoder gives "
+            f"{' and '.join(map(str, encoder.region_sizes))}: name the encoder that it was trained with (--encoder)"
         )
     vocabulary = Vocabulary(imported.words, tokenizer_for(imported.words))
     captioner = Captioner(encoder, imported.decoder, vocabulary, transform, search)
@@ -69,7 +67,7 @@ def assemble(
     return captioner.eval()
 
 
-def make_encoder(
+def encoder_and_transform(
     default: Config, file: str | None = None, weights: str | None = None
 ) -> tuple[Encoder, ImageTransform]:
     """An encoder, before its weights are loaded, and an image transform; for the arguments see `assemble`."""
@@ -82,9 +80,9 @@ def make_encoder(
 
 def _read_config(file: str) -> Config:
     try:
-        config = yaml.safe_load(read_text(file))
-    except yaml.YAMLError as error:
-        raise UserError(f"'{file}' is not YAML: {' '.join(str(error).split())}") from None
+        config = load_yaml(read_text(file))
+    except YamlError as error:
+        raise UserError(f"'{file}' is not YAML: {error}") from None
     if not isinstance(config, dict) or not config or not config.keys() <= {"encoder", "transform"}:
         raise UserError(
             f"'{file}' should have 'encoder' (class_path, init_args), 'transform' (size, fit), or both"
@@ -103,26 +101,26 @@ def tokenizer_for(words: Iterable[str]) -> str:
 
 
 def check_shapes(
-    found: Mapping[str, Sequence[int]], wanted: Mapping[str, Sequence[int]], source: object
+    shapes: Mapping[str, Sequence[int]], expected: Mapping[str, Sequence[int]], source: object
 ) -> None:
     """Raise a CheckpointError unless both have the same names and shapes.
 
     Args:
-        found: names and shapes of the arrays in `source`.
-        wanted: those that it should have.
+        shapes: of the arrays in `source`, by name.
+        expected: those that it should have.
         source: the file, for the message.
     """
     hint = "is it the right file, with the right options?"
-    missing = [name for name in wanted if name not in found]
+    missing = [name for name in expected if name not in shapes]
     if missing:
         raise CheckpointError(f"{source} lacks {first_few(missing)}: {hint}")
-    extra = [name for name in found if name not in wanted]
+    extra = [name for name in shapes if name not in expected]
     if extra:
         raise CheckpointError(
             f"{source} has {first_few(extra)}, which the imported model does not have: {hint}"
         )
-    for name, shape in wanted.items():
-        if tuple(found[name]) != tuple(shape):
+    for name, shape in expected.items():
+        if tuple(shapes[name]) != tuple(shape):
             raise CheckpointError(
-                f"{name} in {source} has the shape {tuple(found[name])}, and should have {tuple(shape)}"
+                f"{name} in {source} has the shape {tuple(shapes[name])}, and should have {tuple(shape)}"
             )

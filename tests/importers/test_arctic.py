@@ -262,13 +262,18 @@ def test_a_missing_option_is_named(name: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("{", "is neither JSON nor YAML"), ("[1]", "holds a list, not options")]
+    ("name", "text", "said"),
+    [
+        ("options.json", "{", "is not JSON"),
+        ("options.json", "[1]", "holds a JSON list"),
+        ("options.yaml", "{", "is not YAML"),
+        ("options.yaml", "[1]", "holds a list, not options"),
+    ],
 )
-def test_invalid_options_are_named(text: str, said: str, tmp_path: Path):
-    files = write(tmp_path, ALL_ON, reference.parameters(ALL_ON))
-    Path(files[1]).write_text(text)
+def test_invalid_options_are_named(name: str, text: str, said: str, tmp_path: Path):
+    (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=said):
-        arctic.read(*files)
+        read_options(str(tmp_path / name))
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------

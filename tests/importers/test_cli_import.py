@@ -17,7 +17,7 @@ import caption
 from caption.cli.main import main
 from caption.encoders import TorchvisionEncoder
 from caption.importers import arctic, sgrvinod
-from caption.importers.assemble import make_encoder, tokenizer_for
+from caption.importers.assemble import encoder_and_transform, tokenizer_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:The default weight initialization:FutureWarning")
 WORDS = ["a", "dog", "runs", "away", "."]
@@ -191,7 +191,7 @@ def test_another_encoder_must_be_one_that_fits(
 def test_the_published_encoders_are_the_default():
     """Built without weights: 14x14 regions, of 512 and 2048 numbers."""
     for published, size, wanted in ((arctic.ENCODER, 224, 512), (sgrvinod.ENCODER, 256, 2048)):
-        encoder, transform = make_encoder(published)
+        encoder, transform = encoder_and_transform(published)
         assert (transform.size, encoder.region_sizes) == (size, (wanted,))
         with torch.no_grad():
             (regions,) = encoder.eval()(torch.zeros(1, 3, size, size, dtype=torch.uint8))
