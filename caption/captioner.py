@@ -151,9 +151,9 @@ class Captioner(nn.Module):
         Raises:
             caption.errors.ImageError: a photo cannot be read.
         """
-        several = photos if isinstance(photos, list) else [photos]
         captions = Captions()
-        with closing(self.describe_each(several, search, batch_size)) as stream:
+        photo_list = photos if isinstance(photos, list) else [photos]
+        with closing(self.describe_each(photo_list, search, batch_size)) as stream:
             for caption in stream:
                 if isinstance(caption, ImageError):
                     raise caption
@@ -182,16 +182,18 @@ class Captioner(nn.Module):
         """
         with closing(decode_ahead(photos, self.transform, batch_size, workers)) as batches, eval_mode(self):
             for batch in batches:
-                readable = [decoded for _, decoded in batch if isinstance(decoded, Decoded)]
+                readable = [result for _, result in batch if isinstance(result, Decoded)]
                 captions = self._describe(readable, search)
-                yield from [each if isinstance(each, ImageError) else next(captions) for _, each in batch]
+                yield from [
+                    result if isinstance(result, ImageError) else next(captions) for _, result in batch
+                ]
 
     def _describe(self, decoded: Sequence[Decoded], search: Search | None) -> Iterator[Caption]:
         if decoded:
             views = encode(self.encoder, decoded, self.device)
-            found = self.generate(views, search, likeliest=LIKELIEST)
-            seen, photos = [each.box for each in decoded], [each.photo for each in decoded]
-            yield from self.captions(found, self.grids(views), seen, photos)
+            hypotheses = self.generate(views, search, likeliest=LIKELIEST)
+            seen, photos = [photo.box for photo in decoded], [photo.photo for photo in decoded]
+            yield from self.captions(hypotheses, self.grids(views), seen, photos)
 
     def captions(
         self,

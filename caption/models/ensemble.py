@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
 import torch
 
 from caption.captioner import Captioner
@@ -41,16 +39,16 @@ def ensemble(captioners: Sequence[Captioner], average: Average = "probabilities"
                 f"{other.transform}"
             )
     encoders, views = _encoders(captioners)
-    decoders = [make(each.decoder.spec, Decoder) for each in captioners]
-    refiners = [None if each.refiner is None else make(each.refiner.spec, Refiner) for each in captioners]
+    decoders = [make(member.decoder.spec, Decoder) for member in captioners]
+    refiners = [None if m.refiner is None else make(m.refiner.spec, Refiner) for m in captioners]
     encoder = encoders[0] if len(encoders) == 1 else SeveralEncoders(encoders)
-    decoder = EnsembleDecoder(decoders, views, refiners, average)
-    made = Captioner(encoder, decoder, first.vocabulary, first.transform, first.search)
-    for each, member, refiner in zip(captioners, decoder.decoders, decoder.refiners, strict=True):
-        member.load_state_dict(each.decoder.state_dict())
-        if each.refiner is not None:
-            refiner.load_state_dict(each.refiner.state_dict())
-    return made.to(first.device).eval()
+    ensemble_decoder = EnsembleDecoder(decoders, views, refiners, average)
+    together = Captioner(encoder, ensemble_decoder, first.vocabulary, first.transform, first.search)
+    for member, decoder, refiner in zip(captioners, decoders, refiners, strict=True):
+        decoder.load_state_dict(member.decoder.state_dict())
+        if refiner is not None:
+            refiner.load_state_dict(member.refiner.state_dict())
+    return together.to(first.device).eval()
 
 
 def _encoders(captioners: Sequence[Captioner]) -> tuple[list[Encoder], list[list[int]]]:
@@ -59,27 +57,22 @@ def _encoders(captioners: Sequence[Captioner]) -> tuple[list[Encoder], list[list
     positions: list[list[int]] = []
     views: list[list[int]] = []
     for captioner in captioners:
-        found = next((n for n, each in enumerate(encoders) if _equal(each, captioner.encoder)), None)
-        if found is None:
-            found, start = len(encoders), sum(map(len, positions))
+        place = next((n for n, encoder in enumerate(encoders) if _equal(encoder, captioner.encoder)), None)
+        if place is None:
+            place, start = len(encoders), sum(map(len, positions))
             encoders.append(captioner.encoder)
             positions.append(list(range(start, start + len(captioner.encoder.region_sizes))))
-        views.append(positions[found])
+        views.append(positions[place])
     return encoders, views
 
 
 def _equal(one: Encoder, other: Encoder) -> bool:
+    """Whether two encoders compute the same, wherever their weights came from."""
+    arguments, others = ({**encoder.spec["init_args"], "weights": None} for encoder in (one, other))
     first, second = one.state_dict(), other.state_dict()
     return (
-        _without_weights(one.spec) == _without_weights(other.spec)
+        type(one) is type(other)
+        and arguments == others
         and first.keys() == second.keys()
         and all(torch.equal(tensor, second[name]) for name, tensor in first.items())
     )
-
-
-def _without_weights(spec: dict[str, Any]) -> dict[str, Any]:
-    """A spec without the place that the weights came from."""
-    return {
-        **spec,
-        "init_args": {name: each for name, each in spec["init_args"].items() if name != "weights"},
-    }
