@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -23,7 +23,7 @@ from caption.box import Box, BoxLike, part_of, shares_of
 from caption.captions import Captions
 from caption.data.batch_inference import BATCH, Decoded, decode, decode_ahead, encode
 from caption.data.resize import ImageTransform
-from caption.decoders.base import Decoder, Memory, Trace, Unrolled
+from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.encoders.base import Encoder
 from caption.encoders.refiners import Refiner
 from caption.errors import ImageError
@@ -197,7 +197,7 @@ class Captioner(nn.Module):
 
     def captions(
         self,
-        found: Hypotheses,
+        hypotheses: Hypotheses,
         grids: Sequence[Grid],
         seen: Sequence[Box],
         photos: Sequence[Photo] | None = None,
@@ -205,29 +205,31 @@ class Captioner(nn.Module):
         """Convert the hypotheses of B images to B captions, with the other candidates as their alternatives.
 
         Args:
-            found: the hypotheses from `generate`.
+            hypotheses: from `generate`.
             grids: of the views that the decoder attends to, see the method `grids`.
             seen: the part of each photo that the transform shows to the model, in the photo's pixels.
             photos: stored in the captions.
         """
-        found = Hypotheses(*(_to_cpu(entry) for entry in found))
+        hypotheses = map_tensors(Tensor.cpu, hypotheses)
         for image, part in enumerate(seen):
             photo = photos[image] if photos is not None else None
-            ranks = range(found.words.shape[1])
-            best, *others = [self._caption(found, image, rank, grids, part, photo) for rank in ranks]
+            best, *others = [
+                self._caption(map_tensors(itemgetter((image, rank)), hypotheses), grids, part, photo)
+                for rank in range(hypotheses.words.shape[1])
+            ]
             # Ranks without a hypothesis are empty and unfinished, with log-probability -inf.
             best.alternatives = [other for other in others if other.log_prob > -torch.inf]
             yield best
 
-    def _caption(
-        self, found: Hypotheses, image: int, rank: int, grids: Sequence[Grid], seen: Box, photo: Photo | None
-    ) -> Caption:
-        length = int(found.lengths[image, rank])
-        traced = map_tensors(lambda entry: entry[image, rank, :length], found.trace)
-        likeliest = self._likeliest(traced) if isinstance(traced, LikeliestWords) else None
-        trace: Trace = traced.trace if isinstance(traced, LikeliestWords) else traced
+    def _caption(self, one: Hypotheses, grids: Sequence[Grid], seen: Box, photo: Photo | None) -> Caption:
+        """The caption of one hypothesis, whose tensors have lost the dimensions of images and ranks."""
+        length = int(one.lengths)
+        trace = map_tensors(itemgetter(slice(length)), one.trace)
+        likeliest = None
+        if isinstance(trace, LikeliestWords):
+            likeliest, trace = self._likeliest(trace), trace.trace
         gate, location = trace.gate, trace.location
-        words = self.vocabulary.decode(found.words[image, rank, :length].tolist())
+        words = self.vocabulary.decode(one.words[:length].tolist())
         rows, cols = grids[0]
         boxes = self.boxes(seen)
         map_grids = self.decoder.map_grids(grids)
@@ -240,11 +242,11 @@ class Captioner(nn.Module):
             text=" ".join(words),
             words=words,
             weights=trace.weights.float().view(length, rows, cols).numpy(),
-            log_prob=float(found.log_probs[image, rank]),
-            word_log_probs=found.word_log_probs[image, rank, :length].float().numpy(),
+            log_prob=float(one.log_probs),
+            word_log_probs=one.word_log_probs[:length].float().numpy(),
             box=boxes[0],
             gates=None if gate is None else gate.float().numpy(),
-            finished=bool(found.finished[image, rank]),
+            finished=bool(one.finished),
             image=photo,
             locations=_locations(location, cols),
             points=_points(location, boxes[0]),
@@ -316,7 +318,3 @@ def _points(location: Tensor | None, box: Box) -> np.ndarray | None:
         return None
     left, top, right, bottom = box
     return location.double().numpy() * (right - left, bottom - top) + (left, top)
-
-
-def _to_cpu(record: Any) -> Any:
-    return map_tensors(partial(torch.Tensor.cpu), record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 import torch
 
 from caption.captioner import Captioner
@@ -46,7 +47,7 @@ def ensemble(captioners: Sequence[Captioner], average: Average = "probabilities"
     together = Captioner(encoder, ensemble_decoder, first.vocabulary, first.transform, first.search)
     for member, decoder, refiner in zip(captioners, decoders, refiners, strict=True):
         decoder.load_state_dict(member.decoder.state_dict())
-        if refiner is not None:
+        if member.refiner is not None and refiner is not None:
             refiner.load_state_dict(member.refiner.state_dict())
     return together.to(first.device).eval()
 
