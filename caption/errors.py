@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -61,3 +62,11 @@ def first_few(culprits: Iterable[object]) -> str:
         name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…" for name in names[:NAMED]
     )
     return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
+
+
+def printable(name: str) -> str:
+    """A file name on one line: line ends, tabs and other control characters as in Python, such as "\\n"."""
+    if name.isprintable():
+        return name
+    controls = ("Cc", "Zl", "Zp")
+    return "".join(repr(char)[1:-1] if unicodedata.category(char) in controls else char for char in name)

@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.arguments import add_trust, verb_parser
+from caption.cli.configuration.arguments import add_trust, verb_parser
 from caption.cli.exit_codes import DONE
 from caption.errors import UserError
 
@@ -32,14 +32,7 @@ ALL = 500
 
 def main(args: list[str]) -> int:
     """Run `caption analyse`."""
-    parser = verb_parser("analyse", DESCRIPTION)
-    add = parser.add_argument
-    help_ = f"its name in the tables, and a checkpoint or an installed model; default {' and '.join(MODELS)}"
-    add("--model", action="append", metavar="NAME=MODEL", help=help_)
-    add("--limit", type=int, default=ALL, metavar="N", help=f"test scenes; default all, {ALL}")
-    add("--out", type=Path, default=Path("analysis.md"), metavar="FILE.md", help="default analysis.md")
-    add_trust(parser)
-    options = parser.parse_args(args)
+    options = make_parser().parse_args(args)
     if options.limit < 2:
         raise UserError(f"--limit {options.limit}: at least 2, since maps are exchanged between scenes")
     if not options.out.parent.is_dir() or options.out.suffix != ".md":
@@ -47,6 +40,18 @@ def main(args: list[str]) -> int:
     named = _models(options.model or MODELS)
     _write(named, options)
     return DONE
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption analyse`."""
+    parser = verb_parser("analyse", DESCRIPTION)
+    add = parser.add_argument
+    help_ = f"its name in the tables, and a checkpoint or an installed model; default {' and '.join(MODELS)}"
+    add("--model", action="append", metavar="NAME=MODEL", help=help_)
+    add("--limit", type=int, default=ALL, metavar="N", help=f"test scenes; default all, {ALL}")
+    add("--out", type=Path, default=Path("analysis.md"), metavar="FILE.md", help="default analysis.md")
+    add_trust(parser)
+    return parser
 
 
 def _models(entries: Sequence[str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from caption.cli.arguments import add_precision, add_trust, count, verb_parser
+from caption.cli.configuration.arguments import add_precision, add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE
 from caption.errors import UserError
 
@@ -26,11 +26,11 @@ the same; that of a beam search may change.
 
 def main(args: list[str]) -> int:
     """Run `caption calibrate`."""
-    options, overrides = _parser().parse_known_args(args)
+    options, overrides = make_parser().parse_known_args(args)
 
     from caption import checkpoint
     from caption.analysis.calibration import calibrate, divide_logits
-    from caption.cli.configuration import make_reader, read_parts
+    from caption.cli.configuration.parts import make_reader, read_parts
     from caption.cli.files import new_file
     from caption.models.model_zoo import load
     from caption.runtime.progress import progress_bar
@@ -49,7 +49,8 @@ def main(args: list[str]) -> int:
     return DONE
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption calibrate`."""
     parser = verb_parser("calibrate", DESCRIPTION)
     add = parser.add_argument
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from caption.cli.arguments import count, verb_parser
-from caption.cli.config_files import config_names, import_from_working_directory
+from caption.cli.configuration.arguments import count, verb_parser
+from caption.cli.configuration.files import config_names, import_from_working_directory
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED
 from caption.data.readers.captions import SPLIT_NAMES, Finding, Kind
 from caption.errors import DataError
@@ -41,7 +41,7 @@ SHOWN = 10
 
 def main(args: list[str]) -> int:
     """Run `caption check`; EPILOG tells the exit codes."""
-    parser = _parser()
+    parser = make_parser()
     options = parser.parse_args(args)
     images, splits = _by_split(options.images), _by_split(options.splits)
     if "" in splits:
@@ -70,7 +70,7 @@ def main(args: list[str]) -> int:
     }
     reader = make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
     if is_config:
-        from caption.cli.configuration import read_parts
+        from caption.cli.configuration.parts import read_parts
 
         read_parts([options.data], names=["data.reader"])  # checks the types of arguments, as training does
     check = check_data(reader, **limits, workers=options.workers, progress=True)
@@ -85,7 +85,8 @@ def main(args: list[str]) -> int:
     return SOME_FAILED if check.faults else DONE
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption check`."""
     parser = verb_parser("check", DESCRIPTION, EPILOG)
     add = parser.add_argument
     add("data", metavar="DATA", help="configuration, caption file, or folder with caption files")
@@ -119,13 +120,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _write(options: argparse.Namespace, spec: Spec, limits: Mapping[str, Any], check: Check) -> None:
     """Write the configuration that --write asks for, and say how to go on."""
-    from caption.cli.own_configuration import own_configuration, write_configuration
+    from caption.cli.configuration.own_data import own_data_configuration, write_configuration
 
     path = Path(options.write).expanduser()
     used = {key: limits[key] for key in ("tokenizer", "min_count")}
     if options.max_words:  # otherwise training does not cut
         used["max_words"] = options.max_words
-    config = own_configuration(options.base, path.stem, spec, used, check)
+    config = own_data_configuration(options.base, path.stem, spec, used, check)
     write_configuration(path, config, options.data, options.base)
     print(f"caption check: wrote {path}, which begins with the next commands", file=sys.stderr)
 
@@ -145,11 +146,11 @@ def _by_split(entries: list[str]) -> dict[str, str]:
 
 def _data_section(path: str) -> Mapping[str, Any]:
     """The section data of a configuration, its reader as class path and arguments."""
-    from caption.cli.configuration import read_configuration
+    from caption.cli.configuration.files import read_config
     from caption.data.files import field
 
     import_from_working_directory()
-    section = read_configuration(path).get("data")
+    section = read_config(path).get("data")
     reader = section.get("reader") if isinstance(section, dict) else None
     if isinstance(reader, str):  # a class without arguments
         reader = {"class_path": reader}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from caption.cli.arguments import parser_of, verb_parser
+from caption.cli.configuration.arguments import verb_parser
 from caption.cli.exit_codes import DONE
 
 DESCRIPTION = """\
@@ -20,11 +20,16 @@ SHELLS = ("bash", "zsh", "tcsh")
 
 def main(args: list[str]) -> int:
     """Run `caption completion`."""
-    parser = verb_parser("completion", DESCRIPTION)
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
-    options = parser.parse_args(args)
+    options = make_parser().parse_args(args)
     print(script(command(), options.shell))
     return DONE
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption completion`."""
+    parser = verb_parser("completion", DESCRIPTION)
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+    return parser
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
@@ -46,10 +51,11 @@ def command() -> argparse.ArgumentParser:
     lightning = verb_parsers()
     verbs = whole.add_subparsers()
     for verb, (module, summary) in VERBS.items():
-        own = verb not in lightning
-        parent = parser_of(import_module(module).main) if own else _options(verb, lightning[verb])
-        parser = verbs.add_parser(verb, parents=[parent], add_help=False, help=summary, description=summary)
-        for action in parser._actions:
+        options = (
+            _options(verb, lightning[verb]) if verb in lightning else import_module(module).make_parser()
+        )
+        added = verbs.add_parser(verb, parents=[options], add_help=False, help=summary, description=summary)
+        for action in added._actions:
             if action.nargs != 0 and not action.choices:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     return whole
@@ -58,7 +64,7 @@ def command() -> argparse.ArgumentParser:
 def _options(verb: str, lightning: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """A plain parser with the options of one of Lightning's verbs. Those of nested classes are left out: which there
     are depends on the configuration."""
-    from caption.cli.hints import keys
+    from caption.cli.configuration.errors import keys
 
     parser = argparse.ArgumentParser(f"caption {verb}")
     parser.add_argument("-c", "--config", help="YAML file, or the name of a configuration")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from caption.cli.arguments import verb_parser
+import argparse
+from pathlib import Path
+
+from caption.cli.configuration.arguments import verb_parser
+from caption.cli.configuration.files import config_folder, config_names, find_config
 from caption.cli.exit_codes import DONE
 
 DESCRIPTION = """\
@@ -14,13 +18,7 @@ configuration: caption configs shapes_soft > mine.yaml.
 
 def main(args: list[str]) -> int:
     """Run `caption configs`."""
-    parser = verb_parser("configs", DESCRIPTION)
-    parser.add_argument("name", nargs="?", metavar="NAME", help="print this configuration")
-    options = parser.parse_args(args)
-    from pathlib import Path
-
-    from caption.cli.config_files import config_folder, config_names, find_config
-
+    options = make_parser().parse_args(args)
     if options.name:
         print(Path(find_config(options.name)).read_text(encoding="utf-8"), end="")
         return DONE
@@ -30,6 +28,13 @@ def main(args: list[str]) -> int:
         path = config_folder() / f"{name}.yaml"
         print(f"{name:{width}}  {_title(path.read_text(encoding='utf-8'))}")
     return DONE
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption configs`."""
+    parser = verb_parser("configs", DESCRIPTION)
+    parser.add_argument("name", nargs="?", metavar="NAME", help="print this configuration")
+    return parser
 
 
 def _title(text: str) -> str:

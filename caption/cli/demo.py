@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -9,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from caption.cli.arguments import verb_parser
-from caption.cli.config_files import config_folder
+from caption.cli.configuration.arguments import verb_parser
+from caption.cli.configuration.files import config_folder
 from caption.cli.exit_codes import DONE
 from caption.cli.files import make_folder
 from caption.errors import Stopped, UserError, first_few
@@ -42,10 +43,7 @@ REPORTED = (
 
 def main(args: list[str]) -> int:
     """Run `caption demo`."""
-    parser = verb_parser("demo", DESCRIPTION, EPILOG)
-    parser.add_argument("--out", default="demo", metavar="DIR", help="folder for all output; default demo")
-    parser.add_argument("--attention", choices=("soft", "hard"), default="soft", help="default soft")
-    options = parser.parse_args(args)
+    options = make_parser().parse_args(args)
     folder = Path(os.path.expanduser(options.out))
     make_folder(folder, "--out")
     from caption.runtime.lock import locked
@@ -57,6 +55,14 @@ def main(args: list[str]) -> int:
         stop.hint = "the same command continues it"
         raise
     return DONE
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption demo`."""
+    parser = verb_parser("demo", DESCRIPTION, EPILOG)
+    parser.add_argument("--out", default="demo", metavar="DIR", help="folder for all output; default demo")
+    parser.add_argument("--attention", choices=("soft", "hard"), default="soft", help="default soft")
+    return parser
 
 
 def _run(folder: Path, attention: str) -> None:

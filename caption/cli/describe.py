@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.arguments import add_trust, verb_parser
+from caption.cli.configuration.arguments import add_trust, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.cli.files import input_photos, output_paths, printable, refuse_overwriting
+from caption.cli.files import input_photos, output_paths, refuse_overwriting
 from caption.cli.models import chosen_models, load_models, scene_model_warning
 from caption.cli.pictures import Pictures, add_options
-from caption.errors import ImageError, UserError
+from caption.errors import ImageError, UserError, printable
 from caption.runtime.progress import progress_bar
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
@@ -42,7 +42,7 @@ def main(args: list[str]) -> int:
         from caption.cli import describe_ray
 
         return describe_ray.main(args)
-    options = _parser().parse_args(args)
+    options = make_parser().parse_args(args)
     photos, notes = input_photos(options.images)
     for note in notes:
         print(f"caption describe: {note}", file=sys.stderr)
@@ -87,7 +87,8 @@ def main(args: list[str]) -> int:
     return SOME_FAILED if failed else DONE
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption describe`."""
     parser = verb_parser("describe", DESCRIPTION, EPILOG)
     add, formats = parser.add_argument, ("text", "json", "jsonl", "csv", "coco")
     help_ = "photos in any format that Pillow reads, or folders of photos"

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from caption.cli.arguments import add_trust, count, verb_parser
+from caption.cli.configuration.arguments import add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.files import image_suffixes
 from caption.data.files import numbered_lines, read_text
@@ -25,7 +25,7 @@ EPILOG = (
 
 def main(args: list[str]) -> int:
     """Run `caption describe --engine ray`; EPILOG tells the exit codes."""
-    options = _parser().parse_args(args)
+    options = make_parser().parse_args(args)
     try:
         import pyarrow  # noqa: F401
     except ImportError:
@@ -71,7 +71,8 @@ def _photos(options: argparse.Namespace) -> list[str]:
     return photos
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption describe --engine ray`."""
     parser = verb_parser("describe --engine ray", DESCRIPTION, EPILOG)
     add = parser.add_argument
     help_ = "photos, folders with their subfolders, or URLs of them in a bucket (s3://..., gs://...)"

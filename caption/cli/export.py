@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.arguments import add_precision, add_trust, count, verb_parser
+from caption.cli.configuration.arguments import add_precision, add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
@@ -34,25 +34,27 @@ EPILOG = "docs/export.md lists the attention mechanisms that can be exported as 
 
 def main(args: list[str]) -> int:
     """Run `caption export`."""
+    parser = make_parser()
+    options = parser.parse_args(args)
+    if options.format == "onnx" and options.precision:
+        parser.error("--precision is for --format safetensors and ckpt")
+    (_write_onnx if options.format == "onnx" else _write_file)(options)
+    return DONE
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption export`."""
     parser = verb_parser("export", DESCRIPTION, EPILOG)
     add, formats = parser.add_argument, ("onnx", "safetensors", "ckpt")
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")
     add("--format", choices=formats, required=True, help="format of the files")
     help_ = "onnx: a new folder, or an earlier export; otherwise a new file"
     add("--out", metavar="FOLDER|FILE", required=True, help=help_)
-    add(
-        "--beam-size",
-        type=count,
-        metavar="K",
-        help="hypotheses of the search, 1 = greedy; default: the model's",
-    )
+    help_ = "hypotheses of the search, 1 = greedy; default: the model's"
+    add("--beam-size", type=count, metavar="K", help=help_)
     add_precision(parser)
     add_trust(parser)
-    options = parser.parse_args(args)
-    if options.format == "onnx" and options.precision:
-        parser.error("--precision is for --format safetensors and ckpt")
-    (_write_onnx if options.format == "onnx" else _write_file)(options)
-    return DONE
+    return parser
 
 
 def _load(options: argparse.Namespace) -> Captioner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from caption.cli.arguments import add_trust, count, verb_parser
+from caption.cli.configuration.arguments import add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 
 DESCRIPTION = """\
@@ -26,12 +26,12 @@ exit code: 0 all images are in the store; 1 some cannot be read: they are named 
 
 def main(args: list[str]) -> int:
     """Run `caption features`; EPILOG tells the exit codes."""
-    parser = _parser()
+    parser = make_parser()
     options, overrides = parser.parse_known_args(args)
 
     # These import torch, which takes seconds; --help must not wait for it.
     from caption import checkpoint
-    from caption.cli.configuration import make_encoder, make_reader, make_transform, read_parts
+    from caption.cli.configuration.parts import frozen_encoder, make_reader, make_transform, read_parts
     from caption.data.feature_extraction import write_features
 
     needed = ("data.reader",) if options.model else ("data.reader", "data.transform", "model.encoder")
@@ -45,7 +45,7 @@ def main(args: list[str]) -> int:
         encoder, transform = captioner.encoder, captioner.transform
         encoder.freeze()
     else:
-        encoder, transform = make_encoder(parts), make_transform(parts)
+        encoder, transform = frozen_encoder(parts), make_transform(parts)
     speed = {"batch_size": options.batch_size, "workers": options.workers, "device": _device(options.device)}
     done = write_features(
         encoder, transform, images, options.out, **speed, verify=options.verify, mirrored=options.mirrored
@@ -56,7 +56,8 @@ def main(args: list[str]) -> int:
     return SOME_FAILED if done.failed else DONE
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption features`."""
     parser = verb_parser("features", DESCRIPTION, EPILOG)
     add = parser.add_argument
     help_ = "configuration of the training; may be repeated"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from caption.errors import UserError, first_few
+from caption.errors import UserError, first_few, printable
 from caption.runtime.outputs import is_replaceable
 
 CAMERA_FORMATS = frozenset(
@@ -98,17 +97,6 @@ def _begins_like_an_image(path: str) -> bool:
             return True
     except Exception:  # Pillow's readers raise almost anything
         return False
-
-
-def printable(name: str) -> str:
-    """A file name on one line: line ends, tabs and other control characters as in Python, such as "\\n"."""
-    if name.isprintable():
-        return name
-    escaped = (repr(each)[1:-1] if unicodedata.category(each) in _CONTROLS else each for each in name)
-    return "".join(escaped)
-
-
-_CONTROLS = ("Cc", "Zl", "Zp")
 
 
 def refuse_overwriting(outputs: Mapping[str, Sequence[Path]], inputs: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from caption.cli.arguments import add_noun, verb_parser
+from caption.cli.configuration.arguments import add_noun, verb_parser
 from caption.cli.exit_codes import DONE
 from caption.errors import UserError
 
@@ -36,7 +36,7 @@ ResNet-101 is downloaded.
 
 def main(args: list[str]) -> int:
     """Run `caption import`."""
-    options = _parser().parse_args(args)
+    options = make_parser().parse_args(args)
 
     # These import torch, which takes seconds that --help should not take.
     from caption import checkpoint
@@ -59,7 +59,8 @@ def main(args: list[str]) -> int:
     return DONE
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption import`."""
     parser = verb_parser("import", DESCRIPTION)
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
     arctic, sgrvinod = add_noun(sources, "arctic", ARCTIC), add_noun(sources, "sgrvinod", SGRVINOD)

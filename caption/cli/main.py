@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED, WRONG_USAGE
-from caption.errors import Stopped, UserError, did_you_mean
+from caption.errors import Stopped, UserError, did_you_mean, printable
 from caption.runtime.signals import name_of
 
 # Each verb's module has main(args) -> exit code. It is imported only when needed: importing torch takes seconds.
@@ -134,11 +134,10 @@ def _run(args: list[str]) -> int:
     except OSError:
         raise
     except Exception as error:
-        if "torch" in sys.modules:
-            from caption.cli.own_class_errors import own_class_message
+        from caption.cli.configuration.errors import own_code_message
 
-            if (own := own_class_message(error)) is not None:
-                return _failed(own, WRONG_USAGE, debug)
+        if (message := own_code_message(error)) is not None:
+            return _failed(f"{message} (--debug shows the traceback)", WRONG_USAGE, debug)
         message = f"internal error, {type(error).__name__}: {error} (--debug shows the traceback)"
         return _failed(message, SOME_FAILED, debug)
 
@@ -146,8 +145,6 @@ def _run(args: list[str]) -> int:
 def _failed(message: str, code: int, debug: bool = False) -> int:
     if debug:
         traceback.print_exc()
-    from caption.cli.files import printable
-
     message = printable(" ".join(message.split("\n\t")))  # PyTorch's lists have a line for each entry
     if len(message) > LONGEST_MESSAGE:
         message = f"{message[: LONGEST_MESSAGE - 300]} … {message[-300:]}"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from caption.cli.arguments import add_noun, count, verb_parser
+from caption.cli.configuration.arguments import add_noun, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 
 DESCRIPTION = """\
@@ -45,20 +45,12 @@ def main(args: list[str]) -> int:
     from caption.data.prepare.downloads import open_download
     from caption.data.prepare.layout import damaged_images, lay_out
 
-    parser = verb_parser("prepare", DESCRIPTION)
-    nouns = parser.add_subparsers(dest="dataset", required=True, metavar="DATASET")
-    for name, dataset in DATASETS.items():
-        add = add_noun(nouns, name, inspect.getdoc(dataset) or "", EPILOG).add_argument
-        add("downloads", nargs="*", metavar="PATH", help="archives, folders or files, as downloaded")
-        help_ = f"folder to lay out (default {dataset.folder})"
-        add("--out", metavar="DIR", default=dataset.folder, help=help_)
-        add("--check-only", action="store_true", help="write nothing; without PATH, check what is in --out")
-    _add_shards(nouns)
+    parser = make_parser()
     options = parser.parse_args(args)
     if options.dataset == "shards":
         return _write_shards(options)
     if not (options.downloads or options.check_only):
-        nouns.choices[options.dataset].error("give the downloads, or --check-only to check what is in --out")
+        parser.error("give the downloads, or --check-only to check what is in --out")
     paths = options.downloads or [options.out]
     plan = DATASETS[options.dataset].plan([member for path in paths for member in open_download(path)])
     print("\n".join(plan.summary), file=sys.stderr)
@@ -71,6 +63,22 @@ def main(args: list[str]) -> int:
     done = "checked" if options.check_only else f"in '{options.out}'"
     print(f"{len(plan.images) - len(damaged):,} images {done}, {len(damaged)} damaged", file=sys.stderr)
     return SOME_FAILED if damaged else DONE
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption prepare`."""
+    from caption.data.prepare.datasets import DATASETS
+
+    parser = verb_parser("prepare", DESCRIPTION)
+    nouns = parser.add_subparsers(dest="dataset", required=True, metavar="DATASET")
+    for name, dataset in DATASETS.items():
+        add = add_noun(nouns, name, inspect.getdoc(dataset) or "", EPILOG).add_argument
+        add("downloads", nargs="*", metavar="PATH", help="archives, folders or files, as downloaded")
+        help_ = f"folder to lay out (default {dataset.folder})"
+        add("--out", metavar="DIR", default=dataset.folder, help=help_)
+        add("--check-only", action="store_true", help="write nothing; without PATH, check what is in --out")
+    _add_shards(nouns)
+    return parser
 
 
 def _add_shards(nouns: Any) -> None:
@@ -86,7 +94,7 @@ def _add_shards(nouns: Any) -> None:
 
 
 def _write_shards(options: argparse.Namespace) -> int:
-    from caption.cli.configuration import make_reader, read_parts
+    from caption.cli.configuration.parts import make_reader, read_parts
     from caption.data.shards.writing import write_shards
 
     splits = make_reader(read_parts(options.config, (), ("data.reader",))).read()

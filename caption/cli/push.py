@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 
-from caption.cli.arguments import add_precision, add_trust, verb_parser
+from caption.cli.configuration.arguments import add_precision, add_trust, verb_parser
 from caption.cli.exit_codes import DONE
 
 DESCRIPTION = """\
@@ -18,13 +19,7 @@ with `hf auth login`. Anybody who may read the repository then loads the model b
 
 def main(args: list[str]) -> int:
     """Run `caption push`."""
-    parser = verb_parser("push", DESCRIPTION)
-    parser.add_argument("model", metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
-    parser.add_argument("address", metavar="hf://OWNER/NAME", help="the repository; made if there is none")
-    add_precision(parser)
-    parser.add_argument("--private", action="store_true", help="make a new repository private")
-    add_trust(parser)
-    options = parser.parse_args(args)
+    options = make_parser().parse_args(args)
 
     # These import torch, which takes seconds that --help should not take.
     from caption.models import hub
@@ -35,3 +30,14 @@ def main(args: list[str]) -> int:
     commit = hub.push(captioner, options.address, options.private, options.precision)
     print(f"{options.address}: {commit}", file=sys.stderr)
     return DONE
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption push`."""
+    parser = verb_parser("push", DESCRIPTION)
+    parser.add_argument("model", metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
+    parser.add_argument("address", metavar="hf://OWNER/NAME", help="the repository; made if there is none")
+    add_precision(parser)
+    parser.add_argument("--private", action="store_true", help="make a new repository private")
+    add_trust(parser)
+    return parser

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from caption.cli.arguments import verb_parser
+from caption.cli.configuration.arguments import verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.cli.files import printable
-from caption.errors import DataError, UserError
+from caption.errors import DataError, UserError, printable
 from caption.metrics.corpus import MissingCandidates, References
 from caption.metrics.evaluation import DEFAULT_METRICS, METRICS, bleu_conventions, check_metrics, evaluate
 from caption.metrics.files import STDIN, CaptionFile, match_images, read_captions
@@ -54,7 +53,7 @@ class Result:
 
 def main(args: list[str]) -> int:
     """Run `caption score`; EPILOG tells the exit codes."""
-    options = _parser().parse_args(args)
+    options = make_parser().parse_args(args)
     paths: list[str] = options.candidates
     if (options.references, *paths).count(STDIN) > 1:
         raise UserError("standard input ('-') can be one file only, but it is named twice.")
@@ -82,7 +81,8 @@ def main(args: list[str]) -> int:
     return DONE if len(scored) == len(paths) else SOME_FAILED
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption score`."""
     parser = verb_parser("score", DESCRIPTION, EPILOG)
     add, tokenizers = parser.add_argument, tuple(TOKENIZERS)
     add("--references", required=True, metavar="R", help="reference captions; - is standard input")

@@ -7,9 +7,8 @@ import sys
 import warnings
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any, NoReturn
 
 import rich
@@ -19,17 +18,15 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
-from pytorch_lightning.trainer.connectors import checkpoint_connector
 
 from caption import checkpoint
-from caption.cli import torchrun
-from caption.cli.arguments import TRUST, Collected
-from caption.cli.checkpoint_configuration import with_own_configuration
-from caption.cli.config_files import find_configs, import_from_working_directory
-from caption.cli.error_messages import one_line
+from caption.cli.configuration import torchrun
+from caption.cli.configuration.arguments import TRUST
+from caption.cli.configuration.errors import hint, one_line
+from caption.cli.configuration.files import import_from_working_directory, with_layers
+from caption.cli.configuration.from_checkpoint import with_checkpoint_configuration
 from caption.cli.exit_codes import DONE
 from caption.cli.files import make_folder
-from caption.cli.hints import with_hint
 from caption.cli.run_folder import check_free, find_checkpoint
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
@@ -73,8 +70,8 @@ class Parser(LightningArgumentParser):
         if not self.exit_on_error:  # an inner parser, whose message becomes part of a longer one
             super().error(message, ex)
         verb = self.prog.split()[-1] if self.prog.split()[-1] in CaptionCLI.subcommands() else "fit"
-        hinted = with_hint(one_line(message), self)
-        raise UserError(f"{hinted} (caption {verb} --help lists all options)") from ex
+        message = one_line(message)
+        raise UserError(f"{message}{hint(message, self)} (caption {verb} --help lists all options)") from ex
 
 
 class CaptionCLI(LightningCLI):
@@ -165,7 +162,7 @@ class CaptionCLI(LightningCLI):
         plugins = config.get("plugins") or []
         kwargs["plugins"] = [*(plugins if isinstance(plugins, list) else [plugins]), CheckpointFile()]
         self.trainer_defaults["callbacks"] = callbacks
-        trainer = super().instantiate_trainer(**torchrun.settings(config), **kwargs)
+        trainer = super().instantiate_trainer(**torchrun.trainer_settings(config), **kwargs)
         make_folder(folder, "--trainer.default_root_dir")
         return trainer
 
@@ -180,7 +177,10 @@ class CaptionCLI(LightningCLI):
             try:
                 self.trainer.fit(**options)
             except Exception as error:
-                if not _restoring(error) or isinstance(error, UserError) or WRONG_WEIGHTS in str(error):
+                # Lightning holds the file's contents until everything in it has been restored. Callbacks, loops,
+                # schedulers and the data module read their states themselves, and raise whatever they meet.
+                restoring = bool(self.trainer._checkpoint_connector._loaded_checkpoint)
+                if not restoring or isinstance(error, UserError) or WRONG_WEIGHTS in str(error):
                     raise
                 raise CheckpointError(
                     f"{self.trainer.ckpt_path}: the state of the training in it is malformed, or of another version of "
@@ -219,19 +219,6 @@ class CaptionCLI(LightningCLI):
             print(f"caption {self.subcommand}: {message}", file=sys.stderr)
 
 
-def _restoring(error: BaseException) -> bool:
-    """Whether an error arose while Lightning restored a checkpoint.
-
-    Callbacks, loops, schedulers and the data module read their states themselves, and raise whatever they meet.
-    """
-    frames = (frame for frame, _ in walk_tb(error.__traceback__))
-    return any(
-        frame.f_globals.get("__name__") == checkpoint_connector.__name__
-        and frame.f_code.co_name.lstrip("_").startswith(("restore", "resume"))
-        for frame in frames
-    )
-
-
 def main(args: list[str]) -> int:
     """Run one of Lightning's verbs; `args` begins with the verb."""
     try:
@@ -247,7 +234,7 @@ def main(args: list[str]) -> int:
 
 def run(args: list[str]) -> CaptionCLI:
     """Like `main`, but returns the command with its trainer, model and data."""
-    args = with_own_configuration(find_configs(args))
+    args = with_checkpoint_configuration(with_layers(args))
     import_from_working_directory()
     torch.set_float32_matmul_precision("high")
     try:
@@ -275,17 +262,16 @@ def run(args: list[str]) -> CaptionCLI:
 
 def verb_parsers() -> Mapping[str, ArgumentParser]:
     """The parsers of Lightning's verbs, without running one."""
+    parsers: dict[str, ArgumentParser] = {}
 
-    class Only(CaptionCLI):
+    class ParsersOnly(CaptionCLI):
         def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-            raise Collected(parser)
+            parsers.update(self._subcommand_parsers)
+            raise SystemExit
 
-    try:
-        Only(CaptionTraining, CaptionData, args=["fit"], parser_class=Parser)
-    except Collected as found:
-        choices = (action.choices for action in found.parser._actions)
-        return next(each for each in choices if isinstance(each, Mapping))
-    raise TypeError("Lightning's command line does not call parse_arguments")
+    with suppress(SystemExit):
+        ParsersOnly(CaptionTraining, CaptionData, args=["fit"], parser_class=Parser)
+    return parsers
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from helpers.command_line import Ran
 
-from caption.cli.arguments import parser_of, verb_parser
 from caption.cli.main import VERBS
 
 Cli = Callable[..., Ran]
@@ -56,18 +55,3 @@ def test_the_verb_prints_a_script_for_each_shell(cli: Cli):
     assert "#compdef caption" in ran.out
     assert all(f"caption_{verb.replace('-', '_')}" in ran.out for verb in VERBS)
     assert cli("completion", "fsh").code == 2
-
-
-def test_a_verb_is_left_before_it_does_anything():
-    done = []
-
-    def main(args: list[str]) -> int:
-        parser = verb_parser("x", "")
-        parser.add_argument("needed")
-        parser.parse_args(args)
-        done.append(args)
-        return 0
-
-    assert [action.dest for action in parser_of(main)._actions] == ["help", "needed"]
-    assert done == []
-    assert main(["y"]) == 0

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from helpers.command_line import Ran
 
-from caption.cli.config_files import config_names, find_config, find_configs, replaced
+from caption.cli.configuration.files import config_names, find_config, with_layers
 from caption.errors import UserError
 
 Cli = Callable[..., Ran]
@@ -92,7 +92,7 @@ def test_another_reader_does_not_inherit_arguments_of_the_first(cli: Cli, tmp_pa
 
 
 def test_features_reads_the_layers_as_fit_does(tmp_path: Path):
-    from caption.cli.configuration import read_parts
+    from caption.cli.configuration.parts import read_parts
 
     own = tmp_path / "own.yaml"
     own.write_text(yaml.safe_dump(CSV))
@@ -110,29 +110,14 @@ def test_features_reads_the_layers_as_fit_does(tmp_path: Path):
 def test_a_layer_of_the_same_reader_changes_single_arguments(cli: Cli, tmp_path: Path):
     layer = tmp_path / "layer.yaml"
     layer.write_text(yaml.safe_dump({"data": {"reader": {"init_args": {"images": "elsewhere"}}}}))
-    same = ("--data.reader.class_path", "caption.data.readers.Flickr")
-    reader = data_of(cli, "-c", FLICKR, "-c", layer, *same)["reader"]
+    reader = data_of(cli, "-c", FLICKR, "-c", layer)["reader"]
     assert reader["init_args"]["images"] == "elsewhere"
     assert reader["init_args"]["captions"] == "data/flickr8k/Flickr8k.token.txt"
 
 
-@pytest.mark.parametrize(
-    ("classes", "lost"),
-    [
-        ([], 0),
-        ([None, None], 0),
-        (["A", None, "A"], 0),
-        (["A", None, "B", None], 2),
-        (["A", "B", "A", "A"], 2),
-    ],
-)
-def test_how_many_layers_lose_their_reader(classes: list[str | None], lost: int):
-    assert replaced(classes) == lost
-
-
 def test_other_arguments_stay_as_they_are():
     args = ["fit", "--trainer.max_epochs=3", "--model.search.beam_size", "3", "--data.reader", "x.Flickr"]
-    assert find_configs(args) == args
+    assert with_layers(args) == args
 
 
 # -- classes of the working directory --------------------------------------------------------------------------

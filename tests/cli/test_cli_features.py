@@ -18,7 +18,7 @@ from torchvision import models
 from caption import checkpoint
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.captioner import Captioner
-from caption.cli.configuration import make_encoder, make_transform, read_parts
+from caption.cli.configuration.parts import frozen_encoder, make_transform, read_parts
 from caption.cli.features import main
 from caption.cli.main import main as caption_main
 from caption.data.decoding import open_image
@@ -121,7 +121,7 @@ def test_the_store_matches_the_configuration(config: str, data: Path, tmp_path: 
     out = str(tmp_path / "store")
     main(["--config", config, "--out", out, "--batch-size", "2", "--workers", "1", "--device", "cpu"])
     parts = read_parts([config])
-    encoder, transform = make_encoder(parts), make_transform(parts)
+    encoder, transform = frozen_encoder(parts), make_transform(parts)
     store = FeatureStore(out)
     store.matches(encoder, transform)
     with torch.no_grad():
@@ -134,7 +134,7 @@ def test_training_images_alone_are_stored_mirrored(config: str, data: Path, tmp_
     out = str(tmp_path / "store")
     assert main(["-c", config, "--out", out, "--device", "cpu", "--mirrored"]) == 0
     parts = read_parts([config])
-    encoder, transform = make_encoder(parts), make_transform(parts)
+    encoder, transform = frozen_encoder(parts), make_transform(parts)
     store = FeatureStore(out)
     store.matches(encoder, transform, mirrored=True)
     assert sorted(store.ids()) == ["photo0.jpg", "photo1.jpg"]

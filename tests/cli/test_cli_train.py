@@ -19,7 +19,6 @@ import yaml
 from helpers.command_line import Ran, Trained
 
 import caption
-from caption.cli.error_messages import one_line
 from caption.training.module import CaptionTraining
 
 Cli = Callable[..., Ran]
@@ -380,12 +379,12 @@ WRONG = {
     "a type within a class": (
         "hidden_size: 12",
         "hidden_size: big",
-        ["model.decoder.hidden_size", "int", "big"],
+        ["model.decoder", "hidden_size", "int", "big"],
     ),
-    "a choice": ("fit: squash", "fit: squish", ["data.transform.fit", "'squash', 'crop', 'pad'", "squish"]),
+    "a choice": ("fit: squash", "fit: squish", ["data.transform", "fit", "'squash', 'crop', 'pad'", "squish"]),
     "a class": ("encoders.SmallCNN", "encoders.SmolCNN", ["model.encoder", "SmolCNN"]),
     "a class of another kind": ("encoders.SmallCNN", "search.Greedy", ["model.encoder", "Greedy", "Encoder"]),
-    "a deep class": ("attention.Softmax", "attention.Soft", ["model.decoder.attention.alignment", "Soft"]),
+    "a deep class": ("attention.Softmax", "attention.Soft", ["model.decoder", "attention", "alignment", "Soft"]),
     "a module": ("caption.encoders.Small", "captions.Small", ["model.encoder", "captions"]),
     "a number out of range": ("beam_size: 2", "beam_size: 0", ["beam_size", "0"]),
     "no batch": ("batch_size: 8", "batch_size: 0", ["batch_size", "0"]),
@@ -444,7 +443,7 @@ def test_a_module_that_is_missing_gets_a_hint(cli: Cli, tiny: Path):
     ("args", "named"),
     [
         (["--data.batchsize", "8"], "did you mean data.batch_size?"),
-        (["--data.batch_size", "many"], "data.batch_size: expected int, not many"),
+        (["--data.batch_size", "many"], '"data.batch_size": Expected a <class \'int\'>. Got value: many'),
         (["--data.batchsize", "8"], "--data.batchsize"),
         (["--trainer.precision", "17"], "trainer.precision"),
         (["--ckpt_path"], "--ckpt_path"),
@@ -467,37 +466,6 @@ def test_no_configuration_at_all(cli: Cli):
     assert ran.code == 2
     for missing in ("model.encoder", "model.decoder", "data.reader"):
         assert missing in ran.err
-
-
-def test_messages_of_jsonargparse_become_one_line():
-    nested = """\
-Parser key "model.search":
-  Does not validate against any of the Union subtypes
-  Subtypes: [<class 'caption.search.base.Search'>, <class 'NoneType'>]
-  Errors:
-    - Problem with given class_path 'caption.search.BeamSearch':
-        Parser key "beam_size":
-          Expected a <class 'int'>. Got value: five
-    - Expected a <class 'NoneType'>
-  Given value type: <class 'dict'>
-  Given value: {'class_path': 'caption.search.BeamSearch', 'init_args': {'beam_size': 'five'}}"""
-    assert one_line(nested) == "model.search.beam_size: caption.search.BeamSearch: expected int, not five"
-    union = """\
-Parser key "data.size":
-  Does not validate against any of the Union subtypes
-  Subtypes: [<class 'int'>, tuple[int, int], <class 'NoneType'>]
-  Errors:
-    - Expected a <class 'int'>
-    - Expected a <class 'tuple'>
-    - Expected a <class 'NoneType'>
-  Given value type: <class 'str'>
-  Given value: big"""
-    assert one_line(union) == "data.size: expected int or tuple, not big"
-    assert (
-        one_line("Something that nobody foresaw,\nin two lines")
-        == "Something that nobody foresaw, in two lines"
-    )
-    assert one_line("") == ""
 
 
 # -- wrong data and checkpoints --------------------------------------------------------------------------------

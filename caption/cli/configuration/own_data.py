@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from caption.cli.config_files import find_config, read_yaml
+from caption.cli.configuration.files import read_config
 from caption.cli.files import make_folder
 from caption.errors import DataError, UserError
 
@@ -27,7 +27,7 @@ HEADER = """\
 """
 
 
-def own_configuration(
+def own_data_configuration(
     base: str, name: str, reader: Spec, limits: Mapping[str, Any], check: Check
 ) -> dict[str, Any]:
     """The configuration `base` for other data.
@@ -48,7 +48,7 @@ def own_configuration(
                 f"the data has no images in the split {split}, which training needs: give fractions, such as --splits "
                 "train=0.7 val=0.15 test=0.15, or name the splits in the data"
             )
-    config = read_yaml(find_config(base))
+    config = read_config(base)
     config["trainer"]["default_root_dir"] = f"runs/{name}"
     data = config["data"]
     data |= {"reader": dict(reader), **limits}

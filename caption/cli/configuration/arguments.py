@@ -1,14 +1,12 @@
-"""Argument parsing that several verbs share.
+"""Options that several verbs share.
 
-Each verb has a function `main(args)` that returns an exit code. Wrong usage raises a `UserError`, or argparse's
-SystemExit with code 2; --help raises SystemExit with code 0.
+Each verb's module has `make_parser()` and `main(args)`, which returns an exit code. Wrong usage raises a `UserError`, or
+argparse's SystemExit with code 2; --help raises SystemExit with code 0.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any
 
 # Texts keep their line breaks.
@@ -20,41 +18,9 @@ FORMAT: dict[str, Any] = {
 TRUST = "import classes of this package that a checkpoint names; its code runs; may be repeated"
 
 
-_collecting = ContextVar("collecting", default=False)
-
-
-class Collected(Exception):
-    """Carries the parser of a verb out of its `main`."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        super().__init__()
-        self.parser = parser
-
-
-class VerbParser(argparse.ArgumentParser):
-    """A parser that `parser_of` can get hold of."""
-
-    def parse_known_args(self, *args: Any, **kwargs: Any) -> Any:
-        if _collecting.get():
-            raise Collected(self)
-        return super().parse_known_args(*args, **kwargs)
-
-
-def parser_of(main: Callable[[list[str]], int]) -> argparse.ArgumentParser:
-    """The parser of a verb, given its `main`, which is left before it does anything."""
-    token = _collecting.set(True)
-    try:
-        main([])
-    except Collected as found:
-        return found.parser
-    finally:
-        _collecting.reset(token)
-    raise TypeError(f"{main.__module__}.main parses its arguments with another parser than verb_parser's")
-
-
 def verb_parser(verb: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
     """A parser for a verb's arguments."""
-    return VerbParser(f"caption {verb}", description=description, epilog=epilog, **FORMAT)
+    return argparse.ArgumentParser(f"caption {verb}", description=description, epilog=epilog, **FORMAT)
 
 
 def add_noun(nouns: Any, name: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""What the trainer needs to know of torchrun, which has already started the processes."""
+"""Trainer settings under torchrun, which has already started the processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import distributed
 from caption.errors import UserError
 
 
-def settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
+def trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
     """The trainer's devices, nodes and strategy in a process that torchrun has started; nothing elsewhere.
 
     Without them, each process would train a model of its own, and write it to the same files.
@@ -24,13 +24,13 @@ def settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not (distributed.is_available() and distributed.is_torchelastic_launched()):
         return {}
-    processes, here = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    processes, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
     devices = trainer.get("devices")
     number = len(devices) if isinstance(devices, list) else devices
-    if str(number) not in ("None", "auto", "-1", str(here)):
+    if str(number) not in ("None", "auto", "-1", str(local)):
         raise UserError(
-            f"trainer.devices is {devices}, but torchrun has started {here} processes on this machine: leave "
+            f"trainer.devices is {devices}, but torchrun has started {local} processes on this machine: leave "
             "trainer.devices out, or give torchrun the same --nproc-per-node"
         )
-    chosen = {"devices": devices if isinstance(devices, list) else here, "num_nodes": processes // here}
-    return chosen | ({"strategy": "ddp"} if trainer.get("strategy") in (None, "auto") else {})
+    settings = {"devices": devices if isinstance(devices, list) else local, "num_nodes": processes // local}
+    return settings | ({"strategy": "ddp"} if trainer.get("strategy") in (None, "auto") else {})

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from argparse import ArgumentError
 from collections.abc import Sequence
-from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
-from caption.cli.config_files import (
-    READER,
-    find_config,
-    import_from_working_directory,
-    option_pairs,
-    read_yaml,
-    reader_class,
-    replaced,
-    without_reader,
-)
-from caption.cli.error_messages import one_line
-from caption.cli.hints import with_hint
+from caption.cli.configuration.errors import hint, one_line
+from caption.cli.configuration.files import import_from_working_directory, read_layers
 from caption.data.readers.captions import CaptionReader
 from caption.data.resize import ImageTransform
 from caption.encoders.base import Encoder
@@ -31,27 +20,13 @@ from caption.runtime.trust import class_paths
 PARTS = {"data.reader": CaptionReader, "data.transform": ImageTransform, "model.encoder": Encoder}
 
 
-def read_configuration(path: str) -> dict[str, Any]:
-    """The content of a configuration, given by path or name.
-
-    Raises:
-        UserError: it does not exist, is not YAML (with the line), or its sections have no entries.
-    """
-    config = read_yaml(find_config(path))
-    if not isinstance(config, dict) or not all(
-        isinstance(config.get(name) or {}, dict) for name in ("model", "data")
-    ):
-        raise DataError(f"'{path}' is not a configuration: it needs the sections model and data.")
-    return config
-
-
 def read_parts(
     paths: Sequence[str], overrides: Sequence[str] = (), names: Sequence[str] = (*PARTS,)
 ) -> Namespace:
     """Some of `PARTS` of configuration files, read as `caption fit` does: class paths and arguments.
 
     Args:
-        paths: YAML files; a later one overrides single entries of an earlier one.
+        paths: of YAML files, or names; a later one overrides single entries of an earlier one.
         overrides: command-line arguments that override single entries, such as `--data.transform.size 96`.
         names: of the parts; other entries of the files are ignored.
 
@@ -62,28 +37,24 @@ def read_parts(
     parser = ArgumentParser(exit_on_error=False, default_env=False)
     for name in names:
         parser.add_argument(f"--{name}", type=PARTS[name])
-    found = parser.get_defaults()
+    parts = parser.get_defaults()
     try:
-        layers = [read_configuration(path) for path in paths]
-        readers = [value for option, value in option_pairs(overrides) if option in READER]
-        classes = [*map(reader_class, layers), *(path.rpartition(".")[2] for path in readers)]
-        for place, config in enumerate(layers):
-            if place < replaced(classes):
-                config = without_reader(config)
-            paths_of_parts = ((name, *name.split(".")) for name in names)
-            entries = {name: (config.get(section) or {}).get(key) for name, section, key in paths_of_parts}
-            given = {name: entry for name, entry in entries.items() if entry is not None}
-            found = parser.parse_object(given, found)
-        found = parser.parse_args(list(overrides), found)
+        for config in read_layers(paths, overrides):
+            keys = ((name, *name.split(".")) for name in names)
+            entries = {name: (config.get(section) or {}).get(key) for name, section, key in keys}
+            entries = {name: entry for name, entry in entries.items() if entry is not None}
+            parts = parser.parse_object(entries, parts)
+        parts = parser.parse_args(list(overrides), parts)
     except ArgumentError as error:
+        message = one_line(str(error))
         raise UserError(
-            f"{', '.join(paths)}, or an option that overrides an entry: "
-            f"{with_hint(one_line(str(error)), parser)}. Of a configuration, {', '.join(names)} can be used here."
+            f"{', '.join(paths)}, or an option that overrides an entry: {message}{hint(message, parser)}. "
+            f"Of a configuration, {', '.join(names)} can be used here."
         ) from error
     for name in names:
-        if found[name] is None and name != "data.transform":
+        if parts[name] is None and name != "data.transform":
             raise DataError(f"{', '.join(paths)}: there is no {name} with a class_path. Add it.")
-    return found
+    return parts
 
 
 def make_reader(parts: Namespace) -> CaptionReader:
@@ -97,15 +68,15 @@ def make_transform(parts: Namespace) -> ImageTransform:
     return ImageTransform(**(parts["data.transform"] or {}))
 
 
-def make_encoder(parts: Namespace) -> Encoder:
+def frozen_encoder(parts: Namespace) -> Encoder:
     """The encoder with its weights, frozen. Raises a UserError if it cannot be made, or its weights are random."""
     spec = parts["model.encoder"].as_dict()
-    own = [*class_paths(spec)]
-    encoder = make(spec, Encoder, own)
+    trust = [*class_paths(spec)]
+    encoder = make(spec, Encoder, trust)
     initial = weights_digest(encoder)
     encoder.load_pretrained()
     # Weights that loading did not change are usable only if every construction gives the same.
-    if weights_digest(encoder) == initial != weights_digest(make(spec, Encoder, own)):
+    if weights_digest(encoder) == initial != weights_digest(make(spec, Encoder, trust)):
         raise UserError(
             f"the encoder {spec['class_path']} of the configuration has random weights, which training would not "
             "have: name weights in the configuration, or take a trained encoder with --model CKPT"

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from caption import checkpoint
-from caption.cli.config_files import OPTIONS, READER, option_pairs
+from caption.cli.configuration.files import OPTIONS, READER, option_pairs
 from caption.data.readers.captions import CaptionReader
 from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, UserError
@@ -24,7 +24,7 @@ DATA = (
 """Entries of the data section, beside the reader, that are taken from a checkpoint; none of them names a class."""
 
 
-def with_own_configuration(args: Sequence[str]) -> list[str]:
+def with_checkpoint_configuration(args: Sequence[str]) -> list[str]:
     """A command line of Lightning's; one that evaluates a checkpoint without a configuration gets the checkpoint's own.
 
     Args:
@@ -34,24 +34,24 @@ def with_own_configuration(args: Sequence[str]) -> list[str]:
         CheckpointError: the checkpoint carries none, or names a class of a package that is not trusted.
     """
     args = list(args)
-    given = option_pairs(args)
-    paths = [value for option, value in given if option == "--ckpt_path"]
+    pairs = option_pairs(args)
+    paths = [value for option, value in pairs if option == "--ckpt_path"]
     in_folder = bool(paths) and paths[-1] in ("auto", "best", "last")  # of the run that a configuration names
-    named = in_folder or any(option in (*OPTIONS, *READER) for option, _ in given)
-    if args[0] == "fit" or named or not paths or {"--help", "-h"} & set(args):
+    configured = in_folder or any(option in (*OPTIONS, *READER) for option, _ in pairs)
+    if args[0] == "fit" or configured or not paths or {"--help", "-h"} & set(args):
         return args
-    trust = [value for option, value in given if option == "--trust"]
-    text = yaml.safe_dump(own_configuration(Path(paths[-1]), trust), sort_keys=False)
+    trust = [value for option, value in pairs if option == "--trust"]
+    text = yaml.safe_dump(checkpoint_configuration(Path(paths[-1]), trust), sort_keys=False)
     return [args[0], "--config", text, *args[1:]]
 
 
-def own_configuration(path: Path, trust: Iterable[str]) -> dict[str, Any]:
+def checkpoint_configuration(path: Path, trust: Iterable[str]) -> dict[str, Any]:
     """The configuration of a checkpoint: its parts, its search, the data that it was trained on, and its folder.
 
     Every class in it has been checked, because a parser of configurations imports whatever a value names.
 
     Raises:
-        CheckpointError: see `with_own_configuration`.
+        CheckpointError: see `with_checkpoint_configuration`.
     """
     contents = checkpoint.read(path)
     try:
@@ -76,9 +76,9 @@ def _data(section: Any, trust: Iterable[str]) -> dict[str, Any]:
     reader = section["reader"]
     make(reader, CaptionReader, trust)  # type: ignore[type-abstract]
     check_texts(reader, trust)
-    found = {key: section[key] for key in DATA if section.get(key) is not None}
-    if "transform" in found:  # its parser takes class paths, too
-        found["transform"] = ImageTransform.from_dict(found["transform"]).to_dict()
-    if any(isinstance(value, (dict, list)) for key, value in found.items() if key != "transform"):
+    entries = {key: section[key] for key in DATA if section.get(key) is not None}
+    if "transform" in entries:  # its parser takes class paths, too
+        entries["transform"] = ImageTransform.from_dict(entries["transform"]).to_dict()
+    if any(isinstance(value, (dict, list)) for key, value in entries.items() if key != "transform"):
         raise CheckpointError("its section data has entries that are not plain values")
-    return {"reader": reader} | found
+    return {"reader": reader} | entries

@@ -1,0 +1,73 @@
+"""Errors of a configuration and of the user's own code, in one line."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from sysconfig import get_path
+
+from caption.errors import did_you_mean, kind_and_reason
+
+# Lines of jsonargparse's messages without information of their own.
+SCAFFOLDING = (
+    "Does not validate against any",
+    "Subtypes:",
+    "Errors:",
+    "- Expected a <class 'NoneType'>",
+    "- Expected a path but",
+    "Given value type:",
+    "Given value: {",  # a whole part
+    "Given value: Namespace(",
+)
+LIBRARIES = ("<", str(Path(__file__).parents[2]), get_path("stdlib"))
+"""How the file names of code begin that is not the user's: generated, of this package, of Python."""
+
+
+def one_line(message: str) -> str:
+    """An error message of jsonargparse, which fills a page, in one line: the keys from the outside in, the reasons."""
+    lines = [line.strip() for line in message.splitlines()]
+    return " ".join(line.removeprefix("- ") for line in lines if not line.startswith(SCAFFOLDING))
+
+
+def hint(message: str, parser: ArgumentParser) -> str:
+    """What a misspelt key, argument, class or module was meant to be; empty if nothing is like it.
+
+    Args:
+        message: quotes the misspelt name last, and before it the class or module in which it was looked for.
+        parser: the parser that met the error; its options are the keys.
+    """
+    option = message.partition("unrecognized arguments: --")[2].split(maxsplit=1)[:1]
+    *owners, name = option or message.split("'")[1::2] or [""]
+    if "No module named" in message:
+        return f" (put {name}.py into the working directory, or install the package)"
+    choices = {*keys(parser), *(choice for owner in owners for choice in _names(owner))}
+    return "" if name in choices else did_you_mean(name, choices)
+
+
+def keys(parser: ArgumentParser) -> Iterator[str]:
+    """The keys of a parser and of its subcommands, such as "trainer.max_epochs"."""
+    for action in parser._actions:
+        if isinstance(action.choices, Mapping):
+            for subcommand in action.choices.values():
+                yield from keys(subcommand)
+        else:
+            yield action.dest
+
+
+def _names(path: str) -> Iterable[str]:
+    """The names in a module, or the arguments of a class; none if it has not been imported."""
+    module, _, name = path.rpartition(".")
+    value = sys.modules.get(path) or getattr(sys.modules.get(module), name, None)
+    return inspect.signature(value).parameters if inspect.isclass(value) else dir(value)
+
+
+def own_code_message(error: Exception) -> str | None:
+    """The error with the innermost line of the user's own code, such as a mechanism; None if it passed none."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(LIBRARIES) and "-packages" not in frame.filename:
+            return f"{frame.filename}, line {frame.lineno}, in {frame.name}: {kind_and_reason(error)}"
+    return None
