@@ -118,8 +118,8 @@ class Attention(Part, nn.Module):
     "weights"; maps in a named tuple have the names of its fields."""
     properties: WeightProperties = WeightProperties()
     """Properties of the summary weights."""
-    context_size: int
-    """Length of the context vector, known after `build`; the sum of the views' D, unless `create_weights` sets it."""
+    context_size: int = 0
+    """Length of the context vector, 0 before `build`; the sum of the views' D, unless `create_weights` sets it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,13 +209,22 @@ class Attention(Part, nn.Module):
             query: K queries for each image.
             memory: of the B images, from `project`.
             state: from `start` or the last output.
+
+        Raises:
+            UserError: the context has another length than `context_size`, or the summary is not (B, K, L).
         """
         weighed = self.weigh(query, memory, state)
         maps = self.maps(weighed.maps)
         reading = self.read(maps, query, memory, weighed)
+        weights = self.summary(maps)
+        if reading.context.shape[-1] != self.context_size > 0 or weights.dim() != 3:
+            raise UserError(
+                f"{type(self).__name__} reads a context of shape {tuple(reading.context.shape)} with weights of shape "
+                f"{tuple(weights.shape)}: they must be (B, K, {self.context_size}), as its build says, and (B, K, L)"
+            )
         return AttentionOutput(
             reading.context,
-            self.summary(maps),
+            weights,
             maps,
             self.carry(maps, weighed),
             reading.location,

@@ -136,8 +136,8 @@ def _run(args: list[str]) -> int:
     except Exception as error:
         from caption.cli.configuration.errors import own_code_message
 
-        if (message := own_code_message(error)) is not None:
-            return _failed(f"{message} (--debug shows the traceback)", WRONG_USAGE, debug)
+        if (own := own_code_message(error)) is not None:
+            return _failed(f"{own} (--debug shows the traceback)", WRONG_USAGE, debug)
         message = f"internal error, {type(error).__name__}: {error} (--debug shows the traceback)"
         return _failed(message, SOME_FAILED, debug)
 

@@ -21,10 +21,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, act) -> None:
 
 
 def raising(error: BaseException):
-    def act(args):
-        raise error
-
-    return act
+    """A verb of this package that fails."""
+    namespace = {"error": error}
+    exec(compile("def act(args): raise error", command_line.__file__, "exec"), namespace)
+    return namespace["act"]
 
 
 # -- help ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Options that several verbs share.
 
-Each verb's module has `make_parser()` and `main(args)`, which returns an exit code. Wrong usage raises a `UserError`, or
+Each verb's module has `make_parser()` and `main(args)`, which returns an exit code. Wrong usage raises a `UserError` or
 argparse's SystemExit with code 2; --help raises SystemExit with code 0.
 """
 

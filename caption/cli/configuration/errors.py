@@ -30,7 +30,8 @@ LIBRARIES = ("<", str(Path(__file__).parents[2]), get_path("stdlib"))
 def one_line(message: str) -> str:
     """An error message of jsonargparse, which fills a page, in one line: the keys from the outside in, the reasons."""
     lines = [line.strip() for line in message.splitlines()]
-    return " ".join(line.removeprefix("- ") for line in lines if not line.startswith(SCAFFOLDING))
+    joined = " ".join(line.removeprefix("- ") for line in lines if not line.startswith(SCAFFOLDING))
+    return joined.replace("Problem with given class_path ", "").replace("Parser key ", "")
 
 
 def hint(message: str, parser: ArgumentParser) -> str:

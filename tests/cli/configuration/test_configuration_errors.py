@@ -1,4 +1,4 @@
-"""Wrong shapes in a user's own mechanism: the message names the class, the method and the shapes."""
+"""Wrong shapes in a user's own mechanism: the message names the class or the line, and the shapes."""
 
 from __future__ import annotations
 
@@ -32,26 +32,18 @@ WRONG = {
     "a layer of another size": (
         "nn.Linear(region_sizes[0], query",
         "nn.Linear(3, query",
-        [
-            "my_own.Mine.project failed: ",
-            "mat1 and mat2 shapes cannot be multiplied",
-            "views[0].vectors (8, 144, 8)",
-        ],
-    ),
-    "a product of other shapes": (
-        "memory[0].mT",
-        "memory[0]",
-        ["my_own.Mine.weigh failed", "query.hidden (8, 3, 12)", "memory[0] (8, 144, 12)"],
+        ["my_own.py, line 10, in project: RuntimeError: mat1 and mat2 shapes cannot be multiplied"],
     ),
     "another context size": (
         "self.context_size = region_sizes[0]",
         "self.context_size = 5",
-        ["my_own.Mine read a context of shape", "its context_size is 5"],
+        ["Mine reads a context of shape (8, 3, 8)", "context_size to 5"],
     ),
-    "no context size": (
-        "        self.context_size = region_sizes[0]\n",
-        "",
-        ["my_own.Mine.build must set context_size"],
+    "no context size": ("        self.context_size = region_sizes[0]\n", "", ["context_size to 0"]),
+    "maps of heads": (
+        "(query.hidden @ memory[0].mT).softmax(-1)",
+        "(query.hidden @ memory[0].mT).softmax(-1)[None]",
+        ["Mine reads a context", "weights of shape (1, 8, 3, 144): they must be"],
     ),
 }
 
