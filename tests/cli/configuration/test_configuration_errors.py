@@ -15,11 +15,11 @@ from torch import nn
 from caption.attention import Attention, ReadOutput, WeighOutput
 
 class Mine(Attention):
-    def build(self, region_sizes, query_sizes):
+    def create_weights(self, region_sizes, query_sizes):
         self.keys = nn.Linear(region_sizes[0], query_sizes.hidden)
         self.context_size = region_sizes[0]
 
-    def project(self, views):
+    def memory(self, views):
         return self.keys(views[0].vectors), views[0].vectors
 
     def weigh(self, query, memory, state):
@@ -32,14 +32,13 @@ WRONG = {
     "a layer of another size": (
         "nn.Linear(region_sizes[0], query",
         "nn.Linear(3, query",
-        ["my_own.py, line 10, in project: RuntimeError: mat1 and mat2 shapes cannot be multiplied"],
+        ["my_own.py, line 10, in memory: RuntimeError: mat1 and mat2 shapes cannot be multiplied"],
     ),
     "another context size": (
         "self.context_size = region_sizes[0]",
         "self.context_size = 5",
-        ["Mine reads a context of shape (8, 3, 8)", "context_size to 5"],
+        ["Mine reads a context of shape (8, 3, 8)", "must be (B, K, 5)"],
     ),
-    "no context size": ("        self.context_size = region_sizes[0]\n", "", ["context_size to 0"]),
     "maps of heads": (
         "(query.hidden @ memory[0].mT).softmax(-1)",
         "(query.hidden @ memory[0].mT).softmax(-1)[None]",
