@@ -330,11 +330,11 @@ def test_wrong_configurations(
 WRONG_ARGUMENTS = [
     (
         ["--data.transform.fit", "stretch"],
-        "data.transform.fit: expected one of 'squash', 'crop', 'pad', not stretch",
+        "Literal['squash', 'crop', 'pad']. Got value: stretch",
     ),
     (["--data.transform.sides", "3"], "unrecognized arguments: --data.transform.sides"),
-    (["--data.transform.size.width", "3"], "data.transform.size: expected int"),
-    (["--data.transform.size", "["], "data.transform.size: expected int"),
+    (["--data.transform.size.width", "3"], "\"data.transform.size\": Expected a <class 'int'>"),
+    (["--data.transform.size", "["], "\"data.transform.size\": Expected a <class 'int'>"),
     (["--model.encoder.weights", "/no/such/file.pth"], "/no/such/file.pth"),
     (["--model.encoder.layer", "features.99"], "has no layer features.99"),
     (["--model.encoder.sides", "3"], "'sides' is not accepted"),
