@@ -177,9 +177,12 @@ class CaptionCLI(LightningCLI):
             try:
                 self.trainer.fit(**options)
             except Exception as error:
-                # Lightning holds the file's contents until everything in it has been restored. Callbacks, loops,
-                # schedulers and the data module read their states themselves, and raise whatever they meet.
-                restoring = bool(self.trainer._checkpoint_connector._loaded_checkpoint)
+                # Lightning reads the file, makes the optimizers, and drops the file's contents when all states have been
+                # restored. Callbacks, loops and schedulers read their states themselves, and raise whatever they meet.
+                connector = self.trainer._checkpoint_connector
+                restoring = connector._loaded_checkpoint or (
+                    connector._ckpt_path and not self.trainer.optimizers
+                )
                 if not restoring or isinstance(error, UserError) or WRONG_WEIGHTS in str(error):
                     raise
                 raise CheckpointError(
