@@ -177,7 +177,7 @@ class CaptionCLI(LightningCLI):
             try:
                 self.trainer.fit(**options)
             except Exception as error:
-                # Lightning reads the file, makes the optimizers, and drops the file's contents when all states have been
+                # Lightning reads the file, makes the optimizers, and drops the contents when all states have been
                 # restored. Callbacks, loops and schedulers read their states themselves, and raise whatever they meet.
                 connector = self.trainer._checkpoint_connector
                 restoring = connector._loaded_checkpoint or (
