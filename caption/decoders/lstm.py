@@ -12,24 +12,13 @@ from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
-from caption.decoders.lstm_cell import add_forget_bias, init_recurrent, lstm_update
+from caption.decoders.lstm_cell import LSTMCellDecoder, LSTMState, add_forget_bias, lstm_update
 from caption.decoders.readout import DeepOutput, Readout, tie_weights
-from caption.decoders.unroll import Advanced, RecurrentDecoder
-from caption.decoders.word_embeddings import MetaEmbedding
+from caption.decoders.unroll import Advanced
+from caption.decoders.word_embeddings import MetaEmbedding, word_table
 from caption.parts import check_choice
 from caption.regions import Views
-from caption.tensor_tree import State, TensorTree
-
-
-class Carried(NamedTuple):
-    """The state from word to word, one entry per hypothesis."""
-
-    hidden: Tensor
-    """(B, K, H) h."""
-    cell: Tensor
-    """(B, K, H) c."""
-    attention: TensorTree
-    """The state of the attention mechanism."""
+from caption.tensor_tree import State
 
 
 class Outputs(NamedTuple):
@@ -41,7 +30,7 @@ class Outputs(NamedTuple):
     """(B, K, D) z[t], gated."""
 
 
-class LSTMDecoder(RecurrentDecoder):
+class LSTMDecoder(LSTMCellDecoder):
     """The paper's decoder: attends with h[t-1], updates the LSTM with the word and the context, and reads out from
     h[t].
 
@@ -78,15 +67,12 @@ class LSTMDecoder(RecurrentDecoder):
         embedding: MetaEmbedding | None = None,
         tie_weights: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(embedding_size, hidden_size, dropout)
         check_choice("first_input", first_input, ("start", "zero"))
         self.attention = attention
-        self.embedding_size = embedding_size
-        self.hidden_size = self.query_size = hidden_size
         self.initial = initial or InitialState()
         self.gate = gate
         self.readout = readout or DeepOutput()
-        self.dropout = nn.Dropout(dropout)
         self.forget_bias = forget_bias
         self.first_input = first_input
         if embedding is not None:
@@ -102,17 +88,13 @@ class LSTMDecoder(RecurrentDecoder):
         self.initial.build(region_sizes[0], hidden_size)
         self.readout.build(self.embedding_size, hidden_size, context_size, vocabulary_size)
         self.start_id = start
-        if isinstance(given := getattr(self, "embed", None), MetaEmbedding):
-            given.build(vocabulary_size, self.embedding_size, padding)
+        if isinstance(embedding := getattr(self, "embed", None), MetaEmbedding):
+            embedding.build(vocabulary_size, self.embedding_size, padding)
         else:
-            self.embed = nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=padding)
-            nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+            self.embed = word_table(vocabulary_size, self.embedding_size, padding)
         if self.tie_weights:
             tie_weights(self.readout.to_words, self.embed)
-        # T of eq. 1 in two parts: that of the word, computed for all steps at once in training, and the rest.
-        self.gates_from_word = nn.Linear(self.embedding_size, 4 * hidden_size)
-        self.gates_from_state = nn.Linear(hidden_size + context_size, 4 * hidden_size, bias=False)
-        init_recurrent(self.gates_from_state.weight, hidden_size)
+        self.build_gates(context_size)  # T of eq. 1
         nn.init.zeros_(self.gates_from_word.bias)
         add_forget_bias(self.gates_from_word.bias, self.forget_bias)
 
@@ -121,26 +103,15 @@ class LSTMDecoder(RecurrentDecoder):
         return Memory(views, (self.attention.project(views),))
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
-        hidden, cell = self.initial(memory.views[0])
-        shape = (hidden.shape[0], hypotheses, self.hidden_size)
         attending = self.attention.start(memory.projected[0], hypotheses)
-        # c sums over all steps, so it keeps full precision under autocast.
-        cell = cell.to(self.gates_from_word.weight.dtype)
-        return State(memory, Carried(hidden.expand(shape), cell.expand(shape), attending), trace=None)
+        hidden, cell = self.initial(memory.views[0])
+        return self.state_before(memory, hypotheses, hidden, cell, attending)
 
     def word_vectors(self, words: Tensor) -> Tensor:
         embedded = self.embed(words)
         if self.first_input == "zero":  # the start token is only fed first
             embedded = embedded.masked_fill((words == self.start_id)[..., None], 0.0)
         return embedded
-
-    def offsets(self, embedded: Tensor) -> tuple[Tensor]:
-        """The previous word's part of the gates' pre-activations, (..., 4H)."""
-        return (self.gates_from_word(self.dropout(embedded)),)
-
-    def recurrent_weights(self) -> tuple[Tensor]:
-        """The weight of the other part, (4H, H + D)."""
-        return (self.gates_from_state.weight,)
 
     def advance(
         self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
@@ -156,10 +127,9 @@ class LSTMDecoder(RecurrentDecoder):
         joined = torch.cat((hidden, context), -1)
         gates = offsets[0] + functional.linear(joined, weights[0])
         hidden, cell = lstm_update(gates, cell)
-        carried = Carried(hidden, cell, attended.state)
-        return Advanced(
-            State(state.shared, carried, Trace.of(attended, beta)), Outputs(hidden, context), (joined,)
-        )
+        carried = LSTMState(hidden, cell, attended.state)
+        after = State(state.shared, carried, Trace.of(attended, beta))
+        return Advanced(after, Outputs(hidden, context), (joined,))
 
     def read_out(self, embedded: Tensor, outputs: Outputs) -> Tensor:
         return self.readout(embedded, outputs.hidden, outputs.context)

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.decoders.base import Memory, Trace, in_working_precision
-from caption.decoders.lstm_cell import add_forget_bias, init_recurrent, lstm_update
-from caption.decoders.unroll import Advanced, RecurrentDecoder
+from caption.decoders.lstm_cell import LSTMCellDecoder, LSTMState, add_forget_bias, lstm_update
+from caption.decoders.unroll import Advanced
 from caption.regions import Views, check_views, mean_region
 from caption.tensor_tree import State
 
 
-class Carried(NamedTuple):
-    """The state from word to word, one entry per hypothesis."""
-
-    hidden: Tensor
-    """(B, K, H) h."""
-    cell: Tensor
-    """(B, K, H) c."""
-
-
-class ShowAndTellDecoder(RecurrentDecoder):
+class ShowAndTellDecoder(LSTMCellDecoder):
     """x[-1] = W_I mean(a), x[t] = E y[t-1], (h[t], c[t]) = LSTM(x[t]), p ∝ exp(W h[t]) (eqs. 10 to 12).
 
     Its trace has uniform weights for every word, because there is no attention to draw.
@@ -47,10 +36,7 @@ class ShowAndTellDecoder(RecurrentDecoder):
         forget_bias: float = 0.0,
         normalise_image: bool = False,
     ) -> None:
-        super().__init__()
-        self.embedding_size = embedding_size
-        self.hidden_size = self.query_size = hidden_size
-        self.dropout = nn.Dropout(dropout)
+        super().__init__(embedding_size, hidden_size, dropout)
         self.forget_bias = forget_bias
         self.normalise_image = normalise_image
 
@@ -58,9 +44,7 @@ class ShowAndTellDecoder(RecurrentDecoder):
         self.embed = nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=padding)
         self.image = nn.Linear(region_sizes[0], self.embedding_size)
         self.image_norm = nn.BatchNorm1d(self.embedding_size) if self.normalise_image else nn.Identity()
-        self.gates_from_word = nn.Linear(self.embedding_size, 4 * self.hidden_size)
-        self.gates_from_state = nn.Linear(self.hidden_size, 4 * self.hidden_size, bias=False)
-        init_recurrent(self.gates_from_state.weight, self.hidden_size)
+        self.build_gates(0)
         add_forget_bias(self.gates_from_word.bias, self.forget_bias)
         self.to_words = nn.Linear(self.hidden_size, vocabulary_size)
 
@@ -72,24 +56,17 @@ class ShowAndTellDecoder(RecurrentDecoder):
         image = self.image_norm(self.image(mean_region(memory.views[0])).squeeze(1)).unsqueeze(1)
         zeros = image.new_zeros(image.shape[0], 1, self.hidden_size)
         hidden, cell = lstm_update(self.gates_from_word(self.dropout(image)), zeros)
-        shape = (image.shape[0], hypotheses, self.hidden_size)
-        return State(memory, Carried(hidden.expand(shape), cell.expand(shape)), trace=None)
-
-    def offsets(self, embedded: Tensor) -> tuple[Tensor]:
-        return (self.gates_from_word(self.dropout(embedded)),)
-
-    def recurrent_weights(self) -> tuple[Tensor]:
-        return (self.gates_from_state.weight,)
+        return self.state_before(memory, hypotheses, hidden, cell)
 
     def advance(
         self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
     ) -> Advanced:
-        before, cell = state.carried
-        hidden, cell = lstm_update(offsets[0] + functional.linear(before, weights[0]), cell)
+        previous, cell, _ = state.carried
+        hidden, cell = lstm_update(offsets[0] + functional.linear(previous, weights[0]), cell)
         vectors, _, mask = state.shared.views[0]
         real = torch.ones_like(vectors[..., 0]) if mask is None else mask.to(vectors.dtype)
-        even = (real / real.sum(-1, keepdim=True))[:, None].expand(-1, hidden.shape[1], -1)
-        return Advanced(State(state.shared, Carried(hidden, cell), Trace(even, {})), hidden, (before,))
+        uniform = (real / real.sum(-1, keepdim=True))[:, None].expand(-1, hidden.shape[1], -1)
+        return Advanced(State(state.shared, LSTMState(hidden, cell), Trace(uniform, {})), hidden, (previous,))
 
     def read_out(self, embedded: Tensor, outputs: Tensor) -> Tensor:
         return self.to_words(self.dropout(outputs))

@@ -13,11 +13,12 @@ from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.lstm_cell import init_recurrent, lstm_update
 from caption.decoders.readout import tie_weights
 from caption.decoders.unroll import Advanced, RecurrentDecoder
+from caption.decoders.word_embeddings import word_table
 from caption.regions import Views, mean_region
 from caption.tensor_tree import State, TensorTree
 
 
-class Carried(NamedTuple):
+class TopDownState(NamedTuple):
     """The state from word to word, one entry per hypothesis."""
 
     attention_hidden: Tensor
@@ -63,8 +64,7 @@ class TopDownDecoder(RecurrentDecoder):
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         hidden_size = self.hidden_size
         self.attention.build(region_sizes, QuerySizes(hidden_size, self.embedding_size))
-        self.embed = nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=padding)
-        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        self.embed = word_table(vocabulary_size, self.embedding_size, padding)
         self.attention_gates_from_word = nn.Linear(self.embedding_size, 4 * hidden_size)
         # [h¹[t-1]; h²[t-1]; v̄]
         self.attention_gates = nn.Linear(2 * hidden_size + region_sizes[0], 4 * hidden_size, bias=False)
@@ -84,7 +84,7 @@ class TopDownDecoder(RecurrentDecoder):
         weight = self.embed.weight
         zeros = weight.new_zeros(memory.views[0].vectors.shape[0], hypotheses, self.hidden_size)
         attending = self.attention.start(memory.projected[0], hypotheses)
-        return State(memory, Carried(zeros, zeros, zeros, zeros, attending), trace=None)
+        return State(memory, TopDownState(zeros, zeros, zeros, zeros, attending), trace=None)
 
     def offsets(self, embedded: Tensor) -> tuple[Tensor, Tensor]:
         bias = self.language_gates.bias
@@ -106,7 +106,7 @@ class TopDownDecoder(RecurrentDecoder):
         attended = self.attention(Query(h1, c1, embedded, state.carried.attention_hidden), memory, attending)
         second = torch.cat((h2, h1, attended.context.to(h1.dtype)), -1)
         h2, c2 = lstm_update(offsets[1] + functional.linear(second, weights[1]), c2)
-        carried = Carried(h1, c1, h2, c2, attended.state)
+        carried = TopDownState(h1, c1, h2, c2, attended.state)
         return Advanced(State(state.shared, carried, Trace.of(attended)), h2, (first, second))
 
     def read_out(self, embedded: Tensor, outputs: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from caption.decoders.base import Decoder, Memory, Trace, Unrolled, in_working_p
 from caption.errors import UserError
 from caption.parts import make
 from caption.regions import Views
-from caption.tensor_tree import State, TensorTree, leaves
+from caption.tensor_tree import State, TensorTree, leaves, map_tensors
 
 
 class Cache(NamedTuple):
@@ -30,13 +30,6 @@ class Cache(NamedTuple):
     """(B, K, M, T, H / M)."""
     values: Tensor
     """(B, K, M, T, H / M)."""
-
-
-class Carried(NamedTuple):
-    """The state from word to word, one entry per hypothesis."""
-
-    layers: tuple[Cache, ...]
-    """One cache for each layer."""
 
 
 class TransformerDecoder(Decoder):
@@ -84,8 +77,10 @@ class TransformerDecoder(Decoder):
         self.inner_size = inner_size
         self.longest = longest
         self.dropout = nn.Dropout(dropout)
-        looks = [attention, *(make(attention.spec, Attention) for _ in range(layers - 1))]
-        self.layers = nn.ModuleList(Layer(look, hidden_size, heads, inner_size, dropout) for look in looks)
+        mechanisms = [attention, *(make(attention.spec, Attention) for _ in range(layers - 1))]
+        self.layers = nn.ModuleList(
+            Layer(mechanism, hidden_size, heads, inner_size, dropout) for mechanism in mechanisms
+        )
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         self.embed = nn.Embedding(vocabulary_size, self.hidden_size, padding_idx=padding)
@@ -104,7 +99,7 @@ class TransformerDecoder(Decoder):
         vectors = memory.views[0].vectors
         images = vectors.shape[0]
         empty = vectors.new_zeros(images, hypotheses, self.heads, 0, self.hidden_size // self.heads)
-        return State(memory, Carried(tuple(Cache(empty, empty) for _ in self.layers)), trace=None)
+        return State(memory, tuple(Cache(empty, empty) for _ in self.layers), trace=None)
 
     def _embedded(self, words: Tensor, first: int) -> Tensor:
         """Words (B, K, T) at the positions from `first` on -> (B, K, T, H)."""
@@ -118,16 +113,15 @@ class TransformerDecoder(Decoder):
         return self.dropout(embedded + positions[first : first + words.shape[-1]])
 
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
-        carried: Carried = state.carried
-        hidden = self._embedded(words[..., None], first=carried.layers[0].keys.shape[3])
-        caches, outputs = [], []
-        for layer, memory, cache in zip(self.layers, state.shared.projected, carried.layers, strict=True):
+        caches: tuple[Cache, ...] = state.carried  # one for each layer
+        hidden = self._embedded(words[..., None], first=caches[0].keys.shape[3])
+        longer, outputs = [], []
+        for layer, memory, cache in zip(self.layers, state.shared.projected, caches, strict=True):
             hidden, cache, output = layer(hidden, memory, cache)
-            caches.append(cache)
+            longer.append(cache)
             outputs.append(output)
         logits = self.to_words(self.norm(hidden)).squeeze(2)
-        new_state = State(state.shared, Carried(tuple(caches)), trace_of(outputs))
-        return logits.float().log_softmax(-1), new_state
+        return logits.float().log_softmax(-1), State(state.shared, tuple(longer), trace_of(outputs))
 
     def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
         images, hypotheses, longest = words.shape
@@ -139,20 +133,10 @@ class TransformerDecoder(Decoder):
             outputs.append(output)
         real = torch.arange(longest, device=words.device) < lengths[..., None]
         positions = real.flatten().nonzero().squeeze(-1)
-        trace = trace_of(outputs)
-
-        def pack(tensor: Tensor) -> Tensor:
-            return tensor.flatten(0, 1)[positions]
-
-        packed = Trace(
-            pack(trace.weights),
-            {name: pack(maps) for name, maps in trace.maps.items()},
-            log_prob=None if trace.log_prob is None else pack(trace.log_prob),
-        )
-        flat = hidden.flatten(0, 2)[positions]
+        trace = map_tensors(lambda tensor: tensor.flatten(0, 1)[positions], trace_of(outputs))
         queries = inputs.detach().flatten(0, 2)[positions]
-        logits = self.to_words(self.norm(flat))
-        return Unrolled(logits, packed, queries, positions, (images, hypotheses, longest))
+        logits = self.to_words(self.norm(hidden.flatten(0, 2)[positions]))
+        return Unrolled(logits, trace, queries, positions, (images, hypotheses, longest))
 
     def trace_name(self, number: int, name: str) -> str:
         return f"layer {number} {name}"
@@ -214,8 +198,8 @@ class Layer(nn.Module):
                 "the attention of a TransformerDecoder cannot carry anything from word to word, since training asks it "
                 "for all words at once: take a score and an alignment without a state"
             )
-        looked = self.from_context(attended.context).unflatten(1, (hypotheses, steps))
-        hidden = hidden + self.dropout(looked)
+        context = self.from_context(attended.context).unflatten(1, (hypotheses, steps))
+        hidden = hidden + self.dropout(context)
         hidden = hidden + self.dropout(self.inner(self.norms[2](hidden)))
         return hidden, Cache(keys, values), attended
 

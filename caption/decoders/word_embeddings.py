@@ -1,4 +1,4 @@
-"""Word vectors from several tables: dynamic meta-embeddings (Kiela, Wang and Cho 2018)."""
+"""Word vectors: a learned table, or several tables (dynamic meta-embeddings, Kiela, Wang and Cho 2018)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from torch import Tensor, nn
 from caption.errors import UserError
 from caption.parts import Part
 from caption.text.vocabulary import Vocabulary
+
+
+def word_table(vocabulary_size: int, size: int, padding: int) -> nn.Embedding:
+    """A learned table of word vectors, random in [−0.1, 0.1]; the vector of the word `padding` has no gradient."""
+    table = nn.Embedding(vocabulary_size, size, padding_idx=padding)
+    nn.init.uniform_(table.weight, -0.1, 0.1)
+    return table
 
 
 class WordVectors(Part, nn.Module):
@@ -39,8 +46,7 @@ class WordVectors(Part, nn.Module):
 
     def build(self, vocabulary_size: int, padding: int) -> None:
         """Create the table. Called once."""
-        self.table = nn.Embedding(vocabulary_size, self.size, padding_idx=padding)
-        nn.init.uniform_(self.table.weight, -0.1, 0.1)
+        self.table = word_table(vocabulary_size, self.size, padding)
         self.table.weight.requires_grad_(not self.frozen)
 
     def load(self, vocabulary: Vocabulary) -> int:
@@ -49,30 +55,30 @@ class WordVectors(Part, nn.Module):
         Raises:
             UserError: the file cannot be read, has vectors of another length, or none of the words.
         """
-        found = 0
+        count = 0
         with torch.no_grad():
             for word, numbers in self._lines():
                 if word in vocabulary:
                     self.table.weight[vocabulary[word]] = torch.tensor(numbers)
-                    found += 1
-        if not found:
+                    count += 1
+        if not count:
             raise UserError(f"{self.file} has a vector for none of the {len(vocabulary)} words of the data")
-        return found
+        return count
 
     def _lines(self) -> Iterator[tuple[str, list[float]]]:
         assert self.file is not None
         try:
             with Path(self.file).open(encoding="utf-8") as lines:
-                for number, line in enumerate(lines, 1):
+                for line_number, line in enumerate(lines, 1):
                     word, *numbers = line.rstrip().split(" ")
-                    if number == 1 and len(numbers) == 1:  # counts of words and of numbers
+                    if line_number == 1 and len(numbers) == 1:  # counts of words and of numbers
                         continue
                     if len(numbers) != self.size:
                         raise UserError(
-                            f"line {number} of {self.file} has {len(numbers)} numbers, and size is {self.size}: give "
-                            "the length of the file's vectors as size"
+                            f"line {line_number} of {self.file} has {len(numbers)} numbers, and size is {self.size}: "
+                            "give the length of the file's vectors as size"
                         )
-                    yield word, [float(each) for each in numbers]
+                    yield word, [float(number) for number in numbers]
         except (OSError, ValueError) as error:
             raise UserError(f"{self.file} cannot be read as a file of word vectors: {error}") from error
 
