@@ -5,491 +5,348 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from caption import checkpoint
-from caption.encoders import Encoder, SmallCNN
+from caption.cli.main import main as caption
 from caption.errors import UserError
 from tools.compare_attention import __main__ as tool
-from tools.compare_attention import bench as benches
-from tools.compare_attention import (
-    data_sets,
-    differences,
-    lessons,
-    mechanisms,
-    pictures,
-    published,
-    report,
-)
+from tools.compare_attention import differences, mechanisms, pictures, report, runs
+from tools.reproduce.runs import CONFIGS
 
-BUDGET = ["--epochs", "1", "--images", "30", "--test-images", "6", "--seeds", "1"]
-OVERLAYS = {
-    "hard": """\
+SHAPES = CONFIGS / "shapes_soft.yaml"
+FLICKR8K = CONFIGS / "flickr8k_small.yaml"
+HARD = """\
 # Hard: s ~ Multinoulli(α), z = a_s | sampled.
 # Source: Xu et al. 2015,
 # section 4.1.
 #
 #   caption fit ...
-trainer: {max_epochs: 4}
 model:
-  decoder:
-    init_args:
-      attention:
-        class_path: caption.attention.ScoredAttention
-        init_args:
-          score: {class_path: caption.attention.AdditiveScore, init_args: {size: 128}}
-          alignment: {class_path: caption.attention.Multinoulli, init_args: {expectation: 0.0}}
-  objective:
-    class_path: caption.objectives.Reinforce
-    init_args: {baseline: {class_path: caption.objectives.LeaveOneOut}, samples: 2, reward_weight: 1.0}
   warm_start: runs/attention/additive/best.ckpt
-""",
-    "show_and_tell": """\
-# The image once.
-# Source: Vinyals et al. 2015.
-model:
-  decoder:
-    class_path: caption.decoders.ShowAndTellDecoder
-    init_args: {embedding_size: 16, hidden_size: 16}
-""",
-    "signed": """\
-# De-attention.
-# Source: Tay et al. 2019.
-model:
-  decoder:
-    init_args:
-      attention: {class_path: caption.attention.CompositionalDeAttention, init_args: {size: 16}}
-""",
-    "wrong": """\
-# Nothing.
-# Source: nowhere.
-model:
-  decoder:
-    init_args:
-      attention: {class_path: caption.attention.NoSuchAttention}
-""",
-}
+"""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def threads() -> Iterator[None]:
-    """The tool sets the number of threads of the process."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+def budget(folder: Path) -> list[str]:
+    """Further arguments with which a training takes a second."""
+    reader = {"folder": folder, "train": 50, "val": 8, "test": 8}
+    options = {f"data.reader.init_args.{name}": value for name, value in reader.items()}
+    options |= {"trainer.max_epochs": 1, "trainer.enable_progress_bar": "false"}
+    return [f"--{name}={value}" for name, value in options.items()]
 
 
 @pytest.fixture(scope="module")
 def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("configs")
-    for name in ("additive", "dot", "multi_head"):
-        shutil.copy(data_sets.CONFIGS / "attention" / f"{name}.yaml", folder)
-    for name, text in OVERLAYS.items():
-        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    for name in ("additive", "dot", "show_and_tell"):
+        shutil.copy(CONFIGS / "attention" / f"{name}.yaml", folder)
+    (folder / "hard.yaml").write_text(HARD, encoding="utf-8")
+    (folder / "wrong.yaml").write_text("# Nothing.\nmodel: {decoder: {class_path: caption.decoders.None}}\n")
     return folder
 
 
 @pytest.fixture(scope="module")
 def done(configs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of additive attention and of the dot score, both trained; not to be changed by a test."""
-    folder = tmp_path_factory.mktemp("done")
-    names = ["--names", "additive", "dot"]
-    assert tool.main([*BUDGET, *names, "--configs", str(configs), "--out", str(folder)]) == 0
-    return folder
+    """The folder of a mechanism that the tool has trained; not to be changed by a test."""
+    out = tmp_path_factory.mktemp("done")
+    arguments = ["--names", "dot", "--seeds", "1", *budget(out.parent / "shapes")]
+    assert tool.main(["--configs", str(configs), "--out", str(out), *arguments]) == 0
+    return out
 
 
 Run = Callable[..., int]
 
 
 @pytest.fixture
-def out(done: Path, tmp_path: Path) -> Path:
-    """A copy of `done`, modification times included."""
-    return Path(shutil.copytree(done, tmp_path / "out"))
+def run(configs: Path, done: Path, tmp_path: Path) -> Run:
+    """The tool with a copy of `done`."""
+    out = Path(shutil.copytree(done, tmp_path / "out"))
+    common = ["--configs", str(configs), "--out", str(out), "--seeds", "1", *budget(done.parent / "shapes")]
+    return lambda *arguments: tool.main([*common, *map(str, arguments)])
 
 
 @pytest.fixture
-def run(configs: Path, out: Path) -> Run:
-    def run(*args: object) -> int:
-        return tool.main([*BUDGET, "--configs", str(configs), "--out", str(out), *map(str, args)])
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that would run; training and testing do nothing, and fail for the mechanism `wrong`."""
+    commands: list[list[str]] = []
 
-    return run
+    def command(*arguments: str) -> None:
+        commands.append([*arguments])
+        if any("wrong" in argument for argument in arguments):
+            raise SystemExit(2)
+        raise SystemExit(143)
+
+    monkeypatch.setattr(runs, "fit", lambda folder, arguments: command("fit", *arguments))
+    monkeypatch.setattr(runs, "run", lambda *arguments: commands.append([*arguments]))
+    return commands
 
 
 @pytest.fixture
 def document(tmp_path: Path) -> Path:
     path = tmp_path / "attention.md"
-    path.write_text(
-        "# Mine\n\n<!-- section mechanisms begins -->\nold\n<!-- section mechanisms ends -->\n\n"
-        "<!-- section mechanisms lessons begins -->\nold\n<!-- section mechanisms lessons ends -->\n\nmore\n",
-        encoding="utf-8",
-    )
+    sections = ("mechanisms", "mechanisms differences")
+    marks = [f"<!-- section {name} begins -->\nold\n<!-- section {name} ends -->" for name in sections]
+    path.write_text("\n\n".join(["# Mine", *marks, "more\n"]), encoding="utf-8")
     return path
 
 
-def modified(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.is_file()}
+# -- runs ------------------------------------------------------------------------------------------------------
 
 
-def read(folder: Path) -> dict[str, mechanisms.Mechanism]:
-    return mechanisms.read_mechanisms(folder, data_sets.ShapesData.base)
+@pytest.mark.slow
+def test_a_run_is_what_caption_fit_and_caption_test_give(done: Path, tmp_path: Path):
+    """Typed by hand: the same weights and the same scores, to the bit."""
+    configs = ["-c", "configs/shapes_soft.yaml", "-c", "configs/attention/dot.yaml"]
+    hand = [*configs, *budget(done.parent / "shapes"), "--seed_everything=1"]
+    hand += [f"--trainer.default_root_dir={tmp_path}"]
+    assert caption(["fit", *hand]) == 0
+    assert caption(["test", *hand, "--ckpt_path", str(tmp_path / "best.ckpt")]) == 0
+    for name in ("best.ckpt", "last.ckpt"):
+        ours, theirs = (checkpoint.read(path / name)["state_dict"] for path in (done / "dot-1", tmp_path))
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+    (scores,) = tmp_path.glob("logs/*/test_scores.json")
+    expected = json.loads(scores.read_text())
+    result = json.loads((done / "dot-1" / "result.json").read_text())
+    assert result["numbers"] == expected["scores"]
+    assert result["signature"] == expected["signature"]
+    captions = json.loads(next(tmp_path.glob("logs/*/test_captions.json")).read_text())
+    assert json.loads((done / "dot-1" / "test_captions.json").read_text()) == captions
 
 
-def test_a_run_leaves_its_numbers_and_a_model(done: Path):
-    assert set(modified(done)) == {"additive-0.json", "additive-0.ckpt", "dot-0.json", "dot-0.ckpt"}
-    found = json.loads((done / "dot-0.json").read_text(encoding="utf-8"))
-    assert found["budget"] == {
-        "epochs": 1,
-        "images": 30,
-        "test_images": 6,
-        "captions_per_image": 1,
-        "shared_encoder": True,
-    }
-    assert found["regions"] == "shared"
-    assert {"NLL", "BLEU-4", "CIDEr", "pointing_accuracy", "attention_entropy"} <= set(found["numbers"])
-    assert "split:test" in found["signature"]
-    areas = found["faithfulness"]
-    assert len(areas["images"]) == len(areas["attention"]) == len(areas["random"]) > 0
-    model = checkpoint.load(done / "dot-0.ckpt")
-    trained = [*model.decoder.parameters()]
-    assert found["parameters"] == sum(each.numel() for each in trained)
+def test_a_result_has_what_the_document_says(done: Path):
+    result = json.loads((done / "dot-1" / "result.json").read_text(encoding="utf-8"))
+    assert (result["regions"], result["epochs"], result["warm_start"]) == ("8×8×128", 1, None)
+    decoder = checkpoint.load(done / "dot-1" / "best.ckpt").decoder
+    assert result["parameters"] == sum(parameter.numel() for parameter in decoder.parameters())
+    scores = result["numbers"]
+    assert {"NLL", "BLEU-4", "CIDEr", "pointing_accuracy", "attention_entropy"} <= set(scores)
+    without = [name for name in scores if not name.startswith(("attention", "pointing"))]
+    assert [*runs.without_maps(scores)] == without
 
 
-def test_mechanisms_share_the_frozen_encoder(done: Path):
-    from caption import load
-
-    shared = load(data_sets.SHARED).encoder.state_dict()
-    for name in ("additive", "dot"):
-        own = checkpoint.load(done / f"{name}-0.ckpt").encoder.state_dict()
-        assert all(torch.equal(own[key], shared[key]) for key in shared)
+def test_nothing_that_is_done_is_done_again(run: Run, commands: list[list[str]]):
+    assert run("--names", "dot") == 0
+    assert not commands
 
 
-def test_what_is_done_is_not_done_again(run: Run, out: Path):
-    before = modified(out)
-    assert run("--names", "additive", "dot") == 0
-    assert modified(out) == before
+def test_a_run_of_other_settings_is_refused(run: Run, commands: list[list[str]], capsys: Any):
+    assert run("--names", "dot", "--trainer.max_epochs=2") == tool.WRONG_USAGE
+    assert re.search(r"dot-1 is a run of other settings: delete it, or .* --out", capsys.readouterr().err)
+    assert not commands
 
 
-def test_a_new_mechanism_is_added_to_the_documents(run: Run, out: Path, document: Path):
-    before = modified(out)
-    names = ["--names", "multi_head", "show_and_tell", "signed", "--processes", "2"]
-    assert run(*names, "--write", "--document", document) == 0
-    after = modified(out)
-    assert {name: after[name] for name in before} == before
-    assert {"multi_head-0.json", "show_and_tell-0.json", "signed-0.json"} <= set(after)
-    text = document.read_text(encoding="utf-8")
-    assert text.startswith("# Mine\n")
-    assert text.endswith("\n\nmore\n")
-    assert "old" not in text
-    for name in ("additive", "dot", "multi_head", "show_and_tell", "signed"):
-        assert text.count(f"| `{name}` |") == 2  # numbers, and equation
-    without = next(line for line in text.splitlines() if line.startswith("| `show_and_tell` | shared"))
-    assert without.endswith("| – | – | – | – | – | – |")
-    numbers = json.loads(document.with_suffix(".json").read_text(encoding="utf-8"))
-    assert set(numbers["mechanisms"]) == {"additive", "dot", "multi_head", "show_and_tell", "signed"}
-    assert numbers["mechanisms"]["dot"]["source"].startswith("Luong et al. 2015")
-    assert document.with_suffix(".png").stat().st_size > 20_000
-    page = document.with_suffix(".html").read_text(encoding="utf-8")
-    assert len(page.encode()) < pictures.PAGE_BYTES
-    assert page.count('<p class="satt-model">multi_head</p>') == pictures.PAGE_SCENES
-    assert not re.findall(r"""(?:src|href)=["'](?!data:)""", page)
+def test_a_stop_ends_the_command_and_a_failure_does_not(run: Run, commands: list[list[str]], capsys: Any):
+    assert run("--names", "wrong") == tool.SOME_FAILED
+    assert "wrong, seed 1, failed" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="143"):
+        run("--names", "wrong", "additive")
+    assert [command[4].rpartition("/")[2] for command in commands] == [
+        "wrong.yaml",
+        "wrong.yaml",
+        "additive.yaml",
+    ]
 
 
-def test_published_runs_are_not_repeated_without_their_folder(
-    run: Run, configs: Path, document: Path, tmp_path: Path, capsys: Any
+def test_one_that_starts_from_another_comes_behind_it(
+    run: Run, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    assert run("--names", "--write", "--document", document) == 0
-    first = document.read_text(encoding="utf-8")
-    picture = document.with_suffix(".png").stat().st_mtime_ns
-    fresh = tmp_path / "fresh"
-    again = ["--configs", str(configs), "--out", str(fresh), "--document", str(document)]
-    assert tool.main([*BUDGET, *again, "--names", "additive", "dot", "--write"]) == 0
-    assert not list(fresh.glob("*.ckpt"))
-    assert document.read_text(encoding="utf-8") == first
-    assert document.with_suffix(".png").stat().st_mtime_ns == picture
-    assert "the picture and the page stay, without checkpoints of additive, dot" in capsys.readouterr().err
-    numbers = document.with_suffix(".json")
-    budget = data_sets.Budget(1, 30, 6, 1, True)
-    assert set(published.read_published(numbers, budget)) == {("additive", 0), ("dot", 0)}
-    assert published.read_published(numbers, replace(budget, images=31)) == {}
-
-
-def test_published_seeds_are_not_lost_when_fewer_are_asked_for(
-    run: Run, configs: Path, document: Path, tmp_path: Path
-):
-    assert run("--names", "--write", "--document", document) == 0
-    numbers = document.with_suffix(".json")
-    content = json.loads(numbers.read_text(encoding="utf-8"))
-    for found in content["mechanisms"].values():
-        found["runs"].append({**found["runs"][0], "seed": 1})
-    numbers.write_text(json.dumps(content), encoding="utf-8")
-    marks = "<!-- section mechanisms differences {} -->\n"
-    text = document.read_text(encoding="utf-8") + marks.format("begins") + marks.format("ends")
-    document.write_text(text, encoding="utf-8")
-    again = ["--configs", str(configs), "--out", str(tmp_path / "fresh"), "--document", str(document)]
-    assert tool.main([*BUDGET, *again, "--names", "--write"]) == 0
-    kept = published.read_published(numbers, data_sets.Budget(1, 30, 6, 1, True))
-    assert set(kept) == {(name, seed) for name in ("additive", "dot") for seed in (0, 1)}
-
-
-def test_what_is_published_of_faithfulness_gives_the_same_interval():
-    areas = {
-        "images": [2, 0, 2, 0, 1],
-        "attention": [0.1, 0.4, 0.3, 0.2, 0.5],
-        "random": [0.3, 0.9, 0.5, 0.1, 0.6],
-    }
-    result = {"mechanism": "dot", "budget": {}, "seed": 0, "faithfulness": areas}
-    kept = published.to_publish(result)
-    assert kept == {
-        "seed": 0,
-        "faithfulness": {
-            "images": [0, 1, 2],
-            "words": [2, 1, 2],
-            "attention": [0.3, 0.5, 0.2],
-            "random": [0.5, 0.6, 0.4],
-        },
-    }
-    read = {**kept, "faithfulness": published._by_word(kept["faithfulness"])}
-    assert benches.faithfulness([read]) == pytest.approx(benches.faithfulness([result]))
-
-
-def test_ctrl_c_loses_the_present_run_only(run: Run, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
-    measure = benches.evaluate
-    calls = []
-
-    def stopped(*args: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return measure(*args)
-
-    before = modified(out)
-    with monkeypatch.context() as patch:
-        patch.setattr(benches, "evaluate", stopped)
-        assert run("--names", "multi_head", "signed") == tool.STOPPED
-    assert "the same command goes on" in capsys.readouterr().err
-    kept = modified(out)
-    assert set(kept) == {*before, "multi_head-0.json", "multi_head-0.ckpt"}
-    assert run("--names", "multi_head", "signed") == 0
-    after = modified(out)
-    assert {name: after[name] for name in kept} == kept
-    assert "signed-0.json" in after
-
-
-def test_sampled_attention_starts_from_the_additive_model(run: Run, out: Path, capsys: Any):
-    (out / "additive-0.json").unlink()
+    order = []
+    monkeypatch.setattr(runs.Bench, "run", lambda bench, mechanism, seed: order.append(mechanism.name))
     assert run("--names", "hard") == 0
-    err = capsys.readouterr().err
-    assert err.index("additive, seed 0: NLL") < err.index("hard, seed 0: NLL")
-    found = json.loads((out / "hard-0.json").read_text(encoding="utf-8"))
-    assert found["warm_start"] == "additive"
-    hard, soft = (checkpoint.load(out / f"{name}-0.ckpt").decoder for name in ("hard", "additive"))
-    distance = (hard.embed.weight - soft.embed.weight).norm() / soft.embed.weight.norm()
-    assert distance < 0.05  # fresh weights would be as far away as they are long
+    assert order == ["additive", "hard"]
+    hard = mechanisms.read_mechanisms(CONFIGS / "attention", FLICKR8K, ("hard",))["hard"]
+    bench = runs.Bench(tmp_path, ["--trainer.max_epochs=2"], stored=True)
+    arguments = bench.arguments(hard, 3)
+    start = arguments[arguments.index("--model.warm_start") + 1]
+    assert start == str(tmp_path / "additive-3" / "best.ckpt")
+    assert arguments[-3:] == ["--trainer.max_epochs=2", "--seed_everything", "3"]
 
 
-def test_a_mechanism_that_fails_does_not_end_the_others(run: Run, out: Path, capsys: Any):
-    assert run("--names", "wrong", "signed") == tool.SOME_FAILED
-    assert "NoSuchAttention" in capsys.readouterr().err
-    assert "signed-0.json" in modified(out)
-    assert "wrong-0.json" not in modified(out)
+def test_an_encoder_of_its_own_has_regions_of_its_own(tmp_path: Path, commands: list[list[str]]):
+    found = mechanisms.read_mechanisms(CONFIGS / "attention", FLICKR8K, ("dot", "hierarchical"))
+    more = [
+        "--data.reader.init_args.images",
+        "x",
+        "--trainer.max_epochs",
+        "1",
+        "--model.encoder.init_args.weights=w",
+    ]
+    bench = runs.Bench(tmp_path, more, stored=True)
+    for mechanism in found.values():
+        with pytest.raises(SystemExit):
+            bench.run(mechanism, 0)
+    stores = [command for command in commands if command[0] == "features"]
+    assert [command[command.index("--out") + 1] for command in stores] == [
+        str(tmp_path / "regions" / name) for name in ("all", "hierarchical")
+    ]
+    assert stores[0][-3:] == ["--data.reader.init_args.images", "x", "--model.encoder.init_args.weights=w"]
+    fits = [command for command in commands if command[0] == "fit"]
+    assert [command[command.index("--data.features") + 1] for command in fits] == [
+        command[command.index("--out") + 1] for command in stores
+    ]
 
 
-def test_another_budget_is_refused(run: Run, out: Path, capsys: Any):
-    before = modified(out)
-    assert run("--names", "additive", "--epochs", "2") == tool.WRONG_USAGE
-    assert "another budget" in capsys.readouterr().err
-    assert modified(out) == before
+def test_deletion_is_the_mean_of_each_images_words(monkeypatch: pytest.MonkeyPatch):
+    def erase(captioner: Any, photos: list[str], captions: list[Any], orders: dict[str, Any]) -> Any:
+        areas = {"attention": [0.1, 0.4, 0.3, 0.2, 0.5], "random": [0.3, 0.9, 0.5, 0.1, 0.6]}
+        return SimpleNamespace(
+            images=np.array([2, 0, 2, 0, 1]), area=lambda kind, name: np.array(areas[name])
+        )
+
+    monkeypatch.setattr(runs, "erase", erase)
+    captioner: Any = SimpleNamespace(describe=lambda photos: [SimpleNamespace(words=["a"])])
+    assert runs.deletion(captioner, ["x.png"]) == {
+        "images": [0, 1, 2],
+        "words": [2, 1, 2],
+        "attention": [0.3, 0.5, 0.2],
+        "random": [0.5, 0.6, 0.4],
+    }
+    silent: Any = SimpleNamespace(describe=lambda photos: [SimpleNamespace(words=[])])
+    assert runs.deletion(silent, ["x.png"]) is None
 
 
-def test_an_unknown_name_is_refused(run: Run, capsys: Any):
-    assert run("--names", "aditive") == tool.WRONG_USAGE
-    assert "no mechanism is called aditive: choose from additive, dot" in capsys.readouterr().err
+# -- mechanisms ------------------------------------------------------------------------------------------------
 
 
-def test_a_changed_configuration_is_trained_again(configs: Path, out: Path):
-    budget = data_sets.Budget(1, 30, 6, 1, True)
-    bench = benches.Bench(budget, out, data_sets.ShapesData(budget, out / "shapes"))
-    mechanism = read(configs)["dot"]
-    assert bench.result(mechanism, 0) is not None
-    assert bench.result(replace(mechanism, digest="other"), 0) is None
+def test_the_header_gives_equation_and_source(configs: Path):
+    hard = mechanisms.read_mechanisms(configs, SHAPES)["hard"]
+    assert hard.equation == "Hard: s ~ Multinoulli(α), z = a_s | sampled."
+    assert hard.source == "Xu et al. 2015, section 4.1."
+    assert hard.warm
 
 
 def test_the_digest_is_of_settings_not_of_comments(configs: Path, tmp_path: Path):
     text = (configs / "dot.yaml").read_text(encoding="utf-8")
     (tmp_path / "dot.yaml").write_text("# A comment.\n" + text, encoding="utf-8")
     (tmp_path / "general.yaml").write_text(text.replace("DotScore", "GeneralScore"), encoding="utf-8")
-    found, original = read(tmp_path), read(configs)["dot"]
-    assert found["dot"].digest == original.digest != found["general"].digest
+    original = mechanisms.read_mechanisms(configs, SHAPES)["dot"].digest([])
+    digests = {name: each.digest([]) for name, each in mechanisms.read_mechanisms(tmp_path, SHAPES).items()}
+    assert digests["dot"] == original != digests["general"]
+    assert mechanisms.read_mechanisms(configs, SHAPES)["dot"].digest(["--x"]) != original
+    assert mechanisms.read_mechanisms(configs, FLICKR8K, ("dot",))["dot"].digest([]) != original
 
 
-def test_the_header_gives_equation_and_source(configs: Path):
-    hard = read(configs)["hard"]
-    assert hard.equation == "Hard: s ~ Multinoulli(α), z = a_s | sampled."
-    assert hard.source == "Xu et al. 2015, section 4.1."
-    assert hard.warm
-    assert hard.epochs(6) == 3  # 4 of the 8 of shapes_soft.yaml
-    assert read(configs)["dot"].epochs(6) == 6
-
-
-def test_a_folder_without_configurations_is_refused(tmp_path: Path):
-    with pytest.raises(UserError, match="holds no configuration"):
-        read(tmp_path)
-
-
-def test_an_overlay_of_other_data_is_left_out(configs: Path, tmp_path: Path):
-    text = (configs / "dot.yaml").read_text(encoding="utf-8")
-    (tmp_path / "dot.yaml").write_text(text, encoding="utf-8")
-    photos = text.replace("configs/shapes_soft.yaml", "configs/flickr8k_soft.yaml")
-    (tmp_path / "photos.yaml").write_text(photos, encoding="utf-8")
-    assert list(read(tmp_path)) == ["dot"]
-
-
-class Two(Encoder):
-    """The shared architecture, and another beside it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = SmallCNN(), SmallCNN((4, 4, 8))
-        self.region_sizes = (128, 8)
-
-    def normalise(self, images: Tensor) -> Tensor:
-        return self.first.normalise(images)
-
-    def features(self, images: Tensor) -> tuple[Tensor, ...]:
-        return self.first.features(images), self.second.features(images)
-
-
-def test_an_overlay_with_the_sizes_of_the_base_goes_first(configs: Path, tmp_path: Path):
-    base = data_sets.Flickr8kData.base
+def test_overlays_go_with_their_base(configs: Path, tmp_path: Path):
     folder = Path(shutil.copytree(configs, tmp_path / "attention"))
-    (folder / base.stem).mkdir()
-    shutil.copy(
-        data_sets.CONFIGS / "attention" / base.stem / "top_down.yaml", folder / base.stem / "dot.yaml"
-    )
-    found = mechanisms.read_mechanisms(folder, base, ("dot", "additive"))
-    assert found["dot"].path == folder / base.stem / "dot.yaml"
+    (folder / FLICKR8K.stem).mkdir()
+    own = folder / FLICKR8K.stem / "dot.yaml"
+    shutil.copy(CONFIGS / "attention" / FLICKR8K.stem / "top_down.yaml", own)
+    text = (configs / "dot.yaml").read_text(encoding="utf-8")
+    photos = text.replace("configs/shapes_soft.yaml", "configs/flickr8k_soft.yaml")
+    (folder / "photos.yaml").write_text(photos, encoding="utf-8")
+    assert "photos" not in mechanisms.read_mechanisms(folder, SHAPES)
+    found = mechanisms.read_mechanisms(folder, FLICKR8K, ("dot", "additive"))
+    assert found["dot"].paths == (FLICKR8K, own)
     assert found["dot"].source.startswith("Anderson et al. 2018")
-    assert found["additive"].path == folder / "additive.yaml"
-    assert found["additive"].base == base
-    assert found["additive"].digest != read(configs)["additive"].digest
+    assert found["additive"].paths == (FLICKR8K, folder / "additive.yaml")
     with pytest.raises(UserError, match=r"none\.yaml"):
-        mechanisms.read_mechanisms(folder, base, ("none",))
+        mechanisms.read_mechanisms(folder, FLICKR8K, ("none",))
+    with pytest.raises(UserError, match="holds no configuration"):
+        mechanisms.read_mechanisms(tmp_path, SHAPES)
+    with pytest.raises(UserError, match="no mechanism is called aditive: choose from dot, additive"):
+        mechanisms.choose(found, ["aditive"])
 
 
 def test_every_mechanism_of_flickr8k_has_its_overlay():
-    data = data_sets.Flickr8kData
-    found = mechanisms.read_mechanisms(data_sets.CONFIGS / "attention", data.base, data.names)
-    assert tuple(found) == data.names
-    assert [name for name, each in found.items() if each.warm] == ["hard"]
+    found = mechanisms.read_mechanisms(CONFIGS / "attention", FLICKR8K, tool.FLICKR8K.names)
+    assert tuple(found) == tool.FLICKR8K.names
+    assert [name for name, mechanism in found.items() if mechanism.warm] == ["hard"]
 
 
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A folder laid out like Flickr8k, of six images, and the weights of an encoder."""
-    from PIL import Image
-
-    from caption.encoders import TorchvisionEncoder
-
-    root = tmp_path_factory.mktemp("flickr8k")
-    (root / "images").mkdir()
-    captions = []
-    for number in range(6):
-        Image.new("RGB", (40, 40), (40 * number, 90, 120)).save(root / "images" / f"{number}.jpg")
-        captions += [f"{number}.jpg#{k}\ta dog sees the dog in a cat" for k in range(5)]
-    (root / "Flickr8k.token.txt").write_text("\n".join(captions) + "\n", encoding="utf-8")
-    for split, numbers in {"train": "012", "dev": "3", "test": "45"}.items():
-        lines = "".join(f"{number}.jpg\n" for number in numbers)
-        (root / f"Flickr_8k.{split}Images.txt").write_text(lines, encoding="utf-8")
-    encoder = TorchvisionEncoder("mobilenet_v2", "features")
-    weights = {key: value for key, value in encoder.state_dict().items() if key.startswith("trunk.")}
-    torch.save({key.removeprefix("trunk."): value for key, value in weights.items()}, root / "weights.pth")
-    return root, root / "weights.pth"
+# -- documents -------------------------------------------------------------------------------------------------
 
 
-def test_photos_are_read_from_one_store_for_each_encoder(
-    photos: tuple[Path, Path], tmp_path: Path, document: Path
-):
-    root, weights = photos
-    document.write_text(
-        "<!-- section flickr8k begins -->\n<!-- section flickr8k ends -->\n", encoding="utf-8"
-    )
-    common = [
-        "--flickr8k",
-        root,
-        "--weights",
-        weights,
-        "--seeds",
-        1,
-        "--epochs",
-        1,
-        "--out",
-        tmp_path / "out",
-    ]
-    run = [*common, "--names", "dot", "hierarchical", "--write", "--document", document]
-    assert tool.main([str(word) for word in run]) == 0
-    assert {path.name for path in (tmp_path / "out" / "regions").iterdir()} == {"1280", "96_1280"}
+def test_the_document_has_tables_picture_and_page(run: Run, document: Path):
+    assert run("--names", "--write", "--document", document) == 0
     text = document.read_text(encoding="utf-8")
-    assert "| `dot` | 7×7×1280 |" in text
-    assert "| `hierarchical` | 14×14×96 + 7×7×1280 |" in text
-    assert "pointing" not in text
-    numbers = json.loads((tmp_path / "attention_flickr8k.json").read_text(encoding="utf-8"))
-    assert set(numbers["mechanisms"]) == {"dot", "hierarchical"}
-    assert not document.with_suffix(".png").exists()
-    model = checkpoint.load(tmp_path / "out" / "dot-0.ckpt")
-    expected = torch.load(weights, weights_only=True)
-    assert torch.equal(
-        model.encoder.state_dict()["trunk.features.0.0.weight"], expected["features.0.0.weight"]
+    assert text.startswith("# Mine\n")
+    assert text.endswith("\n\nmore\n")
+    assert "\nold\n" not in text
+    assert re.search(
+        r"Written by `python -m tools.compare_attention --seeds 1 .*--trainer.max_epochs=1 .*--write`", text
     )
+    assert text.count("| `dot` |") == 2  # numbers, and equation
+    assert "`additive` has not been run" in text
+    numbers = report.read_published(document.with_suffix(".json"))
+    assert set(numbers[report.FIT]["mechanisms"]) == {"dot"}
+    assert document.with_suffix(".png").stat().st_size > 5_000
+    page = document.with_suffix(".html").read_text(encoding="utf-8")
+    assert len(page.encode()) < pictures.PAGE_BYTES
+    assert page.count('<p class="satt-model">dot</p>') == pictures.PAGE_SCENES
+    assert not re.findall(r"""(?:src|href)=["'](?!data:)""", page)
 
 
-def test_a_missing_file_of_flickr8k_is_named(tmp_path: Path, capsys: Any):
-    words = [
-        "--flickr8k",
-        str(tmp_path),
-        "--weights",
-        str(tmp_path / "none.pth"),
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    assert tool.main(words) == tool.WRONG_USAGE
-    assert "Flickr8k.token.txt does not exist: --flickr8k takes the folder" in capsys.readouterr().err
+def test_what_is_published_is_not_repeated_and_not_lost(
+    run: Run, document: Path, commands: list[list[str]], tmp_path: Path, capsys: Any
+):
+    """In a fresh folder, with fewer seeds and fewer mechanisms."""
+    assert run("--names", "--write", "--document", document) == 0
+    numbers, first = document.with_suffix(".json"), document.read_text(encoding="utf-8")
+    content = json.loads(numbers.read_text(encoding="utf-8"))
+    for summary in content[report.FIT]["mechanisms"].values():
+        summary["runs"].append({**summary["runs"][0], "seed": 2})
+    content["an earlier way"] = {"setting": "As before.", "mechanisms": content[report.FIT]["mechanisms"]}
+    numbers.write_text(json.dumps(content), encoding="utf-8")
+    fresh = ["--out", tmp_path / "fresh", "--document", document, "--write"]
+    assert run("--names", "dot", *fresh) == 0
+    assert not commands
+    assert "picture and page stay, without checkpoints of dot" in capsys.readouterr().err
+    again = json.loads(numbers.read_text(encoding="utf-8"))
+    assert [*again] == [report.FIT, "an earlier way"]
+    assert again["an earlier way"] == content["an earlier way"]
+    assert [run["seed"] for run in again[report.FIT]["mechanisms"]["dot"]["runs"]] == [1, 2]
+    text = document.read_text(encoding="utf-8")
+    assert text != first
+    assert text.count("Measured by an earlier way:") == 2  # numbers, and differences
+    with pytest.raises(SystemExit):
+        run("--names", "dot", "--anew", *fresh)
+    assert commands
 
 
-def test_of_several_encoders_the_shared_one_is_frozen():
-    shared, encoder = SmallCNN(), Two()
-    assert not data_sets.share(encoder, shared)
-    encoder.train()
-    assert not encoder.first.training
-    assert not any(parameter.requires_grad for parameter in encoder.first.parameters())
-    assert all(parameter.requires_grad for parameter in encoder.second.parameters())
-    assert torch.equal(encoder.first.layers[0].weight, shared.layers[0].weight)
+@pytest.mark.parametrize("name", ["attention", "attention_flickr8k"])
+def test_the_documents_numbers_follow_from_their_runs(name: str):
+    published = report.read_published(CONFIGS.parent / "docs" / f"{name}.json")
+    text = (CONFIGS.parent / "docs" / "attention.md").read_text(encoding="utf-8")
+    assert report.tables(published) in text
+    for content in published.values():
+        summary = content["mechanisms"]["additive"]
+        assert report.faithfulness(summary["runs"]) == pytest.approx(summary["faithfulness"], abs=1e-5)
+        mechanism: Any = SimpleNamespace(equation="", source="")
+        again = report.summarise(summary["runs"], mechanism)
+        assert again["scores"] == summary["scores"]
+        assert again["seconds_per_epoch"] == summary["seconds_per_epoch"]
 
 
-def test_the_difference_has_an_interval_over_the_scenes_of_all_seeds():
-    areas = {"images": [0, 0, 1, 2], "attention": [0.2, 0.3, 0.2, 0.4], "random": [0.6, 0.7, 0.5, 0.9]}
-    found = benches.faithfulness([{"faithfulness": areas}, {"faithfulness": areas}])
+def test_faithfulness_has_an_interval_over_the_images_of_all_seeds():
+    areas = {
+        "images": [0, 1, 2],
+        "words": [2, 1, 1],
+        "attention": [0.25, 0.2, 0.4],
+        "random": [0.65, 0.5, 0.9],
+    }
+    found = report.faithfulness([{"faithfulness": areas}, {"faithfulness": areas}, {"faithfulness": None}])
     assert found is not None
     assert found["random_less_attention"] == pytest.approx(0.4)
     assert 0.29 < found["low"] < 0.4 < found["high"] < 0.51
-    assert benches.faithfulness([{"faithfulness": None}]) is None
+    assert report.faithfulness([{"faithfulness": None}]) is None
 
 
-def test_captions_without_words_are_not_measured():
-    class Silent:
-        caption = type("Caption", (), {"words": []})
-
-    scenes = type("Scenes", (), {"images": [type("Image", (), {"path": "scene.png"})]})
-    assert benches.deletion(None, scenes, [Silent()]) is None  # type: ignore[arg-type]
+def test_a_mechanism_without_maps_has_dashes():
+    published = report.read_published(CONFIGS.parent / "docs" / "attention.json")
+    (row,) = [
+        line
+        for line in report.tables(published).splitlines()
+        if line.startswith("| `show_and_tell` | shared")
+    ]
+    assert row.endswith("| – | – | – | – | – | – |")
 
 
 def test_a_cell_has_mean_and_deviation_over_seeds():
@@ -498,126 +355,30 @@ def test_a_cell_has_mean_and_deviation_over_seeds():
     assert report._cell(report._spread([None]), 2) == "–"
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
-def test_workers_end_with_the_tool_that_is_killed(configs: Path, tmp_path: Path):
-    names = [
-        "--names",
-        "additive",
-        "dot",
-        "--images",
-        "4000",
-        "--epochs",
-        "50",
-        "--seeds",
-        "1",
-        "--processes",
-        "2",
-    ]
-    command = [sys.executable, "-m", "tools.compare_attention", *names]
-    command += ["--configs", str(configs), "--out", str(tmp_path / "out")]
-    tool_process = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=data_sets.CONFIGS.parent)
-    try:
-        workers = wait_for(lambda: children(tool_process.pid), 2)
-    finally:
-        tool_process.kill()
-        tool_process.wait()
-    assert wait_for(lambda: [pid for pid in workers if not Path(f"/proc/{pid}").exists()], 2)
-
-
-def children(pid: int) -> list[int]:
-    """The spawned workers of a process."""
-    tasks = Path(f"/proc/{pid}/task/{pid}/children")
-    found = [int(each) for each in tasks.read_text(encoding="utf-8").split()] if tasks.exists() else []
-    return [each for each in found if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
-
-
-def wait_for(found: Callable[[], list[int]], number: int) -> list[int]:
-    """What is found once it is so many."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        if len(there := found()) >= number:
-            return there
-        time.sleep(0.2)
-    raise AssertionError(f"{len(found())} instead of {number}")
-
-
-# -- differences -----------------------------------------------------------------------------------------------
-
-
 def test_a_gap_is_welchs_interval():
     # By hand: means 2 and 5, variances 1 and 4, error sqrt(1/3 + 4/3), 2 degrees of freedom.
-    found = differences.gap([1.0, 2.0, 3.0], [3.0, 5.0, 7.0])
-    assert found is not None
-    assert found.difference == pytest.approx(-3.0)
-    assert found.high - found.difference == pytest.approx(4.303 * (5 / 3) ** 0.5)
-    assert not found.clear
+    gap = differences.gap([1.0, 2.0, 3.0], [3.0, 5.0, 7.0])
+    assert gap is not None
+    assert gap.difference == pytest.approx(-3.0)
+    assert gap.high - gap.difference == pytest.approx(4.303 * (5 / 3) ** 0.5)
+    assert gap.text(1) == "−3.0 [−8.6, +2.6]"
     near = differences.gap([1.0, 1.01, 0.99], [3.0, 3.01, 2.99])
     assert near is not None
-    assert near.clear
+    assert near.text(1) == "**−2.0 [−2.0, −2.0]**"
     assert differences.gap([1.0], [3.0, 5.0]) is None
 
 
 def test_differences_from_additive_attention_have_intervals():
-    def found(*pointing: float, other: float = 0.2) -> dict[str, Any]:
+    def summary(*pointing: float, other: float = 0.2) -> dict[str, Any]:
         numbers = [{"NLL": 0.1, "pointing_accuracy": each, "pointing_other_word": other} for each in pointing]
         return {"runs": [{"numbers": each} for each in numbers]}
 
-    text = differences.differences({"additive": found(0.9, 0.91), "far": found(0.1, 0.12), "one": found(0.5)})
+    text = differences.differences(
+        {"additive": summary(0.9, 0.91), "far": summary(0.1, 0.12), "one": summary(0.5)}
+    )
     rows = {line.split(" | ")[0].strip("| `"): line for line in text.splitlines() if line.startswith("| `")}
     assert rows["additive"].count("(reference)") == 4
     assert "**−0.795 [" in rows["far"]
     assert "+0.000 [+0.000, +0.000]" in rows["far"]
     assert rows["one"].endswith("| – | – | – | – | – |")
     assert "1 to 2 each" in text
-    assert "has not been run" in differences.differences({"far": found(0.1)})
-
-
-def test_lessons_follow_from_intervals():
-    def found(
-        nll: float,
-        pointing: float,
-        gain: tuple[float, float, float] | None,
-        other: float = 0.2,
-        apart: float = 0.001,
-    ) -> dict[str, Any]:
-        runs = [
-            {
-                "numbers": {
-                    "NLL": nll + step,
-                    "pointing_accuracy": pointing + step / 0.001 * apart,
-                    "pointing_other_word": other,
-                }
-            }
-            for step in (-0.001, 0.0, 0.001)
-        ]
-        areas = (
-            None if gain is None else dict(zip(("random_less_attention", "low", "high"), gain, strict=True))
-        )
-        return {"runs": runs, "faithfulness": areas}
-
-    summaries = {
-        "additive": found(0.15, 0.9, (0.25, 0.24, 0.26)),
-        "sharper": found(0.10, 0.92, (0.30, 0.29, 0.31)),
-        "equal": found(0.1501, 0.9, (0.245, 0.235, 0.255)),
-        "seeming": found(0.2, 0.95, (0.10, 0.09, 0.11)),
-        "blind": found(0.5, 0.2, (0.0, -0.01, 0.01)),
-        "mapless": found(0.9, 0.2, None),
-        "torn": found(0.2, 0.6, (0.10, 0.09, 0.11), apart=0.3),
-    }
-    describing, looking, by_seed, depending, seeming = lessons.lessons(summaries).split("\n\n")
-    assert "4 of 6 mechanisms are worse, most of all `mapless` +0.750 [+0.7" in describing
-    assert "1 are better: `sharper` −0.050 [" in describing
-    assert "1 cannot be told apart" in describing
-    assert "4 of 7, most of all `seeming` +0.750" in looking
-    assert looking.endswith("the seeds disagree: `blind`, `mapless`, `torn`.")
-    assert "for 1 of 7: `torn` 0.30 / 0.60 / 0.90. A single" in by_seed
-    assert "5 of 6, most of all for `sharper` +0.300 [+0.290, +0.310]" in depending
-    assert depending.endswith("It does not for `blind` +0.000 [−0.010, +0.010].")
-    assert seeming.endswith("1, most of all `seeming` +0.100 [+0.090, +0.110].")
-
-    for each in summaries.values():
-        del each["runs"][1:]
-    only = lessons.lessons(summaries)
-    assert only.startswith(depending)
-    assert "waits for 3 seeds" in only
-    assert "NLL" not in only

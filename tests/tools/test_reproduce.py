@@ -196,7 +196,7 @@ def test_a_curve_joins_the_logs_of_a_resumed_training(tmp_path: Path):
     for version, lines in enumerate(("0,4.0,\n0,2.0,\n0,,0.2\n1,2.0,\n", "1,1.0,\n1,,0.4\n")):
         (tmp_path / "logs" / str(version)).mkdir(parents=True)
         (tmp_path / "logs" / str(version) / "metrics.csv").write_text("epoch,train/NLL,val/CIDEr\n" + lines)
-    assert flickr8k.curve(tmp_path) == [{"train NLL": 3.0, "CIDEr": 0.2}, {"train NLL": 1.5, "CIDEr": 0.4}]
+    assert tool.curve(tmp_path) == [{"train NLL": 3.0, "CIDEr": 0.2}, {"train NLL": 1.5, "CIDEr": 0.4}]
 
 
 def test_bleu_without_brevity_penalty_is_that_of_the_captions_of_the_file(tmp_path: Path):

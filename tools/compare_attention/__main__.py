@@ -1,251 +1,194 @@
-"""Train attention mechanisms under one budget, and write docs/attention.md with its tables, its picture and its page.
+"""Train attention mechanisms alike, and write docs/attention.md with its tables, its picture and its page.
 
-    python -m tools.compare_attention                              # what is not done yet, of all of configs/attention
-    python -m tools.compare_attention --names additive dot --seeds 1
+    python -m tools.compare_attention --names additive dot --seeds 0
+    python -m tools.compare_attention --names additive dot --trainer.max_epochs 4 --data.captions_per_image 1
     python -m tools.compare_attention --names --write              # trains nothing, writes the documents
-    python -m tools.compare_attention --flickr8k DATA --weights mobilenet_v2_imagenet_features.pth --seeds 1
+    python -m tools.compare_attention --flickr8k DATA --seeds 0
 
-Each mechanism is a file of configs/attention, laid over configs/shapes_soft.yaml; with --flickr8k, a chosen set is laid
-over configs/flickr8k_small.yaml. A run is one mechanism with one seed. Its result and its checkpoint are kept in --out:
-a run that is done is not repeated, unless its configuration has changed. Ctrl-C loses the present run only. --write
-replaces the sections of --document with the tables and keeps the prose around them. Beside the document it writes the
-numbers of all runs (.json), and for Shapes the picture (.png) and the page (.html), which need the checkpoints. Runs
-whose numbers the .json already has under the same budget are not repeated either, unless --anew is given.
+A run is one mechanism with one seed: `caption fit -c configs/shapes_soft.yaml -c configs/attention/NAME.yaml` into
+OUT/NAME-SEED, `caption test` of its best model, and a measurement of deletion. Further arguments go to both commands,
+for all mechanisms alike: epochs, captions per image, `-c` with a configuration of your own, ... With --flickr8k, a
+chosen set is laid over configs/flickr8k_small.yaml, and reads stored regions.
+
+Stop it at any moment: the same command goes on. A run that is done is not repeated, and neither is one whose numbers
+are published beside the document with the same settings, unless --anew is given. Several of these commands may run at
+the same time with other --names. --write replaces the tables of --document and keeps the prose around them. Beside the
+document it writes the numbers of all runs (.json), and for Shapes the picture (.png) and the page (.html), which need
+the checkpoints of all mechanisms.
 """
 
 from __future__ import annotations
 
-import argparse
+import shlex
 import sys
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import asdict
+import tempfile
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
+from caption import checkpoint
 from caption.cli.exit_codes import DONE
+from caption.data.shapes import Shapes
 from caption.errors import UserError, first_few
 from tools import make_parser
-from tools.compare_attention.bench import Bench, write_json
-from tools.compare_attention.data_sets import CONFIGS, Budget, DataSet, Flickr8kData, ShapesData
 from tools.compare_attention.differences import differences
-from tools.compare_attention.lessons import lessons
-from tools.compare_attention.mechanisms import WARM, Mechanism, chosen, read_mechanisms
-from tools.compare_attention.pictures import PAGE_SCENES, SCENES, choose_words, draw, load_models, page
-from tools.compare_attention.published import read_published
-from tools.compare_attention.report import summary, table
-from tools.compare_attention.runs import Job, in_processes, one_by_one
+from tools.compare_attention.mechanisms import REFERENCE, Mechanism, choose, read_mechanisms
+from tools.compare_attention.pictures import PAGE_SCENES, SCENES, choose_words, draw, page
+from tools.compare_attention.report import FIT, describe, published_results, read_published, summarise, tables
+from tools.compare_attention.runs import Bench, write_json
 from tools.documents import write_sections
+from tools.reproduce.flickr8k import data_arguments
+from tools.reproduce.runs import CONFIGS
 
-DOCUMENT = CONFIGS.parent / "docs" / "attention.md"
-EPOCHS, IMAGES, TEST_IMAGES = 4, 4000, 500
-"""The budget at which additive attention describes Shapes well (BLEU-4 above 0.9), in about a minute."""
-CAPTIONS = 1
-"""Per image and epoch. Three of each scene take twice the time and change additive attention's scores little."""
-FLICKR8K_EPOCHS = 4
-SOME_FAILED, WRONG_USAGE, STOPPED = 1, 2, 130
+SOME_FAILED, WRONG_USAGE = 1, 2
+
+
+class Base(NamedTuple):
+    """A configuration over which mechanisms are laid."""
+
+    name: str
+    section: str
+    """Of the document that holds the table."""
+    suffix: str
+    """Of the name of the JSON file beside the document."""
+    names: tuple[str, ...] | None
+    """The mechanisms that are compared; None = all overlays over it."""
+
+
+SHAPES = Base("shapes_soft", "mechanisms", "", None)
+FLICKR8K = Base(
+    "flickr8k_small",
+    "flickr8k",
+    "_flickr8k",
+    (
+        *("show_and_tell", "mean_pooling", "additive", "dot", "general", "multi_head", "local_predicted"),
+        *(
+            "sparsemax",
+            "cbam",
+            "self_attention",
+            "sentinel",
+            "top_down",
+            "hierarchical",
+            "hard",
+            "transformer",
+        ),
+    ),
+)
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Train what is missing, and report. Exit codes: 0 done, 1 some runs failed, 2 wrong usage, 130 stopped."""
-    parser = _parser()
-    options = parser.parse_args(args)
-    for name in ("seeds", "epochs", "images", "test_images", "captions", "processes", "threads"):
-        if (value := getattr(options, name)) is not None and value < 1:
-            parser.error(f"--{name.replace('_', '-')} is {value}, and must be at least 1")
-    if (options.flickr8k is None) != (options.weights is None):
-        parser.error("--flickr8k and --weights belong together")
-    torch.set_num_threads(options.threads)
+    """Train what is missing, and report. Exit codes: 0 done, 1 some runs failed, 2 wrong usage; 130 or 143 stopped."""
+    options, more = _parser().parse_known_args(args)
+    base = SHAPES if options.flickr8k is None else FLICKR8K
+    document: Path = options.document
+    numbers = document.with_name(f"{document.stem}{base.suffix}.json")
     try:
-        bench = _bench(options)
-        data_set = bench.data_set
-        mechanisms = read_mechanisms(options.configs, data_set.base, data_set.names)
-        named = chosen(mechanisms, list(mechanisms) if options.names is None else options.names)
-        jobs = [Job(each, seed) for seed in range(options.seeds) for each in named]
-        starts = any(each.warm for each in named)
-        jobs = [
-            job
-            for job in jobs
-            if bench.result(*job) is None
-            or (starts and job.mechanism.name == WARM and not bench.checkpoint(*job).exists())
-        ]
-        if jobs:
-            bench.prepare(dict.fromkeys(job.mechanism for job in jobs))
-        failed = train(bench, jobs, options.processes, options.threads)
-        report(bench, mechanisms, options)
+        published = read_published(numbers)
+        known = [] if options.anew else published_results(published)
+        data = [] if options.flickr8k is None else data_arguments(options.flickr8k)
+        out = options.out or Path(f"runs/compare{base.suffix}")
+        bench = Bench(out, [*data, *more], base is FLICKR8K, known)
+        mechanisms = read_mechanisms(options.configs, CONFIGS / f"{base.name}.yaml", base.names)
+        chosen = choose(mechanisms, list(mechanisms) if options.names is None else options.names)
+        failed = train(bench, chosen, options.seeds)
+        seeds = sorted({*options.seeds, *(seed for _, seed in bench.published)})
+        summaries = {
+            name: summarise(results, mechanism)
+            for name, mechanism in mechanisms.items()
+            if (results := [found for seed in seeds if (found := bench.result(mechanism, seed))])
+        }
+        data = [] if options.flickr8k is None else ["--flickr8k", "DATA"]
+        seeds_and_more = ["--seeds", *map(str, options.seeds), *more]
+        command = shlex.join(["python", "-m", "tools.compare_attention", *data, *seeds_and_more, "--write"])
+        if summaries:
+            content = {"setting": describe(summaries, command), "mechanisms": summaries}
+            published = {FIT: content} | {way: old for way, old in published.items() if way != FIT}
+        if not published:
+            raise UserError(f"{bench.folder} has no results yet: name mechanisms with --names")
+        print(tables(published))
+        if options.write:
+            write_sections(document, _sections(base, published))
+            write_json(numbers, published)
+            drawn = base is SHAPES and draw_all(bench, published, document)
+            print(
+                f"compare_attention: wrote {document} and its .json{', .png and .html' * drawn}",
+                file=sys.stderr,
+            )
     except UserError as error:
         print(f"compare_attention: {error}", file=sys.stderr)
         return WRONG_USAGE
-    except KeyboardInterrupt:
-        print("compare_attention: stopped; the same command goes on from here", file=sys.stderr)
-        return STOPPED
     return SOME_FAILED if failed else DONE
 
 
-def train(bench: Bench, jobs: Sequence[Job], processes: int, threads: int) -> int:
-    """Do the jobs with progress on stderr; returns how many failed, each named with its reason."""
-    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}")
-    console = Console(stderr=True)
-    failed = done = 0
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not jobs) as bar:
-        task = bar.add_task("training", total=len(jobs), status=f"0 of {len(jobs)} runs")
-
-        def advance(share: float) -> None:
-            bar.advance(task, share)
-
-        def begin(job: Job) -> None:
-            bar.update(task, description=str(job))
-
-        # Those that start from another model come when it is trained.
-        for warm in (False, True):
-            wave = [job for job in jobs if job.mechanism.warm is warm]
-            parallel = processes > 1 and len(wave) > 1
-            outcomes = (
-                in_processes(bench, wave, processes, threads)
-                if parallel
-                else one_by_one(bench, wave, begin, advance)
-            )
-            with closing(outcomes):
-                for job, result, reason in outcomes:
-                    done += 1
-                    bar.update(task, completed=done, status=f"{done} of {len(jobs)} runs")
-                    if result is None:
-                        failed += 1
-                        console.print(f"{job}: {reason}", markup=False, highlight=False)
-                    else:
-                        scores = result["numbers"]
-                        line = f"{job}: NLL {scores['NLL']:.3f}, BLEU-4 {scores['BLEU-4']:.3f}"
-                        console.print(line, markup=False, highlight=False)
+def train(bench: Bench, mechanisms: Sequence[Mechanism], seeds: Sequence[int]) -> int:
+    """Do the runs that are missing; returns how many failed. `caption` names the reason on stderr."""
+    failed = 0
+    for seed in seeds:
+        for mechanism in mechanisms:
+            needed = mechanism.name == REFERENCE and any(other.warm for other in mechanisms)
+            if bench.result(mechanism, seed) and not (
+                needed and not bench.checkpoint(mechanism.name, seed).exists()
+            ):
+                continue
+            try:
+                bench.run(mechanism, seed)
+            except SystemExit as leaving:
+                if isinstance(leaving.code, int) and leaving.code > 128:
+                    raise  # by a signal, which ends the whole command
+                failed += 1
+                print(f"compare_attention: {mechanism.name}, seed {seed}, failed", file=sys.stderr)
     return failed
 
 
-def report(bench: Bench, mechanisms: dict[str, Mechanism], options: argparse.Namespace) -> None:
-    """Print the table of all runs of the folder; with --write, write the documents."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    # With fewer seeds than were published, the others would otherwise be lost from the numbers beside the document.
-    seeds = sorted({*range(options.seeds), *(seed for _, seed in bench.published)})
-    for name, mechanism in mechanisms.items():
-        results = [bench.result(mechanism, seed) for seed in seeds]
-        if there := [each for each in results if each is not None]:
-            found[name] = there
-    if not found:
-        raise UserError(f"{bench.folder} holds no results yet: name mechanisms with --names")
-    summaries = {name: summary(results, mechanisms[name]) for name, results in found.items()}
-    data_set = bench.data_set
-    text = table(summaries, bench, _command(options))
-    print(text)
-    if not options.write:
-        return
-    document: Path = options.document
-    sections = {data_set.section: text}
-    if len(seeds) > 1:
-        sections[f"{data_set.section} differences"] = differences(summaries)
-    if isinstance(data_set, ShapesData):
-        sections[f"{data_set.section} lessons"] = lessons(summaries)
-    write_sections(document, sections)
-    write_json(_numbers(options, data_set), {"budget": asdict(bench.budget), "mechanisms": summaries})
-    written = f"{document} and its .json"
-    if isinstance(data_set, ShapesData):  # photos of Flickr8k may not be published
-        reader = data_set.reader()
-        scenes, boxes = reader.read()["test"], reader.boxes("test")
-        checkpoints = {name: bench.checkpoint(name, results[0]["seed"]) for name, results in found.items()}
-        missing = [name for name, path in checkpoints.items() if not path.exists()]
-        if missing:
-            written += (
-                f"; the picture and the page stay, without checkpoints of {first_few(missing)} (see --anew)"
-            )
-        else:
-            models = load_models(checkpoints)
-            draw(models, choose_words(scenes[:SCENES], boxes), document.with_suffix(".png"))
-            page(models, scenes[:PAGE_SCENES], document.with_suffix(".html"))
-            written += ", .png and .html"
-    print(f"compare_attention: wrote {written}", file=sys.stderr)
-
-
-def _bench(options: argparse.Namespace) -> Bench:
-    if options.flickr8k is None:
-        budget = Budget(
-            options.epochs or EPOCHS,
-            options.images or IMAGES,
-            options.test_images or TEST_IMAGES,
-            options.captions or CAPTIONS,
-            options.shared_encoder,
+def draw_all(bench: Bench, published: Mapping[str, Any], document: Path) -> bool:
+    """Write the picture and the page; returns whether it could: all mechanisms of the document need a checkpoint."""
+    seeds = {
+        name: summary["runs"][0]["seed"]
+        for way in published.values()
+        for name, summary in way["mechanisms"].items()
+    }
+    paths = {name: bench.checkpoint(name, seed) for name, seed in seeds.items()}
+    if missing := [name for name, path in paths.items() if not path.exists()]:
+        print(
+            f"compare_attention: picture and page stay, without checkpoints of {first_few(missing)}",
+            file=sys.stderr,
         )
-        out = options.out or Path("runs/compare_attention")
-        data: DataSet = ShapesData(budget, out / "shapes")
-    else:
-        budget = Budget(options.epochs or FLICKR8K_EPOCHS, 6000, 1000, options.captions or CAPTIONS, True)
-        out = options.out or Path("runs/compare_attention_flickr8k")
-        data = Flickr8kData(options.flickr8k, options.weights, out / "regions")
-    published = {} if options.anew else read_published(_numbers(options, data), budget)
-    return Bench(budget, out, data, published)
+        return False
+    models = {name: checkpoint.load(path) for name, path in paths.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        reader = Shapes(folder, train=1, val=1, test=max(SCENES, PAGE_SCENES))
+        scenes = reader.read()["test"]
+        draw(models, choose_words(scenes[:SCENES], reader.boxes("test")), document.with_suffix(".png"))
+        page(models, scenes[:PAGE_SCENES], document.with_suffix(".html"))
+    return True
 
 
-def _numbers(options: argparse.Namespace, data_set: DataSet) -> Path:
-    """The JSON beside the document."""
-    document: Path = options.document
-    return document.with_name(f"{document.stem}{data_set.suffix}.json")
+def _sections(base: Base, published: Mapping[str, Any]) -> dict[str, str]:
+    sections = {base.section: tables(published)}
+    if base is SHAPES:
+        blocks = []
+        for way, content in published.items():
+            heading = [f"Measured by {way}:"] if len(published) > 1 else []
+            blocks += [*heading, differences(content["mechanisms"])]
+        sections[f"{base.section} differences"] = "\n\n".join(blocks)
+    return sections
 
 
-def _command(options: argparse.Namespace) -> str:
-    words = ["python -m tools.compare_attention"]
-    if options.flickr8k is not None:
-        words.append(f"--flickr8k DATA --weights {options.weights.name}")
-    words.append(f"--seeds {options.seeds}")
-    chosen = {name: getattr(options, name) for name in ("epochs", "images", "test_images", "captions")}
-    words += [f"--{name.replace('_', '-')} {value}" for name, value in chosen.items() if value is not None]
-    return " ".join([*words, *([] if options.shared_encoder else ["--no-shared-encoder"]), "--write"])
-
-
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> ArgumentParser:
     parser = make_parser("compare_attention", __doc__)
     add = parser.add_argument
     add("--names", nargs="*", metavar="NAME", help="mechanisms to train; default all")
-    add("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N − 1; default 3")
+    add("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N", help="default 0 1 2")
     add("--flickr8k", type=Path, metavar="DATA", help="folder of Flickr8k; default is Shapes")
-    add(
-        "--weights",
-        type=Path,
-        metavar="FILE",
-        help="with --flickr8k: state dict of MobileNetV2 (inputs in -1...1)",
-    )
-    add("--epochs", type=int, metavar="E", help=f"default {EPOCHS}, on Flickr8k {FLICKR8K_EPOCHS}")
-    add("--images", type=int, metavar="N", help=f"scenes to train on; default {IMAGES}")
-    add("--test-images", type=int, metavar="N", help=f"scenes to measure on; default {TEST_IMAGES}")
-    add(
-        "--captions",
-        type=int,
-        metavar="N",
-        help=f"per training image and epoch, drawn anew each time; default {CAPTIONS}",
-    )
-    add(
-        "--shared-encoder",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="all read the regions of one frozen encoder, computed once (default), or each trains its own",
-    )
-    add("--processes", type=int, default=1, metavar="P", help="runs at the same time; default 1")
-    add("--threads", type=int, default=1, metavar="T", help="threads of each process; default 1")
-    add(
-        "--anew",
-        action="store_true",
-        help="repeat runs whose numbers are published but whose checkpoints are missing",
-    )
+    add("--anew", action="store_true", help="repeat runs whose numbers are published")
     add("--write", action="store_true", help="write the document, its numbers, picture and page")
-    add("--document", type=Path, default=DOCUMENT, metavar="FILE.md", help="default docs/attention.md")
-    add(
-        "--configs", type=Path, default=CONFIGS / "attention", metavar="DIR", help="default configs/attention"
-    )
-    add(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="results and checkpoints; default runs/compare_attention or runs/compare_attention_flickr8k",
-    )
+    document = CONFIGS.parent / "docs" / "attention.md"
+    add("--document", type=Path, default=document, metavar="FILE.md", help="default docs/attention.md")
+    overlays = CONFIGS / "attention"
+    add("--configs", type=Path, default=overlays, metavar="DIR", help="default configs/attention")
+    help_ = "folder of the runs; default runs/compare or runs/compare_flickr8k"
+    add("--out", type=Path, metavar="DIR", help=help_)
     return parser
 
 

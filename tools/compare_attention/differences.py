@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tools.compare_attention.mechanisms import WARM as REFERENCE
+from tools.compare_attention.mechanisms import REFERENCE
 from tools.documents import table as markdown_table
 
 COMPARED = {
@@ -28,15 +28,11 @@ class Gap(NamedTuple):
     low: float
     high: float
 
-    @property
-    def clear(self) -> bool:
-        """Whether the interval leaves out 0."""
-        return self.low > 0 or self.high < 0
-
     def text(self, digits: int) -> str:
-        """The difference with its interval in brackets."""
+        """The difference with its interval in brackets; bold if the interval leaves out 0."""
         text = f"{self.difference:+.{digits}f} [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
-        return text.replace("-", "−")
+        clear = self.low > 0 or self.high < 0
+        return f"**{text}**".replace("-", "−") if clear else text.replace("-", "−")
 
 
 def gap(values: Sequence[float], others: Sequence[float]) -> Gap | None:
@@ -49,25 +45,28 @@ def gap(values: Sequence[float], others: Sequence[float]) -> Gap | None:
     if fewest < 2:
         return None
     difference = statistics.mean(values) - statistics.mean(others)
-    error = math.sqrt(sum(statistics.variance(each) / len(each) for each in (values, others)))
+    error = math.sqrt(sum(statistics.variance(sample) / len(sample) for sample in (values, others)))
     half = QUANTILES[min(fewest - 1, max(QUANTILES))] * error
     return Gap(difference, difference - half, difference + half)
 
 
 def differences(summaries: Mapping[str, dict[str, Any]]) -> str:
-    """The Markdown of the section: each mechanism less additive attention, and whether its maps depend on the word."""
+    """Markdown: each mechanism less additive attention, and whether its maps depend on the word."""
     reference = summaries.get(REFERENCE)
     if reference is None:
         return f"`{REFERENCE}` has not been run, with which the others would be compared."
     rows = []
-    for name, found in summaries.items():
-        cells = [_cell(gap(seeds_of(found, key), seeds_of(reference, key)), key) for key in COMPARED]
-        own = gap(seeds_of(found, "pointing_accuracy"), seeds_of(found, "pointing_other_word"))
+    for name, summary in summaries.items():
+        cells = [
+            _cell(gap(by_seed(summary, key), by_seed(reference, key)), digits)
+            for key, (_, digits) in COMPARED.items()
+        ]
         if name == REFERENCE:
             cells = ["(reference)"] * len(cells)
-        rows.append([f"`{name}`", *cells, _text(own, 3) if own else "–"])
+        own_map = gap(by_seed(summary, "pointing_accuracy"), by_seed(summary, "pointing_other_word"))
+        rows.append([f"`{name}`", *cells, _cell(own_map, 3)])
     head = ["mechanism", *(f"Δ {head}" for head, _ in COMPARED.values()), "pointing − other word's map"]
-    seeds = {len(found["runs"]) for found in summaries.values()}
+    seeds = {len(summary["runs"]) for summary in summaries.values()}
     count = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else str(*seeds)
     return "\n\n".join(
         [
@@ -80,15 +79,10 @@ def differences(summaries: Mapping[str, dict[str, Any]]) -> str:
     )
 
 
-def seeds_of(found: dict[str, Any], key: str) -> list[float]:
+def by_seed(summary: dict[str, Any], key: str) -> list[float]:
     """A score of each seed; without those that have no such score."""
-    return [run["numbers"][key] for run in found["runs"] if key in run["numbers"]]
+    return [run["numbers"][key] for run in summary["runs"] if key in run["numbers"]]
 
 
-def _cell(found: Gap | None, key: str) -> str:
-    return "–" if found is None else _text(found, COMPARED[key][1])
-
-
-def _text(found: Gap, digits: int) -> str:
-    text = found.text(digits)
-    return f"**{text}**" if found.clear else text
+def _cell(gap: Gap | None, digits: int) -> str:
+    return "–" if gap is None else gap.text(digits)

@@ -1,4 +1,4 @@
-"""The mechanisms that are compared: overlays in configs/attention, and how they become models."""
+"""The mechanisms that are compared: overlays in configs/attention."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ import yaml
 
 from caption.errors import UserError
 
-WARM = "additive"
-"""The mechanism whose trained model the others start from, if their configuration has a `warm_start`."""
+REFERENCE = "additive"
+"""The mechanism that the others are compared with, and start from if their configuration has a `warm_start`."""
 
 
 @dataclass(frozen=True)
@@ -24,23 +24,22 @@ class Mechanism:
     """An overlay over a configuration."""
 
     name: str
-    path: Path
-    base: Path
-    """The configuration over which it is laid."""
+    paths: tuple[Path, Path]
+    """The configuration, and the overlay."""
     equation: str
-    """The header of the file, up to its source."""
+    """The header of the overlay, up to its source."""
     source: str
-    trainer: dict[str, Any] = field(hash=False)
-    """The trainer's options, those of `base` included."""
     warm: bool
-    """Whether it starts from the trained model `WARM`."""
-    digest: str
-    """Of all settings: a model that was trained with others is trained again."""
+    """Whether it starts from the trained model of `REFERENCE`."""
+    own_encoder: bool
+    """Whether the overlay names an encoder."""
+    settings: tuple[Any, ...]
+    """The content of the files, with that of the mechanism it starts from."""
 
-    def epochs(self, epochs: int) -> int:
-        """How long it is trained: its own share of the budget, the quotient of `max_epochs` here and in `base`."""
-        share = self.trainer["max_epochs"] / _load(self.base)["trainer"]["max_epochs"]
-        return max(1, round(epochs * share))
+    def digest(self, more: Sequence[str]) -> str:
+        """Of all settings: a model that was trained with others is trained again."""
+        text = json.dumps([*self.settings, *more], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_mechanisms(folder: Path, base: Path, names: Sequence[str] | None = None) -> dict[str, Mechanism]:
@@ -62,8 +61,7 @@ def read_mechanisms(folder: Path, base: Path, names: Sequence[str] | None = None
         paths = [_overlay(folder, base, name) for name in names]
     if not paths:
         raise UserError(f"{folder} holds no configuration (*.yaml) of an attention mechanism")
-    warm = next((path for path in paths if path.stem == WARM), None)
-    return {path.stem: _read(path, base, warm) for path in paths}
+    return {path.stem: _read(path, base, folder) for path in paths}
 
 
 def _overlay(folder: Path, base: Path, name: str) -> Path:
@@ -71,7 +69,7 @@ def _overlay(folder: Path, base: Path, name: str) -> Path:
     return own if own.exists() else folder / f"{name}.yaml"
 
 
-def chosen(mechanisms: dict[str, Mechanism], names: Sequence[str]) -> list[Mechanism]:
+def choose(mechanisms: dict[str, Mechanism], names: Sequence[str]) -> list[Mechanism]:
     """Mechanisms by name, behind the one that they start from.
 
     Raises:
@@ -80,31 +78,28 @@ def chosen(mechanisms: dict[str, Mechanism], names: Sequence[str]) -> list[Mecha
     for name in names:
         if name not in mechanisms:
             raise UserError(f"no mechanism is called {name}: choose from {', '.join(mechanisms)}")
-    found = [mechanisms[name] for name in dict.fromkeys(names)]
-    if any(each.warm for each in found) and WARM not in names:
-        if WARM not in mechanisms:
-            raise UserError(f"{found[0].path.parent} lacks {WARM}.yaml, from which a mechanism starts")
-        found.append(mechanisms[WARM])
-    return sorted(found, key=lambda each: each.warm)
+    chosen = [mechanisms[name] for name in dict.fromkeys(names)]
+    if any(mechanism.warm for mechanism in chosen) and REFERENCE not in names:
+        if REFERENCE not in mechanisms:
+            raise UserError(f"there is no {REFERENCE}.yaml, from which a mechanism starts")
+        chosen.append(mechanisms[REFERENCE])
+    return sorted(chosen, key=lambda mechanism: mechanism.warm)
 
 
-def _read(path: Path, base: Path, warm_path: Path | None) -> Mechanism:
+def _read(path: Path, base: Path, folder: Path) -> Mechanism:
     overlay = _load(path)
+    model = overlay.get("model") or {}
+    warm = bool(model.get("warm_start"))
+    start = [_load(_overlay(folder, base, REFERENCE))] if warm else []
     equation, source = _described(_header(path))
-    warm = bool((overlay.get("model") or {}).get("warm_start"))
-    settings = [_load(base), overlay]
-    if warm and warm_path is not None:
-        settings.append(_load(warm_path))
-    text = json.dumps(settings, sort_keys=True)
     return Mechanism(
         name=path.stem,
-        path=path,
-        base=base,
+        paths=(base, path),
         equation=equation,
         source=source,
-        trainer=_load(base)["trainer"] | (overlay.get("trainer") or {}),
         warm=warm,
-        digest=hashlib.sha256(text.encode()).hexdigest()[:16],
+        own_encoder="encoder" in model,
+        settings=(_load(base), overlay, *start),
     )
 
 
@@ -120,7 +115,7 @@ def _bases(path: Path, base: Path) -> list[str]:
 
 
 def _described(lines: Iterable[str]) -> tuple[str, str]:
-    """The first paragraph of a header -> what stands before "Source:", and behind it."""
+    """The first paragraph of a header, split at "Source:"."""
     first = " ".join(takewhile(bool, lines))
     equation, _, source = first.partition("Source:")
     return equation.strip(), source.strip()
@@ -128,9 +123,9 @@ def _described(lines: Iterable[str]) -> tuple[str, str]:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise UserError(f"{path} is not a configuration: it holds no options")
-    return found
+    return content

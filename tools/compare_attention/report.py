@@ -1,17 +1,28 @@
-"""The table of docs/attention.md, and the numbers behind it."""
+"""The table of docs/attention.md, and the numbers behind it.
+
+Runs are kept by the way they were measured, since numbers of different ways cannot be compared: `FIT`, and in the
+documents of this repository an earlier one, whose description is kept with its numbers.
+"""
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from tools.compare_attention.bench import DRAWS, ERASED, Bench, faithfulness
+import numpy as np
+
+from caption.analysis.means import difference, estimate
 from tools.compare_attention.mechanisms import Mechanism
-from tools.compare_attention.published import to_publish
+from tools.compare_attention.runs import DRAWS, ERASED, Result
 from tools.documents import table as markdown_table
 
-Result = dict[str, Any]
+FIT = "`caption fit` and `caption test`"
+"""The way of all new runs."""
+Summaries = dict[str, dict[str, Any]]
+"""What the documents say of each mechanism."""
 
 COLUMNS: dict[str, tuple[str, int]] = {
     "NLL": ("NLL", 3),
@@ -24,96 +35,130 @@ COLUMNS: dict[str, tuple[str, int]] = {
 """Scores by their name in the results: the column's head, and decimals."""
 
 
-def summary(results: Sequence[Result], mechanism: Mechanism) -> dict[str, Any]:
-    """One mechanism over its seeds: what the documents say of it."""
-    first = results[0]
-    scores = {name: _spread([each["numbers"].get(name) for each in results]) for name in COLUMNS}
+def read_published(path: Path) -> dict[str, dict[str, Any]]:
+    """By way: its description ("setting") and its summaries ("mechanisms"), from the JSON beside a document."""
+    published: dict[str, dict[str, Any]] = {}
+    if path.exists():
+        published = json.loads(path.read_text(encoding="utf-8"))
+    return published
+
+
+def published_results(published: Mapping[str, dict[str, Any]]) -> list[Result]:
+    """The results of the way `FIT`."""
+    summaries = published.get(FIT, {"mechanisms": {}})["mechanisms"]
+    return [{"mechanism": name, **run} for name, found in summaries.items() for run in found["runs"]]
+
+
+def summarise(results: Sequence[Result], mechanism: Mechanism) -> dict[str, Any]:
+    """One mechanism over its seeds."""
+    first, last = results[0], max(results, key=lambda result: result["seed"])
     return {
         "equation": mechanism.equation,
         "source": mechanism.source,
-        "regions": first["regions"],
-        "warm_start": first["warm_start"],
-        "epochs": first["epochs"],
-        "parameters": first["parameters"],
-        # Of one seed only: seeds may have run on different machines.
-        "seconds_per_epoch": max(results, key=lambda each: each["seed"])["seconds_per_epoch"],
-        "scores": scores,
+        **{name: first[name] for name in ("regions", "warm_start", "epochs", "parameters")},
+        "seconds_per_epoch": last[
+            "seconds_per_epoch"
+        ],  # of one seed: seeds may have run on different machines
+        "scores": {name: _spread([result["numbers"].get(name) for result in results]) for name in COLUMNS},
         "faithfulness": faithfulness(results),
-        "runs": [to_publish(each) for each in results],
+        "runs": [{name: part for name, part in run.items() if name != "mechanism"} for run in results],
     }
 
 
-def table(summaries: Mapping[str, dict[str, Any]], bench: Bench, command: str) -> str:
-    """The Markdown of the section: how it was measured, the numbers, the equations."""
-    ordered = sorted(summaries.items(), key=lambda entry: entry[1]["scores"]["NLL"]["mean"])
-    columns = {
-        key: column
-        for key, column in COLUMNS.items()
-        if any(_has(found, key) for found in summaries.values())
-    }
-    head = ["mechanism", "regions", "parameters", "s/epoch", *(head for head, _ in columns.values())]
-    head += ["deletion, attention", "deletion, random", "random − attention [95 %]"]
-    numbers = [_row(name, found, columns) for name, found in ordered]
-    equations = [
-        [f"`{name}`", *(found[part].replace("|", "\\|") for part in ("equation", "source"))]
-        for name, found in ordered
-    ]
-    return "\n\n".join(
-        [
-            _setting(summaries, bench, command),
-            markdown_table(head, numbers),
-            "Their equations, and where they come from:",
-            markdown_table(["mechanism", "equation", "source"], equations),
-        ]
+def faithfulness(results: Sequence[Result]) -> dict[str, Any] | None:
+    """The areas of `deletion` over all words of several seeds, and random less attention with its 95 % interval.
+
+    The bootstrap draws images: the words of an image, of all seeds, stay together. None if nothing was measured.
+    """
+    areas = [result["faithfulness"] for result in results if result["faithfulness"]]
+    if not areas:
+        return None
+    images, attention, random = (
+        np.concatenate([np.repeat(area[name], area["words"]) for area in areas])
+        for name in ("images", "attention", "random")
     )
+    gain = difference(attention, random, images)
+    return {
+        "attention": estimate(attention, images).mean,
+        "random": estimate(random, images).mean,
+        "random_less_attention": gain.difference,
+        "low": gain.low,
+        "high": gain.high,
+    }
 
 
-def _has(found: dict[str, Any], key: str) -> bool:
-    return found["scores"][key]["mean"] is not None
-
-
-def _setting(summaries: Mapping[str, dict[str, Any]], bench: Bench, command: str) -> str:
-    runs = [run for found in summaries.values() for run in found["runs"]]
+def describe(summaries: Summaries, command: str) -> str:
+    """How runs of the way `FIT` were made, in Markdown."""
+    runs = [run for summary in summaries.values() for run in summary["runs"]]
     seeds = sorted({run["seed"] for run in runs})
     numbers = [run["numbers"] for run in runs]
-    chance = [each["pointing_chance"] for each in numbers if "pointing_chance" in each]
-    even = [each["attention_entropy_max"] for each in numbers if "attention_entropy_max" in each]
+    chance = [scores["pointing_chance"] for scores in numbers if "pointing_chance" in scores]
+    even = [scores["attention_entropy_max"] for scores in numbers if "attention_entropy_max" in scores]
     spread = "mean ± standard deviation over the seeds" if len(seeds) > 1 else "one run of each"
-    lines = [
-        f"Written by `{command}`. {len(summaries)} mechanisms, seeds {', '.join(map(str, seeds))}: {spread}. "
-        f"{bench.data_set.setting(bench.budget)}",
+    paragraphs = [
+        f"Written by `{command}`. {len(summaries)} mechanisms, seeds {', '.join(map(str, seeds))}: {spread}. Each run "
+        f"is a `caption fit` of at most {max(summary['epochs'] for summary in summaries.values())} epochs and a "
+        "`caption test` of its best model.",
         f"Signature: `{runs[0]['signature']}`.",
     ]
-    warm = [
-        f"`{name}` ({found['epochs']} epochs)" for name, found in summaries.items() if found["warm_start"]
-    ]
+    warm = [f"`{name}`" for name, summary in summaries.items() if summary["warm_start"]]
     if warm:
-        lines.append(f"Trained on from the additive model of the same seed: {', '.join(warm)}.")
-    lines.append(
-        "Parameters are those that are trained. Seconds per epoch are processor time on one thread, with the last "
-        "seed. NLL is in nats per word, under teacher forcing."
+        paragraphs.append(f"Trained on from the additive model of the same seed: {', '.join(warm)}.")
+    paragraphs.append(
+        "Parameters are those of decoder and refiner. Seconds per epoch are of the last seed, validation included. NLL "
+        "is in nats per word, under teacher forcing."
     )
     bounds = sorted({f"{value:.2f}" for value in (min(even), max(even))}) if even else []
     of_even = f"Even weights have {' to '.join(bounds)}, by the number of places. " if even else ""
     if chance:
-        lines.append(
+        paragraphs.append(
             "Pointing: how often the maximum of a word's map lies in the box of the object that the word names; chance "
             f"is {statistics.mean(chance):.3f}. Other word: the same with the map of another word of the caption."
         )
-    lines += [
+    paragraphs += [
         f"Entropy is in nats. {of_even}A dash: the model has no map.",
         f"Deletion: the word's mean probability while one region after the other loses its weight, over the words of "
-        f"{min(ERASED, bench.budget.test_images)} images. Lower is faster. The order is that of the weights, or random "
-        f"({DRAWS} draws). A difference above 0 says that the words depend on the regions that were looked at. Its "
-        "interval is a bootstrap over images.",
+        f"{ERASED} images at most. Lower is faster. The order is that of the weights, or random ({DRAWS} draws). A "
+        "difference above 0 says that the words depend on the regions that were looked at. Its interval is a bootstrap "
+        "over images.",
     ]
-    return "\n\n".join(lines)
+    return "\n\n".join(paragraphs)
 
 
-def _row(name: str, found: dict[str, Any], columns: Mapping[str, tuple[str, int]]) -> list[str]:
-    cells = [f"`{name}`", found["regions"], f"{found['parameters']:,}", f"{found['seconds_per_epoch']:.1f}"]
-    cells += [_cell(found["scores"][key], digits) for key, (_, digits) in columns.items()]
-    areas = found["faithfulness"]
+def tables(ways: Mapping[str, dict[str, Any]]) -> str:
+    """The Markdown of a section: of each way how it was measured, the numbers, and the equations."""
+    blocks = []
+    for way, content in ways.items():
+        heading = [f"Measured by {way}:"] if len(ways) > 1 else []
+        blocks += [*heading, content["setting"], *_tables(content["mechanisms"])]
+    return "\n\n".join(blocks)
+
+
+def _tables(summaries: Summaries) -> list[str]:
+    ordered = sorted(summaries.items(), key=lambda entry: entry[1]["scores"]["NLL"]["mean"])
+    columns = {
+        key: column
+        for key, column in COLUMNS.items()
+        if any(summary["scores"][key]["mean"] is not None for summary in summaries.values())
+    }
+    head = ["mechanism", "regions", "parameters", "s/epoch", *(head for head, _ in columns.values())]
+    head += ["deletion, attention", "deletion, random", "random − attention [95 %]"]
+    equations = [
+        [f"`{name}`", *(summary[part].replace("|", "\\|") for part in ("equation", "source"))]
+        for name, summary in ordered
+    ]
+    return [
+        markdown_table(head, [_row(name, summary, columns) for name, summary in ordered]),
+        "Their equations, and where they come from:",
+        markdown_table(["mechanism", "equation", "source"], equations),
+    ]
+
+
+def _row(name: str, summary: dict[str, Any], columns: Mapping[str, tuple[str, int]]) -> list[str]:
+    cells = [f"`{name}`", summary["regions"]]
+    cells += [f"{summary['parameters']:,}", f"{summary['seconds_per_epoch']:.1f}"]
+    cells += [_cell(summary["scores"][key], digits) for key, (_, digits) in columns.items()]
+    areas = summary["faithfulness"]
     if areas is None:
         return [*cells, "–", "–", "–"]
     interval = f"{areas['random_less_attention']:.3f} [{areas['low']:.3f}, {areas['high']:.3f}]"
@@ -127,10 +172,10 @@ def _cell(spread: dict[str, Any], digits: int) -> str:
     return f"{spread['mean']:.{digits}f}{deviation}"
 
 
-def _spread(values: Sequence[float | None]) -> dict[str, Any]:
+def _spread(scores: Sequence[float | None]) -> dict[str, Any]:
     """Mean and standard deviation (n − 1 in the denominator; None for one seed)."""
-    there = [value for value in values if value is not None]
+    values = [score for score in scores if score is not None]
     return {
-        "mean": statistics.mean(there) if there else None,
-        "deviation": statistics.stdev(there) if len(there) > 1 else None,
+        "mean": statistics.mean(values) if values else None,
+        "deviation": statistics.stdev(values) if len(values) > 1 else None,
     }

@@ -1,110 +1,174 @@
-"""Many runs, one after the other or in several processes. One that fails does not end the others."""
+"""One run: `caption fit` with one mechanism and one seed, `caption test`, and a measurement of deletion."""
 
 from __future__ import annotations
 
-import os
-import signal
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context, parent_process
+import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 
+from caption import checkpoint
+from caption.analysis.faithfulness.curves import erase
+from caption.analysis.faithfulness.rankings import AtRandom, by_attention
+from caption.captioner import Captioner
+from caption.data.decoding import open_image
+from caption.data.readers.captions import CaptionReader
 from caption.errors import UserError
-from tools.compare_attention.bench import Advance, Bench
-from tools.compare_attention.data_sets import Budget, DataSet
-from tools.compare_attention.mechanisms import Mechanism
+from caption.parts import make
+from caption.runtime.atomic import replacing
+from tools.compare_attention.mechanisms import REFERENCE, Mechanism
+from tools.reproduce.runs import curve, fit, run, test, trained_seconds
+
+ERASED = 100
+"""Test images whose words have their regions deleted."""
+DRAWS = 3
+"""Random orders for each word."""
+Result = dict[str, Any]
 
 
-class Job(NamedTuple):
-    """A run to be done."""
-
-    mechanism: Mechanism
-    seed: int
-
-    def __str__(self) -> str:
-        return f"{self.mechanism.name}, seed {self.seed}"
-
-
-class Outcome(NamedTuple):
-    """How a job went."""
-
-    job: Job
-    result: dict[str, Any] | None
-    reason: str = ""
-    """Why there is no result."""
-
-
-def one_by_one(
-    bench: Bench, jobs: Sequence[Job], begin: Callable[[Job], None], advance: Advance
-) -> Iterator[Outcome]:
-    """Do the jobs in this process.
+class Bench:
+    """Trains and measures mechanisms.
 
     Args:
-        bench: with the budget.
-        jobs: to be done.
-        begin: called before each job.
-        advance: called with the share of a job that was just done.
+        folder: of the runs, `NAME-SEED` each.
+        more: further arguments of `caption fit` and `caption test`, the same for all runs.
+        stored: whether all mechanisms read regions that are computed once, from a frozen encoder.
+        published: results by mechanism and seed that stand for runs which the folder lacks.
     """
-    for job in jobs:
-        begin(job)
-        yield _outcome(bench, job, advance)
+
+    def __init__(
+        self,
+        folder: Path,
+        more: Sequence[str] = (),
+        stored: bool = False,
+        published: Sequence[Result] = (),
+    ) -> None:
+        self.folder = folder
+        self.more = [*more]
+        self.stored = stored
+        self.published = {(result["mechanism"], result["seed"]): result for result in published}
+
+    def result(self, mechanism: Mechanism, seed: int) -> Result | None:
+        """What was measured before; None if it was not, or with other settings of the mechanism."""
+        file = self.run_folder(mechanism.name, seed) / "result.json"
+        result: Result | None = self.published.get((mechanism.name, seed))
+        if file.exists():
+            result = json.loads(file.read_text(encoding="utf-8"))
+        return result if result and result["digest"] == mechanism.digest(self.more) else None
+
+    def run_folder(self, name: str, seed: int) -> Path:
+        return self.folder / f"{name}-{seed}"
+
+    def checkpoint(self, name: str, seed: int) -> Path:
+        return self.run_folder(name, seed) / "best.ckpt"
+
+    def arguments(self, mechanism: Mechanism, seed: int) -> list[str]:
+        """What `caption fit` and `caption test` get, but for the folder and the checkpoint."""
+        configs = [part for path in mechanism.paths for part in ("-c", str(path))]
+        start = ["--model.warm_start", str(self.checkpoint(REFERENCE, seed))] if mechanism.warm else []
+        regions = ["--data.features", str(self._regions(mechanism))] if self.stored else []
+        return [*configs, *start, *regions, *self.more, "--seed_everything", str(seed)]
+
+    def run(self, mechanism: Mechanism, seed: int) -> Result:
+        """Train, test and measure, or go on where it was stopped.
+
+        Raises:
+            UserError: the folder has a run of other settings.
+            SystemExit: a command failed or was stopped.
+        """
+        folder, digest = self.run_folder(mechanism.name, seed), mechanism.digest(self.more)
+        settings = folder / "settings"
+        if settings.exists() and settings.read_text(encoding="utf-8") != digest:
+            raise UserError(
+                f"{folder} is a run of other settings: delete it, or name another folder with --out"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        settings.write_text(digest, encoding="utf-8")
+        if self.stored and not (folder / "done").exists():
+            self._store_regions(mechanism)
+        arguments = self.arguments(mechanism, seed)
+        best = fit(folder, arguments)
+        tested = test(folder, folder / "test.json", [*arguments, "--verbose", "false"])
+        captioner = checkpoint.load(best)
+        images = make(checkpoint.read(best)["data"]["reader"], CaptionReader).read()["test"]
+        photos = [str(image.path) for image in images[:ERASED]]
+        has_attention = bool(captioner.decoder.attentions)
+        epochs = len(curve(folder))
+        result = {
+            "mechanism": mechanism.name,
+            "seed": seed,
+            "digest": digest,
+            "epochs": epochs,
+            "warm_start": REFERENCE if mechanism.warm else None,
+            "regions": regions_of(captioner, photos[0]),
+            "parameters": sum(
+                parameter.numel()
+                for name, parameter in captioner.named_parameters()
+                if not name.startswith("encoder.")
+            ),
+            "seconds_per_epoch": trained_seconds(folder) / epochs,
+            "numbers": tested["scores"] if has_attention else without_maps(tested["scores"]),
+            "signature": tested["signature"],
+            "faithfulness": deletion(captioner, photos) if has_attention else None,
+        }
+        write_json(folder / "result.json", result)
+        return result
+
+    def _regions(self, mechanism: Mechanism) -> Path:
+        return self.folder / "regions" / (mechanism.name if mechanism.own_encoder else "all")
+
+    def _store_regions(self, mechanism: Mechanism) -> None:
+        configs = [part for path in mechanism.paths for part in ("--config", str(path))]
+        run("features", *configs, "--out", str(self._regions(mechanism)), *_of_encoder(self.more))
 
 
-def in_processes(bench: Bench, jobs: Sequence[Job], processes: int, threads: int) -> Iterator[Outcome]:
-    """Do the jobs in several processes; the outcomes come in the order in which they are ready."""
-    pool = ProcessPoolExecutor(
-        min(processes, len(jobs)),
-        get_context("spawn"),
-        _start,
-        (bench.budget, bench.folder, bench.data_set, threads),
-    )
-    try:
-        futures = {pool.submit(_in_worker, job): job for job in jobs}
-        for future in as_completed(futures):
-            try:
-                yield future.result()
-            except BrokenProcessPool as error:
-                yield Outcome(futures[future], None, f"the process that did it has ended: {error}")
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+def _of_encoder(arguments: Sequence[str]) -> list[str]:
+    """The options that `caption features` takes, with their values."""
+    options = "|".join(("data.reader", "data.transform", "model.encoder"))
+    kept, keeps = [], False
+    for argument in arguments:
+        if argument.startswith("-"):
+            keeps = bool(re.match(rf"--({options})\b", argument))
+        if keeps:
+            kept.append(argument)
+    return kept
 
 
-_bench: Bench
-"""Of a worker process."""
+def regions_of(captioner: Captioner, photo: str) -> str:
+    """The sizes of the encoder's grids, for the table."""
+    with torch.no_grad():
+        views = captioner.encoder(captioner.transform(open_image(photo))[None])
+    return " + ".join(f"{'×'.join(map(str, view.grid))}×{view.vectors.shape[2]}" for view in views)
 
 
-def _start(budget: Budget, folder: Path, data_set: DataSet, threads: int) -> None:
-    global _bench
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
-    Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(threads)
-    _bench = Bench(budget, folder, data_set)
+def deletion(captioner: Captioner, photos: Sequence[str]) -> dict[str, list[float]] | None:
+    """Area under the deletion curve of the words, in the order of attention and in random orders: means by image.
+
+    None if the captions have no words, as after too little training.
+    """
+    captions = captioner.describe(list(photos))
+    if not any(caption.words for caption in captions):
+        return None
+    orders = {"attention": by_attention, "random": AtRandom(DRAWS)}
+    erasure = erase(captioner, list(photos), captions, orders)
+    images, words = np.unique(erasure.images, return_counts=True)
+    areas = {name: np.bincount(erasure.images, erasure.area("deletion", name))[images] for name in orders}
+    means = {name: (sums / words).round(5).tolist() for name, sums in areas.items()}
+    return {"images": images.tolist(), "words": words.tolist(), **means}
 
 
-def _end_with_parent() -> None:
-    """A process whose parent was killed would otherwise go on with its run, beside those of the next start."""
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+def without_maps(scores: dict[str, float]) -> dict[str, float]:
+    """The scores of a decoder without attention: its even maps are placeholders."""
+    return {name: value for name, value in scores.items() if not name.startswith(("attention_", "pointing_"))}
 
 
-def _in_worker(job: Job) -> Outcome:
-    return _outcome(_bench, job)
-
-
-def _outcome(bench: Bench, job: Job, advance: Advance = lambda share: None) -> Outcome:
-    try:
-        return Outcome(job, bench.run(*job, advance))
-    except UserError as error:
-        return Outcome(job, None, str(error))
-    except Exception as error:
-        log = bench.folder / f"{job.mechanism.name}-{job.seed}.error.txt"
-        log.write_text(traceback.format_exc(), encoding="utf-8")
-        return Outcome(job, None, f"{type(error).__name__}: {error} (traceback in {log})")
+def write_json(path: Path, content: Any) -> None:
+    """Write a file whole, or not at all; lists of numbers are one line each."""
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    text = re.sub(r"\[[-+.\deE,\s]+\]", lambda match: " ".join(match[0].split()), text)
+    with replacing(path) as file:
+        file.write(f"{text}\n".encode())

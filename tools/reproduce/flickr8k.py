@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
 import json
 import statistics
@@ -16,7 +15,7 @@ from caption.metrics.files import match_images, read_captions
 from caption.runtime.atomic import replacing
 from tools.documents import table, write_sections
 from tools.reproduce.curves import draw
-from tools.reproduce.runs import CONFIGS, fit, run, test, trained_seconds
+from tools.reproduce.runs import CONFIGS, curve, fit, run, test, trained_seconds
 
 
 class Model(NamedTuple):
@@ -139,7 +138,7 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
     """Train and score what is not published yet, and write all that is into the document."""
     published = options.document.with_name("flickr8k.json")
     runs = read_runs(published, more)
-    common = [*_data(options.data), *more]
+    common = [*data_arguments(options.data), *more]
     wanted = [
         (name, seed)
         for seed in options.seeds
@@ -149,7 +148,14 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
     for regions in dict.fromkeys(each for name, _ in wanted for each in regions_of(name)):
         configs = [part for each in REGIONS[regions] for part in ("--config", str(CONFIGS / f"{each}.yaml"))]
         mirrored = ["--mirrored"] if regions in MIRRORED else []
-        run("features", *configs, "--out", str(options.out / regions), *_data(options.data), *mirrored)
+        run(
+            "features",
+            *configs,
+            "--out",
+            str(options.out / regions),
+            *data_arguments(options.data),
+            *mirrored,
+        )
     for name, seed in wanted:
         folder = trained(options.out, name, seed, common)
         runs[name, seed] = {
@@ -203,27 +209,6 @@ def scored(data: Path, folder: Path, name: str, mine: list[str]) -> Run:
         found["test"] = _tested(folder, f"test_beam{beam}", mine, beam)
         found["test"] |= further_scores(data, folder / f"test_beam{beam}_captions.json")
     return found
-
-
-def curve(folder: Path) -> list[dict[str, float]]:
-    """Of each epoch the scores on the dev split and the NLL per word of both splits, from the log of a training.
-
-    Of the training split it is the mean of the batches that were logged, with dropout.
-    """
-    names = {"train/NLL": "train NLL", "val/NLL": "dev NLL", "val/BLEU-4": "BLEU-4", "val/CIDEr": "CIDEr"}
-    epochs: dict[int, dict[str, list[float]]] = {}
-    for file in (folder / "logs").glob("*/metrics.csv"):
-        with file.open(newline="") as lines:
-            for line in csv.DictReader(lines):
-                for name, title in names.items():
-                    if line.get(name):
-                        epochs.setdefault(int(line["epoch"]), {}).setdefault(title, []).append(
-                            float(line[name])
-                        )
-    return [
-        {title: round(statistics.mean(values), 4) for title, values in epochs[epoch].items()}
-        for epoch in sorted(epochs)
-    ]
 
 
 # -- the runs beside the document -------------------------------------------------------------------------------
@@ -366,7 +351,7 @@ def further_scores(data: Path, captions: Path) -> dict[str, float]:
     return {name: score for name, score in scores.items() if score is not None}
 
 
-def _data(root: Path) -> list[str]:
+def data_arguments(root: Path) -> list[str]:
     return [
         f"--data.reader.init_args.captions={root / 'Flickr8k.token.txt'}",
         f"--data.reader.init_args.images={root / 'images'}",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,27 @@ def fit(folder: Path, arguments: list[str]) -> Path:
 def trained_seconds(folder: Path) -> int:
     """How long a finished training took."""
     return int((folder / "done").read_text(encoding="utf-8").split()[0])
+
+
+def curve(folder: Path) -> list[dict[str, float]]:
+    """Of each epoch the scores on the dev split and the NLL per word of both splits, from the log of a training.
+
+    Of the training split it is the mean of the batches that were logged, with dropout.
+    """
+    names = {"train/NLL": "train NLL", "val/NLL": "dev NLL", "val/BLEU-4": "BLEU-4", "val/CIDEr": "CIDEr"}
+    epochs: dict[int, dict[str, list[float]]] = {}
+    for file in (folder / "logs").glob("*/metrics.csv"):
+        with file.open(newline="") as lines:
+            for line in csv.DictReader(lines):
+                for name, title in names.items():
+                    if line.get(name):
+                        epochs.setdefault(int(line["epoch"]), {}).setdefault(title, []).append(
+                            float(line[name])
+                        )
+    return [
+        {title: round(statistics.mean(values), 4) for title, values in epochs[epoch].items()}
+        for epoch in sorted(epochs)
+    ]
 
 
 def test(folder: Path, file: Path, arguments: list[str]) -> dict[str, Any]:
