@@ -211,20 +211,19 @@ class Attention(Part, nn.Module):
             state: from `start` or the last output.
 
         Raises:
-            UserError: the context has another length than `context_size`, or the summary is not (B, K, L).
+            UserError: the context has another length than `context_size`.
         """
         weighed = self.weigh(query, memory, state)
         maps = self.maps(weighed.maps)
         reading = self.read(maps, query, memory, weighed)
-        weights = self.summary(maps)
-        if reading.context.shape[-1] != self.context_size > 0 or weights.dim() != 3:
+        if reading.context.shape[-1] != self.context_size > 0:
             raise UserError(
-                f"{type(self).__name__} reads a context of shape {tuple(reading.context.shape)} with weights of shape "
-                f"{tuple(weights.shape)}: they must be (B, K, {self.context_size}), as its build says, and (B, K, L)"
+                f"{type(self).__name__} reads a context of shape {tuple(reading.context.shape)}: it must be (B, K, "
+                f"{self.context_size}), since its build has set context_size to {self.context_size}"
             )
         return AttentionOutput(
             reading.context,
-            weights,
+            self.summary(maps),
             maps,
             self.carry(maps, weighed),
             reading.location,

@@ -39,11 +39,6 @@ WRONG = {
         "self.context_size = 5",
         ["Mine reads a context of shape (8, 3, 8)", "must be (B, K, 5)"],
     ),
-    "maps of heads": (
-        "(query.hidden @ memory[0].mT).softmax(-1)",
-        "(query.hidden @ memory[0].mT).softmax(-1)[None]",
-        ["Mine reads a context", "weights of shape (1, 8, 3, 144): they must be"],
-    ),
 }
 
 
