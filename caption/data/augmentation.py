@@ -48,8 +48,5 @@ class HorizontalFlip:
 
     def mirrors(self, captions: Sequence[str], random: np.random.Generator) -> bool:
         """Whether an image with these captions is mirrored this time."""
-        return random.random() < self.probability and not self._names_a_side(captions)
-
-    def _names_a_side(self, captions: Sequence[str]) -> bool:
         words = {word for caption in captions for word in re.findall(r"\w+", caption.lower())}
-        return not words.isdisjoint(self.sides)
+        return random.random() < self.probability and words.isdisjoint(self.sides)

@@ -21,7 +21,7 @@ from caption.text.vocabulary import PAD, START, Vocabulary
 
 
 class Batch(NamedTuple):
-    """B images with K captions each; captions that are not there have length 0."""
+    """B images with K captions each; missing captions have length 0."""
 
     images: Tensor | None
     """(B, 3, H, W) uint8, or None when the regions were computed beforehand."""
@@ -32,29 +32,29 @@ class Batch(NamedTuple):
     targets: Tensor
     """(B, K, T) int64, the words to emit: the caption, then END; PAD behind."""
     lengths: Tensor
-    """(B, K) int64, the real steps of each caption, END's included."""
+    """(B, K) int64, the steps of each caption, END included."""
     ids: list[int | str]
-    """What the images are filed under."""
+    """Of the images."""
     references: list[tuple[str, ...]]
     """All captions of each image as they were written, for metrics."""
     boxes: list[Box]
-    """The part of each original image that the transform shows to the model; empty where regions are precomputed and
-    nobody asked."""
+    """The part of each original image that the transform shows to the model; empty for precomputed regions without
+    `with_boxes`."""
 
 
 class Example(NamedTuple):
-    """One image of a batch to be."""
+    """One image of a batch."""
 
     image: CaptionedImage
     pixels: Tensor | None
     captions: list[list[int]]
     box: Box | None
     mirrored: bool = False
-    """Whether the regions are to be those of the mirrored image; pixels are mirrored already."""
+    """Whether stored regions must be those of the mirrored image; pixels are mirrored already."""
 
 
 class CaptionedImages(Dataset[Example]):
-    """Images with some or all of their captions, decoded when asked for.
+    """Images with some or all of their captions, decoded on access.
 
     Args:
         images: of one split.
@@ -133,26 +133,21 @@ def collate(
     steps = max(len(ids) for example in examples for ids in example.captions)
     most = max(len(example.captions) for example in examples)
     # In NumPy, where a thousand short rows are written in a third of the time.
-    words = np.full((len(examples), most, steps + 1), PAD, np.int64)
-    counts = np.zeros((len(examples), most), np.int64)
-    words[..., 0] = START
+    inputs, targets = (np.full((len(examples), most, steps), PAD, np.int64) for _ in range(2))
+    lengths = np.zeros((len(examples), most), np.int64)
     for b, example in enumerate(examples):
         for k, ids in enumerate(example.captions):
-            words[b, k, 1 : len(ids) + 1] = ids
-            counts[b, k] = len(ids)
-    targets, lengths = torch.from_numpy(words[..., 1:].copy()), torch.from_numpy(counts)
-    # Each word is fed in when the next is to be emitted; nothing is fed in after that.
-    real = torch.arange(steps) < lengths[..., None]
-    inputs = torch.from_numpy(words[..., :-1].copy()).where(real, PAD)
-    image_ids = [example.image.id for example in examples]
+            inputs[b, k, 0], inputs[b, k, 1 : len(ids)] = START, ids[:-1]
+            targets[b, k, : len(ids)] = ids
+            lengths[b, k] = len(ids)
     pixels = [example.pixels for example in examples if example.pixels is not None]
     return Batch(
         images=torch.stack(pixels) if pixels else None,
         views=_stored_views(examples, store, mirrored or store) if store else None,
-        inputs=inputs,
-        targets=targets,
-        lengths=lengths,
-        ids=image_ids,
+        inputs=torch.from_numpy(inputs),
+        targets=torch.from_numpy(targets),
+        lengths=torch.from_numpy(lengths),
+        ids=[example.image.id for example in examples],
         references=[example.image.captions for example in examples],
         boxes=[example.box for example in examples if example.box is not None],
     )
@@ -160,21 +155,18 @@ def collate(
 
 def _stored_views(examples: Sequence[Example], store: FeatureStore, mirrored: FeatureStore) -> Views:
     """The regions of B examples, those of mirrored images from `mirrored`."""
-    flags = np.array([example.mirrored for example in examples])
-    found = [
-        (np.flatnonzero(flags == flag), source)
-        for flag, source in ((False, store), (True, mirrored))
-        if (flags == flag).any()
-    ]
-    parts = [source.read_many([examples[i].image.id for i in numbers.tolist()]) for numbers, source in found]
-    if len(parts) == 1:
-        return parts[0]
-    order = torch.from_numpy(np.concatenate([numbers for numbers, _ in found])).argsort()
-    return select_images(combine(torch.cat, parts), order)
+    is_mirrored = np.array([example.mirrored for example in examples])
+    parts = [(np.flatnonzero(~is_mirrored), store), (np.flatnonzero(is_mirrored), mirrored)]
+    parts = [(rows, source) for rows, source in parts if len(rows)]
+    views = [source.read_many([examples[row].image.id for row in rows.tolist()]) for rows, source in parts]
+    if len(views) == 1:
+        return views[0]
+    order = torch.from_numpy(np.concatenate([rows for rows, _ in parts])).argsort()
+    return select_images(combine(torch.cat, views), order)
 
 
 class SingleCaptions(Dataset[Example]):
-    """The same images, one caption at a time: an image with K captions stands here K times."""
+    """The same images, one caption at a time: an image with K captions occurs K times."""
 
     def __init__(self, images: CaptionedImages) -> None:
         self.images = images
@@ -193,8 +185,8 @@ class SingleCaptions(Dataset[Example]):
 class SimilarLengths(BatchSampler):
     """Batches of captions of near-equal length, as in section 4.3 of the paper, so that little is padding.
 
-    What `sampler` gives is taken in pools of `POOL` batches; each pool is sorted by length, cut into batches, and
-    these are shuffled. Length is thus not tied to the time in the epoch.
+    The sampler's examples are divided into pools of `POOL` batches. Each pool is sorted by length and cut into batches,
+    which are shuffled, so that length does not depend on the time in the epoch.
 
     Args:
         sampler: order of the examples; under several processes, each process's share.

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from typing import Any, Literal
 
-import caption.runtime.torchvision_compat  # noqa: F401  (before pytorch_lightning, which imports torchvision)
-
-# isort: split
 import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
@@ -22,8 +18,8 @@ from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
 from caption.errors import DataError
 from caption.features.store import FeatureStore
-from caption.regions import Regions
 from caption.runtime.signals import ignore_stop_signals
+from caption.tensor_tree import map_tensors
 from caption.text.vocabulary import Vocabulary
 
 
@@ -130,17 +126,14 @@ class CaptionData(LightningDataModule):
         if self.shards is not None:
             return self._shard_loader(self.shards)
         images = self._dataset("train", self.captions_per_image, self.max_words, flip=self.flip)
-        if self.batching == "images":
-            order, whole = self._order(images), self._fills_a_batch(images)
-            batches = BatchSampler(order, self.batch_size, drop_last=whole)
-            return TrainingLoader(
-                images, EpochBatches(batches, self.seed), collate_fn=images.collate, **self._loading()
-            )
-        single = SingleCaptions(images)
-        order, whole = self._order(single), self._fills_a_batch(single)
-        batches = SimilarLengths(order, self.batch_size, drop_last=whole, lengths=single.lengths)
+        examples = images if self.batching == "images" else SingleCaptions(images)
+        order = self._order(examples)
+        drop_last = len(order) >= self.batch_size  # unless it is the only batch
+        batches = BatchSampler(order, self.batch_size, drop_last)
+        if isinstance(examples, SingleCaptions):
+            batches = SimilarLengths(order, self.batch_size, drop_last, examples.lengths)
         return TrainingLoader(
-            single, EpochBatches(batches, self.seed), collate_fn=images.collate, **self._loading()
+            examples, EpochBatches(batches, self.seed), collate_fn=images.collate, **self._loading()
         )
 
     def _order(self, examples: Dataset[Any]) -> DistributedSampler[Any]:
@@ -177,11 +170,6 @@ class CaptionData(LightningDataModule):
         )
         options = {"pin_memory": self._on_gpu(), "worker_init_fn": ignore_stop_signals}
         return ShardLoader(batches, num_workers=self.workers, **options)
-
-    def _fills_a_batch(self, examples: Sized) -> bool:
-        """Whether there is at least one whole batch, so that the last, smaller one can be dropped."""
-        processes = 1 if self.trainer is None else self.trainer.world_size
-        return math.ceil(len(examples) / processes) >= self.batch_size
 
     def val_dataloader(self) -> DataLoader[Any]:
         return self._evaluation("val")
@@ -232,24 +220,14 @@ class CaptionData(LightningDataModule):
         return trainer is not None and trainer.accelerator.__class__.__name__ == "CUDAAccelerator"
 
     def transfer_batch_to_device(self, batch: Batch, device: Any, dataloader_idx: int) -> Batch:
-        """Moves the tensors. Names, references and boxes stay as they are."""
+        """Moves the tensors; stored regions become single precision. Names, references and boxes stay as they are."""
 
-        def moved(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=True)
+        def move(tensor: Tensor) -> Tensor:
+            tensor = tensor.to(device, non_blocking=True)
+            return tensor.float() if tensor.dtype is torch.float16 else tensor
 
-        batch = batch._replace(
-            images=None if batch.images is None else moved(batch.images),
-            inputs=moved(batch.inputs),
-            targets=moved(batch.targets),
-            lengths=moved(batch.lengths),
-        )
-        if batch.views is not None:
-            views = tuple(
-                Regions(moved(vectors).float(), grid, None if mask is None else moved(mask))
-                for vectors, grid, mask in batch.views
-            )
-            batch = batch._replace(views=views)
-        return batch
+        images, views, inputs, targets, lengths, *rest = batch
+        return Batch(*map_tensors(move, (images, views, inputs, targets, lengths)), *rest)
 
 
 def _check_flip(flip: HorizontalFlip | None, features: str | None, shards: TrainingShards | None) -> None:

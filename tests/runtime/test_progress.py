@@ -65,7 +65,7 @@ def test_the_first_item_includes_warming_up_and_gives_no_estimate(clock, capsys,
     assert capsys.readouterr().err.splitlines() == [
         "captioning: 1 of 100 photos",
         "captioning: 2 of 100 photos",
-        "captioning: 6 of 100 photos, 1.2/s, 0:01:15 left",
+        "captioning: 6 of 100 photos, 1.2/s, 0:01:16 left",
     ]
 
 
