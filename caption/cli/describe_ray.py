@@ -26,16 +26,14 @@ EPILOG = (
 def main(args: list[str]) -> int:
     """Run `caption describe --engine ray`; EPILOG tells the exit codes."""
     options = make_parser().parse_args(args)
+    from caption.runtime.on_ray import INSTALL, Job, caption_photos
+
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        raise UserError(
-            "--engine ray needs the package ray: pip install 'show-attend-and-tell[ray]'"
-        ) from None
-    from caption.runtime.on_ray import Job, caption_photos
-
-    given = {"beam_size": options.beam_size, "length_normalization": options.length_normalization}
-    search = {name: value for name, value in given.items() if value is not None}
+        raise UserError(INSTALL) from None
+    search = {name: getattr(options, name) for name in ("beam_size", "length_normalization")}
+    search = {name: value for name, value in search.items() if value is not None}
     model = os.path.abspath(options.model) if os.path.isfile(options.model) else options.model
     job = Job(model, options.out, options.format, search or None, options.device, tuple(options.trust))
     photos = _photos(options)
@@ -52,7 +50,7 @@ def main(args: list[str]) -> int:
 
 
 def _photos(options: argparse.Namespace) -> list[str]:
-    """What the arguments and the list name. Paths are made absolute, since actors run elsewhere."""
+    """The photos of the arguments and the list. Paths are made absolute, because actors run in other folders."""
     from caption.runtime.on_ray import list_photos
 
     listed = [line.strip() for _, line in numbered_lines(read_text(options.list))] if options.list else []

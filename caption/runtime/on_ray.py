@@ -1,7 +1,7 @@
 """Captioning on a Ray cluster: photos in pieces, each piece captioned by one actor and written as one file.
 
-A piece is the unit of work and of restarting. Its file appears under its name only when it is whole, so a piece is
-either there or not, whichever process or machine dies; Ray gives a piece whose actor has died to another one.
+A piece is the unit of work and of restarting. Its file gets its name only when it is complete, whichever process or
+machine dies. Ray gives a piece whose actor has died to another actor.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, Literal, NamedTuple
 
 from caption.errors import ImageError, UserError, first_few
 from caption.result import Caption
-from caption.runtime.prefetch import prefetch
 
+INSTALL = "--engine ray needs the package ray: pip install 'show-attend-and-tell[ray]'"
 JOB = "job.json"
 ATTEMPTS = 4
 """How often a piece is tried, if its actor dies. A photo that kills its actor must not kill all others in turn."""
@@ -28,7 +28,7 @@ ATTEMPTS = 4
 
 @dataclass(frozen=True)
 class Job:
-    """What every actor needs to know.
+    """Model, output and options, the same for all actors.
 
     Args:
         model: a checkpoint, at this path on every machine, or the name of an installed model.
@@ -50,7 +50,7 @@ class Job:
 
 
 class Done(NamedTuple):
-    """One piece that was captioned, or all that were."""
+    """One piece that has been captioned, or all those of earlier runs."""
 
     photos: int
     failed: int
@@ -72,48 +72,32 @@ class Actor:
 
     def __call__(self, piece: dict[str, Any]) -> dict[str, Any]:
         photos = list(piece["photos"])
-        sources = (source for _, source in prefetch(fetch, photos, 2 * self.job.batch_size))
-        stream = self.captioner.describe_each(_readable(sources), batch_size=self.job.batch_size)
-        records = [self._record(photo, found) for photo, found in zip(photos, stream, strict=True)]
+        sources: list[Any] = [RemotePhoto(photo) if "://" in photo else photo for photo in photos]
+        captions = self.captioner.describe_each(sources, batch_size=self.job.batch_size)
+        records = [self._record(photo, caption) for photo, caption in zip(photos, captions, strict=True)]
         write_whole(self.job.out, piece["name"], encoded(records, self.job.form))
         failed = sum("error" in record for record in records)
         return {"name": piece["name"], "photos": len(photos), "failed": failed}
 
-    def _record(self, photo: str, found: Caption | ImageError) -> dict[str, Any]:
+    def _record(self, photo: str, caption: Caption | ImageError) -> dict[str, Any]:
         shared = {"image": photo, "model": self.job.model}
-        return shared | ({"error": str(found)} if isinstance(found, ImageError) else found.to_dict())
+        return shared | ({"error": str(caption)} if isinstance(caption, ImageError) else caption.to_dict())
 
 
-def fetch(photo: str) -> str | bytes:
-    """A photo to open: a local path as it is, the bytes behind a URL.
+class RemotePhoto:
+    """A photo behind a URL, in the place of an open file: it is fetched where it is decoded, in threads."""
 
-    Raises:
-        ImageError: there is nothing to read behind the URL.
-    """
-    if "://" not in photo:
-        return photo
-    try:
-        files, path = filesystem(photo)
-        with files.open_input_stream(path) as stream:
-            return stream.read()
-    except (OSError, ValueError) as error:
-        raise ImageError(f"'{photo}' cannot be read: {error}") from error
+    def __init__(self, url: str) -> None:
+        self.name = url
 
-
-def _readable(sources: Iterator[Any]) -> Iterator[Any]:
-    """Photos for a captioner, which reports those that cannot be read."""
-    for source in sources:
-        yield _Unread(source) if isinstance(source, ImageError) else source
-
-
-class _Unread:
-    """In the place of an open file: reading it raises the error that fetching it has raised."""
-
-    def __init__(self, error: ImageError) -> None:
-        self.error = error
-
-    def read(self, *size: int) -> bytes:
-        raise self.error
+    def read(self) -> bytes:
+        """The bytes of the file. ImageError: there is nothing to read."""
+        try:
+            files, path = filesystem(self.name)
+            with files.open_input_stream(path) as stream:
+                return stream.read()
+        except (OSError, ValueError) as error:
+            raise ImageError(f"'{self.name}' cannot be read: {error}") from error
 
 
 def encoded(records: Sequence[dict[str, Any]], form: str) -> bytes:
@@ -156,7 +140,7 @@ def caption_photos(
         per_piece: photos in a piece.
 
     Yields:
-        the pieces that were there before, then each piece as it is done.
+        the pieces of earlier runs, then each piece as it is done.
 
     Raises:
         UserError: Ray is not installed, the folder has the captions of other photos or of another model, or
@@ -165,8 +149,7 @@ def caption_photos(
     pieces = divided(photos, job, per_piece)
     present = prepare(job, photos, per_piece)
     pending = [piece for piece in pieces if piece["name"] not in present]
-    there = sum(len(piece["photos"]) for piece in pieces) - sum(len(piece["photos"]) for piece in pending)
-    yield Done(there, 0, len(pieces) - len(pending))
+    yield Done(len(photos) - sum(len(piece["photos"]) for piece in pending), 0, len(pieces) - len(pending))
     if pending:
         yield from _run(pending, job, actors)
 
@@ -176,11 +159,11 @@ def _run(pending: list[dict[str, Any]], job: Job, actors: int | None) -> Iterato
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     gpu = job.device.startswith("cuda")
-    found = ray.cluster_resources().get("GPU" if gpu else "CPU", 0)
-    number = min(actors or int(found), len(pending))
-    if number < 1 or number > found:
+    available = ray.cluster_resources().get("GPU" if gpu else "CPU", 0)
+    number = min(actors or int(available), len(pending))
+    if number < 1 or number > available:
         raise UserError(
-            f"the cluster has {found:g} {'GPUs' if gpu else 'processors'}, too few for {number} captioners: "
+            f"the cluster has {available:g} {'GPUs' if gpu else 'processors'}, too few for {number} captioners: "
             "lower --actors"
         )
     with warnings.catch_warnings():
@@ -226,9 +209,7 @@ def connected() -> Any:
         import ray
         import ray.data
     except ImportError:
-        raise UserError(
-            "--engine ray needs the package ray: pip install 'show-attend-and-tell[ray]'"
-        ) from None
+        raise UserError(INSTALL) from None
     if not ray.is_initialized():
         # Pieces and counts are small: without a limit, Ray reserves a third of the memory for objects.
         local: dict[str, Any] = {} if os.environ.get("RAY_ADDRESS") else {"object_store_memory": 200 * 2**20}
@@ -257,14 +238,14 @@ def prepare(job: Job, photos: Sequence[str], per_piece: int) -> set[str]:
     """
     digest = hashlib.sha256("\n".join(photos).encode("utf-8", "surrogateescape")).hexdigest()
     described = asdict(job) | {"photos": digest, "per_piece": per_piece, "model_digest": _digest(job.model)}
-    for name in ("out", "device", "trust", "batch_size"):  # these do not change the captions
+    for name in ("out", "device", "trust", "batch_size"):  # they do not change the captions
         del described[name]
     files, folder = _folder(job.out)
     try:
         files.create_dir(folder, recursive=True)
         from pyarrow.fs import FileSelector
 
-        present = {each.base_name for each in files.get_file_info(FileSelector(folder))}
+        present = {file.base_name for file in files.get_file_info(FileSelector(folder))}
         if JOB in present:
             with files.open_input_stream(f"{folder}/{JOB}") as stream:
                 earlier = json.loads(stream.read())
@@ -287,19 +268,11 @@ def _digest(model: str) -> str | None:
     path = Path(model).expanduser()
     if not path.is_file():
         return None
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return (
-            hashlib.file_digest(file, "sha256").hexdigest()
-            if hasattr(hashlib, "file_digest")
-            else _sha256(file)
-        )
-
-
-def _sha256(file: Any) -> str:
-    found = hashlib.sha256()
-    while block := file.read(2**20):
-        found.update(block)
-    return found.hexdigest()
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 # -- files here and in buckets ---------------------------------------------------------------------------------
@@ -327,7 +300,7 @@ def _folder(place: str) -> tuple[Any, str]:
 
 
 def write_whole(place: str, name: str, content: bytes) -> None:
-    """Write a file so that it is there under its name only when it is whole."""
+    """Write a file that gets its name only when it is complete."""
     files, folder = _folder(place)
     partial = f"{folder}/.{name}.{os.getpid()}.partial"
     with files.open_output_stream(partial) as stream:
@@ -348,7 +321,7 @@ def list_photos(place: str, suffixes: frozenset[str]) -> list[str]:
         listed = files.get_file_info(FileSelector(folder, recursive=True))
     except (OSError, ValueError) as error:
         raise UserError(f"'{place}' cannot be listed: {error}") from error
-    inside = (each.path[len(folder) :] for each in listed if each.is_file)
+    inside = (file.path[len(folder) :] for file in listed if file.is_file)
     return sorted(
         f"{place.rstrip('/')}{name}" for name in inside if os.path.splitext(name)[1].lower() in suffixes
     )

@@ -17,7 +17,7 @@ pytest.importorskip("ray.data")
 from caption import checkpoint
 from caption.errors import ImageError, UserError
 from caption.runtime import on_ray
-from caption.runtime.on_ray import Actor, Job, caption_photos, fetch, list_photos, prepare
+from caption.runtime.on_ray import Actor, Job, RemotePhoto, caption_photos, list_photos, prepare
 from tools.ray_run import MARK, running_actors
 
 PHOTOS, PER_PIECE = 23, 4
@@ -173,7 +173,7 @@ def test_photos_behind_urls_have_the_same_captions(photos: list[str], model: str
     assert by_url[-1]["image"] == gone
     assert "gone.png" in by_url[-1]["error"]
     with pytest.raises(ImageError, match="gone"):
-        fetch(gone)
+        RemotePhoto(gone).read()
     with pytest.raises(UserError, match="cannot be listed"):
         list_photos(f"file://{folder}/nowhere", frozenset({".png"}))
 

@@ -102,8 +102,8 @@ class ShardIndex:
         if not isinstance(data, dict):
             raise DataError(f"{where} is not an index of shards: make it with `caption prepare shards`")
         shards = tuple(
-            Shard(field(each, "name", str, where), field(each, "samples", int, where))
-            for each in entries(data, "shards", where)
+            Shard(field(entry, "name", str, where), field(entry, "samples", int, where))
+            for entry in entries(data, "shards", where)
         )
         words = Counter(field(data, "words", dict, where))
         return cls(shards, field(data, "tokenizer", str, where), words, location)

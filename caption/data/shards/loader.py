@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from caption.data.batches import Batch, Example, collate
 from caption.data.resize import ImageTransform
 from caption.data.shards.index import ShardIndex, TrainingShards
-from caption.data.shards.stream import Sample, decode, parts, read_part, share, shuffled
+from caption.data.shards.stream import Sample, read_range, shard_ranges, share, shuffled, unpack
 from caption.errors import DataError, UserError, first_few
 from caption.text.vocabulary import Vocabulary
 
@@ -71,7 +71,8 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
         order = np.random.default_rng((self.seed, self.epoch)).permutation(len(self.index.shards))
         shards = [self.index.shards[number] for number in order]
         random = np.random.default_rng((self.seed, self.epoch, 1 + first))
-        in_order = (sample for part in parts(shards, first, last) for sample in read_part(self.index, part))
+        ranges = shard_ranges(shards, first, last)
+        in_order = (sample for samples in ranges for sample in read_range(self.index, samples))
         samples = shuffled(in_order, self.source.shuffle_buffer, random)
         number = self.batches_per_worker
         # Rounded up, so that of more batches than samples (at batch size 1) the last one is empty, not the first.
@@ -97,12 +98,13 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
             yield collate(good or last_good) if last_good else None, damaged
 
     def _example(self, sample: Sample, place: int) -> Example:
-        image, photo = decode(sample)
+        image, data = unpack(sample)
+        pixels, width, height = self.transform.read(data)
         captions = [self.vocabulary.encode(text, self.max_words) for text in image.captions]
         if self.captions_per_image is not None and self.captions_per_image < len(captions):
             random = np.random.default_rng((self.seed, self.epoch, 0, place))
             captions = [captions[k] for k in random.permutation(len(captions))[: self.captions_per_image]]
-        return Example(image, self.transform(photo), captions, self.transform.box(*photo.size))
+        return Example(image, pixels, captions, self.transform.box(width, height))
 
 
 class ShardLoader:

@@ -16,6 +16,7 @@ import numpy as np
 from caption.data.readers.captions import CaptionedImage, Splits
 from caption.data.shards.index import INDEX, Shard, ShardIndex
 from caption.errors import DataError, UserError
+from caption.runtime.atomic import replacing
 from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
 
@@ -33,7 +34,7 @@ def write_shards(
 
     Args:
         splits: from a reader.
-        folder: made if it is not there.
+        folder: made if it does not exist.
         samples_per_shard: number of samples of all shards but the last.
         tokenizer: splits captions into the words that the vocabulary counts.
         seed: of the order.
@@ -58,7 +59,8 @@ def write_shards(
         tokenize = get_tokenizer(tokenizer)
         words = Counter(word for image in images for text in image.captions for word in tokenize(text))
         index = ShardIndex(tuple(shards), tokenizer, words, str(folder / INDEX))
-        _write_whole(folder / INDEX, index.to_json())
+        with replacing(folder / INDEX) as file:
+            file.write(index.to_json().encode())
     except OSError as error:
         raise DataError(f"shards cannot be written to '{folder}': {error}") from error
     return index
@@ -103,7 +105,8 @@ def _write_tar(path: Path, number: int, images: Sequence[CaptionedImage]) -> Non
 def _write_evaluation(splits: Splits, folder: Path) -> None:
     """Copy the other splits, for `caption.data.readers.JsonLines`."""
     lines = [json.dumps(entry) + "\n" for entry in _copied(splits, folder)]
-    _write_whole(folder / EVALUATION, "".join(lines))
+    with replacing(folder / EVALUATION) as file:
+        file.write("".join(lines).encode())
 
 
 def _copied(splits: Splits, folder: Path) -> Iterator[dict[str, Any]]:
@@ -117,9 +120,3 @@ def _copied(splits: Splits, folder: Path) -> Iterator[dict[str, Any]]:
                 shutil.copyfile(image.path, partial)
                 partial.replace(target)
             yield {"image_id": image.id, "image": name, "captions": image.captions, "split": split}
-
-
-def _write_whole(path: Path, text: str) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
