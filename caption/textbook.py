@@ -98,7 +98,7 @@ class Decoder(nn.Module):
         """Regions of one image (1, L, D) -> the most probable word at every step, and α (words, L)."""
         (h, c), words, maps = self.start(a), [START], [a.new_zeros(0, a.shape[1])]
         while len(words) <= longest:
-            log_p, h, c, alpha, _ = self.step(a, torch.tensor(words[-1:]), h, c, soft)
+            log_p, h, c, alpha, _ = self.step(a, torch.tensor(words[-1:], device=a.device), h, c, soft)
             if (word := int(log_p.argmax())) == END:
                 break
             words.append(word)

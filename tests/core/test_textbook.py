@@ -13,6 +13,7 @@ from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
 from caption.objectives import CaptionBatch, CrossEntropy, Entropy, MovingAverage, Reinforce
 from caption.regions import Regions
 from caption.text.vocabulary import END, PAD, START
+from tools.benchmark.textbook import gradients, textbook_of
 
 IMAGES, REGIONS, REGION_SIZE, WORDS, LENGTHS = 5, 6, 7, 11, torch.tensor([3, 5, 1, 4, 5])
 
@@ -30,36 +31,6 @@ def package_decoder(alignment: torch.nn.Module) -> LSTMDecoder:
     )
     decoder.build((REGION_SIZE,), WORDS, PAD, START)
     return decoder.double()
-
-
-def parameters(decoder: LSTMDecoder) -> dict[str, Tensor]:
-    """The package's parameters by the textbook's names; T has the columns of the word, of h and of z."""
-    score, initial, readout = decoder.attention.score, decoder.initial, decoder.readout
-    layers = {
-        "E": decoder.embed,
-        "f_init_h": initial.hidden[0],
-        "f_init_c": initial.cell[0],
-        "U": score.region,
-        "W": score.query,
-        "v": score.energy,
-        "f_beta": decoder.gate.project,
-        "L_h": readout.from_hidden,
-        "L_z": readout.from_context,
-        "L_o": readout.to_words,
-    }
-    named = {f"{name}.{key}": p for name, layer in layers.items() for key, p in layer.named_parameters()}
-    return named | {"T.bias": decoder.gates_from_word.bias}
-
-
-def textbook_decoder(decoder: LSTMDecoder) -> textbook.Decoder:
-    """The textbook's decoder with copies of the package's weights."""
-    copy = textbook.Decoder(WORDS, REGION_SIZE, m=3, n=8, A=4).double()
-    weights = {name: parameter.detach() for name, parameter in parameters(decoder).items()}
-    weights["T.weight"] = torch.cat(
-        (decoder.gates_from_word.weight, decoder.gates_from_state.weight), 1
-    ).detach()
-    copy.load_state_dict(weights)
-    return copy
 
 
 @pytest.fixture
@@ -81,15 +52,10 @@ def package_loss(decoder: LSTMDecoder, objective: torch.nn.Module, batch: tuple[
 
 
 def assert_same_gradients(decoder: LSTMDecoder, copy: textbook.Decoder) -> None:
-    expected = {name: parameter.grad for name, parameter in parameters(decoder).items()}
-    expected["T.weight"] = torch.cat(
-        (decoder.gates_from_word.weight.grad, decoder.gates_from_state.weight.grad), 1
-    )
-    gradients = {name: parameter.grad for name, parameter in copy.named_parameters()}
-    assert gradients.keys() == expected.keys()
-    gradients["E.weight"] = gradients["E.weight"].clone()
-    gradients["E.weight"][PAD] = 0  # the package never learns the vector of padding
-    for name, gradient in gradients.items():
+    expected, found = gradients(decoder), gradients(copy)
+    assert found.keys() == expected.keys()
+    found["E.weight"][PAD] = 0  # the package never learns the vector of padding
+    for name, gradient in found.items():
         torch.testing.assert_close(
             gradient, expected[name], rtol=1e-5, atol=1e-7, msg=lambda text, n=name: f"{n}: {text}"
         )
@@ -97,7 +63,7 @@ def assert_same_gradients(decoder: LSTMDecoder, copy: textbook.Decoder) -> None:
 
 def test_soft_attention_has_the_package_s_numbers_and_gradients(batch: tuple[Tensor, Tensor, Tensor]):
     decoder = package_decoder(Softmax())
-    copy = textbook_decoder(decoder)
+    copy = textbook_of(decoder)
     regions, inputs, targets = batch
     ours = package_loss(decoder, CrossEntropy(), batch)
     log_p, alpha, s = copy(regions, inputs)
@@ -119,7 +85,7 @@ def test_soft_attention_has_the_package_s_numbers_and_gradients(batch: tuple[Ten
 def test_hard_attention_has_the_package_s_estimate(batch: tuple[Tensor, Tensor, Tensor], expectation: float):
     """The same samples in both, or the expectation in both."""
     decoder = package_decoder(Multinoulli(expectation=expectation))
-    copy = textbook_decoder(decoder)
+    copy = textbook_of(decoder)
     regions, inputs, targets = batch
     baseline = MovingAverage()
     baseline.value.fill_(-3.0)
@@ -147,7 +113,7 @@ def test_hard_attention_reads_one_region_with_the_probability_of_its_weight():
 
 
 def test_greedy_search_ends_with_the_end_and_says_where_it_looked(batch: tuple[Tensor, Tensor, Tensor]):
-    copy = textbook_decoder(package_decoder(Softmax()))
+    copy = textbook_of(package_decoder(Softmax()))
     regions = batch[0][:1]
     words, maps = copy.greedy(regions, longest=4)
     log_p, alpha, _ = copy(regions, torch.tensor([[START, *words]]))

@@ -1,12 +1,14 @@
-"""The training benchmark: its forms, and how their differences are measured."""
+"""The benchmark's training step and search beside the textbook's."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from tools.benchmark import core, training
-from tools.benchmark.harness import Setting
+from caption.text.vocabulary import END
+from tools.benchmark import core, search, training
+from tools.benchmark.harness import Setting, Times
+from tools.benchmark.textbook import textbook_of
 
 QUICK = Setting(torch.device("cpu"), quick=True, rounds=2)
 
@@ -19,38 +21,57 @@ def batch(monkeypatch: pytest.MonkeyPatch) -> training.Batch:
     return training.Batch(16, torch.device("cpu"), images=4)
 
 
-def test_differences_are_those_from_the_first_form(batch: training.Batch) -> None:
+def test_differences_are_those_from_the_first_form(batch: training.Batch):
     forms = {"textbook": batch.theirs(), "ours": batch.ours()}
-    _, found = training.measure_forms(forms, QUICK)
-    assert found["textbook"].loss == found["textbook"].gradients == ""
-    assert float(found["ours"].loss) < 1e-5
-    assert float(found["ours"].gradients) < 1e-3
-    assert all(form.memory.endswith(" MB") for form in found.values())
-    wrong = training.Form(batch.decoder, lambda: 2 * batch.ours().loss())
-    _, found = training.measure_forms({"textbook": batch.theirs(), "wrong": wrong}, QUICK)
-    assert float(found["wrong"].loss) == float(found["wrong"].gradients) == 1
+    forms["wrong"] = training.Form(batch.decoder, lambda: 2 * batch.ours().loss())
+    _, measured = training.measure_forms(forms, QUICK)
+    assert measured["textbook"].loss == measured["textbook"].gradients == ""
+    assert float(measured["ours"].loss) < 1e-5
+    assert float(measured["ours"].gradients) < 1e-3
+    assert all(form.memory.endswith(" MB") for form in measured.values())
+    assert float(measured["wrong"].loss) == float(measured["wrong"].gradients) == 1
 
 
-def test_operators_of_both_forms_are_named(batch: training.Batch) -> None:
+def test_operators_of_both_forms_are_named(batch: training.Batch):
     rows = training.operators(batch)
     assert len(rows) == training.OPERATORS
     assert all(len(row) == 5 for row in rows)
     assert any(row[0] == "`aten::mm`" and row[1] and row[3] for row in rows)
 
 
-def test_without_the_kernel_it_is_not_looked_up(
-    batch: training.Batch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    name = "caption.kernels.additive_energies.fused_for"
-    monkeypatch.setattr(name, lambda keys: asked.append(1))
+def test_without_the_kernel_it_is_not_looked_up(batch: training.Batch, monkeypatch: pytest.MonkeyPatch):
+    lookups: list[int] = []
+    monkeypatch.setattr("caption.kernels.additive_energies.fused_for", lambda keys: lookups.append(1))
     batch.ours(kernel=False).step()
-    assert not asked
+    assert not lookups
     batch.ours().step()
-    assert asked
+    assert lookups
 
 
-def test_a_gpu_trains_with_and_without_the_kernel(batch: training.Batch) -> None:
+def test_a_gpu_trains_with_and_without_the_kernel(batch: training.Batch):
     assert "ours without the kernel, float32" not in training.make_forms(batch)
     batch.device = torch.device("cuda")
     assert {"ours, float32", "ours without the kernel, float32"} < set(training.make_forms(batch))
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_both_forms_find_the_same_captions(batch: training.Batch, ends: bool):
+    decoder = batch.decoder.double().eval()
+    with torch.no_grad():
+        decoder.readout.to_words.weight *= 30
+    search.let_end(decoder, ends)
+    vectors = core.make_vectors(12, 16, torch.device("cpu")).double()
+    captions = search.find(decoder, vectors, search.SEARCHES[search.GREEDY], low=False)
+    assert captions == search.find_one_by_one(textbook_of(decoder), vectors)
+    lengths = {len(caption) for caption in captions}
+    assert len(lengths) > 1 if ends else lengths == {core.STEPS}
+    assert not any(END in caption for caption in captions)
+
+
+def test_the_textbooks_time_is_for_as_many_photos(monkeypatch: pytest.MonkeyPatch):
+    seconds = {"textbook": [2.0, 2.0], "ours": [2.0, 2.0]}
+    monkeypatch.setattr(search, "take_turns", lambda forms, setting: Times(seconds))
+    forms = {"textbook": lambda: [[4, 5], [6]], "ours": lambda: [[4, 5], [7], [8], [9], [4], [4]]}
+    textbook, ours = search.compare(forms, 6, QUICK)
+    assert textbook == ["textbook", "6.00 s", "1", ""]
+    assert ours == ["ours", "2.00 s", "**3.0** (3.0 to 3.0)", "1 of 2"]

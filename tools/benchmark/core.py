@@ -14,9 +14,9 @@ from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder, Memory
 from caption.objectives import CaptionBatch, CrossEntropy
 from caption.regions import Regions
 from caption.search import BeamSearch, Hypotheses, Search
+from caption.text.vocabulary import END, PAD, START, UNKNOWN
 from tools.benchmark.harness import Setting, clock
 
-PAD, START, END, UNKNOWN = range(4)
 VOCABULARY, REGIONS = 9500, 196
 IMAGES, SHORTEST, LONGEST = 32, 15, 25
 """Images of a training step, with one caption of so many words each."""
@@ -86,7 +86,7 @@ def step(model: nn.Module, loss: Callable[[], Tensor]) -> Tensor:
 
 @torch.no_grad()
 def find_captions(
-    decoder: LSTMDecoder, vectors: Tensor, search: Search, forbidden: tuple[int, ...]
+    decoder: LSTMDecoder, vectors: Tensor, search: Search, forbidden: tuple[int, ...] = ()
 ) -> Hypotheses:
     """The captions of all images at once; `forbidden` words are never emitted."""
     state = decoder.start(project(decoder, vectors))

@@ -13,9 +13,10 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
+from caption import textbook
 from tools.benchmark import core
 from tools.benchmark.harness import Setting, Times, say, seconds, take_turns
-from tools.benchmark.textbook import Textbook, gradients, textbook_of
+from tools.benchmark.textbook import gradients, textbook_of
 from tools.documents import table
 
 OPERATORS = 10
@@ -63,10 +64,14 @@ class Batch:
         decoder.compiled = compiled
         return Form(decoder, partial(core.caption_loss, decoder, self.vectors, self.captions), low, kernel)
 
-    def theirs(self, model: Textbook | None = None, low: bool = False) -> Form:
-        """The textbook, or another form of it."""
-        model = model or self.textbook
-        return Form(model, partial(model.loss, self.vectors, *(each[:, 0] for each in self.captions)), low)
+    def theirs(self, low: bool = False) -> Form:
+        """The textbook's decoder."""
+        return Form(self.textbook, self._textbook_loss, low)
+
+    def _textbook_loss(self) -> Tensor:
+        inputs, targets, _ = (tensor[:, 0] for tensor in self.captions)
+        log_p, alpha, _ = self.textbook(self.vectors, inputs)
+        return textbook.soft_loss(log_p, alpha, targets)
 
 
 class Measured(NamedTuple):
