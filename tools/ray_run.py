@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from caption.data.shapes import ensure_shapes
+from caption.data.shapes import write_shapes
 from tools import make_parser
 from tools.documents import table
 
@@ -35,7 +35,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="a new folder")
     options = parser.parse_args(args)
     photos = options.out / "shapes" / "images"
-    ensure_shapes(photos.parent, train=options.photos, val=0, test=0)
+    write_shapes(photos.parent, train=options.photos, val=0, test=0)
     os.environ[MARK] = uuid.uuid4().hex
     common = [sys.executable, "-m", "caption", "describe", str(photos), "--model", "shapes"]
     began = time.perf_counter()

@@ -10,8 +10,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from caption.cli.configuration.arguments import count, verb_parser
-from caption.cli.configuration.files import config_names, import_from_working_directory
+from caption.cli.configuration.files import config_names
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED
+from caption.cli.text_table import text_table
 from caption.data.readers.captions import SPLIT_NAMES, Finding, Kind
 from caption.errors import DataError
 
@@ -56,23 +57,30 @@ def main(args: list[str]) -> int:
 
     # These import torch, which takes seconds that --help should not take.
     from caption.data.check import MAX_WORDS, MIN_COUNT, check_data
+    from caption.data.files import field
     from caption.data.readers.captions import CaptionReader
     from caption.data.readers.recognise import reader_for
     from caption.parts import make
     from caption.runtime.trust import class_paths
 
-    section = _data_section(options.data) if is_config else {}
-    spec = section["reader"] if is_config else reader_for(options.data, images, splits)
+    section: Mapping[str, Any] = {}
+    if is_config:
+        from caption.cli.configuration.files import read_config
+        from caption.cli.configuration.parts import read_parts
+
+        spec = read_parts([options.data], names=["data.reader"])["data.reader"].as_dict()
+        section = read_config(options.data)["data"]
+        for key, kind in {"tokenizer": str, "min_count": int, "max_words": int}.items():
+            if section.get(key) is not None:
+                field(section, key, kind, f"the section data of '{options.data}'")
+    else:
+        spec = reader_for(options.data, images, splits)
     limits: dict[str, Any] = {
         "tokenizer": options.tokenizer or section.get("tokenizer") or "ptb",
         "min_count": options.min_count or section.get("min_count") or MIN_COUNT,
         "max_words": options.max_words or section.get("max_words") or MAX_WORDS,
     }
     reader = make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
-    if is_config:
-        from caption.cli.configuration.parts import read_parts
-
-        read_parts([options.data], names=["data.reader"])  # checks the types of arguments, as training does
     check = check_data(reader, **limits, workers=options.workers, progress=True)
     if options.format == "json":
         print(as_json(options.data, spec, limits, check))
@@ -133,34 +141,15 @@ def _write(options: argparse.Namespace, spec: Spec, limits: Mapping[str, Any], c
 
 def _by_split(entries: list[str]) -> dict[str, str]:
     """`SPLIT=VALUE` by split; a value without split under ""."""
-    found: dict[str, str] = {}
+    by_split: dict[str, str] = {}
     for entry in entries:
         split, equals, value = entry.partition("=")
         if not (equals and split in SPLIT_NAMES):
             split, value = "", entry
-        if split in found:
+        if split in by_split:
             raise DataError(f"'{entry}' is one too many: give one value for {split or 'all splits'}.")
-        found[split] = value
-    return found
-
-
-def _data_section(path: str) -> Mapping[str, Any]:
-    """The section data of a configuration, its reader as class path and arguments."""
-    from caption.cli.configuration.files import read_config
-    from caption.data.files import field
-
-    import_from_working_directory()
-    section = read_config(path).get("data")
-    reader = section.get("reader") if isinstance(section, dict) else None
-    if isinstance(reader, str):  # a class without arguments
-        reader = {"class_path": reader}
-    if not (isinstance(section, dict) and isinstance(reader, dict) and "class_path" in reader):
-        raise DataError(f"'{path}' has no data.reader with a class_path: add it.")
-    for key, kind in {"tokenizer": str, "min_count": int, "max_words": int}.items():
-        if section.get(key) is not None:
-            field(section, key, kind, f"the section data of '{path}'")
-    spec = {"class_path": reader["class_path"], "init_args": reader.get("init_args") or {}}
-    return {**section, "reader": spec}
+        by_split[split] = value
+    return by_split
 
 
 def as_json(data: str, reader: Spec, limits: Mapping[str, Any], check: Check) -> str:
@@ -177,8 +166,8 @@ def as_json(data: str, reader: Spec, limits: Mapping[str, Any], check: Check) ->
         "splits": {split: _numbers(summary) for split, summary in check.splits.items()},
         "findings": [
             {"kind": kind.label, "fault": kind.is_fault, "text": finding.text, "images": list(finding.images)}
-            for kind, found in _by_kind(check)
-            for finding in found
+            for kind, findings in _by_kind(check)
+            for finding in findings
         ],
     }
     return json.dumps(report, indent=1)
@@ -187,7 +176,7 @@ def as_json(data: str, reader: Spec, limits: Mapping[str, Any], check: Check) ->
 def _by_kind(check: Check) -> list[tuple[Kind, list[Finding]]]:
     """The kinds that were found, faults first, each with its findings."""
     by_kind = [(kind, [finding for finding in check.findings if finding.kind == kind]) for kind in Kind]
-    return [(kind, found) for kind, found in by_kind if found]
+    return [(kind, findings) for kind, findings in by_kind if findings]
 
 
 def _numbers(summary: SplitSummary) -> dict[str, Any]:
@@ -226,12 +215,12 @@ def as_text(data: str, reader: Spec, limits: Mapping[str, Any], check: Check, re
         if not check.complete:
             examined = f"{check.examined:,} of {check.images:,} decoded and compared, then stopped"
         parts[-1] += f"\nimages: {examined}"
-    for kind, found in _by_kind(check):
-        name = kind.label if len(found) == 1 else kind.plural
-        lines = [f"{'FAULT' if kind.is_fault else 'note'}: {len(found):,} {name}. {kind.remedy}"]
-        lines += [f"  {finding.text}" for finding in found[:SHOWN]]
-        if len(found) > SHOWN:
-            lines.append(f"  and {len(found) - SHOWN:,} more, which --format json names")
+    for kind, findings in _by_kind(check):
+        name = kind.label if len(findings) == 1 else kind.plural
+        lines = [f"{'FAULT' if kind.is_fault else 'note'}: {len(findings):,} {name}. {kind.remedy}"]
+        lines += [f"  {finding.text}" for finding in findings[:SHOWN]]
+        if len(findings) > SHOWN:
+            lines.append(f"  and {len(findings) - SHOWN:,} more, which --format json names")
         parts.append("\n".join(lines))
     if recognised:
         import yaml
@@ -260,7 +249,4 @@ def _table(splits: Mapping[str, SplitSummary]) -> str:
                 "–" if rate is None else f"{100 * rate:.2f} %",
             ]
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
-    )
+    return text_table(rows)

@@ -12,6 +12,7 @@ from typing import Any
 
 from caption.cli.configuration.arguments import verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
+from caption.cli.text_table import text_table
 from caption.errors import DataError, UserError, printable
 from caption.metrics.corpus import MissingCandidates, References
 from caption.metrics.evaluation import DEFAULT_METRICS, METRICS, bleu_conventions, check_metrics, evaluate
@@ -148,69 +149,65 @@ def _compare(results: list[Result]) -> None:
             _say(f"{result.name} covers other images than {results[0].name}, so they are not compared")
 
 
-# -- what is printed -------------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------------------
 
 
 def _json(results: list[Result], several: bool) -> str:
     """One object for one candidate file; for several, `{"candidates": [...]}` with one object each."""
-    if several:
-        entries = [{"file": result.name, **_entry(result)} for result in results]
-        return json.dumps({"candidates": entries}, indent=1)
-    return json.dumps(_entry(results[0]), indent=1)
+    entries = [{"file": result.name, **_entry(result)} for result in results]
+    return json.dumps({"candidates": entries} if several else _entry(results[0]), indent=1)
 
 
 def _entry(result: Result) -> dict[str, Any]:
     entry = result.scores.to_dict()
     if result.intervals is not None:
-        entry["intervals"] = {name: each and [each.low, each.high] for name, each in result.intervals.items()}
+        entry["intervals"] = {name: bounds and bounds[:2] for name, bounds in result.intervals.items()}
     if result.conventions is not None:
         entry["conventions"] = {name: scores.to_dict() for name, scores in result.conventions.items()}
     if result.comparison is not None:
-        entry["comparison"] = {name: each and each._asdict() for name, each in result.comparison.items()}
+        entry["comparison"] = {name: test and test._asdict() for name, test in result.comparison.items()}
     return entry
 
 
 def _text(results: list[Result]) -> str:
     """Tables of scores, conventions and comparisons, then the signatures, then the reasons for missing scores."""
-    for result, name in zip(results, _short([result.name for result in results]), strict=True):
-        result.name = name
-    heads = [result.name for result in results] if len(results) > 1 else ["score"]
-    rows = [[name, *(_cell(result, name) for result in results)] for name in results[0].scores]
-    tables = [_table("", ["", *heads], rows)]
-    for result in results:
+    names = _short([result.name for result in results])
+    heads = names if len(results) > 1 else ["score"]
+    scores = [[name, *(_cell(result, name) for result in results)] for name in results[0].scores]
+    parts = [text_table([["", *heads], *scores])]
+    for name, result in zip(names, results, strict=True):
         if result.conventions is not None:
-            names = list(next(iter(result.conventions.values())))
+            metrics = list(next(iter(result.conventions.values())))
             rows = [
-                [convention, *(_number(scores[name]) for name in names)]
-                for convention, scores in result.conventions.items()
+                [key, *(_number(row[metric]) for metric in metrics)]
+                for key, row in result.conventions.items()
             ]
-            tables.append(_table(f"conventions, {result.name}", ["", *names], rows))
-    for result in results:
+            parts.append(f"\nconventions, {name}\n{text_table([['', *metrics], *rows])}")
+    for name, result in zip(names, results, strict=True):
         if result.comparison is not None:
             rows = [
                 [
-                    name,
+                    metric,
                     f"{test.difference:+.4f}",
                     f"[{test.low:+.4f}, {test.high:+.4f}]",
                     f"{test.p_value:.3f}",
                 ]
-                for name, test in result.comparison.items()
+                for metric, test in result.comparison.items()
                 if test is not None
             ]
-            title = f"{result.name} less {results[0].name}"
-            tables.append(_table(title, ["", "difference", "95 % interval", "p"], rows))
+            table = text_table([["", "difference", "95 % interval", "p"], *rows])
+            parts.append(f"\n{name} less {names[0]}\n{table}")
     signatures = dict.fromkeys(result.scores.signature for result in results)
     reasons = {f"{name}: {reason}" for result in results for name, reason in result.scores.reasons.items()}
-    return "\n".join([*tables, *signatures, *sorted(reasons)])
+    return "\n".join([*parts, "", *signatures, *sorted(reasons)])
 
 
 def _short(paths: list[str]) -> list[str]:
     """The paths without their common folders and suffix, as far as the names stay different."""
-    names = [PurePath(path).name for path in paths]
-    if len(set(names)) < len(names):
-        return paths
-    stems = [PurePath(name).stem for name in names]
-    return stems if len(set(stems)) == len(stems) else names
+    for names in ([PurePath(path).stem for path in paths], [PurePath(path).name for path in paths]):
+        if len(set(names)) == len(names):
+            return names
+    return paths
 
 
 def _cell(result: Result, name: str) -> str:
@@ -221,23 +218,3 @@ def _cell(result: Result, name: str) -> str:
 
 def _number(value: float | None) -> str:
     return "not computed" if value is None else f"{value:.4f}"
-
-
-def _table(title: str, heads: list[str], rows: list[list[str]]) -> str:
-    """A table with lines on a terminal; in a file, columns separated by spaces, of any width."""
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    on_terminal = sys.stdout.isatty()
-    table = Table(box=box.SIMPLE if on_terminal else None, pad_edge=False)
-    for place, head in enumerate(heads):
-        table.add_column(escape(head), justify="right" if place and on_terminal else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    console = Console(width=None if on_terminal else 10_000)
-    with console.capture() as capture:
-        console.print(table)
-    lines = [line.rstrip() for line in capture.get().splitlines()]
-    return "\n".join([*([title] if title else []), *lines, *([] if on_terminal else [""])])

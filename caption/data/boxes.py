@@ -32,10 +32,10 @@ def read_boxes(file: str | os.PathLike[str]) -> dict[int | str, Boxes]:
     )
     try:
         names = {category["id"]: category["name"] for category in categories}
-        found: dict[int | str, dict[str, list[Box]]] = {image["id"]: {} for image in images}
+        by_image: dict[int | str, dict[str, list[Box]]] = {image["id"]: {} for image in images}
         for annotation in annotations:
             left, top, width, height = map(float, annotation["bbox"])
-            boxes = found[annotation["image_id"]].setdefault(names[annotation["category_id"]], [])
+            boxes = by_image[annotation["image_id"]].setdefault(names[annotation["category_id"]], [])
             boxes.append(Box(left, top, left + width, top + height))
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
@@ -43,4 +43,4 @@ def read_boxes(file: str | os.PathLike[str]) -> dict[int | str, Boxes]:
             "image_id and category_id of an entry and a bbox [x, y, width, height]."
         ) from error
     absent: dict[str, Sequence[Box]] = dict.fromkeys(names.values(), ())
-    return {image_id: {**absent, **boxes} for image_id, boxes in found.items()}
+    return {image_id: {**absent, **boxes} for image_id, boxes in by_image.items()}

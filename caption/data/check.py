@@ -143,7 +143,7 @@ def check_data(
     with suppress(KeyboardInterrupt), progress_bar("checking", len(images.files), show=progress) as advance:
         images.run(advance)
     images.report_duplicates()
-    return Check(findings.found, summaries, vocabulary, len(images.files), images.done)
+    return Check(findings.collected, summaries, vocabulary, len(images.files), images.done)
 
 
 def check_captions(
@@ -172,7 +172,7 @@ def check_captions(
                 summary.words += words
                 summary.longest = max(summary.longest, words)
                 where = image.within(split)
-                if not words and caption:  # a blank one was found in reading
+                if not words and caption:  # blank ones are reported in reading
                     findings.add(Kind.EMPTY, f"{where}: {_quoted(caption)} has no words", image.path)
                 if words > max_words:
                     findings.add(Kind.LONG, f"{where}: {words} words, {_quoted(caption)}", image.path)

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +113,12 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    data = dict(pairs)
+    if len(data) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise JsonError(f"the key {shortened(twice)} stands twice in one object")
-    return found
+    return data
 
 
 def _lone_surrogate(data: Any) -> str | None:
@@ -174,19 +174,19 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 
 
-def entries(data: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+def entries(data: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
     """`data[key]`, which must be a list of objects.
 
     Raises:
         DataError: it is missing or has another type; `where` names the file or the entry.
     """
-    found = data.get(key)
-    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+    values = data.get(key)
+    if not isinstance(values, list) or not all(isinstance(entry, dict) for entry in values):
         raise DataError(f"{where} has no list of objects called '{key}'. Is it the right file?")
-    return found
+    return values
 
 
-def field(entry: dict[str, Any], key: str, kind: type | tuple[type, ...], where: str) -> Any:
+def field(entry: Mapping[str, Any], key: str, kind: type | tuple[type, ...], where: str) -> Any:
     """`entry[key]`, which must have the type `kind`.
 
     Raises:

@@ -32,7 +32,7 @@ def bleu(corpus: Corpus, brevity_penalty: bool = True) -> list[MetricScore]:
     """
     references = corpus.references
     sentences = zip(corpus.words, corpus.counts, references.words, references.counts, strict=True)
-    statistics = np.array([_statistics(*each) for each in sentences], dtype=float)
+    statistics = np.array([_statistics(*sentence) for sentence in sentences], dtype=float)
     scores = []
     for order in range(1, LONGEST + 1):
         combine = partial(combined, order=order, brevity_penalty=brevity_penalty)
@@ -63,16 +63,16 @@ def sentence_bleu(candidates: Sequence[Words], references: Sequence[Words]) -> l
     """
     references, counts = list(references), [ngram_counts(reference) for reference in references]
     smoothing = np.arange(LONGEST) > 0
-    scored = []
+    scores = []
     for words in candidates:
-        length, closest, *found = _statistics(words, ngram_counts(words), references, counts)
+        length, closest, *counted = _statistics(words, ngram_counts(words), references, counts)
         if not length:
-            scored.append(0.0)
+            scores.append(0.0)
             continue
-        matches, ngrams = np.array(found, dtype=float).reshape(2, LONGEST)
+        matches, ngrams = np.array(counted, dtype=float).reshape(2, LONGEST)
         precision = np.prod((matches + smoothing) / (ngrams + smoothing)) ** (1 / LONGEST)
-        scored.append(float(precision * np.exp(min(0.0, 1 - closest / length))))
-    return scored
+        scores.append(float(precision * np.exp(min(0.0, 1 - closest / length))))
+    return scores
 
 
 def _statistics(

@@ -77,12 +77,12 @@ class CiderD:
     def __call__(self, candidates: Sequence[Words], references: Sequence[Words]) -> list[float]:
         """CIDEr-D of each candidate of an image against the image's references, between 0 and 10."""
         vectors = [_vector(ngram_counts(words), self._rarity) for words in references]
-        scored = []
+        scores = []
         for words in candidates:
             candidate = _vector(ngram_counts(words), self._rarity)
             total = sum(_similarity(candidate, reference, self._rarity, "CIDEr-D") for reference in vectors)
-            scored.append(10.0 * total / len(vectors))
-        return scored
+            scores.append(10.0 * total / len(vectors))
+        return scores
 
 
 def _rarity(corpus: Corpus) -> Rarity:
@@ -113,15 +113,15 @@ def _similarity(candidate: Vector, reference: Vector, rarity: Rarity, variant: s
     clipped = variant != "CIDEr-plain"
     total = 0.0
     for order in range(LONGEST):
-        ours, theirs = candidate.counts[order], reference.counts[order]
+        counts, reference_counts = candidate.counts[order], reference.counts[order]
         # In the order of the sentence, not of a set, so that sums do not vary from run to run.
-        shared = [ngram for ngram in ours if ngram in theirs]
+        shared = [ngram for ngram in counts if ngram in reference_counts]
         if not shared:
             break  # then they share nothing longer either
         product = 0.0
         for ngram in shared:
-            count = min(ours[ngram], theirs[ngram]) if clipped else ours[ngram]
-            product += count * theirs[ngram] * rarity.squares[rarity.frequency.get(ngram, 0)]
+            count = min(counts[ngram], reference_counts[ngram]) if clipped else counts[ngram]
+            product += count * reference_counts[ngram] * rarity.squares[rarity.frequency.get(ngram, 0)]
         if product:
             total += product / (candidate.norms[order] * reference.norms[order])
     if clipped and total:

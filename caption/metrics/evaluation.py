@@ -80,23 +80,23 @@ def check_metrics(metrics: Sequence[str]) -> None:
 
 def signature(corpus: Corpus, brevity_penalty: bool, protocol: Mapping[str, object] | None = None) -> str:
     """The protocol in one line, such as "tok:ptb-1|case:lower|punct:removed|refs:5|bp:on|n:1000|v:0.1.0"."""
-    own, theirs = corpus.tokenizer, corpus.references.tokenizer
-    entries: dict[str, object] = {"tok": f"{own.name}-{own.version}"}
-    if theirs.name != own.name:
-        entries["reftok"] = f"{theirs.name}-{theirs.version}"
+    tokenizer, reference_tokenizer = corpus.tokenizer, corpus.references.tokenizer
+    entries: dict[str, object] = {"tok": f"{tokenizer.name}-{tokenizer.version}"}
+    if reference_tokenizer.name != tokenizer.name:
+        entries["reftok"] = f"{reference_tokenizer.name}-{reference_tokenizer.version}"
     entries |= {
-        "case": own.case,
-        "punct": own.punctuation,
+        "case": tokenizer.case,
+        "punct": tokenizer.punctuation,
         "refs": corpus.references.per_image,
         "bp": "on" if brevity_penalty else "off",
         "n": len(corpus.ids),
         **(protocol or {}),
         "v": package_version(),
     }
-    return "|".join(f"{_clean(key)}:{_clean(value)}" for key, value in entries.items())
+    return "|".join(f"{_cleaned(key)}:{_cleaned(value)}" for key, value in entries.items())
 
 
-def _clean(part: object) -> str:
+def _cleaned(part: object) -> str:
     """The text without the two characters that separate the parts of a signature."""
     return str(part).replace("|", "/").replace(":", "=")
 

@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 from caption.data.files import decoded, read_text
 from caption.data.readers.captions import MAX_CHARACTERS, Refusal, too_long
-from caption.data.readers.recognise import caption_source
+from caption.data.readers.recognise import recognised
 from caption.errors import DataError, first_few
 from caption.metrics.score import Id
 
@@ -46,7 +46,7 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
         raise DataError("standard input is closed: give a file.")
     text = decoded(sys.stdin.buffer.read(), name) if path == STDIN else read_text(path)
     file = CaptionFile(name, {})
-    for entry in caption_source(text, name, Refusal(name)).entries:
+    for entry in recognised(text, name, Refusal(name))[1]:
         if over_long := [caption for caption in entry.captions if len(caption) > MAX_CHARACTERS]:
             raise DataError(f"{entry.where} has {too_long(over_long[0])}")
         if entry.file:
@@ -86,11 +86,11 @@ def match_images(candidates: CaptionFile, references: CaptionFile) -> dict[Id, s
 
 def _names(references: CaptionFile) -> dict[str, Id]:
     """Every name that means exactly one image. An image's own name takes precedence over those derived from it."""
-    meant: dict[str, set[Id]] = {}
+    images_of: dict[str, set[Id]] = {}
     for image in references.captions:
         for name in (*_spellings(image), *_spellings(references.files.get(image, image))):
-            meant.setdefault(name, set()).add(image)
-    unambiguous = {name: next(iter(images)) for name, images in meant.items() if len(images) == 1}
+            images_of.setdefault(name, set()).add(image)
+    unambiguous = {name: next(iter(images)) for name, images in images_of.items() if len(images) == 1}
     return unambiguous | {str(image): image for image in references.captions}
 
 

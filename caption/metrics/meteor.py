@@ -82,12 +82,14 @@ def _matches(corpus: Corpus) -> np.ndarray:
         for candidate, references in zip(corpus.words, corpus.references.words, strict=True)
     ]
     command = ["java", "-Xmx2G", "-jar", "meteor-1.5.jar", "-", "-", "-stdio", "-l", "en", "-norm"]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=folder, input="\n".join(lines) + "\n", capture_output=True, text=True, encoding="utf-8"
     )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no message")
-    answers = done.stdout.split("\n")[: len(lines)]
+    if process.returncode:
+        raise RuntimeError(
+            process.stderr.strip().splitlines()[-1] if process.stderr.strip() else "no message"
+        )
+    answers = process.stdout.split("\n")[: len(lines)]
     statistics = np.array([[float(number) for number in answer.split()] for answer in answers]).reshape(
         -1, 23
     )

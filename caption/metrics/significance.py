@@ -77,9 +77,9 @@ def compare(
     differences = np.concatenate(
         [second.resampled(draws) - first.resampled(draws) for draws in _draws(first, resamples, seed)]
     )
-    astray = np.abs(differences - differences.mean()) >= abs(measured) - 1e-12
+    as_far = np.abs(differences - differences.mean()) >= abs(measured) - 1e-12
     low, high = np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Comparison(measured, float(low), float(high), float((astray.sum() + 1) / (resamples + 1)))
+    return Comparison(measured, float(low), float(high), float((as_far.sum() + 1) / (resamples + 1)))
 
 
 def compare_all(

@@ -130,8 +130,8 @@ def test_data_that_cannot_be_checked(own: Data, tmp_path: Path, capsys: pytest.C
     for wrong, message in {
         "gone.csv": "does not exist",
         "gone.yaml": "does not exist",
-        "empty.yaml": "has no data.reader",
-        "class.yaml": "there is no class caption.data.readers.Nothing",
+        "empty.yaml": "there is no data.reader",
+        "class.yaml": "has no attribute 'Nothing'",
         "images/photo1000.png": "is not UTF-8 text",
         "images": "has no caption file",
     }.items():

@@ -199,16 +199,6 @@ def test_splits_of_the_references(tmp_path, capsys):
     assert "CIDEr of a single image is always 0" in err
 
 
-def test_drawn_on_a_terminal(files, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    _, out, _ = run(
-        "--references", files["references"], "--candidates", files["bad"], "--conventions", capsys=capsys
-    )
-    assert "─" in out
-    assert "0.0410" in out
-    assert "conventions, bad" in out
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,18 +1,25 @@
-"""A data set checked from Python."""
+"""A data set checked from Python: its captions counted, its images decoded and compared.
+
+Each fault by itself, in each format, is in readers/test_reader_laws.py.
+"""
 
 from __future__ import annotations
 
+import io
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from caption.data import check as check_module
-from caption.data.check import check_data
-from caption.data.readers.captions import CaptionedImage, CheckedReader, Findings, Splits
-from caption.errors import DataError, UserError
+from caption.data.check import ImageCheck, check_captions, check_data, fingerprint
+from caption.data.decoding import ORIENTATION_TAG
+from caption.data.readers.captions import CaptionedImage, CheckedReader, Finding, Findings, Kind, Splits
+from caption.errors import DataError, ImageError, UserError
 
 
 class Given(CheckedReader):
@@ -31,33 +38,25 @@ class Given(CheckedReader):
 
 @pytest.fixture
 def splits(tmp_path: Path) -> Splits:
-    found: Splits = {}
+    splits: Splits = {}
     for number, split in enumerate(("train", "val", "test")):
         path = tmp_path / f"{split}.png"
         Image.new("RGB", (4, 3), (number, 0, 0)).save(path)
-        found[split] = [CaptionedImage(0, path, ("a dog", "a dog runs"))]
-    return found
+        splits[split] = [CaptionedImage(0, path, ("a dog", "a dog runs"))]
+    return splits
 
 
-def test_a_sound_data_set(splits: Splits, capsys: pytest.CaptureFixture[str]) -> None:
-    check = check_data(Given(splits), min_count=2)
-    assert (check.findings, check.faults, check.notes, check.complete) == ([], [], [], True)
-    assert (check.images, check.examined, check.words) == (3, 3, 2)
-    assert list(check.splits) == ["train", "val", "test"]
-    assert capsys.readouterr() == ("", "")
-
-
-def test_faults_and_notes(splits: Splits) -> None:
+def test_faults_and_notes(splits: Splits, capsys: pytest.CaptureFixture[str]) -> None:
     splits["train"][0].path.unlink()
     del splits["val"]
     check = check_data(Given(splits), min_count=1, max_words=2)
     assert [finding.kind.label for finding in check.faults] == ["missing image"]
-    assert [finding.kind.label for finding in check.notes] == [
-        "missing evaluation split",
-        *["over-long caption"] * 2,
-    ]
-    assert "'val'" in check.notes[0].text
-    assert (check.images, check.examined, check.complete) == (1, 1, True)
+    notes = [(finding.kind.label, finding.text) for finding in check.notes]
+    assert notes[0] == ("missing evaluation split", "'val'")
+    assert [kind for kind, _ in notes[1:]] == ["over-long caption"] * 2
+    assert (check.images, check.examined, check.complete, check.words) == (1, 1, True, 3)
+    assert list(check.splits) == ["train", "test"]
+    assert capsys.readouterr() == ("", "")
 
 
 def test_an_unreadable_file_is_the_only_finding() -> None:
@@ -83,7 +82,188 @@ def test_progress_counts_images(splits: Splits, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(check_module, "progress_bar", bar)
     check_data(Given(splits), min_count=1, progress=True)
-    assert [(activity, total, sum(steps)) for activity, total, steps in shown] == [
-        ("counting words", 3, 3),
-        ("checking", 3, 3),
+    totals = [(activity, total, sum(steps)) for activity, total, steps in shown]
+    assert totals == [("counting words", 3, 3), ("checking", 3, 3)]
+
+
+# -- captions --------------------------------------------------------------------------------------------------
+
+
+def image(name: str, *captions: str) -> CaptionedImage:
+    return CaptionedImage(name, Path("images") / name, captions)
+
+
+CAPTIONED = {
+    "train": [image("a", "A dog runs.", "A dog."), image("b", "A dog, a cat.")],
+    "val": [image("c", "A zebra runs.", "The dog", "A dog")],
+}
+
+
+def test_each_split_in_numbers() -> None:
+    """Worked out by hand. Known words, twice or more in training: a (4), dog (3)."""
+    findings = Findings()
+    summaries, vocabulary = check_captions(CAPTIONED, findings, "ptb", min_count=2, max_words=50)
+    assert findings.collected == []
+    assert vocabulary is not None
+    assert vocabulary.words[4:] == ("a", "dog")
+    train, val = summaries["train"], summaries["val"]
+    assert (train.images, train.captions, train.fewest_captions, train.most_captions) == (2, 3, 1, 2)
+    assert (train.words, train.longest, train.captions_per_image, train.words_per_caption) == (9, 4, 1.5, 3)
+    assert train.unknown_rate == pytest.approx(2 / 9)  # runs, cat
+    assert (val.images, val.captions, val.words, val.longest) == (1, 3, 7, 3)
+    assert val.unknown_rate == pytest.approx(3 / 7)  # zebra, runs, the
+    _, vocabulary = check_captions(CAPTIONED, findings, "none", min_count=1, max_words=50)
+    assert vocabulary is not None
+    assert "cat." in vocabulary
+
+
+def test_captions_that_are_too_long_or_have_no_words() -> None:
+    findings = Findings()
+    splits = {
+        "train": [image("a", "one two three", "one two three four", "..."), image("b", "", "word\n" * 60)]
+    }
+    check_captions(splits, findings, "ptb", min_count=1, max_words=3)
+    assert [(finding.kind.label, finding.text, finding.images) for finding in findings.collected] == [
+        ("over-long caption", "image 'a' (train): 4 words, 'one two three four'", ("images/a",)),
+        ("empty caption", "image 'a' (train): '...' has no words", ("images/a",)),
+        ("over-long caption", f"image 'b' (train): 60 words, '{'word ' * 12}…'", ("images/b",)),
     ]
+
+
+def test_no_training_captions_and_too_rare_words() -> None:
+    findings = Findings()
+    summaries, vocabulary = check_captions({"val": CAPTIONED["val"]}, findings, "ptb", 1, 50)
+    assert (vocabulary, summaries["val"].unknown_rate, findings.collected) == (None, None, [])
+    summaries, vocabulary = check_captions(CAPTIONED, findings, "ptb", 10, 50)
+    assert (vocabulary, summaries["train"].unknown_rate) == (None, None)
+    assert [finding.kind.label for finding in findings.collected] == ["empty vocabulary"]
+    summaries, vocabulary = check_captions({"train": []}, Findings(), "ptb", 1, 50)
+    assert vocabulary is None
+    assert (summaries["train"].captions_per_image, summaries["train"].words_per_caption) == (0, 0)
+
+
+# -- images ----------------------------------------------------------------------------------------------------
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (5, 8, 3), dtype=np.uint8)
+
+
+def photo(path: Path, pixels: np.ndarray = PIXELS, **options: object) -> Path:
+    Image.fromarray(pixels).save(path, **options)
+    return path
+
+
+def captioned(*paths: Path) -> list[CaptionedImage]:
+    return [CaptionedImage(path.name, path, ("a dog",)) for path in paths]
+
+
+def examined(splits: Splits, findings: Findings | None = None) -> list[tuple[str, str]]:
+    findings = findings or Findings()
+    check = ImageCheck(splits, findings, workers=2)
+    check.run(lambda images: None)
+    check.report_duplicates()
+    assert check.done == len(check.files)
+    return [(finding.kind.label, finding.text) for finding in findings.collected]
+
+
+def test_fingerprints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    png = fingerprint(photo(tmp_path / "a.png"))
+    assert fingerprint(photo(tmp_path / "b.png")) == png
+    bmp = fingerprint(photo(tmp_path / "c.bmp"))
+    assert (bmp.pixels, bmp.content == png.content) == (png.pixels, False)
+    changed = PIXELS.copy()
+    changed[4, 7, 2] ^= 1
+    assert fingerprint(photo(tmp_path / "d.png", changed)).pixels != png.pixels
+    assert fingerprint(photo(tmp_path / "e.png", PIXELS.reshape(8, 5, 3))).pixels != png.pixels
+    turned = Image.Exif()
+    turned[ORIENTATION_TAG] = 3  # upside down
+    assert fingerprint(photo(tmp_path / "f.png", PIXELS[::-1, ::-1], exif=turned)).pixels == png.pixels
+    monkeypatch.setattr(check_module, "CHUNK", 7)
+    assert fingerprint(tmp_path / "c.bmp").content == bmp.content
+
+
+def test_undecodable_images_are_named_with_their_reason(tmp_path: Path) -> None:
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "text.png").write_text("no image")
+    buffer = io.BytesIO()
+    Image.fromarray(PIXELS).save(buffer, "PNG")
+    (tmp_path / "half.png").write_bytes(buffer.getvalue()[:-40])
+    findings = Findings()
+    findings.report([Finding(Kind.MISSING, "gone", (str(tmp_path / "gone.png"),))])  # found in reading
+    reasons = {
+        "empty.png": "empty",
+        "text.png": "not an image",
+        "half.png": "damaged",
+        "later.png": "later.png' does not exist",
+    }
+    paths = [tmp_path / name for name in ("gone.png", *reasons)]
+    results = examined({"train": captioned(photo(tmp_path / "a.png"), *paths)}, findings)
+    assert [kind for kind, _ in results] == ["missing image", *["undecodable image"] * 4]
+    for (_, text), (name, reason) in zip(results[1:], reasons.items(), strict=True):
+        assert text.startswith(f"image '{name}' (train): ")
+        assert reason in text
+
+
+def test_copies_across_splits_are_faults_and_within_one_notes(tmp_path: Path) -> None:
+    findings = Findings()
+    photo(tmp_path / "a.png")
+    (tmp_path / "link.png").symlink_to(tmp_path / "a.png")
+    splits = {
+        "train": captioned(
+            tmp_path / "a.png", photo(tmp_path / "b.png", 255 - PIXELS), tmp_path / "link.png"
+        ),
+        "val": captioned(photo(tmp_path / "c.bmp")),
+        "test": captioned(*(photo(tmp_path / f"{n}.png", PIXELS // 2) for n in "de")),
+    }
+    copies = "image 'a.png' (train) = image 'link.png' (train) = image 'c.bmp' (val): the same pixels"
+    assert examined(splits, findings) == [
+        ("duplicate across splits", copies),
+        ("duplicate within a split", "image 'd.png' (test) = image 'e.png' (test): the same file"),
+    ]
+    assert findings.collected[0].images == tuple(str(tmp_path / n) for n in ("a.png", "link.png", "c.bmp"))
+
+
+def test_a_file_named_twice_is_not_a_duplicate_and_read_once(tmp_path: Path) -> None:
+    """An image in two splits is found while reading."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    path = photo(tmp_path / "a.png")
+    splits = {"train": captioned(path, path), "test": captioned(tmp_path / "link" / "a.png")}
+    assert examined(splits) == []
+    assert len(ImageCheck(splits, Findings()).files) == 1
+
+
+def test_many_images_are_examined_in_their_order(tmp_path: Path) -> None:
+    """The threads end in any order."""
+    paths = [tmp_path / f"{number}.png" for number in range(40)]
+    for path in paths[::3]:
+        path.touch()
+    for path in set(paths) - set(paths[::3]):
+        photo(path, np.random.default_rng(int(path.stem)).integers(0, 256, (4, 4, 3), dtype=np.uint8))
+    names = [text.split("'")[1] for _, text in examined({"val": captioned(*paths)})]
+    assert names == [path.name for path in paths[::3]]
+
+
+def test_no_image_starts_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / f"{number}.png" for number in range(200)]
+    begun: list[Path] = []
+
+    def slow(path: Path) -> object:
+        begun.append(path)
+        if len(begun) > 1:
+            time.sleep(0.3)
+        raise ImageError("nothing")
+
+    def press(images: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(check_module, "fingerprint", slow)
+    check = ImageCheck({"train": captioned(*paths)}, Findings(), workers=2)
+    with pytest.raises(KeyboardInterrupt):
+        check.run(press)
+    assert check.done == 1
+    assert len(begun) <= 3  # the first, and those in two threads
+
+
+@pytest.mark.filterwarnings("error")
+def test_pillow_warnings_are_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30)  # 40 pixels: a warning, below twice as many
+    assert examined({"train": captioned(photo(tmp_path / "a.png"))}) == []

@@ -15,7 +15,7 @@ from pycocotools.coco import COCO
 
 from caption.data.shapes import dataset as shapes
 from caption.data.shapes.captions import describe_scene
-from caption.data.shapes.dataset import ensure_shapes, write_shapes
+from caption.data.shapes.dataset import write_shapes
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import (
     COLOURS,
@@ -391,18 +391,18 @@ class TestFiles:
     def test_a_file_in_the_folders_place_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "here").touch()
         with pytest.raises(DataError, match="here"):
-            ensure_shapes(tmp_path / "here", 1, 1, 1)
+            write_shapes(tmp_path / "here", 1, 1, 1)
 
 
 class TestEnsure:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
-        assert ensure_shapes(tmp_path / "new", 3, 1, 1)
+        assert write_shapes(tmp_path / "new", 3, 1, 1)
         return tmp_path / "new"
 
     def test_writes_only_once(self, folder: Path) -> None:
         times = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-        assert not ensure_shapes(folder, 3, 1, 1)
+        assert not write_shapes(folder, 3, 1, 1)
         assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == times
 
     @pytest.mark.parametrize("change", [{"train": 2}, {"val": 2}, {"test": 0}, {"size": 80}, {"seed": 1}])
@@ -411,8 +411,8 @@ class TestEnsure:
     ) -> None:
         wanted = {"train": 3, "val": 1, "test": 1, **change}
         (folder / "images" / "mine.png").write_bytes(b"not Shapes")
-        assert ensure_shapes(folder, **wanted)
-        assert not ensure_shapes(folder, **wanted)
+        assert write_shapes(folder, **wanted)
+        assert not write_shapes(folder, **wanted)
         (folder / "images" / "mine.png").unlink()  # kept so far
         write_shapes(tmp_path / "fresh", **wanted)
         assert file_bytes(folder) == file_bytes(tmp_path / "fresh")
@@ -420,13 +420,13 @@ class TestEnsure:
     def test_of_two_that_start_together_one_writes(self, tmp_path: Path) -> None:
         """As the processes of one training do."""
         with ThreadPoolExecutor(2) as threads:
-            made = list(threads.map(lambda _: ensure_shapes(tmp_path / "both", 20, 1, 1), range(2)))
+            made = list(threads.map(lambda _: write_shapes(tmp_path / "both", 20, 1, 1), range(2)))
         assert sorted(made) == [False, True]
 
     def test_an_older_version_is_replaced(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(shapes, "VERSION", shapes.VERSION + 1)
-        assert ensure_shapes(folder, 3, 1, 1)
-        assert not ensure_shapes(folder, 3, 1, 1)
+        assert write_shapes(folder, 3, 1, 1)
+        assert not write_shapes(folder, 3, 1, 1)
 
     @pytest.mark.parametrize(
         "name", ["train.json", "test_objects.json", "images/train_000002.png", "images/test_000001.png"]
@@ -434,14 +434,14 @@ class TestEnsure:
     def test_missing_files_are_noticed(self, folder: Path, name: str) -> None:
         before = file_bytes(folder)
         (folder / name).unlink()
-        assert ensure_shapes(folder, 3, 1, 1)
+        assert write_shapes(folder, 3, 1, 1)
         assert file_bytes(folder) == before
 
     @pytest.mark.parametrize("kept", [0, 150, 500])
     def test_a_file_cut_short_is_noticed(self, folder: Path, kept: int) -> None:
         before = file_bytes(folder)
         (folder / "val.json").write_bytes(before["val.json"][:kept])
-        assert ensure_shapes(folder, 3, 1, 1)
+        assert write_shapes(folder, 3, 1, 1)
         assert file_bytes(folder) == before
 
     @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ class TestEnsure:
         (folder / "val_objects.json").write_text(content)
         before = file_bytes(folder)
         with pytest.raises(DataError, match=r"val_objects\.json is not a file of Shapes"):
-            ensure_shapes(folder, 3, 1, 1)
+            write_shapes(folder, 3, 1, 1)
         assert file_bytes(folder) == before
 
     @pytest.mark.parametrize("survived", [0, 2, 3, 4])
@@ -471,7 +471,7 @@ class TestEnsure:
         with monkeypatch.context() as patch:
             patch.setattr(shapes, "render", killed)
             with pytest.raises(KeyboardInterrupt):
-                ensure_shapes(folder, 3, 1, 1, seed=1)
+                write_shapes(folder, 3, 1, 1, seed=1)
         assert not list(folder.glob("*.tmp"))
         for seed in (0, 1):
-            assert ensure_shapes(folder, 3, 1, 1, seed=seed)
+            assert write_shapes(folder, 3, 1, 1, seed=seed)

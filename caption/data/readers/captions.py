@@ -130,12 +130,12 @@ class Findings:
     """Collects faults, so that a reader can go on after one."""
 
     def __init__(self) -> None:
-        self.found: list[Finding] = []
+        self.collected: list[Finding] = []
         """In the order in which they were found."""
 
     def report(self, findings: Sequence[Finding]) -> None:
         """Add findings of one kind; there may be none."""
-        self.found.extend(findings)
+        self.collected.extend(findings)
 
     def add(self, kind: Kind, text: str, *images: str | Path) -> None:
         """Report a single finding; for the arguments see `Finding`."""
@@ -162,7 +162,7 @@ class Findings:
 
     def of(self, kind: Kind) -> list[Finding]:
         """The findings of one kind, in order."""
-        return [finding for finding in self.found if finding.kind == kind]
+        return [finding for finding in self.collected if finding.kind == kind]
 
 
 class _Skipping(AbstractContextManager[None]):
@@ -264,7 +264,7 @@ def check_splits(splits: Splits, findings: Findings, source: str = "") -> None:
     Raises:
         DataError: there is no split at all, although nothing was found wrong; a split has an unknown name.
     """
-    if not splits and not findings.found:
+    if not splits and not findings.collected:
         where = f" in {source}" if source else ""
         raise DataError(f"there is no split to read{where}: give at least one of {', '.join(SPLIT_NAMES)}.")
     check_split_names(splits)

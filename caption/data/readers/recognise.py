@@ -49,21 +49,16 @@ class OtherFormatError(DataError):
     """A sound file that does not hold captions in a known format."""
 
 
-class CaptionSource(NamedTuple):
-    """A caption file of a known format."""
-
-    format: str
-    """A key of `_READERS`; "JSON object" for captions by image, which only scoring reads."""
-    entries: Iterator[Entry]
-
-
-def caption_source(text: str, name: str, findings: Findings) -> CaptionSource:
+def recognised(text: str, name: str, findings: Findings) -> tuple[str, Iterator[Entry]]:
     """The format of the text of a caption file, and its entries. Damage to single lines or entries does not matter.
 
     Args:
         text: the content of the file.
         name: of the file, in quotes, for messages.
         findings: receives malformed entries, which are left out.
+
+    Returns:
+        the format, a key of `_READERS`, or "JSON object" for captions by image, which only scoring reads; the entries.
 
     Raises:
         OtherFormatError: it is in no known format.
@@ -75,9 +70,9 @@ def caption_source(text: str, name: str, findings: Findings) -> CaptionSource:
     if '"bbox"' in text and '"caption"' not in text:  # before parsing: COCO's files of boxes are huge
         raise OtherFormatError(f"{name} holds boxes, not captions. Give the captions JSON, captions_*.json.")
     if any(map(_TOKENS.match, lines)):
-        return CaptionSource("Flickr", flickr_entries(text, name, findings))
+        return "Flickr", flickr_entries(text, name, findings)
     if csv_delimiter(text):
-        return CaptionSource("CSV", csv_entries(text, name, findings))
+        return "CSV", csv_entries(text, name, findings)
     if lines[0].strip()[0] not in "[{":
         raise OtherFormatError(
             f"{name} begins with {lines[0][:60]!r}, which is not a known format. {_EXPECTED}"
@@ -86,18 +81,18 @@ def caption_source(text: str, name: str, findings: Findings) -> CaptionSource:
         data = load_json(text)
     except JsonError as error:
         if any(map(_is_entry, map(_json_or_none, lines))):
-            return CaptionSource("JSON lines", json_entries(text, name, findings))
+            return "JSON lines", json_entries(text, name, findings)
         raise DataError(f"{name} is not JSON: {error}.") from None
     if isinstance(data, list) or _is_entry(data):
         entries = json_entries(data if isinstance(data, list) else [data], name, findings)
-        return CaptionSource("JSON lines", entries)
+        return "JSON lines", entries
     if "annotations" in data:
-        return CaptionSource("COCO", coco_entries(data, name, findings))
+        return "COCO", coco_entries(data, name, findings)
     images = data.get("images")
     if not isinstance(images, list):
-        return CaptionSource("JSON object", _entries_by_image(data, name))
+        return "JSON object", _entries_by_image(data, name)
     if any("sentences" in image for image in images[:EXAMINED] if isinstance(image, dict)):
-        return CaptionSource("Karpathy", karpathy_entries(data, name, findings))
+        return "Karpathy", karpathy_entries(data, name, findings)
     raise OtherFormatError(f"{name} has images, but neither 'annotations' nor 'sentences'. {_EXPECTED}")
 
 
@@ -175,11 +170,11 @@ class _Source(NamedTuple):
 def _source(file: Path) -> _Source:
     """The format of a file. Raises an OtherFormatError if no reader can read it."""
     name = f"'{file}'"
-    source = caption_source(read_text(file), name, Findings())
-    examples = [entry.file for entry in islice(source.entries, EXAMINED) if entry.file]
-    if source.format not in _READERS or (source.format == "JSON lines" and not examples):
+    format, entries = recognised(read_text(file), name, Findings())
+    examples = [entry.file for entry in islice(entries, EXAMINED) if entry.file]
+    if format not in _READERS or (format == "JSON lines" and not examples):
         raise OtherFormatError(f"{name} is JSON that names no files of images. {_EXPECTED}")
-    return _Source(source.format, file, examples)
+    return _Source(format, file, examples)
 
 
 def _sources(folder: Path) -> list[_Source]:

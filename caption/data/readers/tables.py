@@ -195,15 +195,29 @@ class _Gathered:
     """Those of later entries, each reported once."""
 
 
+@dataclass
 class Table(CheckedReader):
     """A file of entries (image, caption, optional split); an image may have several entries.
 
     An image's id is its `image_id` if it has one, otherwise its name. If no entry has a split, all images are training
     images, or `fractions` divide them by a hash of their names (see `hashed_split`): the same division every time.
+
+    Args:
+        file: the file, in UTF-8, with or without byte order mark.
+        images: the folder that image names are relative to; None = the file's own.
+        image_key: column or key of the image's name; None = image, file_name or filename.
+        caption_key: that of the caption; None = caption or text.
+        split_key: that of the split: train, val or test. All entries have one, or none.
+        fractions: for a file without splits, the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`; None =
+            all images are training images.
     """
 
-    images: str | None
-    fractions: dict[str, float] | None
+    file: str
+    images: str | None = None
+    image_key: str | None = None
+    caption_key: str | None = None
+    split_key: str = "split"
+    fractions: dict[str, float] | None = None
 
     @abstractmethod
     def entries(self, text: str, findings: Findings) -> Iterator[Entry]:
@@ -261,58 +275,28 @@ class Table(CheckedReader):
 class Csv(Table):
     """Rows like `a.jpg,"A dog, running.",train` under the header `image,caption,split`.
 
-    An image has one row for each of its captions. The file is UTF-8, with or without byte order mark. Cells in double
-    quotes may hold delimiters, line ends, and quotes, which are doubled. Column names ignore case and spaces around
-    them; other columns are ignored.
+    An image has one row for each of its captions. Cells in double quotes may hold delimiters, line ends, and quotes,
+    which are doubled. Column names ignore case and spaces around them; other columns are ignored. For the other
+    arguments see `Table`.
 
     Args:
-        file: the file.
-        images: the folder that image names are relative to; None = the file's own.
-        image_column: header of the column of image names; None = image, file_name or filename.
-        caption_column: header of the column of captions; None = caption or text.
-        split_column: header of the column of splits (train, val or test), if there is one.
         delimiter: the character between cells; None = the first of comma, semicolon, tab and bar that splits the header
             into these columns.
-        fractions: for a file without splits, the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`; None =
-            all images are training images.
     """
 
-    file: str
-    images: str | None = None
-    image_column: str | None = None
-    caption_column: str | None = None
-    split_column: str = "split"
     delimiter: str | None = None
-    fractions: dict[str, float] | None = None
 
     def entries(self, text: str, findings: Findings) -> Iterator[Entry]:
-        image, caption = (column and column.casefold() for column in (self.image_column, self.caption_column))
-        keys = Keys.of(image, caption, self.split_column.casefold())
+        image, caption = (key and key.casefold() for key in (self.image_key, self.caption_key))
+        keys = Keys.of(image, caption, self.split_key.casefold())
         return csv_entries(text, self.source, findings, keys, self.delimiter)
 
 
-@dataclass
 class JsonLines(Table):
     """Lines like `{"image": "a.jpg", "caption": "A dog.", "split": "train"}`, or a JSON list of such objects.
 
-    A caption may be a string or a list of strings. Several lines may name the same image. Other keys are ignored.
-
-    Args:
-        file: the file, in UTF-8.
-        images: the folder that image names are relative to; None = the file's own.
-        image_key: key of the image's name; None = image, file_name or filename.
-        caption_key: key of the caption or captions; None = caption, text or captions.
-        split_key: key of the split: train, val or test. All lines have it, or none.
-        fractions: for a file without splits, the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`; None =
-            all images are training images.
+    A caption may be a string or a list of strings. Other keys are ignored. For the arguments see `Table`.
     """
-
-    file: str
-    images: str | None = None
-    image_key: str | None = None
-    caption_key: str | None = None
-    split_key: str = "split"
-    fractions: dict[str, float] | None = None
 
     def entries(self, text: str, findings: Findings) -> Iterator[Entry]:
         content = parsed(text, self.source) if text.lstrip()[:1] == "[" else text

@@ -1,5 +1,5 @@
 """Shapes: generated scenes of coloured shapes with captions and the box of every object."""
 
-from caption.data.shapes.dataset import Shapes, ensure_shapes, write_shapes
+from caption.data.shapes.dataset import Shapes, write_shapes
 
-__all__ = ["Shapes", "ensure_shapes", "write_shapes"]
+__all__ = ["Shapes", "write_shapes"]

@@ -28,6 +28,7 @@ from caption.data.shapes.render import render
 from caption.data.shapes.scene import NAMES, Object, random_scene
 from caption.data.shapes.silhouettes import FULL, silhouette
 from caption.errors import DataError
+from caption.runtime.atomic import replacing
 
 # Increase it when the same parameters give other pixels, captions or boxes.
 VERSION = 2
@@ -64,7 +65,7 @@ class Shapes(CaptionReader):
         self.seed = seed
 
     def read(self) -> Splits:
-        ensure_shapes(self.folder, **self.counts, size=self.size, seed=self.seed)
+        write_shapes(self.folder, **self.counts, size=self.size, seed=self.seed)
         captions = {split: str(self.folder / f"{split}.json") for split in self.counts}
         return Coco(captions, dict.fromkeys(captions, str(self.folder / "images"))).read()
 
@@ -72,55 +73,23 @@ class Shapes(CaptionReader):
         return read_boxes(self.folder / f"{split}_objects.json")
 
 
-def ensure_shapes(
+def write_shapes(
     folder: str | Path, train: int = 4000, val: int = 500, test: int = 500, size: int = 64, seed: int = 0
 ) -> bool:
-    """Write the dataset unless the folder already holds all of it, with these parameters.
+    """Write `train`, `val` and `test` scenes of `size` x `size` pixels under `folder`, if they are not there yet.
 
-    When several processes start together, one of them writes, and the others wait for it. Arguments and errors are
-    those of `write_shapes`.
+    A Shapes dataset with other parameters is replaced; other files are kept. The same parameters give the same files,
+    byte for byte. A scene depends only on its split, number, size and seed, so a larger split begins with the smaller
+    one. When several processes start together, one of them writes, and the others wait for it.
 
     Returns:
         whether it was written.
-    """
-    counts = {"train": train, "val": val, "test": test}
-
-    def complete() -> bool:
-        return all(_is_complete(Path(folder), split, count, size, seed) for split, count in counts.items())
-
-    if complete():
-        return False
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        lock = FileLock(Path(folder) / ".lock").acquire()
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    with lock:
-        if complete():
-            return False
-        write_shapes(folder, train, val, test, size, seed)
-    return True
-
-
-def _unwritable(folder: str | Path, error: OSError) -> DataError:
-    return DataError(
-        f"Shapes cannot be written to {folder} ({error.strerror or error}): name another folder."
-    )
-
-
-def write_shapes(
-    folder: str | Path, train: int = 4000, val: int = 500, test: int = 500, size: int = 64, seed: int = 0
-) -> None:
-    """Write `train`, `val` and `test` scenes of `size` x `size` pixels under `folder`.
-
-    A Shapes dataset in the folder is replaced; other files are kept. The same parameters give the same files, byte for
-    byte. A scene depends only on its split, number, size and seed, so a larger split begins with the smaller one.
 
     Raises:
         DataError: a count is negative or over 999,999, the size is under 48 pixels, the seed is negative, or the
             folder cannot be written or holds another dataset's files under the names needed.
     """
-    counts = {"train": train, "val": val, "test": test}
+    folder, counts = Path(folder), {"train": train, "val": val, "test": test}
     for split, count in counts.items():
         if not 0 <= count < _IDS_PER_SPLIT:
             raise DataError(f"The {split} split cannot have {count} scenes: choose 0 to 999,999.")
@@ -128,12 +97,25 @@ def write_shapes(
         raise DataError(f"Shapes cannot be told apart on {size} x {size} pixels: use a size of 48 or more.")
     if seed < 0:
         raise DataError(f"The seed {seed} is negative: use 0 or more.")
+
+    def complete() -> bool:
+        return all(_is_complete(folder, split, count, size, seed) for split, count in counts.items())
+
+    if complete():
+        return False
     try:
-        _clear(Path(folder), counts)
-        for split, count in counts.items():
-            _write_split(Path(folder), split, count, size, seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock"):
+            if complete():
+                return False
+            _clear(folder, counts)
+            for split, count in counts.items():
+                _write_split(folder, split, count, size, seed)
+        return True
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise DataError(
+            f"Shapes cannot be written to {folder} ({error.strerror or error}): name another folder."
+        ) from error
 
 
 def _write_split(folder: Path, split: str, count: int, size: int, seed: int) -> None:
@@ -179,13 +161,8 @@ def _json_paths(folder: Path, split: str) -> tuple[Path, Path]:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write under a temporary name and rename, so that the file is never there in part."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(json.dumps(content), encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(json.dumps(content).encode())
 
 
 def _is_complete(folder: Path, split: str, count: int, size: int, seed: int) -> bool:
@@ -194,10 +171,10 @@ def _is_complete(folder: Path, split: str, count: int, size: int, seed: int) -> 
     for path in _json_paths(folder, split):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            found, listed = content["info"], {image["file_name"] for image in content["images"]}
+            info, names = content["info"], {image["file_name"] for image in content["images"]}
         except (OSError, ValueError, KeyError, TypeError):
             return False
-        if found != expected or not listed <= set(os.listdir(folder / "images")):
+        if info != expected or not names <= set(os.listdir(folder / "images")):
             return False
     return True
 
@@ -206,8 +183,8 @@ def _check_ours(path: Path, split: str) -> None:
     """Raise a DataError for a file that is not empty and does not begin like a file of Shapes."""
     beginning = json.dumps({"info": {"description": _DESCRIPTION.format(split=split)}}).rstrip("}")
     with path.open(encoding="utf-8", errors="replace") as file:
-        found = file.read(len(beginning))
-    if found not in ("", beginning):
+        start = file.read(len(beginning))
+    if start not in ("", beginning):
         raise DataError(f"{path} is not a file of Shapes and would be overwritten: name another folder.")
 
 
@@ -217,10 +194,12 @@ def _clear(folder: Path, counts: dict[str, int]) -> None:
     The JSON files are deleted first and written last, so that the folder of a killed run is seen to be incomplete.
     """
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    ours = [(path, split) for split in SPLIT_NAMES for path in _json_paths(folder, split) if path.exists()]
-    for path, split in ours:
+    existing = [
+        (path, split) for split in SPLIT_NAMES for path in _json_paths(folder, split) if path.exists()
+    ]
+    for path, split in existing:
         _check_ours(path, split)
-    for path, _ in ours:
+    for path, _ in existing:
         path.unlink()
     for path in (folder / "images").iterdir():
         match = re.fullmatch(r"(train|val|test)_(\d{6})\.png", path.name)

@@ -92,7 +92,7 @@ def test_the_delimiter_shows_in_the_header(folder: Path, delimiter: str) -> None
 
 def test_a_delimiter_and_columns_may_be_named(folder: Path) -> None:
     text = "image:Photo:caption:The text:part\n1:a.jpg:x:A dog:test\n"
-    columns = {"image_column": "photo", "caption_column": "The Text", "split_column": "Part"}
+    columns = {"image_key": "photo", "caption_key": "The Text", "split_key": "Part"}
     reader = csv(folder, text, **columns, delimiter=":")
     assert captions(reader.read()) == {"test": {"a.jpg": ("A dog",)}}
 
@@ -129,7 +129,7 @@ def test_a_faulty_row_is_named_and_the_rest_is_read(folder: Path, row: str, mess
     assert f"line 7 of '{folder / 'own.csv'}' {message}" in refused(reader)
     findings = Findings()
     assert reader.survey(findings)["train"][0].captions[-1] == "A bird."
-    assert any(finding.text.startswith("line 7 of") for finding in findings.found)
+    assert any(finding.text.startswith("line 7 of") for finding in findings.collected)
 
 
 def test_a_quote_that_is_never_closed(folder: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_quote_that_is_never_closed(folder: Path) -> None:
         ("a.jpg,A dog\n", {}, "begins with 'a.jpg,A dog', but its header must have the columns 'image'"),
         ("", {}, "its header must have"),
         ('"a', {}, "its header must have"),
-        (TABLE, {"caption_column": "text"}, "the columns 'image' and 'text'"),
+        (TABLE, {"caption_key": "text"}, "the columns 'image' and 'text'"),
         (TABLE, {"delimiter": ";"}, "its header must have"),
         (TABLE, {"delimiter": "::"}, "the delimiter '::' is not a single character"),
         ("image,caption,caption\na.jpg,A,B\n", {}, "has two columns 'caption'"),
@@ -209,7 +209,7 @@ def test_a_faulty_line_is_named_and_the_rest_is_read(folder: Path, line: object,
     assert message in fault
     findings = Findings()
     assert len(reader.survey(findings)["train"][0].captions) == 3
-    assert ["line 5 of" in finding.text for finding in findings.found] == [True]
+    assert ["line 5 of" in finding.text for finding in findings.collected] == [True]
 
 
 # -- splits ----------------------------------------------------------------------------------------------------
@@ -222,8 +222,8 @@ def test_splits_of_one_image_are_reported_once_each(folder: Path) -> None:
     text = "image,caption,split\na.jpg,A,train\na.jpg,B,val\na.jpg,C,val\na.jpg,D,test\na.jpg,E,train\n"
     findings = Findings()
     assert captions(csv(folder, text).survey(findings)) == {"train": {"a.jpg": ("A", "E")}}
-    assert [finding.kind.label for finding in findings.found] == ["image in two splits"] * 2
-    assert all(finding.images == (str(folder / "a.jpg"),) for finding in findings.found)
+    assert [finding.kind.label for finding in findings.collected] == ["image in two splits"] * 2
+    assert all(finding.images == (str(folder / "a.jpg"),) for finding in findings.collected)
 
 
 def test_without_splits_all_is_training_or_divided_by_fractions(folder: Path) -> None:
