@@ -24,8 +24,8 @@ from caption.captions import Captions
 from caption.data.batch_inference import BATCH, Decoded, decode, decode_ahead, encode
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder, Memory, Unrolled
+from caption.encoders import Refiner
 from caption.encoders.base import Encoder
-from caption.encoders.refiners import Refiner
 from caption.errors import ImageError
 from caption.parts import public_path
 from caption.regions import Views

@@ -63,14 +63,14 @@ def _map(function: Callable[[Tensor], Tensor], tree: TensorTree) -> TensorTree:
 
 def leaves(tree: TensorTree) -> list[Tensor]:
     """The tensors of a tree in order; a tensor that occurs several times is listed several times."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
 
     def collect(tensor: Tensor) -> Tensor:
-        found.append(tensor)
+        tensors.append(tensor)
         return tensor
 
     _map(collect, tree)
-    return found
+    return tensors
 
 
 def combine(function: Callable[[list[Tensor]], Tensor], trees: Sequence[TensorTree]) -> TensorTree:

@@ -26,8 +26,7 @@ from caption.cli.models import SCENE_MODELS
 from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.decoders import Decoder
-from caption.encoders import Encoder
-from caption.encoders.refiners import Refiner
+from caption.encoders import Encoder, Refiner
 from caption.errors import UserError
 from caption.export import onnx_files
 from caption.parts import make

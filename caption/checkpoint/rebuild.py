@@ -14,8 +14,8 @@ from caption.checkpoint.bounds import LARGEST_ARGUMENT, Budget, check_plain
 from caption.checkpoint.files import PREFIX, read
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder
+from caption.encoders import Refiner
 from caption.encoders.base import Encoder
-from caption.encoders.refiners import Refiner
 from caption.errors import CheckpointError
 from caption.objectives import Objective
 from caption.parts import make

@@ -89,21 +89,21 @@ class Decoder(Part, nn.Module):
 
         A mechanism nested in another is not listed.
         """
-        found: dict[str, Attention] = {}
+        attentions: dict[str, Attention] = {}
         for name, module in self.named_modules():
-            inside = any(name.startswith(f"{outer}.") for outer in found)
-            if isinstance(module, Attention) and not inside:
-                found[name] = module
-        return found
+            nested = any(name.startswith(f"{outer}.") for outer in attentions)
+            if isinstance(module, Attention) and not nested:
+                attentions[name] = module
+        return attentions
 
     @property
     def properties(self) -> WeightProperties:
         """Properties of `Trace.weights`: those of the attention, combined if there are several."""
         declared = [attention.properties for attention in self.attentions.values()]
         return WeightProperties(
-            all(each.sums_to_one for each in declared),
-            any(each.signed for each in declared),
-            any(each.sentinel for each in declared),
+            all(properties.sums_to_one for properties in declared),
+            any(properties.signed for properties in declared),
+            any(properties.sentinel for properties in declared),
         )
 
     def map_grids(self, views: Sequence[tuple[int, int]]) -> dict[str, tuple[int, int]]:

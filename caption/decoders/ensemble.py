@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
-from caption.encoders.refiners import Refiner
+from caption.encoders import Refiner
 from caption.errors import UserError
 from caption.parts import check_choice
 from caption.regions import Views
-from caption.tensor_tree import State
+from caption.tensor_tree import State, TensorTree, map_tensors
 
 Average = Literal["probabilities", "log_probabilities"]
 
@@ -47,8 +48,8 @@ class EnsembleDecoder(Decoder):
         if not decoders:
             raise UserError("an ensemble needs at least one decoder")
         self.decoders: Sequence[Decoder] = nn.ModuleList(decoders)  # type: ignore[assignment]
-        self.refiners = nn.ModuleList(nn.Identity() if each is None else each for each in refiners)
-        self.views = [list(each) for each in views]
+        self.refiners = nn.ModuleList(refiner or nn.Identity() for refiner in refiners)
+        self.views = [list(positions) for positions in views]
         self.average = average
         self.query_size = decoders[0].query_size
 
@@ -74,13 +75,9 @@ class EnsembleDecoder(Decoder):
         return Memory(memories[0].views, tuple(memories))
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
-        starts = [
-            decoder.start(each, hypotheses)
-            for decoder, each in zip(self.decoders, memory.projected, strict=True)
-        ]
-        return State(
-            tuple(each.shared for each in starts), tuple(each.carried for each in starts), trace=None
-        )
+        members = zip(self.decoders, memory.projected, strict=True)
+        states = [decoder.start(own_memory, hypotheses) for decoder, own_memory in members]
+        return State(*_shared_and_carried(states), trace=None)
 
     def step(self, state: State, words: Tensor) -> tuple[Tensor, State]:
         members = zip(self.decoders, state.shared, state.carried, strict=True)
@@ -88,37 +85,15 @@ class EnsembleDecoder(Decoder):
             *(decoder.step(State(shared, carried, None), words) for decoder, shared, carried in members),
             strict=True,
         )
-        after = State(
-            tuple(each.shared for each in states),
-            tuple(each.carried for each in states),
-            _mean([each.trace for each in states]),
-        )
+        after = State(*_shared_and_carried(states), _mean([state.trace for state in states]))
         return self._averaged(log_probs), after
 
     def forward(self, memory: Memory, words: Tensor, lengths: Tensor) -> Unrolled:
-        unrolled = [
-            decoder(each, words, lengths)
-            for decoder, each in zip(self.decoders, memory.projected, strict=True)
-        ]
-        first = unrolled[0]
-        # The order of the steps is each decoder's own.
-        orders = [each.positions.argsort() for each in unrolled]
-        log_probs = [
-            each.logits.float().log_softmax(-1)[order] for each, order in zip(unrolled, orders, strict=True)
-        ]
-        traces = [
-            each.trace._replace(
-                weights=each.trace.weights[order],
-                gate=None if each.trace.gate is None else each.trace.gate[order],
-            )
-            for each, order in zip(unrolled, orders, strict=True)
-        ]
-        return Unrolled(
-            self._averaged(log_probs),
-            _mean(traces),
-            first.queries[orders[0]],
-            first.positions[orders[0]],
-            first.shape,
+        members = zip(self.decoders, memory.projected, strict=True)
+        unrolled = [in_order(decoder(own_memory, words, lengths)) for decoder, own_memory in members]
+        log_probs = [member.logits.float().log_softmax(-1) for member in unrolled]
+        return unrolled[0]._replace(
+            logits=self._averaged(log_probs), trace=_mean([member.trace for member in unrolled])
         )
 
     def _averaged(self, log_probs: Sequence[Tensor]) -> Tensor:
@@ -126,6 +101,16 @@ class EnsembleDecoder(Decoder):
         if self.average == "probabilities":
             return together.logsumexp(0) - math.log(len(together))
         return together.mean(0).log_softmax(-1)
+
+
+def in_order(unrolled: Unrolled) -> Unrolled:
+    """The steps by their positions, since each decoder has an order of its own."""
+    order = unrolled.positions.argsort()
+    return map_tensors(itemgetter(order), unrolled)
+
+
+def _shared_and_carried(states: Sequence[State]) -> tuple[TensorTree, TensorTree]:
+    return tuple(state.shared for state in states), tuple(state.carried for state in states)
 
 
 def _mean(traces: Sequence[Trace]) -> Trace:

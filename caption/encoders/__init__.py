@@ -2,22 +2,21 @@
 
 from caption.encoders.base import Encoder
 from caption.encoders.efficientnet_lite import EfficientNetLite
-from caption.encoders.refiners import (
-    CBAMRefiner,
-    CrossAttentionRefiner,
-    DualAttentionRefiner,
+from caption.encoders.refiners.base import Refiner, Refiners
+from caption.encoders.refiners.cbam import CBAMRefiner
+from caption.encoders.refiners.cross_attention import CrossAttentionRefiner
+from caption.encoders.refiners.dual_attention import DualAttentionRefiner
+from caption.encoders.refiners.linear import LinearRefiner
+from caption.encoders.refiners.meta_embedding import MetaEmbeddingRefiner
+from caption.encoders.refiners.positions import (
     LearnedPositions,
-    LinearRefiner,
-    MetaEmbeddingRefiner,
     Positions,
-    PyramidRefiner,
-    Refiner,
-    Refiners,
     RelativePositions,
-    SelfAttentionRefiner,
     SinusoidalPositions,
-    SqueezeExcitationRefiner,
 )
+from caption.encoders.refiners.pyramid import PyramidRefiner
+from caption.encoders.refiners.self_attention import SelfAttentionRefiner
+from caption.encoders.refiners.squeeze_excitation import SqueezeExcitationRefiner
 from caption.encoders.several_encoders import SeveralEncoders
 from caption.encoders.small_cnn import SmallCNN
 from caption.encoders.timm import TimmEncoder

@@ -160,10 +160,10 @@ def torchvision_names(state: dict[str, Tensor], names_of_whole: Collection[str])
         state: by the port's names.
         names_of_whole: torchvision's names of the same model's tensors, which say how many blocks each stage has.
     """
-    found = {
+    numbers = {
         (int(m[1]), int(m[2])) for n in names_of_whole if (m := re.match(r"features\.(\d+)\.(\d+)\.block", n))
     }
-    blocks = [f"features.{stage}.{block}.block" for stage, block in sorted(found)]
+    blocks = [f"features.{stage}.{block}.block" for stage, block in sorted(numbers)]
     return {_renamed(name, state, blocks): tensor for name, tensor in state.items()}
 
 

@@ -44,7 +44,7 @@ def grid_boxes(features: Callable[[Tensor], Tensor | tuple[Tensor, ...]], images
     setattr(images, PLACE, whole)
     with torch.no_grad(), _Following():
         maps = features(images)
-    return tuple(getattr(each, PLACE, whole) for each in (maps if isinstance(maps, tuple) else (maps,)))
+    return tuple(getattr(view, PLACE, whole) for view in (maps if isinstance(maps, tuple) else (maps,)))
 
 
 class _Following(TorchFunctionMode):
@@ -55,16 +55,15 @@ class _Following(TorchFunctionMode):
     ) -> Any:
         named = kwargs or {}
         # Before the call, which may be in place.
-        covered = {
-            getattr(each, PLACE): None for each in _tensors([*args, *named.values()]) if hasattr(each, PLACE)
-        }
+        inputs = _tensors([*args, *named.values()])
+        covered = {getattr(tensor, PLACE): None for tensor in inputs if hasattr(tensor, PLACE)}
         result = function(*args, **named)
         if covered:
             box = Box(*(sum(sides) / len(covered) for sides in zip(*covered, strict=True)))
             rule = RULES.get(getattr(function, "__name__", ""))
             steps = None if rule is None else rule(*args, **named)
-            for each in _tensors([result]):
-                setattr(each, PLACE, box if steps is None else _moved(box, args[0], each, steps))
+            for output in _tensors([result]):
+                setattr(output, PLACE, box if steps is None else _moved(box, args[0], output, steps))
         return result
 
 
@@ -135,17 +134,9 @@ def _moved(box: Box, before: Tensor, after: Tensor, steps: Sequence[_Step]) -> B
     """The part that the output of an operation covers, given that of its input; both (B, D, rows, cols)."""
     if before.dim() != 4:
         return box
-    (top, bottom), (left, right) = (
-        _reach(start, end, inputs, outputs, step)
-        for start, end, inputs, outputs, step in zip(
-            (box.top, box.left),
-            (box.bottom, box.right),
-            before.shape[2:],
-            after.shape[2:],
-            steps,
-            strict=True,
-        )
-    )
+    rows, cols = zip(before.shape[2:], after.shape[2:], steps, strict=True)
+    top, bottom = _reach(box.top, box.bottom, *rows)
+    left, right = _reach(box.left, box.right, *cols)
     return Box(left, top, right, bottom)
 
 

@@ -31,11 +31,11 @@ class SeveralEncoders(Encoder):
         return images  # each encoder has its own scale
 
     def features(self, images: Tensor) -> tuple[Tensor, ...]:
-        found: list[Tensor] = []
+        views: list[Tensor] = []
         for encoder in self.encoders:
             maps = encoder.features(encoder.normalise(images))
-            found += maps if isinstance(maps, tuple) else (maps,)
-        return tuple(found)
+            views += maps if isinstance(maps, tuple) else (maps,)
+        return tuple(views)
 
     def load_pretrained(self) -> None:
         for encoder in self.encoders:

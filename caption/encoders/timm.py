@@ -68,8 +68,8 @@ class TimmEncoder(PretrainedEncoder):
             {stages.index(layer) if layer in stages else len(stages) - 1 for layer in layers}
         )
         self.stage_names = [stages[index] for index in self.stages]
-        known = dict(zip((*stages, FEATURES), (*sizes, output_size), strict=True))
-        self.region_sizes = tuple(known[layer] for layer in layers)
+        size_of = dict(zip((*stages, FEATURES), (*sizes, output_size), strict=True))
+        self.region_sizes = tuple(size_of[layer] for layer in layers)
 
     def maps(self, images: Tensor) -> tuple[Tensor, ...]:
         trunk: Any = self.trunk
@@ -81,8 +81,8 @@ class TimmEncoder(PretrainedEncoder):
                 f"{self.model_name} does not take images of {height}x{width} pixels: {error} Change the size of the "
                 "image transform."
             ) from error
-        found = dict(zip(self.stage_names, maps, strict=True)) | {FEATURES: output}
-        return tuple(found[layer] for layer in self.layers)
+        by_layer = dict(zip(self.stage_names, maps, strict=True)) | {FEATURES: output}
+        return tuple(by_layer[layer] for layer in self.layers)
 
     def named_weights(self, weights: str) -> dict[str, Tensor]:
         if weights != "timm":
@@ -137,5 +137,5 @@ def _measure(model: Any) -> tuple[list[int], int | None]:
                 torch.zeros(1, *model.pretrained_cfg["input_size"]), norm=True
             )
     model.train()
-    own = output.dim() == 4 and output.shape[1] == model.num_features and output.shape != maps[-1].shape
-    return [each.shape[1] for each in maps], output.shape[1] if own else None
+    differs = output.dim() == 4 and output.shape[1] == model.num_features and output.shape != maps[-1].shape
+    return [stage.shape[1] for stage in maps], output.shape[1] if differs else None

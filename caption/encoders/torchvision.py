@@ -89,8 +89,8 @@ class TorchvisionEncoder(PretrainedEncoder):
             module.training = modes[name]
 
     def maps(self, images: Tensor) -> tuple[Tensor, ...]:
-        found = self.trunk(images)
-        return tuple(found[layer] for layer in self.layers)
+        by_layer = self.trunk(images)
+        return tuple(by_layer[layer] for layer in self.layers)
 
     def named_weights(self, weights: str) -> dict[str, Tensor]:
         return dict(self.whole_model(self.model_name, weights).state_dict())

@@ -31,7 +31,7 @@ def weights_file(source: str) -> Path | None:
     if not function or not all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
         return None
     try:
-        found = attrgetter(function)(import_module(module))
+        path_of_file = attrgetter(function)(import_module(module))
     except ModuleNotFoundError as error:
         package = module.partition(".")[0].replace("_", "-")
         raise UserError(
@@ -39,7 +39,7 @@ def weights_file(source: str) -> Path | None:
         ) from error
     except AttributeError as error:
         raise UserError(f"the weights {source} do not exist: {error}") from error
-    return Path(found())
+    return Path(path_of_file())
 
 
 def read_state(path: Path) -> dict[str, Tensor]:

@@ -9,8 +9,7 @@ import torch
 from caption.captioner import Captioner
 from caption.decoders import Decoder
 from caption.decoders.ensemble import Average, EnsembleDecoder
-from caption.encoders import Encoder, SeveralEncoders
-from caption.encoders.refiners import Refiner
+from caption.encoders import Encoder, Refiner, SeveralEncoders
 from caption.errors import UserError
 from caption.parts import make
 

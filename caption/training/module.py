@@ -24,8 +24,8 @@ from caption.data.order import seed_of
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder, Unrolled
 from caption.decoders.word_embeddings import load_word_vectors
+from caption.encoders import Refiner
 from caption.encoders.base import Encoder
-from caption.encoders.refiners import Refiner
 from caption.errors import CheckpointError, UserError, first_few, kind_and_reason
 from caption.objectives import CaptionBatch, CrossEntropy, Objective, word_log_likelihoods
 from caption.regions import Views

@@ -11,7 +11,7 @@ from helpers.tiny_captioner import captioner, photo
 
 from caption.analysis.replay import Replay, sentences
 from caption.attention import Multinoulli
-from caption.encoders.refiners import LinearRefiner
+from caption.encoders import LinearRefiner
 from caption.result import Caption
 from caption.text.vocabulary import PAD, START, UNKNOWN
 

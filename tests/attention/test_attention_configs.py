@@ -17,8 +17,7 @@ from caption import attention, decoders
 from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
 from caption.decoders import Decoder
-from caption.encoders import Encoder
-from caption.encoders.refiners import Refiner
+from caption.encoders import Encoder, Refiner
 from caption.errors import UserError
 from caption.objectives import CaptionBatch, Objective
 from caption.parts import make

@@ -123,8 +123,7 @@ def _describe_with(model: dict[str, Any], transform: dict[str, Any]) -> None:
     from caption.captioner import Captioner
     from caption.data.resize import ImageTransform
     from caption.decoders.base import Decoder
-    from caption.encoders import Encoder
-    from caption.encoders.refiners import Refiner
+    from caption.encoders import Encoder, Refiner
     from caption.objectives import Objective
     from caption.parts import make
     from caption.search import Search

@@ -1,4 +1,4 @@
-"""Multi-head attention among regions, shared by the self-attention and cross-attention refiners."""
+"""Layers of multi-head attention among regions, shared by the self-attention and cross-attention refiners."""
 
 from __future__ import annotations
 
@@ -7,6 +7,36 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.errors import UserError
+
+
+class AttentionLayers(nn.Module):
+    """x_n = x_(n-1) + dropout(MultiHead(LN(x_(n-1)), Y)); the result is LN(x_N). Without others, Y = LN(x_(n-1)).
+
+    LayerNorm precedes the attention and follows the last layer (Xiong et al. 2020, "On Layer Normalization in the
+    Transformer Architecture", table 1).
+
+    Args:
+        size: length S of the vectors.
+        heads: M.
+        depth: N.
+        dropout: on the output of each layer's attention.
+    """
+
+    def __init__(self, size: int, heads: int, depth: int, dropout: float) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(depth))
+        self.attend = nn.ModuleList(RegionAttention(size, heads) for _ in range(depth))
+        self.dropout = nn.Dropout(dropout)
+        self.leave = nn.LayerNorm(size)
+
+    def forward(
+        self, x: Tensor, others: Tensor | None, mask: Tensor | None, biases: Tensor | None = None
+    ) -> Tensor:
+        """Regions x (B, L, S), others Y (B, L', S) with their mask, biases: see `RegionAttention` -> (B, L, S)."""
+        for norm, attend in zip(self.norms, self.attend, strict=True):
+            normed = norm(x)
+            x = x + self.dropout(attend(normed, normed if others is None else others, mask, biases))
+        return self.leave(x)
 
 
 class RegionAttention(nn.Module):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from caption.errors import UserError, first_few
+from caption.errors import UserError
 from caption.parts import Part
-from caption.regions import Regions, Views
+from caption.regions import Views, check_views
 
 
 class Refiner(Part, nn.Module):
@@ -96,29 +96,16 @@ def prepared(views: Views, refiner: nn.Module) -> Views:
     """Convert views to the precision of a refiner's weights, with zeros where a region is masked.
 
     Raises:
-        UserError: all regions of an image are masked.
+        UserError: see `check_views`.
     """
+    check_views(views)
     dtype = next(refiner.parameters()).dtype  # stored regions are in half precision
-    for view in views:
-        if view.mask is not None and not view.mask.any(-1).all():
-            images = (~view.mask.any(-1)).nonzero().flatten().tolist()
-            raise UserError(
-                f"{type(refiner).__name__} has no region to read in the images {first_few(images)} of the batch: "
-                "the mask of each image and view needs at least one True"
-            )
-    return tuple(view._replace(vectors=hidden(view.vectors.to(dtype), view.mask)) for view in views)
+    return tuple(view._replace(vectors=zero_masked(view.vectors.to(dtype), view.mask)) for view in views)
 
 
-def hidden(vectors: Tensor, mask: Tensor | None) -> Tensor:
+def zero_masked(vectors: Tensor, mask: Tensor | None) -> Tensor:
     """Vectors (B, L, D) with zeros where `mask` (B, L) is False."""
     return vectors if mask is None else vectors.masked_fill(~mask[..., None], 0)
-
-
-def mean_region(regions: Regions) -> Tensor:
-    """(B, D) the mean over the regions that are not masked; masked vectors must be zero."""
-    if regions.mask is None:
-        return regions.vectors.mean(1)
-    return regions.vectors.sum(1) / regions.mask.sum(1, keepdim=True)
 
 
 def to_map(vectors: Tensor, grid: tuple[int, int]) -> Tensor:

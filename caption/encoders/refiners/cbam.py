@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from caption.encoders.refiners.base import EachView, at_least_one, mean_region, to_map, to_vectors
+from caption.encoders.refiners.base import EachView, at_least_one, to_map, to_vectors
 from caption.encoders.refiners.squeeze_excitation import bottleneck
 from caption.errors import UserError
-from caption.regions import Regions
+from caption.regions import Regions, mean_region
 
 
 class CBAMRefiner(EachView):
@@ -48,8 +48,8 @@ class _ChannelThenSpace(nn.Module):
     def forward(self, regions: Regions) -> Tensor:
         vectors, mask = regions.vectors, regions.mask
         real = vectors if mask is None else vectors.masked_fill(~mask[..., None], -torch.inf)
-        channel = (self.channels(mean_region(regions)) + self.channels(real.amax(1))).sigmoid()
-        vectors = channel[:, None] * vectors  # still zero where masked
+        channel = (self.channels(mean_region(regions)) + self.channels(real.amax(1, keepdim=True))).sigmoid()
+        vectors = channel * vectors  # still zero where masked
         pooled = torch.stack((vectors.mean(-1), vectors.amax(-1)), -1)  # (B, L, 2)
         space = to_vectors(self.space(to_map(pooled, regions.grid))).sigmoid()
         return space * vectors

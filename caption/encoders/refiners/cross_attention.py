@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from caption.encoders.refiners.attention_among_regions import RegionAttention
+from caption.encoders.refiners.attention_among_regions import AttentionLayers
 from caption.encoders.refiners.base import Refiner, at_least_one, exactly_two_views, prepared
 from caption.regions import Views
 
@@ -34,26 +34,22 @@ class CrossAttentionRefiner(Refiner):
         at_least_one(layers=layers, size=1 if size is None else size)
         self.size = size
         self.heads = heads
-        self.layers = layers
-        self.dropout = nn.Dropout(dropout)
+        self.depth = layers
+        self.dropout = dropout
 
     def build(self, region_sizes: tuple[int, ...]) -> None:
         exactly_two_views(self, region_sizes)
-        asking, read = region_sizes
-        size = self.size or asking
+        first, second = region_sizes
+        size = self.size or first
         self.region_sizes = (size,)
-        self.enter = nn.Identity() if self.size is None else nn.Linear(asking, size)
-        self.enter_other = nn.Sequential(nn.Linear(read, size), nn.LayerNorm(size))
-        self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(self.layers))
-        self.attend = nn.ModuleList(RegionAttention(size, self.heads) for _ in range(self.layers))
-        self.leave = nn.LayerNorm(size)
+        self.enter = nn.Identity() if self.size is None else nn.Linear(first, size)
+        self.enter_other = nn.Sequential(nn.Linear(second, size), nn.LayerNorm(size))
+        self.layers = AttentionLayers(size, self.heads, self.depth, self.dropout)
 
     def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return grids[:1]
 
     def forward(self, views: Views) -> Views:
-        asking, read = prepared(views, self)
-        x, others = self.enter(asking.vectors), self.enter_other(read.vectors)
-        for norm, attend in zip(self.norms, self.attend, strict=True):
-            x = x + self.dropout(attend(norm(x), others, read.mask))
-        return (asking._replace(vectors=self.leave(x)),)
+        first, second = prepared(views, self)
+        vectors = self.layers(self.enter(first.vectors), self.enter_other(second.vectors), second.mask)
+        return (first._replace(vectors=vectors),)

@@ -11,10 +11,10 @@ from caption.encoders.refiners.base import (
     Refiner,
     at_least_one,
     at_least_two_views,
-    hidden,
     prepared,
     to_map,
     to_vectors,
+    zero_masked,
 )
 from caption.errors import UserError
 from caption.regions import Views
@@ -59,6 +59,6 @@ class PyramidRefiner(Refiner):
             merged = lateral(view.vectors)
             if above is not None:
                 merged = merged + to_vectors(functional.interpolate(above, view.grid, mode="nearest-exact"))
-            above = to_map(hidden(merged, view.mask), view.grid)
+            above = to_map(zero_masked(merged, view.mask), view.grid)
             refined.append(view._replace(vectors=to_vectors(smooth(above))))
         return tuple(reversed(refined))

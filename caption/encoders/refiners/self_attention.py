@@ -6,7 +6,7 @@ import copy
 
 from torch import Tensor, nn
 
-from caption.encoders.refiners.attention_among_regions import RegionAttention
+from caption.encoders.refiners.attention_among_regions import AttentionLayers
 from caption.encoders.refiners.base import EachView, at_least_one
 from caption.encoders.refiners.positions import Positions
 from caption.regions import Regions
@@ -15,10 +15,9 @@ from caption.regions import Regions
 class SelfAttentionRefiner(EachView):
     """x_0 = W a + p; x_n = x_(n-1) + MultiHead(LN(x_(n-1))); the result is LN(x_N).
 
-    Multi-head attention is that of Vaswani et al. 2017, "Attention Is All You Need", section 3.2. LayerNorm precedes it
-    and follows the last layer (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", table 1).
-    There is no feed-forward sublayer. Regions keep their grid; without positions, their order is ignored. Each view has
-    its own weights.
+    Multi-head attention is that of Vaswani et al. 2017, "Attention Is All You Need", section 3.2; for the place of
+    LayerNorm see `AttentionLayers`. There is no feed-forward sublayer. Regions keep their grid; without positions,
+    their order is ignored. Each view has its own weights.
 
     Args:
         size: length S of the new vectors; None = the length of the region vectors, without the first linear map W.
@@ -56,22 +55,17 @@ class SelfAttentionRefiner(EachView):
         if positions is not None:
             positions.build(size, self.heads)
         enter = nn.Identity() if self.size is None else nn.Linear(region_size, size)
-        return _Layers(enter, size, self.heads, self.depth, positions, self.dropout)
+        return _OneView(enter, positions, AttentionLayers(size, self.heads, self.depth, self.dropout))
 
 
-class _Layers(nn.Module):
+class _OneView(nn.Module):
     """The layers for one view."""
 
-    def __init__(
-        self, enter: nn.Module, size: int, heads: int, depth: int, positions: Positions | None, dropout: float
-    ) -> None:
+    def __init__(self, enter: nn.Module, positions: Positions | None, layers: AttentionLayers) -> None:
         super().__init__()
         self.enter = enter
         self.positions = positions
-        self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(depth))
-        self.attend = nn.ModuleList(RegionAttention(size, heads) for _ in range(depth))
-        self.dropout = nn.Dropout(dropout)
-        self.leave = nn.LayerNorm(size)
+        self.layers = layers
 
     def forward(self, regions: Regions) -> Tensor:
         x, biases = self.enter(regions.vectors), None
@@ -79,7 +73,4 @@ class _Layers(nn.Module):
             biases = self.positions.biases(regions.grid)
             if (places := self.positions.vectors(regions.grid, x)) is not None:
                 x = x + places
-        for norm, attend in zip(self.norms, self.attend, strict=True):
-            normed = norm(x)
-            x = x + self.dropout(attend(normed, normed, regions.mask, biases))
-        return self.leave(x)
+        return self.layers(x, None, regions.mask, biases)

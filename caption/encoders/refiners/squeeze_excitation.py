@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from caption.encoders.refiners.base import EachView, at_least_one, mean_region
-from caption.regions import Regions
+from caption.encoders.refiners.base import EachView, at_least_one
+from caption.regions import Regions, mean_region
 
 
 class SqueezeExcitationRefiner(EachView):
@@ -36,8 +36,7 @@ class _Excitation(nn.Module):
         self.excite = excite
 
     def forward(self, regions: Regions) -> Tensor:
-        scale = self.excite(mean_region(regions)).sigmoid()
-        return scale[:, None] * regions.vectors
+        return self.excite(mean_region(regions)).sigmoid() * regions.vectors
 
 
 def bottleneck(size: int, reduction: int) -> nn.Sequential:

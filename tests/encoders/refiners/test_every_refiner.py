@@ -143,7 +143,7 @@ def test_a_mask_without_any_region_is_refused(name: str):
     given = views_of(name, masked=True)
     mask = given[-1].mask.clone()
     mask[1] = False
-    with pytest.raises(UserError, match="no region to read in the images 1 of the batch"):
+    with pytest.raises(UserError, match="hides all regions of image 1 of the batch"):
         case(name)((*given[:-1], given[-1]._replace(mask=mask)))
 
 

@@ -31,9 +31,11 @@ def test_cross_attention(size: int | None, masked: bool):
         x = affine(weights, "enter", a) if size else a
         others = layer_norm(weights, "enter_other.1", affine(weights, "enter_other.0", b))
         for n in range(2):
-            x = x + multi_head(weights, f"attend.{n}", 2, layer_norm(weights, f"norms.{n}", x), others)
+            x = x + multi_head(
+                weights, f"layers.attend.{n}", 2, layer_norm(weights, f"layers.norms.{n}", x), others
+            )
         seen = found.vectors[image] if not masked else found.vectors[image, asking.mask[image]]
-        check(seen, layer_norm(weights, "leave", x))
+        check(seen, layer_norm(weights, "layers.leave", x))
     assert found.grid == (3, 4)
 
 

@@ -26,9 +26,9 @@ def expected(refiner, view, image: int, places=0.0, biases=None, keep=None) -> n
         a = a[keep]
     x = (affine(weights, "enter", a) if "enter.weight" in weights else a) + places
     for n in range(refiner.depth):
-        normed = layer_norm(weights, f"norms.{n}", x)
-        x = x + multi_head(weights, f"attend.{n}", refiner.heads, normed, normed, biases)
-    return layer_norm(weights, "leave", x)
+        normed = layer_norm(weights, f"layers.norms.{n}", x)
+        x = x + multi_head(weights, f"layers.attend.{n}", refiner.heads, normed, normed, biases)
+    return layer_norm(weights, "layers.leave", x)
 
 
 @pytest.mark.parametrize(("size", "heads", "layers"), [(None, 1, 1), (None, 3, 1), (4, 2, 1), (8, 4, 3)])
@@ -64,7 +64,7 @@ def test_dropout_leaves_the_residual():
     refiner = built(SelfAttentionRefiner(None, 2, dropout=1.0), (6,)).train()
     given = random_views((6,), ((2, 3),))
     weights = arrays(refiner.views[0])
-    check(refiner(given)[0].vectors, layer_norm(weights, "leave", given[0].vectors.numpy()))
+    check(refiner(given)[0].vectors, layer_norm(weights, "layers.leave", given[0].vectors.numpy()))
 
 
 # -- positions ------------------------------------------------------------------------------------------------------
