@@ -18,7 +18,7 @@ from caption.errors import Stopped, UserError, first_few
 from caption.runtime.atomic import replacing
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
-    from caption.training.evaluation import Evaluation
+    from caption.training.evaluator import Evaluation
 
 DESCRIPTION = """\
 Generate the Shapes dataset, train a captioner with attention on it, score it on the test split, and draw where it
@@ -97,7 +97,7 @@ def _arguments(verb: str, attention: str, folder: Path, data: Path) -> list[str]
 def _train(attention: str, folder: Path, data: Path, more: list[str]) -> float:
     """Train, or resume training; returns the training time in seconds, summed over all runs of the command."""
     from caption.cli.train import run
-    from caption.training.last_checkpoint import LastCheckpoint
+    from caption.training.resuming import LastCheckpoint
 
     state = _state(folder)
     if state.get("attention", attention) != attention:

@@ -10,9 +10,7 @@ from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 
 from caption import checkpoint
 from caption.errors import CheckpointError, UserError
-from caption.training.last_checkpoint import LAST
-
-BEST = "best.ckpt"
+from caption.training.defaults import BEST, LAST
 
 
 def find_checkpoint(name: str | None, folder: Path, verb: str) -> str | None:

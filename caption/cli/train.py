@@ -36,11 +36,10 @@ from caption.runtime.lock import locked
 from caption.runtime.signals import stopping_at_once
 from caption.text.vocabulary import Vocabulary
 from caption.training.callbacks import AttentionFigures
-from caption.training.checkpoint_file import CheckpointFile
-from caption.training.last_checkpoint import LastCheckpoint
+from caption.training.defaults import OPTIONS
 from caption.training.module import CaptionTraining
+from caption.training.resuming import CheckpointFile, LastCheckpoint
 
-DEFAULT_FOLDER = "runs/default"
 WRONG_WEIGHTS = "Error(s) in loading state_dict"
 """Begins torch's message."""
 
@@ -83,21 +82,7 @@ class CaptionCLI(LightningCLI):
         parser.add_lightning_class_args(LastCheckpoint, "last_checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.add_lightning_class_args(AttentionFigures, "attention_figures")
-        parser.set_defaults(
-            {
-                "checkpoint.monitor": "val/CIDEr",
-                "checkpoint.mode": "max",
-                "checkpoint.filename": "best",
-                "checkpoint.enable_version_counter": False,
-                "early_stopping.monitor": "val/CIDEr",
-                "early_stopping.mode": "max",
-                "early_stopping.patience": 5,
-                # A trial run of a few steps never validates, and must not fail for that. The checkpoint callback
-                # reports a metric that does not exist.
-                "early_stopping.strict": False,
-                "trainer.default_root_dir": DEFAULT_FOLDER,
-            }
-        )
+        parser.set_defaults(OPTIONS)
         parser.link_arguments("trainer.default_root_dir", "checkpoint.dirpath")
         parser.link_arguments("trainer.default_root_dir", "last_checkpoint.folder")
         parser.link_arguments("data", "model.vocabulary", self._vocabulary, apply_on="instantiate")

@@ -12,12 +12,13 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampl
 
 from caption.data.augmentation import HorizontalFlip
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
-from caption.data.order import EpochBatches, TrainingLoader, seed_of
+from caption.data.order import EpochBatches, TrainingLoader
 from caption.data.readers.captions import CaptionReader, Splits
 from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
 from caption.errors import DataError
 from caption.features.store import FeatureStore
+from caption.runtime.seeds import derive_seed
 from caption.runtime.signals import ignore_stop_signals
 from caption.tensor_tree import map_tensors
 from caption.text.vocabulary import Vocabulary
@@ -142,7 +143,7 @@ class CaptionData(LightningDataModule):
         if trainer is not None:
             processes, rank = trainer.world_size, trainer.global_rank
             self.seed = trainer.strategy.broadcast(self.seed)
-        return DistributedSampler(examples, processes, rank, seed=seed_of(self.seed))
+        return DistributedSampler(examples, processes, rank, seed=derive_seed(self.seed))
 
     def state_dict(self) -> dict[str, Any]:
         """What Lightning writes into checkpoints, so that a resumed run has the order of the stopped one."""

@@ -6,19 +6,14 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
 from caption.data.batches import Batch
+from caption.runtime.seeds import derive_seed
 
 Key = tuple[int, int]
 """The index of an example, and the seed of what is drawn for it in this epoch."""
-
-
-def seed_of(*numbers: int) -> int:
-    """A seed, 0 to 2⁶² − 1, that depends on all `numbers`, such as run, epoch and step: sums of them would repeat."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 2)
 
 
 class EpochBatches(BatchSampler):
@@ -41,7 +36,7 @@ class EpochBatches(BatchSampler):
         """Number of batches to leave out, because training had them before it was stopped."""
 
     def __iter__(self) -> Iterator[list[Key]]:  # type: ignore[override]
-        seed = seed_of(self.seed, self.sampler.epoch)
+        seed = derive_seed(self.seed, self.sampler.epoch)
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
             batches = list(self.batches)

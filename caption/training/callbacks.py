@@ -1,20 +1,21 @@
-"""A callback that shows the attention on the same validation images to the experiment logger after every epoch."""
+"""Callbacks for a configuration: pictures of the attention after every epoch, and a moving average of the weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-# isort: split
 import numpy as np
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.callbacks import WeightAveraging
+from pytorch_lightning.loggers import CometLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_warn
 from pytorch_lightning.utilities.seed import isolate_rng
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from caption.attention.stochastic import override_at_test
 from caption.errors import ImageError, UserError
-from caption.training.picture_loggers import PICTURE_LOGGERS, log_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from caption.result import Caption
 
 DPI = 80
+PICTURE_LOGGERS = (TensorBoardLogger, WandbLogger, CometLogger, MLFlowLogger)
 
 
 class AttentionFigures(Callback):
@@ -63,7 +65,7 @@ class AttentionFigures(Callback):
 
     def _captions(self, trainer: Trainer, module: Any) -> list[Caption]:
         images = trainer.datamodule.splits["val"][: self.images]  # type: ignore[attr-defined]
-        validation_setting = override_at_test(module.captioner, module.at_test)
+        validation_setting = override_at_test(module.captioner, module.evaluator.at_test)
         with isolate_rng(), trainer.precision_plugin.forward_context(), validation_setting:
             torch.manual_seed(0)  # samples differ between epochs only through training
             return module.captioner.describe([image.path for image in images], module.validation_search)
@@ -89,3 +91,39 @@ def _pixels(figure: Figure) -> np.ndarray:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def log_picture(logger: Logger, name: str, pixels: np.ndarray, step: int) -> None:
+    """Log a picture; each logger has a call of its own.
+
+    Args:
+        logger: one of PICTURE_LOGGERS.
+        name: such as "val/attention"; the same name at another step is a further state of the same picture.
+        pixels: (height, width, 3) uint8.
+        step: the training step.
+    """
+    if isinstance(logger, TensorBoardLogger):
+        logger.experiment.add_image(name, pixels, step, dataformats="HWC")
+    elif isinstance(logger, WandbLogger):
+        logger.log_image(name, [pixels], step=step)
+    elif isinstance(logger, CometLogger):
+        logger.experiment.log_image(pixels, name=name, step=step)
+    elif isinstance(logger, MLFlowLogger):
+        logger.experiment.log_image(logger.run_id, pixels, f"{name}/{step:08d}.png")
+
+
+class AveragedWeights(WeightAveraging):
+    """w̄ ← decay · w̄ + (1 − decay) · w after every batch; w̄ is validated, saved and left at the end of training.
+
+    Lightning's `EMAWeightAveraging` computes the same in a form whose rounding changes frozen weights, after which a
+    store of precomputed regions no longer belongs to the encoder. Here weights that do not change keep every bit.
+
+    Args:
+        decay: 0 to 1; 0.999 forgets in about a thousand batches.
+
+    Raises:
+        ValueError: `decay` is outside this range.
+    """
+
+    def __init__(self, decay: float = 0.999) -> None:
+        super().__init__(multi_avg_fn=get_ema_multi_avg_fn(decay))

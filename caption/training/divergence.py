@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-# isort: split
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
@@ -15,7 +14,7 @@ from torch.optim import Optimizer
 
 from caption.data.batches import Batch
 from caption.errors import UserError
-from caption.training.last_checkpoint import LastCheckpoint
+from caption.training.resuming import LastCheckpoint
 
 REPORT = "diverged.json"
 
@@ -61,24 +60,26 @@ class StopOnDivergence(Callback):
             finite = finite and bool(norm.isfinite())
         # One process raises only if all do, or the others would wait for it.
         if trainer.strategy.reduce_boolean_decision(not finite, all=False):
-            found = zip(batches, losses.tolist(), strict=True)
             report = {
                 "step": trainer.global_step,
                 "epoch": trainer.current_epoch,
                 "gradient_norm": str(norm.item()),
-                "batches": [{"batch": i, "loss": str(loss), "ids": ids} for (i, ids), loss in found],
+                "batches": [
+                    {"batch": number, "loss": str(loss), "ids": ids}
+                    for (number, ids), loss in zip(batches, losses.tolist(), strict=True)
+                ],
             }
-            what = f"the loss is {losses.mean().item():g} and the gradient's norm {norm.item():g}"
-            raise UserError(f"{what} {_where(trainer)}, {_write(trainer, report)}{_remedy(trainer)}")
+            numbers = f"the loss is {losses.mean().item():g} and the gradient's norm {norm.item():g}"
+            raise UserError(f"{numbers} {_where(trainer)}, {_write(trainer, report)}{_remedy(trainer)}")
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        wrong = [name for name, value in pl_module.named_parameters() if not value.isfinite().all()]
-        if wrong:
+        not_finite = [name for name, value in pl_module.named_parameters() if not value.isfinite().all()]
+        if not_finite:
             raise UserError(
-                f"{len(wrong)} weights, {wrong[0]} first, are not finite {_where(trainer)}; no checkpoint is written"
-                f"{_remedy(trainer)}"
+                f"{len(not_finite)} weights, {not_finite[0]} first, are not finite {_where(trainer)}; no checkpoint is "
+                f"written{_remedy(trainer)}"
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -102,7 +103,8 @@ def _write(trainer: Trainer, report: dict[str, Any]) -> str:
 
 
 def _remedy(trainer: Trainer) -> str:
-    paths = [each.path for each in trainer.checkpoint_callbacks if isinstance(each, LastCheckpoint)]
+    callbacks = trainer.checkpoint_callbacks
+    paths = [callback.path for callback in callbacks if isinstance(callback, LastCheckpoint)]
     saved = [str(path) for path in paths if path.exists()]
     last = f"the last good checkpoint is {saved[0]}" if saved else "there is no checkpoint yet"
     return (

@@ -2,50 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-# isort: split
 import torch
 from pytorch_lightning import Callback, LightningModule
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from pytorch_lightning.core.optimizer import LightningOptimizer
-from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
-from torch import Tensor, distributed
+from pytorch_lightning.utilities import rank_zero_warn
+from torch import Tensor
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from caption import checkpoint
-from caption.attention.stochastic import AtTest, override_at_test, stochastic_parts
-from caption.captioner import Captioner, search_spec
+from caption.attention.stochastic import AtTest
+from caption.captioner import Captioner
 from caption.data.batches import Batch
-from caption.data.order import seed_of
 from caption.data.resize import ImageTransform
-from caption.decoders.base import Decoder, Unrolled
-from caption.decoders.word_embeddings import load_word_vectors
+from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder
-from caption.errors import CheckpointError, UserError, first_few, kind_and_reason
-from caption.objectives import CaptionBatch, CrossEntropy, Objective, word_log_likelihoods
+from caption.errors import CheckpointError
+from caption.objectives import CaptionBatch, CrossEntropy, Objective
 from caption.regions import Views
 from caption.runtime.distributed import mean_of_each
+from caption.runtime.seeds import derive_seed
 from caption.search import BeamSearch, Greedy, Search
 from caption.text.vocabulary import Vocabulary
-from caption.training.batch_norm import FrozenStatistics, batch_norm_warning
 from caption.training.compiling import compile_captioner
+from caption.training.defaults import MONITOR
 from caption.training.diagnostics import StillMaps, diagnose
 from caption.training.divergence import StopOnDivergence
-from caption.training.evaluation import (
-    Answer,
-    CaptionText,
-    Evaluation,
-    gather,
-    summarise,
-    write_evaluation,
-    write_results,
-)
+from caption.training.evaluator import Evaluation, Evaluator
+from caption.training.fine_tuning import FineTuning
+from caption.training.optimizers import make_optimizer, step_plateau_schedules, with_schedule
 from caption.training.precision import warn_if_slower
+from caption.training.resuming import ResumedOptimizer
+from caption.training.warm_start import load_model, load_pretrained
 
 
 class CaptionTraining(LightningModule):
@@ -100,72 +95,42 @@ class CaptionTraining(LightningModule):
         self.objective.build(decoder.query_size, encoder.region_sizes, len(vocabulary))
         self.optimizer = optimizer
         self.scheduler = scheduler
-        self.encoder_learning_rate = encoder_learning_rate
-        self.encoder_from_epoch = encoder_from_epoch
+        self.fine_tuning = FineTuning(encoder, encoder_learning_rate, encoder_from_epoch)
         self.warm_start = warm_start
         self.validation_search = validation_search or Greedy()
-        self.at_test = at_test
+        self.evaluator = Evaluator(self.captioner, at_test)
+        self.evaluation: Evaluation | None = None
+        """The evaluation of the last evaluated split."""
         self.compiles = compile
         self.still_maps = StillMaps()
-        self.answers: list[Answer] = []
-        self.predicted: list[CaptionText] = []
+        self.resumed_optimizer = ResumedOptimizer()
         self.restored = False
-        self.state_untried = False
-        """Whether the optimizer's state comes from a checkpoint, and no step has used it."""
+        """Whether the weights come from a checkpoint of this training."""
+        self.seed = torch.initial_seed()
         self.data_section: dict[str, Any] | None = None
         """The section data of the configuration, in plain types, which checkpoints carry; None without one."""
         self.trust: Sequence[str] = ()
         """Packages whose classes the checkpoint of `warm_start` may name; see `caption.runtime.trust`."""
-        self.evaluation: Evaluation | None = None
-        """The evaluation of the last evaluated split."""
-        self.seed = torch.initial_seed()
         # `--ckpt_path` restores these over the configuration: only the architecture, no options that a
         # command may change.
         parts = {"encoder": encoder, "refiner": refiner, "decoder": decoder, "objective": self.objective}
         specs = {name: None if part is None else part.spec for name, part in parts.items()}
         self.save_hyperparameters(specs, logger=False)
-        encoder.freeze(not self._finetuning(epoch=0))
 
     def configure_callbacks(self) -> list[Callback]:
-        return [StopOnDivergence()]
+        return [StopOnDivergence(), self.fine_tuning]
 
     def setup(self, stage: str) -> None:
         warn_if_slower(str(self.trainer.precision), self.trainer.strategy.root_device)
         if self.compiles:
             compile_captioner(self.captioner, self.trainer.strategy.root_device)
 
-    # -- weights to start from ------------------------------------------------------------------------------------
-
-    def _start_weights(self) -> None:
-        """Load the initial weights, unless training resumes from a checkpoint, which has all of them."""
-        if self.restored:
-            return
-        if self.warm_start is not None:
-            self._load_weights(self.warm_start)
-        else:
-            self.captioner.encoder.load_pretrained()
-            for file, found in load_word_vectors(self.captioner.decoder, self.captioner.vocabulary).items():
-                rank_zero_info(f"{file}: vectors of {found} of the {len(self.captioner.vocabulary)} words")
-
-    def _load_weights(self, path: str) -> None:
-        source = checkpoint.load(path, trust=self.trust)
-        if source.vocabulary != self.captioner.vocabulary:
-            raise CheckpointError(
-                f"{path} was trained with another vocabulary ({len(source.vocabulary)} words, the data here gives "
-                f"{len(self.captioner.vocabulary)}): warm-start from a model trained on the same data"
-            )
-        try:
-            new, unknown = self.captioner.load_state_dict(source.state_dict(), strict=False)
-        except RuntimeError as error:
-            raise CheckpointError(
-                f"{path} has parts of other shapes than this configuration: {error}"
-            ) from error
-        if unknown:
-            raise CheckpointError(
-                f"{path} has parts that this configuration has no place for: {first_few(unknown)}"
-            )
-        if new:
-            rank_zero_warn(f"{path} has no weights of these parts, which start untrained: {first_few(new)}")
+    def views(self, batch: Batch) -> Views:
+        """The batch's regions, precomputed or encoded now."""
+        if batch.views is not None:
+            return batch.views
+        assert batch.images is not None
+        return self.captioner.encoder(batch.images)
 
     def _check_store(self) -> None:
         """Check that precomputed regions are this encoder's. Called once its weights are loaded or restored."""
@@ -174,85 +139,33 @@ class CaptionTraining(LightningModule):
             if store is not None:
                 store.matches(self.captioner.encoder, self.captioner.transform, mirrored)
 
+    # -- fitting --------------------------------------------------------------------------------------------------
+
     def on_fit_start(self) -> None:
-        if self.trainer.datamodule.store is not None and self.encoder_learning_rate is not None:  # type: ignore[attr-defined]
-            raise UserError(
-                "the encoder cannot be fine-tuned on precomputed regions: leave out data.features, or "
-                "model.encoder_learning_rate"
-            )
-        self._start_weights()
+        if self.warm_start is not None and not self.restored:
+            load_model(self.captioner, self.warm_start, self.trust)
+        elif not self.restored:
+            load_pretrained(self.captioner)
         self._check_store()
         self.objective.prepare(self.trainer.datamodule.training_captions())  # type: ignore[attr-defined]
 
-    def on_train_start(self) -> None:
-        # A run that was stopped inside an epoch does not start that epoch again.
-        self.captioner.encoder.freeze(not self._finetuning(self.current_epoch))
-        moving = not any(isinstance(each, FrozenStatistics) for each in self.trainer.callbacks)  # type: ignore[attr-defined]
-        if self.trainer.world_size > 1 and self.encoder_learning_rate is not None and moving:
-            warning = batch_norm_warning(self.captioner.encoder, self.trainer.strategy.root_device.type)
-            if warning is not None:
-                rank_zero_warn(warning)
-
-    def on_validation_start(self) -> None:
-        if self.trainer.state.fn == "validate":  # during fit, on_fit_start has checked it
-            self._check_store()
-        else:  # sampled attention may decide which epoch is the best
-            torch.manual_seed(seed_of(self.seed, self.global_step, self.global_rank))
-
-    def on_test_start(self) -> None:
-        self._check_store()
-
-    def on_predict_start(self) -> None:
-        self._check_store()
-
-    # -- fitting --------------------------------------------------------------------------------------------------
+    def _make_optimizer(self) -> Optimizer:
+        return make_optimizer(self.optimizer, self, self.captioner.encoder, self.fine_tuning.learning_rate)
 
     def configure_optimizers(self) -> Any:
-        optimizer = self._optimizer()
-        if self.scheduler is None:
-            return optimizer
-        scheduler = self.scheduler(optimizer)
-        if isinstance(scheduler, ReduceLROnPlateau):
-            return [optimizer], [{"scheduler": scheduler, "monitor": "val/CIDEr"}]
-        return [optimizer], [scheduler]
-
-    def _optimizer(self) -> Optimizer:
-        encoder = list(self.captioner.encoder.parameters())
-        known = set(encoder)
-        groups: list[dict[str, Any]] = [{"params": [p for p in self.parameters() if p not in known]}]
-        if self.encoder_learning_rate is not None:
-            # In the optimizer from the start; it skips frozen parameters, which have no gradient.
-            groups.append({"params": encoder, "lr": self.encoder_learning_rate})
-        return self.optimizer(groups)
+        return with_schedule(self._make_optimizer(), self.scheduler)
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
-        if not isinstance(scheduler, ReduceLROnPlateau):
+        if not isinstance(scheduler, ReduceLROnPlateau):  # these step before the epoch's checkpoint
             scheduler.step()
 
     def on_train_epoch_end(self) -> None:
-        # Lightning would step it after the epoch's checkpoint is written, and a resumed run would miss the step.
-        for config in self.trainer.lr_scheduler_configs:
-            found = self.trainer.callback_metrics.get(str(config.monitor))
-            if isinstance(config.scheduler, ReduceLROnPlateau) and found is not None:
-                config.scheduler.step(found.item())
-
-    def _finetuning(self, epoch: int) -> bool:
-        return self.encoder_learning_rate is not None and epoch >= self.encoder_from_epoch
-
-    def on_train_epoch_start(self) -> None:
-        self.captioner.encoder.freeze(not self._finetuning(self.current_epoch))
+        step_plateau_schedules(self.trainer)
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Set at each step, so that a resumed run equals an uninterrupted one. Each process has its own seed,
         # so that dropout and samples differ between processes.
-        torch.manual_seed(seed_of(self.seed, self.current_epoch, batch_idx, self.global_rank))
-
-    def views(self, batch: Batch) -> Views:
-        """The batch's regions, precomputed or encoded now."""
-        if batch.views is not None:
-            return batch.views
-        assert batch.images is not None
-        return self.captioner.encoder(batch.images)
+        torch.manual_seed(derive_seed(self.seed, self.current_epoch, batch_idx, self.global_rank))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         views = self.views(batch)
@@ -268,8 +181,8 @@ class CaptionTraining(LightningModule):
         logged = mean_of_each(shares)
         self.log("train/loss", logged.pop("loss"), prog_bar=True, batch_size=size)
         self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
-        looks = bool(self.captioner.decoder.attentions)
-        if looks and (warning := self.still_maps.watch(logged["attention_change"])) is not None:
+        has_attention = bool(self.captioner.decoder.attentions)
+        if has_attention and (warning := self.still_maps.watch(logged["attention_change"])) is not None:
             rank_zero_warn(warning)
         return loss.value
 
@@ -280,97 +193,49 @@ class CaptionTraining(LightningModule):
         optimizer: Optimizer | LightningOptimizer,
         optimizer_closure: Callable[[], Any] | None = None,
     ) -> None:
-        """The first step after resuming is where an optimizer meets the values in its state: it loads any."""
         assert optimizer_closure is not None
-        if not self.state_untried:
-            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-            return
-        has_gradients = False
-
-        def closure() -> Any:
-            nonlocal has_gradients
-            loss = optimizer_closure()
-            has_gradients = True
-            return loss
-
-        try:
-            super().optimizer_step(epoch, batch_idx, optimizer, closure)
-        except (UserError, OSError, MemoryError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:
-            if not has_gradients:
-                raise
-            raise self._does_not_fit(error) from error
-        self.state_untried = False
-
-    def on_after_backward(self) -> None:
-        # DistributedDataParallel averages only gradients of parameters that were trainable when it was
-        # created, not of those unfrozen later.
-        unfrozen_late = self.encoder_from_epoch > 0 and self._finetuning(self.current_epoch)
-        if unfrozen_late and self.trainer.world_size > 1:
-            for parameter in self.captioner.encoder.parameters():
-                if parameter.grad is not None:
-                    distributed.all_reduce(parameter.grad)
-                    parameter.grad /= self.trainer.world_size
+        step = partial(super().optimizer_step, epoch, batch_idx, optimizer)
+        self.resumed_optimizer.step(step, optimizer_closure)
 
     # -- evaluation -----------------------------------------------------------------------------------------------
 
+    def on_validation_start(self) -> None:
+        if self.trainer.state.fn == "validate":  # during fit, on_fit_start has checked it
+            self._check_store()
+        else:  # sampled attention may decide which epoch is the best
+            torch.manual_seed(derive_seed(self.seed, self.global_step, self.global_rank))
+
+    def on_test_start(self) -> None:
+        self._check_store()
+
+    def on_predict_start(self) -> None:
+        self._check_store()
+
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self.answers += self._answers(batch, self.validation_search)
+        self.evaluator.evaluate(batch, self.views(batch), self.validation_search)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self.answers += self._answers(batch, self.captioner.search)
+        self.evaluator.evaluate(batch, self.views(batch), self.captioner.search)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> list[dict[str, Any]]:
-        answers = list(self._answers(batch, self.captioner.search))
-        self.predicted += [answer.without_maps() for answer in answers]
-        return [{"image_id": answer.id, **answer.caption.to_dict()} for answer in answers]
-
-    def _answers(self, batch: Batch, search: Search) -> Iterator[Answer]:
-        views = self.views(batch)
-        with override_at_test(self.captioner, self.at_test):
-            unrolled = self.captioner(views, batch.inputs, batch.lengths)
-            found = self.captioner.generate(views, search)
-        nll, steps = _per_image(unrolled, batch.targets)
-        captions = self.captioner.captions(found, self.captioner.grids(views), batch.boxes)
-        for image, caption in enumerate(captions):
-            yield Answer(batch.ids[image], caption, batch.references[image], nll[image], steps[image])
+        return self.evaluator.predict(batch, self.views(batch), self.captioner.search)
 
     def on_validation_epoch_end(self) -> None:
-        evaluation = self._evaluate("val", self.validation_search)
-        self.log_dict({f"val/{name}": value for name, value in evaluation.items()})
-        self.log("val_CIDEr", evaluation["CIDEr"], prog_bar=True, logger=False)
+        scores = self._score("val", self.validation_search)
+        watched = MONITOR.removeprefix("val/")
+        self.log(f"val_{watched}", scores[watched], prog_bar=True, logger=False)
 
     def on_test_epoch_end(self) -> None:
-        numbers = self._evaluate("test", self.captioner.search, folder=self._folder())
-        self.log_dict({f"test/{name}": value for name, value in numbers.items()})
+        self._score("test", self.captioner.search, self._folder())
 
     def on_predict_epoch_end(self) -> None:
-        predicted, self.predicted = gather(self.predicted), []
-        folder = self._folder()
-        if folder is not None:
-            write_results(predicted, folder / "predictions.json")
+        self.evaluator.write_predictions(self._folder())
 
-    def _evaluate(self, split: str, search: Search, folder: Path | None = None) -> dict[str, float]:
-        answers, self.answers = gather(self.answers), []
-        reader = self.trainer.datamodule.reader  # type: ignore[attr-defined]
-        evaluation = summarise(answers, self.protocol(split, search), reader.boxes(split))
-        if folder is not None:
-            write_results([answer.without_maps() for answer in answers], folder / f"{split}_captions.json")
-            write_evaluation(evaluation, folder / f"{split}_scores.json")
-        self.evaluation = evaluation
-        return evaluation.numbers
-
-    def protocol(self, split: str, search: Search) -> dict[str, object]:
-        """The conditions of an evaluation, without the conventions of the metrics."""
-        described = search_spec(search)
-        options = ",".join(f"{name}={value}" for name, value in described["init_args"].items())
-        protocol: dict[str, object] = {
-            "split": split,
-            "search": f"{described['class_path'].rpartition('.')[2]}({options})",
-        }
-        chosen = ",".join(self.at_test or part.at_test for part in stochastic_parts(self.captioner.decoder))
-        return protocol | ({"hard": chosen} if chosen else {})
+    def _score(self, split: str, search: Search, folder: Path | None = None) -> dict[str, float]:
+        boxes = self.trainer.datamodule.reader.boxes(split)  # type: ignore[attr-defined]
+        self.evaluation = self.evaluator.score(split, search, boxes, folder)
+        self.log_dict({f"{split}/{name}": value for name, value in self.evaluation.numbers.items()})
+        return self.evaluation.numbers
 
     def _folder(self) -> Path | None:
         """The folder for result files: the run's log folder in the first process, else None."""
@@ -388,52 +253,15 @@ class CaptionTraining(LightningModule):
     def on_load_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
         self.restored = True
         self.seed = checkpoint_contents.get("seed", self.seed)
-        stored = checkpoint_contents.get("captioner", {}).get("vocabulary")
-        if stored is not None and stored != self.captioner.vocabulary.to_dict():
+        vocabulary = checkpoint_contents.get("captioner", {}).get("vocabulary")
+        if vocabulary is not None and vocabulary != self.captioner.vocabulary.to_dict():
             raise CheckpointError(
                 "the checkpoint's vocabulary is not the one of this data: it was trained on other captions"
             )
         if self.trainer.state.fn == "fit":
-            if "optimizer_states" not in checkpoint_contents:
-                raise CheckpointError(
-                    "the checkpoint is a model without training state, which cannot be resumed: start from its weights "
-                    "with model.warm_start"
-                )
-            self._check_optimizer(checkpoint_contents["optimizer_states"])
-            self.state_untried = True
+            fine_tuning = self.fine_tuning.learning_rate is not None
+            path = self.trainer.ckpt_path
+            self.resumed_optimizer.check(checkpoint_contents, path, self._make_optimizer, fine_tuning)
         else:  # the objective is not evaluated, and a model without training state has none
             own = self.objective.state_dict(prefix="objective.")
             checkpoint_contents["state_dict"] = own | checkpoint_contents["state_dict"]
-
-    def _check_optimizer(self, states: Any) -> None:
-        """Check that the optimizer can load the state to be resumed.
-
-        It has a group for the encoder if and only if the encoder is fine-tuned.
-        """
-        finetuning = self.encoder_learning_rate is not None
-        try:
-            finetuned = len(states[0]["param_groups"]) > 1
-            if finetuned == finetuning:
-                self._optimizer().load_state_dict(states[0])
-        except Exception as error:
-            raise self._does_not_fit(error) from error
-        if finetuned != finetuning:
-            was, remedy = ("frozen", "leave out") if finetuning else ("fine-tuned", "set")
-            raise CheckpointError(
-                f"the encoder was {was} when the checkpoint was written: {remedy} model.encoder_learning_rate to "
-                "resume it, or start from its weights with model.warm_start"
-            )
-
-    def _does_not_fit(self, error: Exception) -> CheckpointError:
-        return CheckpointError(
-            f"{self.trainer.ckpt_path}: the optimizer's state in it is malformed or does not fit model.optimizer "
-            f"({kind_and_reason(error)}): resume with the optimizer of that training, or start from its "
-            "weights with model.warm_start"
-        )
-
-
-def _per_image(unrolled: Unrolled, targets: Tensor) -> tuple[list[float], list[int]]:
-    """−log p of all captions of each image, and their number of words."""
-    nll = -unrolled.unpack(word_log_likelihoods(unrolled, targets)).sum((1, 2))
-    steps = unrolled.unpack(torch.ones_like(unrolled.positions)).sum((1, 2))
-    return nll.tolist(), steps.tolist()

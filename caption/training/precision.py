@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-# isort: split
 import torch
 from pytorch_lightning.utilities import rank_zero_warn
 

@@ -12,8 +12,8 @@ import pytest
 from torch import distributed
 
 from caption.result import Caption
-from caption.training import evaluation
-from caption.training.evaluation import Answer, gather, summarise, write_evaluation, write_results
+from caption.training import evaluator
+from caption.training.evaluator import Answer, gather, summarise, write_evaluation, write_results
 
 
 def caption(text: str, weights: Any = None, **fields: Any) -> Caption:
@@ -47,7 +47,7 @@ def test_gathering_follows_the_order_of_the_data(monkeypatch: pytest.MonkeyPatch
     def all_gather_object(everyone: list[list[Answer]], given: list[Answer]) -> None:
         everyone[:] = [given, theirs]
 
-    monkeypatch.setattr(evaluation, "process_count", lambda: 2)
+    monkeypatch.setattr(evaluator, "process_count", lambda: 2)
     monkeypatch.setattr(distributed, "all_gather_object", all_gather_object)
     gathered = gather(mine)
     assert [each.id for each in gathered] == [1, 2, 3, 4, 5]

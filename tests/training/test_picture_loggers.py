@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 import numpy as np
 from pytorch_lightning.loggers import CometLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
-from caption.training.picture_loggers import PICTURE_LOGGERS, log_picture
+from caption.training.callbacks import PICTURE_LOGGERS, log_picture
 
 PIXELS = np.full((4, 6, 3), 51, np.uint8)
 

@@ -25,9 +25,8 @@ from caption.encoders import SmallCNN
 from caption.errors import Stopped, UserError
 from caption.objectives import CrossEntropy, Reinforce
 from caption.search import Greedy
-from caption.training.checkpoint_file import CheckpointFile
-from caption.training.last_checkpoint import LastCheckpoint
 from caption.training.module import CaptionTraining
+from caption.training.resuming import CheckpointFile, LastCheckpoint
 
 pytestmark = pytest.mark.slow
 

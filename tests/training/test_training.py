@@ -44,8 +44,8 @@ from caption.objectives import (
 )
 from caption.search import BeamSearch, Greedy
 from caption.text.vocabulary import Vocabulary
-from caption.training.batch_norm import FrozenStatistics
 from caption.training.diagnostics import StillMaps
+from caption.training.fine_tuning import FrozenStatistics
 from caption.training.module import CaptionTraining
 
 
@@ -265,7 +265,7 @@ def test_a_plateau_is_one_of_cider(reader: Shapes):
 
 # -- diagnostics -----------------------------------------------------------------------------------------------
 
-HARD_NUMBERS = ("NLL", "baseline", "advantage", "advantage_variance", "sampled")
+HARD_NUMBERS = ("NLL", "entropy", "baseline", "advantage", "advantage_variance", "sampled")
 MAP_NUMBERS = ("attention_entropy", "attention_change", "coverage_min", "coverage_max")
 
 
@@ -475,7 +475,7 @@ def test_numbers_do_not_depend_on_the_batch_size(tmp_path: Path, reader: Shapes,
 
 def test_captions_are_free_running_and_nll_is_not(tmp_path: Path, reader: Shapes, evaluated, monkeypatch):
     seen = []
-    monkeypatch.setattr("caption.training.module.gather", lambda answers: seen.extend(answers) or answers)
+    monkeypatch.setattr("caption.training.evaluator.gather", lambda answers: seen.extend(answers) or answers)
     data = make_data(reader, batch_size=3)
     numbers = evaluate(evaluated, tmp_path, data, "val")
     photos = data.splits["val"]
@@ -529,7 +529,9 @@ def test_every_number_is_logged_with_its_split(tmp_path: Path, reader: Shapes):
     ids=["soft", "hard"],
 )
 def test_the_signature_tells_split_search_and_how_hard_attention_chose(reader: Shapes, alignment, entry):
-    protocol = make_training(make_data(reader), alignment=alignment).protocol("test", BeamSearch(4, 9, 0.5))
+    protocol = make_training(make_data(reader), alignment=alignment).evaluator.protocol(
+        "test", BeamSearch(4, 9, 0.5)
+    )
     assert protocol["split"] == "test"
     assert "BeamSearch(beam_size=4" in str(protocol["search"])
     assert "length_normalization=0.5" in str(protocol["search"])

@@ -22,7 +22,7 @@ from caption.attention.stochastic import override_draws, stochastic_parts
 from caption.cli import train as cli
 from caption.encoders import SmallCNN
 from caption.errors import Stopped, UserError
-from caption.training.batch_norm import batch_norm_warning
+from caption.training.fine_tuning import batch_norm_warning
 from caption.training.module import CaptionTraining
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch was built without distributed")

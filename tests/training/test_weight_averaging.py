@@ -16,7 +16,7 @@ import caption
 from caption.data.shapes import Shapes
 from caption.features.key import weights_digest
 from caption.objectives import CrossEntropy, Entropy
-from caption.training.averaging import AveragedWeights
+from caption.training.callbacks import AveragedWeights
 
 DECAY = 0.8
 

@@ -1,23 +1,35 @@
-"""The checkpoint from which a stopped run goes on, bit for bit as if it had never stopped."""
+"""Resuming: a stopped run goes on from its last checkpoint, bit for bit as if it had never stopped."""
 
 from __future__ import annotations
 
 import re
 import signal
 import time
+from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-# isort: split
+import torch
 from pytorch_lightning import LightningModule, Trainer
-from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
+from pytorch_lightning.callbacks import Checkpoint, EarlyStopping, ModelCheckpoint
 from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
+from torch.optim import Optimizer
 
-from caption.errors import Stopped, UserError
+from caption import checkpoint as checkpoint_files
+from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
+from caption.runtime.atomic import replacing
 from caption.runtime.signals import StopRequest, name_of
+from caption.training.defaults import LAST
+from caption.training.lightning_state import (
+    complete_epoch,
+    follow_folder,
+    restart_validation,
+    validates_next,
+)
 
-LAST = "last.ckpt"
 SECONDS = {"second": 1, "minute": 60, "hour": 3600}
 
 
@@ -56,13 +68,8 @@ class LastCheckpoint(Checkpoint):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # A finished run that is resumed is finished.
-        for stopper in trainer.early_stopping_callbacks:
-            reason = stopper.stopping_reason
-            exhausted = reason == EarlyStoppingReason.PATIENCE_EXHAUSTED
-            if reason != EarlyStoppingReason.NOT_STOPPED and not (
-                exhausted and stopper.wait_count < stopper.patience  # it has been raised since
-            ):
-                trainer.should_stop = True
+        if any(map(_has_stopped, trainer.early_stopping_callbacks)):
+            trainer.should_stop = True
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Early stopping and the best checkpoint look at the last validation also in epochs that have none.
@@ -80,7 +87,7 @@ class LastCheckpoint(Checkpoint):
     ) -> None:
         self._accumulating, self._step = trainer.global_step == self._step, trainer.global_step
         ends = trainer.is_last_batch or trainer.global_step == trainer.max_steps
-        if not (self._accumulating or ends or _validates_next(trainer)):
+        if not (self._accumulating or ends or validates_next(trainer)):
             self._save_if_due(trainer)
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: Any) -> None:
@@ -133,34 +140,22 @@ class LastCheckpoint(Checkpoint):
     ) -> None:
         checkpoint["metrics"] = {name: value.cpu() for name, value in trainer.callback_metrics.items()}
         if self._in_validation:
-            # As if validation were at its first image: Lightning goes on behind the images that are counted here, and
-            # their captions would be missing.
-            progress = checkpoint["loops"]["fit_loop"]["epoch_loop.val_loop.batch_progress"]
-            for count in (progress["total"], progress["current"]):
-                count |= {"ready": 1, "started": 1, "processed": 0, "completed": 0}
-            progress["is_last_batch"] = False
+            restart_validation(checkpoint)
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         self._metrics = checkpoint.get("metrics", {})
-        for stopper in trainer.early_stopping_callbacks:
-            if (state := checkpoint["callbacks"].get(stopper.state_key)) is not None:
-                state["patience"] = stopper.patience  # of the configuration: more of it continues a run
-        for keeper in trainer.checkpoint_callbacks:
-            state = checkpoint["callbacks"].get(keeper.state_key)
-            if isinstance(keeper, ModelCheckpoint) and state is not None:
-                _follow(state, str(keeper.dirpath))
-        loops = checkpoint["loops"]["fit_loop"]
-        epoch = loops["epoch_progress"]
-        if trainer.max_steps != -1 and epoch["current"]["processed"] == epoch["current"]["ready"]:
-            # A run with max_steps would otherwise end the epoch, which the file says has ended, once more.
-            for count in (epoch["total"], epoch["current"]):
-                count["completed"] = count["processed"]
-            batches = loops["epoch_loop.batch_progress"]
-            batches["current"] = dict.fromkeys(batches["current"], 0)
-            batches["is_last_batch"] = False
-            loops["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1  # Lightning adds 1
+        for early_stopping in trainer.early_stopping_callbacks:
+            if (state := checkpoint["callbacks"].get(early_stopping.state_key)) is not None:
+                # The configuration's patience: more of it continues a run.
+                state["patience"] = early_stopping.patience
+        for callback in trainer.checkpoint_callbacks:
+            state = checkpoint["callbacks"].get(callback.state_key)
+            if isinstance(callback, ModelCheckpoint) and state is not None:
+                follow_folder(state, str(callback.dirpath))
+        if trainer.max_steps != -1:
+            complete_epoch(checkpoint)
 
     def state_dict(self) -> dict[str, Any]:
         return {"trained_seconds": self.trained_seconds}
@@ -169,32 +164,12 @@ class LastCheckpoint(Checkpoint):
         self.trained_seconds = state_dict["trained_seconds"]
 
 
-def _follow(state: dict[str, Any], folder: str) -> None:
-    """Adapt the state of a `ModelCheckpoint` to the folder to which the run has been moved.
-
-    Lightning would forget the best score, and replace the best checkpoint by the next one.
-    """
-    best = Path(folder) / Path(state["best_model_path"]).name
-    if state["dirpath"] == folder or not best.is_file():
-        return
-    before = state["dirpath"]
-
-    def moved(path: str) -> str:
-        return (
-            str(Path(folder) / Path(path).relative_to(before)) if Path(path).is_relative_to(before) else path
-        )
-
-    for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
-        state[name] = moved(state[name])
-    state["best_k_models"] = {moved(path): score for path, score in state["best_k_models"].items()}
-    state["dirpath"] = folder
-
-
-def _validates_next(trainer: Trainer) -> bool:
-    """Whether validation comes between this batch and the next."""
-    loop = trainer.fit_loop
-    assert loop._data_fetcher is not None
-    return loop.epoch_loop._should_check_val_fx(loop._data_fetcher)
+def _has_stopped(early_stopping: EarlyStopping) -> bool:
+    """Whether it had ended the run; not if its patience has been raised since."""
+    reason = early_stopping.stopping_reason
+    if reason == EarlyStoppingReason.PATIENCE_EXHAUSTED:
+        return early_stopping.wait_count >= early_stopping.patience
+    return reason != EarlyStoppingReason.NOT_STOPPED
 
 
 def _interval(every: str) -> tuple[float, float]:
@@ -210,3 +185,107 @@ def _interval(every: str) -> tuple[float, float]:
         )
     number, unit = float(match[1]), match[2]
     return (number, infinite) if unit == "step" else (infinite, number * SECONDS[unit])
+
+
+class CheckpointFile(TorchCheckpointIO):
+    """Writes a checkpoint beside its place and renames it, so that the last good one always loads.
+
+    Lightning's own writer moves it from the folder of temporary files, often another file system: the move is then a
+    copy, and a kill or a full disk leaves a part of the file.
+
+    Reads with `checkpoint.read`, so everything that Lightning restores has been checked. Models without training state,
+    safetensors files among them, can be evaluated.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            torch.save(checkpoint, file)
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        contents = checkpoint_files.read(path)
+        contents.setdefault("pytorch-lightning_version", version("pytorch-lightning"))
+        return contents
+
+
+class ResumedOptimizer:
+    """Refuses an optimizer's state from a checkpoint if the optimizer cannot load it, or cannot step with it."""
+
+    def __init__(self) -> None:
+        self._untried_path: object = None
+        """The checkpoint of the state, until a step has used it."""
+
+    def check(
+        self, contents: dict[str, Any], path: object, optimizer: Callable[[], Optimizer], fine_tuning: bool
+    ) -> None:
+        """Check that the optimizer can load the state to be resumed.
+
+        Args:
+            contents: of the checkpoint.
+            path: of the checkpoint, for messages.
+            optimizer: makes the optimizer, which has a second group if and only if the encoder is fine-tuned.
+            fine_tuning: whether it is.
+
+        Raises:
+            CheckpointError: there is no state, or it does not fit.
+        """
+        if "optimizer_states" not in contents:
+            raise CheckpointError(
+                "the checkpoint is a model without training state, which cannot be resumed: start from its weights "
+                "with model.warm_start"
+            )
+        try:
+            state = contents["optimizer_states"][0]
+            fine_tuned = len(state["param_groups"]) > 1
+            if fine_tuned == fine_tuning:
+                optimizer().load_state_dict(state)
+        except Exception as error:
+            raise _does_not_fit(path, error) from error
+        if fine_tuned != fine_tuning:
+            was, remedy = ("frozen", "leave out") if fine_tuning else ("fine-tuned", "set")
+            raise CheckpointError(
+                f"the encoder was {was} when the checkpoint was written: {remedy} model.encoder_learning_rate to "
+                "resume it, or start from its weights with model.warm_start"
+            )
+        self._untried_path = path
+
+    def step(self, step: Callable[[Callable[[], Any]], None], closure: Callable[[], Any]) -> None:
+        """Call `step(closure)`. In the first step after resuming, the optimizer meets the values in its state, which it
+        loads without a check.
+
+        Args:
+            step: steps the optimizer.
+            closure: computes the gradients.
+
+        Raises:
+            CheckpointError: the step fails behind the gradients.
+        """
+        if self._untried_path is None:
+            step(closure)
+            return
+        has_gradients = False
+
+        def noted_closure() -> Any:
+            nonlocal has_gradients
+            loss = closure()
+            has_gradients = True
+            return loss
+
+        try:
+            step(noted_closure)
+        except (UserError, OSError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            if not has_gradients:
+                raise
+            raise _does_not_fit(self._untried_path, error) from error
+        self._untried_path = None
+
+
+def _does_not_fit(path: object, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: the optimizer's state in it is malformed or does not fit model.optimizer ({kind_and_reason(error)}): "
+        "resume with the optimizer of that training, or start from its weights with model.warm_start"
+    )

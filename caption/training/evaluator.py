@@ -1,4 +1,4 @@
-"""Evaluation of a split: from captions and references to scores."""
+"""Evaluation of a split: from batches to captions, from captions and references to scores."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import distributed
 
 from caption.analysis.blind import other_word
 from caption.analysis.grounding import ground
 from caption.analysis.map_statistics import measure_maps
+from caption.attention.stochastic import AtTest, override_at_test, stochastic_parts
+from caption.captioner import Captioner, search_spec
+from caption.data.batches import Batch
 from caption.data.boxes import Boxes
 from caption.metrics import Scores, evaluate
+from caption.objectives import word_log_likelihoods
+from caption.regions import Views
 from caption.result import Caption
 from caption.runtime.distributed import process_count
+from caption.search import Search
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,77 @@ def summarise(
         shuffled = ground(zip(other_word(captions), objects, strict=True))
         numbers["pointing_other_word"] = shuffled.accuracy
     return Evaluation(numbers, scores)
+
+
+class Evaluator:
+    """Captions the batches of a split, and scores them when all have been seen.
+
+    Args:
+        captioner: is evaluated; in evaluation mode.
+        at_test: what hard attention reads; None = the mechanism's own setting.
+    """
+
+    def __init__(self, captioner: Captioner, at_test: AtTest | None = None) -> None:
+        self.captioner = captioner
+        self.at_test = at_test
+        self.answers: list[Answer] = []
+        self._predicted: list[CaptionText] = []
+
+    def evaluate(self, batch: Batch, views: Views, search: Search) -> None:
+        """Caption a batch, and keep the answers until `score`."""
+        self.answers += self._answer(batch, views, search)
+
+    def predict(self, batch: Batch, views: Views, search: Search) -> list[dict[str, Any]]:
+        """Caption a batch, and keep the texts until `write_predictions`."""
+        answers = self._answer(batch, views, search)
+        self._predicted += [answer.without_maps() for answer in answers]
+        return [{"image_id": answer.id, **answer.caption.to_dict()} for answer in answers]
+
+    def _answer(self, batch: Batch, views: Views, search: Search) -> list[Answer]:
+        with override_at_test(self.captioner, self.at_test):
+            unrolled = self.captioner(views, batch.inputs, batch.lengths)
+            hypotheses = self.captioner.generate(views, search)
+        nll = -unrolled.unpack(word_log_likelihoods(unrolled, batch.targets)).sum((1, 2))
+        steps = unrolled.unpack(torch.ones_like(unrolled.positions)).sum((1, 2))
+        captions = self.captioner.captions(hypotheses, self.captioner.grids(views), batch.boxes)
+        answers = zip(batch.ids, captions, batch.references, nll.tolist(), steps.tolist(), strict=True)
+        return [Answer(*fields) for fields in answers]
+
+    def score(
+        self,
+        split: str,
+        search: Search,
+        boxes: Mapping[int | str, Boxes] | None,
+        folder: Path | None = None,
+    ) -> Evaluation:
+        """Score the answers of all processes, which are forgotten.
+
+        Args:
+            split: their name.
+            search: with which they were made.
+            boxes: see `summarise`.
+            folder: for captions and scores as files; None = none are written.
+        """
+        answers, self.answers = gather(self.answers), []
+        evaluation = summarise(answers, self.protocol(split, search), boxes)
+        if folder is not None:
+            write_results([answer.without_maps() for answer in answers], folder / f"{split}_captions.json")
+            write_evaluation(evaluation, folder / f"{split}_scores.json")
+        return evaluation
+
+    def write_predictions(self, folder: Path | None) -> None:
+        """Gather the predictions of all processes, and write them if there is a folder."""
+        predicted, self._predicted = gather(self._predicted), []
+        if folder is not None:
+            write_results(predicted, folder / "predictions.json")
+
+    def protocol(self, split: str, search: Search) -> dict[str, str]:
+        """The conditions of an evaluation, without the conventions of the metrics."""
+        spec = search_spec(search)
+        options = ",".join(f"{name}={value}" for name, value in spec["init_args"].items())
+        protocol = {"split": split, "search": f"{spec['class_path'].rpartition('.')[2]}({options})"}
+        settings = [self.at_test or part.at_test for part in stochastic_parts(self.captioner.decoder)]
+        return protocol | ({"hard": ",".join(settings)} if settings else {})
 
 
 def write_results(captions: Sequence[CaptionText], path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Optimizer and learning rate schedule of a training, in the form that Lightning takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from caption.training.defaults import MONITOR
+
+
+def make_optimizer(
+    optimizer: OptimizerCallable, module: LightningModule, encoder: nn.Module, encoder_rate: float | None
+) -> Optimizer:
+    """The optimizer of a module's parameters.
+
+    Args:
+        optimizer: makes an optimizer of parameter groups, with the learning rate of all but the encoder's.
+        module: whose parameters are trained.
+        encoder: the part of it with a learning rate of its own.
+        encoder_rate: None = the encoder is left out. Otherwise it is in the optimizer from the start, which skips
+            frozen parameters, because they have no gradient.
+    """
+    of_encoder = list(encoder.parameters())
+    known = set(of_encoder)
+    groups: list[dict[str, Any]] = [{"params": [p for p in module.parameters() if p not in known]}]
+    if encoder_rate is not None:
+        groups.append({"params": of_encoder, "lr": encoder_rate})
+    return optimizer(groups)
+
+
+def with_schedule(optimizer: Optimizer, scheduler: LRSchedulerCallable | None) -> Any:
+    """What `configure_optimizers` returns; a schedule that waits for a plateau watches `MONITOR`."""
+    if scheduler is None:
+        return optimizer
+    schedule = scheduler(optimizer)
+    if isinstance(schedule, ReduceLROnPlateau):
+        return [optimizer], [{"scheduler": schedule, "monitor": MONITOR}]
+    return [optimizer], [schedule]
+
+
+def step_plateau_schedules(trainer: Trainer) -> None:
+    """Step schedules that wait for a plateau, at the end of an epoch.
+
+    Lightning would step them after the epoch's checkpoint is written, and a resumed run would miss the step.
+    """
+    for config in trainer.lr_scheduler_configs:
+        score = trainer.callback_metrics.get(str(config.monitor))
+        if isinstance(config.scheduler, ReduceLROnPlateau) and score is not None:
+            config.scheduler.step(score.item())
