@@ -39,16 +39,16 @@ def write(captioner: Captioner, folder: Path) -> None:
     """
     require_packages()
     settings = search_settings(captioner)
-    made = programs(captioner)
-    state = [*made.shared, *made.carried]
-    following = [f"next_{name}" for name in made.carried]
+    traced = programs(captioner)
+    state = [*traced.shared, *traced.carried]
+    next_state = [f"next_{name}" for name in traced.carried]
     graphs = {
-        ENCODER: _graph(made.encoder, ["images"], state),
-        STEP: _graph(made.step, ["words", *state], [*made.outputs, *following]),
+        ENCODER: _graph(traced.encoder, ["images"], state),
+        STEP: _graph(traced.step, ["words", *state], [*traced.outputs, *next_state]),
     }
     for name, graph in graphs.items():
         graph.save(folder / name, external_data=_bytes(captioner) > LARGEST)
-    (folder / MODEL).write_text(json.dumps(description(captioner, made, settings)), encoding="utf-8")
+    (folder / MODEL).write_text(json.dumps(description(captioner, traced, settings)), encoding="utf-8")
     shutil.copyfile(Path(__file__).with_name("standalone.py"), folder / SCRIPT)
 
 
@@ -89,7 +89,7 @@ def search_settings(captioner: Captioner) -> dict[str, float]:
     return {name: getattr(search, name) for name in ("beam_size", "max_length", "length_normalization")}
 
 
-def description(captioner: Captioner, made: Programs, settings: dict[str, float]) -> dict[str, Any]:
+def description(captioner: Captioner, traced: Programs, settings: dict[str, float]) -> dict[str, Any]:
     """The contents of model.json."""
     return {
         "made_by": MADE_BY,
@@ -100,9 +100,9 @@ def description(captioner: Captioner, made: Programs, settings: dict[str, float]
         "forbidden": FORBIDDEN,
         "transform": captioner.transform.to_dict(),
         "search": settings,
-        "grid": made.grid,
+        "grid": traced.grid,
         "covers": captioner.boxes((0.0, 0.0, 1.0, 1.0))[0],
-        "carried": made.carried,
+        "carried": traced.carried,
     }
 
 

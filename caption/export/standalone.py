@@ -88,7 +88,7 @@ class OnnxCaptioner:
             shown = [out[name] for name in ("weights", "gate") if name in out]
             step = beam.extend(out["log_probs"], shown)
             for name in self.carried:
-                tensors[name] = _taken(out[f"next_{name}"], step.parents)
+                tensors[name] = _select(out[f"next_{name}"], step.parents)
             words = step.words
             if beam.done():
                 break
@@ -167,9 +167,9 @@ class OnnxCaptioner:
 
     @staticmethod
     def _run(session: Any, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        wanted = {entry.name: inputs[entry.name] for entry in session.get_inputs()}
+        feeds = {entry.name: inputs[entry.name] for entry in session.get_inputs()}
         names = [entry.name for entry in session.get_outputs()]
-        return dict(zip(names, session.run(names, wanted), strict=True))
+        return dict(zip(names, session.run(names, feeds), strict=True))
 
 
 class _Ending(NamedTuple):
@@ -213,7 +213,7 @@ class _Beam:
         order = np.take_along_axis(-totals, best, 1).argsort(axis=1, kind="stable")
         best = np.take_along_axis(best, order, 1)
         totals = np.take_along_axis(totals, best, 1)
-        step = _Step(best // words, best % words, [_taken(each, best // words) for each in shown])
+        step = _Step(best // words, best % words, [_select(tensor, best // words) for tensor in shown])
         self.steps.append(step)
         ended = step.words == self.end
         self.totals = np.where(ended, -np.inf, totals)
@@ -243,13 +243,13 @@ class _Beam:
         words, shown, slot = [], [], ending.slot
         for step in reversed(self.steps[: ending.steps]):
             words.append(int(step.words[image, slot]))
-            shown.append([each[image, slot] for each in step.shown])
+            shown.append([tensor[image, slot] for tensor in step.shown])
             slot = int(step.parents[image, slot])
         length = ending.steps - finished
         return words[::-1][:length], shown[::-1][:length], ending.log_prob, finished
 
 
-def _taken(tensor: np.ndarray, parents: np.ndarray) -> np.ndarray:
+def _select(tensor: np.ndarray, parents: np.ndarray) -> np.ndarray:
     """(B, K, ...) reordered so that hypothesis k of image b is the old `parents[b, k]`."""
     return tensor[np.arange(len(tensor))[:, None], parents]
 

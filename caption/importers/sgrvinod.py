@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.captioner import Captioner
@@ -169,22 +169,22 @@ def _read_state(path: Path) -> dict[str, Tensor]:
 
 def _sizes(state: Mapping[str, Tensor], source: str) -> dict[str, int]:
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    measured = {
+    sides = {
         "attention.encoder_att.weight": ("attention", "region"),
         "attention.decoder_att.weight": ("attention", "hidden"),
         "embedding.weight": ("vocabulary", "embedding"),
     }
     sizes: dict[str, int] = {}
-    for name, sides in measured.items():
-        if len(shapes.get(name, ())) != len(sides):
+    for name, names in sides.items():
+        if len(shapes.get(name, ())) != 2:
             raise CheckpointError(
                 f"{source} has no matrix {name}: it is not a state dict of the tutorial's DecoderWithAttention"
             )
-        sizes.update(zip(sides, shapes[name], strict=True))
+        sizes |= zip(names, shapes[name], strict=True)
     check_shapes(shapes, _shapes(sizes), source)
-    broken = [name for name, tensor in state.items() if not tensor.isfinite().all()]
-    if broken:
-        raise CheckpointError(f"{source} has numbers that are not finite, in {first_few(broken)}")
+    not_finite = [name for name, tensor in state.items() if not tensor.isfinite().all()]
+    if not_finite:
+        raise CheckpointError(f"{source} has numbers that are not finite, in {first_few(not_finite)}")
     return sizes
 
 
@@ -192,22 +192,19 @@ def _shapes(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """The shapes of the tutorial's state dict."""
     attention, region, hidden = sizes["attention"], sizes["region"], sizes["hidden"]
     vocabulary, embedding = sizes["vocabulary"], sizes["embedding"]
-    with torch.device("meta"):
-        modules = {
-            "attention.encoder_att": nn.Linear(region, attention),
-            "attention.decoder_att": nn.Linear(hidden, attention),
-            "attention.full_att": nn.Linear(attention, 1),
-            "embedding": nn.Embedding(vocabulary, embedding),
-            "decode_step": nn.LSTMCell(embedding + region, hidden),
-            "init_h": nn.Linear(region, hidden),
-            "init_c": nn.Linear(region, hidden),
-            "f_beta": nn.Linear(hidden, region),
-            "fc": nn.Linear(hidden, vocabulary),
-        }
-    tensors = (
-        (f"{name}.{part}", tensor) for name, m in modules.items() for part, tensor in m.named_parameters()
-    )
-    return {name: tuple(tensor.shape) for name, tensor in tensors}
+    weights = {
+        "attention.encoder_att.weight": (attention, region),
+        "attention.decoder_att.weight": (attention, hidden),
+        "attention.full_att.weight": (1, attention),
+        "decode_step.weight_ih": (4 * hidden, embedding + region),
+        "decode_step.weight_hh": (4 * hidden, hidden),
+        "init_h.weight": (hidden, region),
+        "init_c.weight": (hidden, region),
+        "f_beta.weight": (region, hidden),
+        "fc.weight": (vocabulary, hidden),
+    }
+    biases = {name.replace("weight", "bias"): shape[:1] for name, shape in weights.items()}
+    return {**weights, **biases, "embedding.weight": (vocabulary, embedding)}
 
 
 def _order(word_map: Mapping[str, Any], source: str) -> tuple[list[int], list[str]]:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from helpers import tiny_captioner
 
+from caption import checkpoint
 from caption.attention import AdditiveScore, ParallelCoAttention, ScoredAttention, Softmax
 from caption.captioner import Captioner
+from caption.cli.main import main
 from caption.data.resize import ImageTransform
 from caption.decoders import Decoder, Gate, LSTMDecoder, TransformerDecoder
-from caption.encoders import SmallCNN
+from caption.encoders import Encoder, SmallCNN
 from caption.errors import UserError
 from caption.export import onnx_files
 from caption.search import BeamSearch, Greedy, Sampling
@@ -26,63 +32,9 @@ from caption.text.vocabulary import Vocabulary
 for package in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(package)
 
-from caption.export.standalone import Caption, OnnxCaptioner  # noqa: E402
+from caption.export.standalone import OnnxCaptioner  # noqa: E402
 
-PHOTOS = [tiny_captioner.photo(seed=seed) for seed in range(6)]
-
-
-def large(decoder: Decoder) -> Captioner:
-    """A captioner with large weights, whose captions do not end at once."""
-    torch.manual_seed(0)
-    made = Captioner(
-        SmallCNN((4, 4, 6)),
-        decoder,
-        Vocabulary(tiny_captioner.WORDS),
-        ImageTransform(32),
-        BeamSearch(3, 8, length_normalization=0.7),
-    )
-    with torch.no_grad():
-        for name, parameter in made.decoder.named_parameters():
-            parameter.mul_(1.0 if "bias" in name else 5.0)
-            if name.endswith("score.word.weight"):  # which starts at 0
-                parameter.normal_()
-        (words,) = (each for name, each in made.decoder.named_parameters() if name.endswith("to_words.bias"))
-        words[2] = -2.0
-    return made.eval()
-
-
-def scored(smoothing: float = 0.0, previous_word: bool = False) -> ScoredAttention:
-    return ScoredAttention(AdditiveScore(8, previous_word=previous_word), Softmax(), smoothing)
-
-
-MODELS = {
-    "a gate, a state that grows": lambda: large(LSTMDecoder(ParallelCoAttention(6), 6, 7, gate=Gate())),
-    "smoothed scores": lambda: large(LSTMDecoder(scored(smoothing=1.0), 6, 7)),
-    "a query with the previous word": lambda: large(LSTMDecoder(scored(previous_word=True), 6, 7)),
-    "a cache": lambda: large(TransformerDecoder(scored(), layers=1, hidden_size=8, heads=2, inner_size=8)),
-}
-
-
-def by_onnx(folder: Path) -> list[Caption]:
-    exported = OnnxCaptioner(folder, threads=1)
-    return exported.describe(np.stack([exported.pixels(photo) for photo in PHOTOS]))
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_onnx_runtime_writes_the_same_captions(name: str, tmp_path: Path) -> None:
-    captioner = MODELS[name]()
-    onnx_files.write(captioner, tmp_path)
-    expected = captioner.describe(PHOTOS)
-    found = by_onnx(tmp_path)
-    assert [each.text for each in found] == [each.text for each in expected]
-    assert any(each.words for each in found)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
-        assert one.finished == other.finished
-        assert (one.gates is None) == (other.gates is None)
-        if one.gates is not None:
-            np.testing.assert_allclose(one.gates, other.gates, atol=1e-5)
+PHOTOS = [tiny_captioner.photo(seed=seed) for seed in range(5)] + [tiny_captioner.photo(40, 104)]
 
 
 class Early(SmallCNN):
@@ -93,52 +45,110 @@ class Early(SmallCNN):
         self.layers[0] = torch.nn.Conv2d(5, 4, kernel_size=3, stride=2, padding=1, bias=False)
 
 
-def test_a_folder_knows_where_its_cells_look(tmp_path: Path) -> None:
-    captioner = tiny_captioner.captioner(encoder=Early())
-    onnx_files.write(captioner, tmp_path)
-    exported = OnnxCaptioner(tmp_path, threads=1)
-    for fit in ("crop", "squash", "pad"):
-        captioner.transform = ImageTransform((32, 32), fit)
-        exported.model["transform"] = captioner.transform.to_dict()
-        for photo in (tiny_captioner.photo(80, 40), tiny_captioner.photo(40, 104)):
-            caption = captioner.describe(photo)
-            assert exported.seen(*photo.size) == caption.seen
-            assert exported.box(*photo.size) == pytest.approx(caption.box)
-            left, _, right, _ = exported.seen(*photo.size)
-            assert caption.box[0] == pytest.approx(left - 0.5 / 32 * (right - left))
+def large(decoder: Decoder, encoder: Encoder | None = None) -> Captioner:
+    """A captioner with large weights, whose captions do not end at once."""
+    torch.manual_seed(0)
+    captioner = Captioner(
+        encoder or SmallCNN((4, 4, 6)),
+        decoder,
+        Vocabulary(tiny_captioner.WORDS),
+        ImageTransform(32),
+        BeamSearch(3, 8, length_normalization=0.7),
+    )
+    with torch.no_grad():
+        for name, parameter in captioner.decoder.named_parameters():
+            parameter.mul_(1.0 if "bias" in name else 5.0)
+            if name.endswith("score.word.weight"):  # which starts at 0
+                parameter.normal_()
+            if name.endswith("to_words.bias"):
+                parameter[2] = -2.0
+    return captioner.eval()
 
 
-def test_the_command_writes_a_folder_that_captions_alone(cli, tmp_path: Path) -> None:
-    from caption import checkpoint
+def scored(smoothing: float = 0.0, previous_word: bool = False) -> ScoredAttention:
+    return ScoredAttention(AdditiveScore(8, previous_word=previous_word), Softmax(), smoothing)
 
-    captioner = tiny_captioner.captioner()
-    checkpoint.save(captioner, tmp_path / "model.ckpt")
-    out = tmp_path / "exported"
-    ran = cli("export", tmp_path / "model.ckpt", "--format", "onnx", "--out", out, "--beam-size", 2)
-    assert (ran.code, ran.out) == (0, "")
-    assert f"python {out / 'captioner.py'} PHOTO" in ran.err
-    assert {path.name for path in out.iterdir()} == {
+
+MODELS = {
+    "a gate, a state that grows": lambda: large(LSTMDecoder(ParallelCoAttention(6), 6, 7, gate=Gate())),
+    "smoothed scores, a query with the previous word": lambda: large(
+        LSTMDecoder(scored(smoothing=1.0, previous_word=True), 6, 7), Early()
+    ),
+    "a cache": lambda: large(TransformerDecoder(scored(), layers=1, hidden_size=8, heads=2, inner_size=8)),
+}
+
+
+class Exported(NamedTuple):
+    captioner: Captioner
+    folder: Path
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """A captioner, and the folder that `caption export` writes of it."""
+    captioner, folder = MODELS[request.param](), tmp_path_factory.mktemp("exported")
+    checkpoint.save(captioner, folder / "model.ckpt")
+    out = folder / "new"
+    options = ["--format", "onnx", "--out", str(out), "--beam-size", "2"]
+    with redirect_stderr(StringIO()) as stderr:
+        assert main(["export", str(folder / "model.ckpt"), *options]) == 0
+    assert f"python {out / 'captioner.py'} PHOTO" in stderr.getvalue()
+    captioner.search = dataclasses.replace(captioner.search, beam_size=2)  # type: ignore[type-var]
+    return Exported(captioner, out)
+
+
+@pytest.mark.slow
+def test_onnx_runtime_writes_the_same_captions(exported: Exported) -> None:
+    captioner, folder = exported
+    assert {path.name for path in folder.iterdir()} == {
         "encoder.onnx",
         "step.onnx",
         "model.json",
         "captioner.py",
     }
-    assert json.loads((out / "model.json").read_text())["search"]["beam_size"] == 2
+    by_torch = captioner.describe(PHOTOS)
+    model = OnnxCaptioner(folder, threads=1)
+    by_onnx = model.describe(np.stack([model.pixels(photo) for photo in PHOTOS]))
+    assert [caption.text for caption in by_onnx] == [caption.text for caption in by_torch]
+    assert any(caption.words for caption in by_onnx)
+    for one, other, photo in zip(by_onnx, by_torch, PHOTOS, strict=True):
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+        assert one.finished == other.finished
+        assert (one.gates is None) == (other.gates is None)
+        if one.gates is not None:
+            np.testing.assert_allclose(one.gates, other.gates, atol=1e-5)
+        assert model.seen(*photo.size) == other.seen
+        assert model.box(*photo.size) == pytest.approx(other.box)
+    if isinstance(captioner.encoder, Early):
+        for fit in ("crop", "squash", "pad"):
+            captioner.transform = ImageTransform((32, 32), fit)
+            model.model["transform"] = captioner.transform.to_dict()
+            for photo in PHOTOS[-2:]:
+                caption = captioner.describe(photo)
+                assert model.seen(*photo.size) == caption.seen
+                assert model.box(*photo.size) == pytest.approx(caption.box)
+                left, _, right, _ = model.seen(*photo.size)
+                assert caption.box[0] == pytest.approx(left - 0.5 / 32 * (right - left))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exported", [next(iter(MODELS))], indirect=True)
+def test_the_folder_captions_alone(exported: Exported, tmp_path: Path) -> None:
     PHOTOS[0].save(tmp_path / "photo.png")
-    look = (
+    code = (
         "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__'); "
         "print({'torch', 'caption'} & set(sys.modules))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", look, out / "captioner.py", tmp_path / "photo.png"],
+        [sys.executable, "-c", code, exported.folder / "captioner.py", tmp_path / "photo.png"],
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, "PYTHONPATH": ""},
         cwd=tmp_path,
     )
-    captioner.search = BeamSearch(2, 8)
-    assert done.stdout.splitlines() == [captioner.describe(PHOTOS[0]).text, "set()"]
+    assert done.stdout.splitlines() == [exported.captioner.describe(PHOTOS[0]).text, "set()"]
 
 
 # -- refusals --------------------------------------------------------------------------------------------------
