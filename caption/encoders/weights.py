@@ -61,6 +61,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
     try:
         if is_zipfile(path):  # torch also reads files that are older than its archives
             check_archive(path)
+    except ValueError as error:
+        raise CheckpointError(f"{path} was refused: {error}") from error
+    try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler raises many types on damaged files
         raise CheckpointError(f"{path} is not a state dict that loads with weights_only=True") from error

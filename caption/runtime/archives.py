@@ -12,9 +12,18 @@ def check_archive(path: Path) -> None:
     The libraries unpack compressed records of any size, and torch does not compare the checksums.
 
     Raises:
-        ValueError: a record is compressed, marked as a folder, repeated or damaged, or records overlap.
-        Exception: it is not a zip archive; zipfile raises many types on damaged files.
+        ValueError: it is not a zip archive, a record is compressed, marked as a folder, repeated or damaged, or records
+            overlap.
     """
+    try:
+        _check(path)
+    except ValueError:
+        raise
+    except Exception as error:  # zipfile raises many types on damaged files
+        raise ValueError(str(error)) from error
+
+
+def _check(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         records = archive.infolist()
         for record in records:

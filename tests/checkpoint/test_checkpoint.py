@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import pickle
-import random
 import zipfile
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -52,58 +52,42 @@ def changed(path: Path, **changes: Any) -> Path:
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "soft": {},
-    "hard": {"alignment": Multinoulli(at_test="argmax")},
-    "refined": {"refiner": LinearRefiner(size=5)},
-    "wide": {"transform": ImageTransform((16, 32), "pad"), "search": BeamSearch(2, 5, 0.7)},
-    "torchvision": {"encoder": TorchvisionEncoder("squeezenet1_1", "features.3", mean=(0.5, 0.5, 0.5))},
+    "soft.ckpt": {},
+    "hard.ckpt": {"alignment": Multinoulli(at_test="argmax")},
+    "refined.ckpt": {"refiner": LinearRefiner(size=5)},
+    "refined.safetensors": {"refiner": LinearRefiner(size=5), "search": Sampling(max_length=6, seed=3)},
+    "wide.ckpt": {"transform": ImageTransform((16, 32), "pad"), "search": BeamSearch(2, 5, 0.7)},
+    "torchvision.ckpt": {"encoder": TorchvisionEncoder("squeezenet1_1", "features.3", mean=(0.5, 0.5, 0.5))},
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_same_captioner_comes_back(variant: str, tmp_path: Path):
-    made = captioner(**VARIANTS[variant])
-    checkpoint.save(made, tmp_path / "model.ckpt")
-    again = checkpoint.load(tmp_path / "model.ckpt")
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_same_captioner_comes_back(name: str, tmp_path: Path):
+    made = captioner(**VARIANTS[name])
+    checkpoint.save(made, tmp_path / name)
+    again = caption.load(tmp_path / name)
+    assert isinstance(again, caption.Captioner)
     assert not again.training
     assert again.description() == made.description()
     assert again.vocabulary == made.vocabulary
     assert again.transform == made.transform
     assert again.search == made.search
     assert again.state_dict().keys() == made.state_dict().keys()
-    for name, tensor in made.state_dict().items():
-        assert torch.equal(again.state_dict()[name], tensor)
-    expected, found = made.describe(photo()), again.describe(photo())
-    assert found.words == expected.words
-    assert found.log_prob == expected.log_prob
-    np.testing.assert_array_equal(found.weights, expected.weights)
-
-
-def test_the_search_comes_back_with_all_its_options(tmp_path: Path):
-    search = Sampling(max_length=6, seed=3)
-    checkpoint.save(captioner(search=search), tmp_path / "model.ckpt")
-    assert checkpoint.load(tmp_path / "model.ckpt").search == search
+    for key, tensor in made.state_dict().items():
+        assert torch.equal(again.state_dict()[key], tensor)
+    one, other = made.describe(photo()), again.describe(photo())
+    assert other.words == one.words
+    assert other.log_prob == one.log_prob
+    np.testing.assert_array_equal(other.weights, one.weights)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
 def test_it_holds_tensors_and_plain_values_alone(path: Path):
     contents = torch.load(path, weights_only=True)
-
-    def plain(value: Any) -> bool:
-        if isinstance(value, dict):
-            return all(map(plain, value.values()))
-        if isinstance(value, list):
-            return all(map(plain, value))
-        return value is None or isinstance(value, (str, int, float, bool))
-
-    assert plain(contents["captioner"])
+    assert json.loads(json.dumps(contents["captioner"])) == contents["captioner"]
     assert all(name.startswith("captioner.") for name in contents["state_dict"])
     assert contents["captioner"]["format"] == FORMAT
     assert contents["captioner"]["version"] == package_version()
-
-
-def test_the_public_name_loads_it(path: Path):
-    assert isinstance(caption.load(path), caption.Captioner)
-    assert isinstance(caption.load(str(path)), Captioner)
 
 
 def test_encoder_weights_come_from_the_checkpoint_and_not_from_their_file(tmp_path: Path):
@@ -162,66 +146,42 @@ def canary(tmp_path: Path) -> Path:
     return tmp_path / "canary"
 
 
-def write(kind: str, path: Path, canary: Path) -> None:
-    whole = path.read_bytes()
-    if kind == "missing":
-        path.unlink()
-    elif kind == "folder":
-        path.unlink()
-        path.mkdir()
-    elif kind == "empty":
-        path.write_bytes(b"")
-    elif kind == "text":
-        path.write_text("a: checkpoint\n")
-    elif kind == "half":
-        path.write_bytes(whole[: len(whole) // 2])
-    elif kind == "nearly whole":
-        path.write_bytes(whole[:-30])
-    elif kind == "without a beginning":
-        path.write_bytes(whole[100:])
-    elif kind == "bare pickle":
-        path.write_bytes(pickle.dumps(Trap(canary)))
-    elif kind == "pickled object":
-        torch.save({"state_dict": {}, "captioner": Trap(canary)}, path)
-    elif kind == "old format of torch":
-        torch.save({"captioner": Trap(canary)}, path, _use_new_zipfile_serialization=False)
-    elif kind == "module":
-        torch.save(captioner(), path)
-    elif kind == "other zip":
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("readme.txt", "hello")
-    elif kind == "state dict":
-        torch.save(nn.Linear(2, 2).state_dict(), path)
-    elif kind == "tensor":
-        torch.save(torch.zeros(3), path)
-    elif kind == "checkpoint of others":
-        torch.save({"state_dict": {}, "epoch": 3, "pytorch-lightning_version": "2.6.6"}, path)
-    else:
-        raise AssertionError(kind)
+def other_zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "hello")
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        ("missing", "there is no checkpoint"),
-        ("folder", "is a folder: name the checkpoint file in it"),
-        ("empty", "not a checkpoint of this package"),
-        ("text", "not a checkpoint of this package"),
-        ("half", "damaged"),
-        ("nearly whole", "damaged"),
-        ("without a beginning", "damaged|refused"),
-        ("bare pickle", "a bare pickle"),
-        ("pickled object", "pickled objects, which could run any code"),
-        ("old format of torch", "a bare pickle"),
-        ("module", "pickled objects, which could run any code"),
-        ("other zip", "damaged or not a checkpoint"),
-        ("state dict", "a PyTorch file, but not a checkpoint of this package"),
-        ("tensor", "a PyTorch file, but not a checkpoint of this package"),
-        ("checkpoint of others", "a PyTorch file, but not a checkpoint of this package"),
-    ],
-)
-def test_other_files_are_refused_with_the_reason(kind: str, said: str, path: Path, canary: Path):
-    write(kind, path, canary)
+PICKLED = "pickled objects, which could run any code"
+OTHERS = "a PyTorch file, but not a checkpoint of this package"
+OTHER_FILES: dict[str, tuple[Callable[[Path, Trap], object], str]] = {
+    "missing": (lambda path, trap: path.unlink(), "there is no checkpoint"),
+    "folder": (
+        lambda path, trap: (path.unlink(), path.mkdir()),
+        "is a folder: name the checkpoint file in it",
+    ),
+    "empty": (lambda path, trap: path.write_bytes(b""), "not a checkpoint of this package"),
+    "text": (lambda path, trap: path.write_text("a: checkpoint\n"), "not a checkpoint of this package"),
+    "half": (lambda path, trap: path.write_bytes(path.read_bytes()[:9000]), "damaged"),
+    "nearly whole": (lambda path, trap: path.write_bytes(path.read_bytes()[:-30]), "damaged"),
+    "no beginning": (lambda path, trap: path.write_bytes(path.read_bytes()[100:]), "not a checkpoint"),
+    "bare pickle": (lambda path, trap: path.write_bytes(pickle.dumps(trap)), "a bare pickle"),
+    "pickled object": (lambda path, trap: torch.save({"state_dict": {}, "captioner": trap}, path), PICKLED),
+    "old format of torch": (
+        lambda path, trap: torch.save({"captioner": trap}, path, _use_new_zipfile_serialization=False),
+        "a bare pickle",
+    ),
+    "module": (lambda path, trap: torch.save(captioner(), path), PICKLED),
+    "other zip": (lambda path, trap: other_zip(path), "damaged or not a checkpoint"),
+    "state dict": (lambda path, trap: torch.save(nn.Linear(2, 2).state_dict(), path), OTHERS),
+    "tensor": (lambda path, trap: torch.save(torch.zeros(3), path), OTHERS),
+    "others' checkpoint": (lambda path, trap: torch.save({"state_dict": {}, "epoch": 3}, path), OTHERS),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_FILES)
+def test_other_files_are_refused_with_the_reason(kind: str, path: Path, canary: Path):
+    write, said = OTHER_FILES[kind]
+    write(path, Trap(canary))
     with pytest.raises(CheckpointError, match=said) as caught:
         checkpoint.load(path)
     assert str(path) in str(caught.value)
@@ -229,32 +189,14 @@ def test_other_files_are_refused_with_the_reason(kind: str, said: str, path: Pat
 
 
 def test_the_trap_would_have_worked(path: Path, canary: Path):
-    write("pickled object", path, canary)
+    OTHER_FILES["pickled object"][0](path, Trap(canary))
     torch.load(path, weights_only=False)
     assert canary.exists()
 
 
-def damage(path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    content = bytearray(path.read_bytes())
-    start = content.find(b"data.pkl") if seed % 2 else 0  # every other time in the pickle itself
-    for _ in range(chance.choice((1, 4, 40))):
-        content[chance.randrange(start, min(start + 4000, len(content)))] = chance.randrange(256)
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_damage_anywhere_ends_in_a_checkpoint_error_or_in_a_captioner(seed: int, path: Path):
-    damage(path, seed)
-    with suppress(CheckpointError):
-        assert isinstance(checkpoint.load(path), Captioner)
-
-
-@pytest.mark.parametrize("raised", [AttributeError, IndexError, TypeError])
-def test_any_torch_error_means_damage(raised: type[Exception], path: Path, monkeypatch: pytest.MonkeyPatch):
-    # torch.load raises all three for single changed bytes in the pickle.
+def test_any_torch_error_means_damage(path: Path, monkeypatch: pytest.MonkeyPatch):
     def load(*arguments: Any, **options: Any) -> None:
-        raise raised("list index out of range")
+        raise IndexError("list index out of range")
 
     monkeypatch.setattr(torch, "load", load)
     with pytest.raises(CheckpointError, match="damaged"):
@@ -267,14 +209,16 @@ def test_another_format_names_the_version_that_reads_it(other: int, path: Path):
         checkpoint.load(changed(path, format=other, version="7.1"))
 
 
-def test_another_version_of_the_tokenizer_is_refused(path: Path, made: Captioner):
-    with pytest.raises(CheckpointError, match="version old of the tokenizer 'ptb'"):
-        checkpoint.load(changed(path, vocabulary={**made.vocabulary.to_dict(), "tokenizer_version": "old"}))
-
-
-def test_an_unknown_tokenizer_is_refused(path: Path, made: Captioner):
-    with pytest.raises(CheckpointError, match="nonesuch"):
-        checkpoint.load(changed(path, vocabulary={**made.vocabulary.to_dict(), "tokenizer": "nonesuch"}))
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"tokenizer_version": "old"}, "version old of the tokenizer 'ptb'"),
+        ({"tokenizer": "nonesuch"}, "nonesuch"),
+    ],
+)
+def test_another_tokenizer_is_refused(entry: dict[str, str], said: str, path: Path, made: Captioner):
+    with pytest.raises(CheckpointError, match=said):
+        checkpoint.load(changed(path, vocabulary={**made.vocabulary.to_dict(), **entry}))
 
 
 def hostile(canary: Path) -> dict[str, Any]:
@@ -330,21 +274,22 @@ def test_a_missing_entry_is_named(entry: str, path: Path):
         checkpoint.load(path)
 
 
-@pytest.mark.parametrize("how", ["lacking", "too many", "other shape", "no tensors", "not a dict"])
-def test_weights_that_do_not_fit_are_refused(how: str, path: Path):
+FIRST = "captioner.encoder.layers.0.weight"
+MISFITS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "one missing": lambda contents: contents["state_dict"].pop(FIRST),
+    "one too many": lambda contents: contents["state_dict"].update({"captioner.surplus": torch.zeros(1)}),
+    "another shape": lambda contents: contents["state_dict"].update(
+        {FIRST: contents["state_dict"][FIRST][:1]}
+    ),
+    "no tensor": lambda contents: contents["state_dict"].update({FIRST: "weights"}),
+    "not a dict": lambda contents: contents.update(state_dict=[1, 2]),
+}
+
+
+@pytest.mark.parametrize("kind", MISFITS)
+def test_weights_that_do_not_fit_are_refused(kind: str, path: Path):
     contents = torch.load(path, weights_only=True)
-    state = contents["state_dict"]
-    name = next(iter(state))
-    if how == "lacking":
-        del state[name]
-    elif how == "too many":
-        state["captioner.surplus"] = torch.zeros(1)
-    elif how == "other shape":
-        state[name] = state[name][:1]
-    elif how == "no tensors":
-        state[name] = "weights"
-    else:
-        contents["state_dict"] = [1, 2]
+    MISFITS[kind](contents)
     torch.save(contents, path)
     with pytest.raises(CheckpointError, match=r"cannot be rebuilt|was refused"):
         checkpoint.load(path)

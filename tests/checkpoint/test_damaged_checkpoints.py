@@ -17,6 +17,7 @@ from helpers.tiny_captioner import captioner
 
 from caption import checkpoint
 from caption.captioner import Captioner
+from caption.checkpoint import bounds
 from caption.checkpoint.bounds import Budget, check_plain
 from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, UserError
@@ -58,10 +59,9 @@ def same(path: Path, made: Captioner) -> bool:
 # -- damage --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_flipped_bit_is_noticed_or_does_not_matter(seed: int, any_file: Path, made: Captioner):
-    chance, whole = random.Random(seed), any_file.read_bytes()
-    for _ in range(10):
+def test_a_flipped_bit_is_noticed_or_does_not_matter(any_file: Path, made: Captioner):
+    chance, whole = random.Random(0), any_file.read_bytes()
+    for _ in range(40):
         content = bytearray(whole)
         content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         any_file.write_bytes(content)
@@ -96,22 +96,11 @@ def test_a_block_of_zeros_is_noticed_or_does_not_matter(any_file: Path, made: Ca
     assert refused >= len(whole) // 512 // 2
 
 
-def test_the_message_names_the_file_and_the_remedy(any_file: Path, made: Captioner):
-    whole = any_file.read_bytes()
-    any_file.write_bytes(whole.replace(b"runs", b"rums"))
+def test_the_message_names_the_file_and_the_remedy(any_file: Path):
+    any_file.write_bytes(any_file.read_bytes().replace(b"runs", b"rums"))
     with pytest.raises(CheckpointError, match=r"model\.\w+ is damaged.*get the file again") as caught:
         checkpoint.load(any_file)
     assert str(any_file) in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["shapes", "shapes-hard"])
-def test_the_first_release_stored_checksums_too(name: str, tmp_path: Path):
-    whole = (Path(checkpoint.__file__).parents[1] / "models" / f"{name}.ckpt").read_bytes()
-    damaged = bytearray(whole)
-    damaged[len(whole) // 2] ^= 1
-    (tmp_path / "model.ckpt").write_bytes(damaged)
-    with pytest.raises(CheckpointError, match="damaged"):
-        checkpoint.read(tmp_path / "model.ckpt")
 
 
 def test_damage_in_the_training_state_is_noticed_before_it_is_resumed(
@@ -131,15 +120,12 @@ def test_damage_in_the_training_state_is_noticed_before_it_is_resumed(
 # -- bombs ---------------------------------------------------------------------------------------------------------
 
 
-def rezip(path: Path, compression: int = zipfile.ZIP_STORED, repeat: bool = False) -> None:
+def rezip(path: Path, compression: int) -> None:
     with zipfile.ZipFile(path) as archive:
         records = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, content in records.items():
             archive.writestr(name, content)
-            if repeat and name.endswith("data.pkl"):
-                with pytest.warns(UserWarning, match="Duplicate"):
-                    archive.writestr(name, content)
 
 
 def test_compressed_records_are_refused_before_they_are_unpacked(path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -150,10 +136,9 @@ def test_compressed_records_are_refused_before_they_are_unpacked(path: Path, mon
         checkpoint.load(path)
 
 
-@pytest.mark.parametrize("repeat", [False, True])
-def test_archives_of_other_programs_are_refused(repeat: bool, path: Path):
-    rezip(path, repeat=repeat)
-    with pytest.raises(CheckpointError, match="occurs twice" if repeat else "not an archive"):
+def test_archives_of_other_programs_are_refused(path: Path):
+    rezip(path, zipfile.ZIP_STORED)
+    with pytest.raises(CheckpointError, match=r"not an archive of torch\.save"):
         checkpoint.load(path)
 
 
@@ -201,10 +186,11 @@ def shared(levels: int) -> list[Any]:
     ],
     ids=["nested", "shared", "digits", "tensor", "keys", "surrogate", "complex"],
 )
-@pytest.mark.parametrize("where", ["captioner", "hyper_parameters"])
+@pytest.mark.parametrize("where", ["captioner", "hyper_parameters", "data"])
 def test_a_description_that_is_too_large_or_not_plain_is_refused(
-    value: Any, said: str, where: str, path: Path
+    value: Any, said: str, where: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(bounds, "ENTRIES", 10_000)  # so that it is reached soon
     rewrite(path, lambda contents: contents.setdefault(where, {}).update(objective=value))
     with pytest.raises(CheckpointError, match=said):
         checkpoint.read(path)
@@ -358,44 +344,32 @@ def moments(contents: dict[str, Any]) -> dict[str, Any]:
     return next(iter(contents["optimizer_states"][0]["state"].values()))
 
 
-OPTIMIZER_STATES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a list in place of a tensor": lambda made: moments(made).update(exp_avg=[0.0]),
-    "a tensor of another shape": lambda made: moments(made).update(exp_avg_sq=torch.zeros(2, 3, 5)),
-    "a tensor less": lambda made: moments(made).pop("exp_avg"),
-    "a rate that is text": lambda made: made["optimizer_states"][0]["param_groups"][0].update(lr="high"),
-    "fewer weights": lambda made: made["optimizer_states"][0]["param_groups"][0]["params"].pop(),
-    "no groups": lambda made: made["optimizer_states"][0].pop("param_groups"),
-    "no optimizer": lambda made: made["optimizer_states"].clear(),
-    "not a list": lambda made: made.update(optimizer_states=3),
+def group(contents: dict[str, Any]) -> dict[str, Any]:
+    """The optimizer's options for the first weights."""
+    return contents["optimizer_states"][0]["param_groups"][0]
+
+
+OPTIMIZER, TRAINING = "the optimizer's state in it", "the state of the training in it is malformed"
+MALFORMED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "a list in place of a tensor": (lambda made: moments(made).update(exp_avg=[0.0]), OPTIMIZER),
+    "another shape": (lambda made: moments(made).update(exp_avg_sq=torch.zeros(2, 3, 5)), OPTIMIZER),
+    "a rate that is text": (lambda made: group(made).update(lr="high"), OPTIMIZER),
+    "fewer weights": (lambda made: group(made)["params"].pop(), OPTIMIZER),
+    "no optimizer": (lambda made: made["optimizer_states"].clear(), OPTIMIZER),
+    "schedulers that are a number": (lambda made: made.update(lr_schedulers=3), TRAINING),
+    "no loops": (lambda made: made.update(loops={}), TRAINING),
+    "a number as loop": (lambda made: made["loops"]["fit_loop"].update(epoch_progress=3), TRAINING),
+    "callbacks without state": (lambda made: [s.clear() for s in made["callbacks"].values()], TRAINING),
+    "callbacks that are text": (
+        lambda made: made.update(callbacks=dict.fromkeys(made["callbacks"], "x")),
+        TRAINING,
+    ),
+    "a version that is none": (lambda made: made.update({"pytorch-lightning_version": "x"}), TRAINING),
+    "data that is a number": (lambda made: made.update(CaptionData=3), TRAINING),
 }
 
 
-TRAINING_STATES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "schedulers that are a number": lambda made: made.update(lr_schedulers=3),
-    "no schedulers": lambda made: made.pop("lr_schedulers"),
-    "no loops": lambda made: made.update(loops={}),
-    "a loop that is a number": lambda made: made["loops"]["fit_loop"].update(epoch_progress=3),
-    "callbacks that are a number": lambda made: made.update(callbacks=3),
-    "callbacks without state": lambda made: [state.clear() for state in made["callbacks"].values()],
-    "callbacks that are text": lambda made: made.update(callbacks=dict.fromkeys(made["callbacks"], "x")),
-    "a version that is none": lambda made: made.update({"pytorch-lightning_version": "x"}),
-    "data that is a number": lambda made: made.update(CaptionData=3),
-}
-
-
-MALFORMED = [
-    *(
-        pytest.param(change, "the optimizer's state in it", id=name)
-        for name, change in OPTIMIZER_STATES.items()
-    ),
-    *(
-        pytest.param(change, "the state of the training in it is malformed", id=name)
-        for name, change in TRAINING_STATES.items()
-    ),
-]
-
-
-@pytest.mark.parametrize(("change", "said"), MALFORMED)
+@pytest.mark.parametrize(("change", "said"), MALFORMED.values(), ids=MALFORMED)
 def test_a_malformed_state_is_refused_with_the_file_and_a_remedy(
     cli: Cli, trained: Trained, tmp_path: Path, change: Callable[[dict[str, Any]], object], said: str
 ):
@@ -424,31 +398,16 @@ def test_an_error_in_the_first_step_after_resuming_is_not_the_optimizers(
     )
 
 
-@pytest.mark.parametrize("suffix", KINDS)
 def test_a_model_without_training_state_is_evaluated_and_not_resumed(
-    suffix: str, cli: Cli, trained: Trained, tmp_path: Path
+    cli: Cli, trained: Trained, tmp_path: Path
 ):
-    model, where = tmp_path / f"model{suffix}", ("--trainer.default_root_dir", tmp_path / "run")
-    checkpoint.save(checkpoint.load(trained.folder / "best.ckpt"), model)
-    scores = [
-        cli("validate", "-c", trained.config, *where, "--ckpt_path", file)
-        for file in (model, trained.folder / "best.ckpt")
-    ]
-    assert scores[0].code == 0, scores[0].err
-    assert scores[0].out == scores[1].out != ""
-    ran = cli("fit", "-c", trained.config, *where, "--ckpt_path", model)
-    assert (ran.code, ran.out) == (2, "")
-    assert "model.warm_start" in ran.err
-
-
-def test_a_record_marked_as_a_folder_is_refused(made: Captioner, path: Path) -> None:
-    """torch reads nothing for it, so that its weights would be what the memory held before."""
-    with zipfile.ZipFile(path) as archive:
-        (record,) = (record for record in archive.infolist() if record.filename.endswith("/data/3"))
-        place = archive.start_dir
-    content = bytearray(path.read_bytes())
-    name = content.index(record.filename.encode(), place)  # in the directory of the archive
-    content[name - 8] |= 0x10  # the lowest byte of the external attributes
-    path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"'.*data/3' is marked as a folder"):
-        checkpoint.load(path)
+    options = ("-c", trained.config, "--trainer.default_root_dir", tmp_path / "run", "--ckpt_path")
+    scores = cli("validate", *options, trained.folder / "best.ckpt")
+    assert scores.out
+    for suffix in KINDS:
+        model = tmp_path / f"model{suffix}"
+        checkpoint.save(checkpoint.load(trained.folder / "best.ckpt"), model)
+        assert cli("validate", *options, model).out == scores.out
+        ran = cli("fit", *options, model)
+        assert (ran.code, ran.out) == (2, "")
+        assert "model.warm_start" in ran.err

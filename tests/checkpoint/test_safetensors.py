@@ -7,34 +7,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.tiny_captioner import captioner, photo
+from helpers.tiny_captioner import captioner
 from safetensors import safe_open
 
 import caption
 from caption import checkpoint
-from caption.encoders import LinearRefiner
 from caption.errors import UserError
 from caption.models import model_zoo
-from caption.search import Sampling
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "model.safetensors"
-
-
-def test_the_same_captioner_comes_back(path: Path):
-    made = captioner(refiner=LinearRefiner(size=5), search=Sampling(max_length=6, seed=3))
-    checkpoint.save(made, path)
-    again = caption.load(path)
-    assert again.description() == made.description()
-    assert again.search == made.search
-    assert not again.training
-    assert again.state_dict().keys() == made.state_dict().keys()
-    for name, tensor in made.state_dict().items():
-        assert torch.equal(again.state_dict()[name], tensor)
-    assert again.describe(photo()).words == made.describe(photo()).words
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_other_programs_read_the_tensors_and_the_description(path: Path):
@@ -57,16 +41,9 @@ def test_half_precision_halves_the_matrices_and_keeps_the_vectors(path: Path):
             tensor = file.get_tensor(name)
             if tensor.is_floating_point():
                 assert tensor.dtype == (torch.float16 if tensor.ndim > 1 else torch.float32), name
-    again = checkpoint.load(path)
-    for name, tensor in made.state_dict().items():
-        assert again.state_dict()[name].dtype == tensor.dtype
-        torch.testing.assert_close(again.state_dict()[name], tensor, rtol=1e-3, atol=1e-6)
-
-
-def test_a_checkpoint_in_half_precision(tmp_path: Path):
-    made = captioner()
-    checkpoint.save(made, tmp_path / "model.ckpt", "bfloat16")
-    again = checkpoint.load(tmp_path / "model.ckpt")
+    torch.testing.assert_close(checkpoint.load(path).state_dict(), made.state_dict(), rtol=1e-3, atol=1e-6)
+    checkpoint.save(made, path.with_suffix(".ckpt"), "bfloat16")
+    again = checkpoint.load(path.with_suffix(".ckpt"))
     torch.testing.assert_close(again.state_dict(), made.state_dict(), rtol=1e-2, atol=1e-6)
 
 
