@@ -124,11 +124,12 @@ def write_features(
         blank = torch.zeros(1, 3, transform.height, transform.width, dtype=torch.uint8, device=device)
         views = encoder(blank)
         grids = [list(view.grid) for view in views]
-        header = {"format": FORMAT, "key": feature_key(encoder, transform, mirrored), "grids": grids}
+        key = feature_key(encoder, transform.to_dict(), mirrored)
+        header = {"format": FORMAT, "key": key, "grids": grids}
         store = None
         if feature_paths(target):
             store = FeatureStore(target, skip_damaged=verify)
-            store.matches(encoder, transform, mirrored)
+            store.matches(encoder, transform.to_dict(), mirrored)
             header = store.header
             wanted, outdated = _missing(store, wanted, verify, done, workers, progress)
         _check_room(target, views, len(wanted), progress)

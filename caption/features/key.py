@@ -11,7 +11,6 @@ import torch
 from caption.version import package_version
 
 if TYPE_CHECKING:
-    from caption.data.resize import ImageTransform
     from caption.encoders.base import Encoder
 
 # Arguments that do not change what a frozen encoder computes; its weights count by their content.
@@ -20,12 +19,12 @@ WITHOUT_EFFECT = ("weights", "finetune_from")
 UNKNOWN_VERSION = "unknown"
 
 
-def feature_key(encoder: Encoder, transform: ImageTransform, mirrored: bool = False) -> dict[str, Any]:
+def feature_key(encoder: Encoder, transform: dict[str, Any], mirrored: bool = False) -> dict[str, Any]:
     """Describe an encoder and a transform, in plain types that survive JSON.
 
     Args:
         encoder: with its weights loaded.
-        transform: makes pixels of an image.
+        transform: from `ImageTransform.to_dict`.
         mirrored: whether the pixels are mirrored.
 
     Returns:
@@ -37,7 +36,7 @@ def feature_key(encoder: Encoder, transform: ImageTransform, mirrored: bool = Fa
     key = {
         "encoder": {"class_path": spec["class_path"], "init_args": arguments},
         "weights": weights_digest(encoder),
-        "transform": transform.to_dict(),
+        "transform": transform,
         "version": package_version(),
         **({"mirrored": True} if mirrored else {}),
     }

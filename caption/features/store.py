@@ -24,7 +24,6 @@ from caption.features.key import differences, feature_key
 from caption.regions import Regions, Views
 
 if TYPE_CHECKING:
-    from caption.data.resize import ImageTransform
     from caption.encoders.base import Encoder
 
 
@@ -162,7 +161,7 @@ class FeatureStore:
             )
         return numbers.tolist()
 
-    def matches(self, encoder: Encoder, transform: ImageTransform, mirrored: bool = False) -> None:
+    def matches(self, encoder: Encoder, transform: dict[str, Any], mirrored: bool = False) -> None:
         """Make sure that this encoder and transform would compute the same regions now; see `feature_key`.
 
         Raises:

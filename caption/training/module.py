@@ -137,7 +137,7 @@ class CaptionTraining(LightningModule):
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         for store, mirrored in ((data.store, False), (data.mirrored, True)):
             if store is not None:
-                store.matches(self.captioner.encoder, self.captioner.transform, mirrored)
+                store.matches(self.captioner.encoder, self.captioner.transform.to_dict(), mirrored)
 
     # -- fitting --------------------------------------------------------------------------------------------------
 

@@ -123,7 +123,7 @@ def test_the_store_matches_the_configuration(config: str, data: Path, tmp_path: 
     parts = read_parts([config])
     encoder, transform = frozen_encoder(parts), make_transform(parts)
     store = FeatureStore(out)
-    store.matches(encoder, transform)
+    store.matches(encoder, transform.to_dict())
     with torch.no_grad():
         vectors = encoder(transform(open_image(data / "photo3.jpg"))[None])[0].vectors[0]
     (stored,) = store.read_many(["photo3.jpg"])
@@ -136,7 +136,7 @@ def test_training_images_alone_are_stored_mirrored(config: str, data: Path, tmp_
     parts = read_parts([config])
     encoder, transform = frozen_encoder(parts), make_transform(parts)
     store = FeatureStore(out)
-    store.matches(encoder, transform, mirrored=True)
+    store.matches(encoder, transform.to_dict(), mirrored=True)
     assert sorted(store.ids()) == ["photo0.jpg", "photo1.jpg"]
     with torch.no_grad():
         vectors = encoder(transform(open_image(data / "photo1.jpg"))[None].flip(-1))[0].vectors[0]
@@ -148,7 +148,7 @@ def test_encoder_and_transform_of_a_model(config: str, data: Path, tmp_path: Pat
     encoder = small_model(tmp_path / "model.ckpt")
     out = str(tmp_path / "store")
     assert main(["-c", config, "--out", out, "--model", str(tmp_path / "model.ckpt"), "--device", "cpu"]) == 0
-    FeatureStore(out).matches(encoder, ImageTransform(16, "squash"))
+    FeatureStore(out).matches(encoder, ImageTransform(16, "squash").to_dict())
 
 
 def test_entries_can_be_replaced(config: str, tmp_path: Path) -> None:

@@ -267,9 +267,9 @@ OTHERS = [
 def test_another_encoder_or_transform_does_not_match(
     finished: Path, encoder: SmallCNN, transform: ImageTransform, message: str
 ) -> None:
-    FeatureStore(finished).matches(make_encoder(), TRANSFORM)
+    FeatureStore(finished).matches(make_encoder(), TRANSFORM.to_dict())
     with pytest.raises(DataError, match=message):
-        FeatureStore(finished).matches(encoder, transform)
+        FeatureStore(finished).matches(encoder, transform.to_dict())
 
 
 @pytest.mark.parametrize(("other", "fits"), [("7.1.9", True), ("7.2.0", False), ("unknown", True)])
@@ -283,7 +283,7 @@ def test_releases_match_in_all_but_the_last_number(
         assert extract(images[:4], tmp_path).present == 4
     else:
         with pytest.raises(DataError, match=r"version 7\.1\.0 of this package instead of 7\.2\.0"):
-            FeatureStore(tmp_path).matches(make_encoder(), TRANSFORM)
+            FeatureStore(tmp_path).matches(make_encoder(), TRANSFORM.to_dict())
 
 
 def test_the_path_of_the_weights_is_not_in_the_key() -> None:
@@ -294,7 +294,7 @@ def test_the_path_of_the_weights_is_not_in_the_key() -> None:
     keys = []
     for path in ("here.pth", "there.pth"):
         torch.manual_seed(0)
-        keys.append(feature_key(Named(path), TRANSFORM))
+        keys.append(feature_key(Named(path), TRANSFORM.to_dict()))
     assert keys[0] == keys[1]
 
 

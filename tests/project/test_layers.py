@@ -29,8 +29,8 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(path: Path, modules: set[str]) -> set[str]:
-    """The package's modules that a file imports, at the top or in functions, but not for types alone."""
+def imported(path: Path, modules: set[str], types: bool = False) -> set[str]:
+    """The package's modules that a file imports, at the top or in functions, and perhaps for types alone."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for_types = {
         id(inner)
@@ -40,7 +40,7 @@ def imported(path: Path, modules: set[str]) -> set[str]:
     }
     found = set()
     for node in ast.walk(tree):
-        if id(node) in for_types:
+        if id(node) in for_types and not types:
             continue
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {
@@ -59,12 +59,12 @@ def room(module: str) -> str:
 
 
 def graph() -> dict[str, dict[str, str]]:
-    """For each room, the rooms that it imports, each with the modules that do so."""
+    """For each room, the rooms that it imports, for types, too, each with the modules that do so."""
     paths = {module_name(path): path for path in PACKAGE.rglob("*.py")}
     entries = {"caption", "caption.__main__"}  # the public names and the command: above everything
     edges: dict[str, dict[str, str]] = defaultdict(dict)
     for module, path in paths.items():
-        for target in imported(path, set(paths)) - entries:
+        for target in imported(path, set(paths), types=True) - entries:
             if module not in entries and room(target) != room(module):
                 edges[room(module)][room(target)] = f"{module} imports {target}"
     return edges
