@@ -34,14 +34,14 @@ from typing import NamedTuple
 import numpy as np
 
 import caption
-from caption.analysis import blind
+from caption.analysis import baseline_maps as blind
 from caption.analysis.faithfulness.curves import erase
 from caption.analysis.faithfulness.rankings import AtRandom, by_attention
 from caption.analysis.grounding import GroundableCaption, Grounding, ground
 from caption.analysis.map_statistics import entropies
-from caption.analysis.means import difference, estimate
+from caption.analysis.per_word import difference, estimate
 from caption.analysis.posterior import posterior
-from caption.analysis.references import attend_references
+from caption.analysis.reference_attention import attend_references
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
 from caption.data.decoding import open_image

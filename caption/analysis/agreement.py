@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from caption.analysis.means import PerWord
+from caption.analysis.per_word import PerWord
 from caption.analysis.replay import Replay, listed, sentences
 from caption.errors import UserError
 from caption.result import Caption

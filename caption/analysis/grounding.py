@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from caption.analysis.means import estimate
+from caption.analysis.per_word import estimate
 from caption.box import BoxLike, cell_centres, cell_edges
 from caption.data.boxes import Boxes
 from caption.result import Caption
@@ -123,7 +123,7 @@ class Grounding:
 
     def values(self, field: str) -> np.ndarray:
         """(N,) one of the numbers of every `Pointing`, e.g. "hit" or "mass": for intervals and differences in
-        `caption.analysis.means`, with `captions` as the images."""
+        `caption.analysis.per_word`, with `captions` as the images."""
         return np.array([getattr(pointing, field) for pointing in self.pointings], dtype=np.float64)
 
     @property

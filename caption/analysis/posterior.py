@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from caption.analysis.grids import TINY, Grid, carried, in_place_of, spread
+from caption.analysis.map_arithmetic import TINY, Grid, carried, in_place_of, spread
 from caption.analysis.replay import Moment, Replay, sentences
 from caption.errors import UserError
 from caption.regions import WeightProperties

@@ -22,7 +22,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from caption.analysis.grids import Grid
+from caption.analysis.map_arithmetic import Grid
 from caption.attention.base import Attention, AttentionOutput, Query
 from caption.attention.map_hooks import attentions
 from caption.attention.maps import named_maps, with_maps

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from caption.analysis import blind
+from caption.analysis import baseline_maps as blind
 from caption.analysis.faithfulness import Erasure, Removed, Replaced, erase, mean_region
 from caption.analysis.faithfulness.curves import Kind
+from caption.analysis.faithfulness.interchange import Interchange, interchange
+from caption.analysis.faithfulness.permutation import Permutation, permute
 from caption.analysis.faithfulness.rankings import ORDERS, AtRandom, Order
 from caption.analysis.grounding import GroundableCaption, Grounding, ground
-from caption.analysis.interchange import Interchange, interchange
-from caption.analysis.permutation import Permutation, permute
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
 from caption.data.shapes import Shapes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
-from caption.analysis.means import Estimate, difference, estimate
+from caption.analysis.per_word import Estimate, difference, estimate
 from caption.data.shapes.scene import COLOURS
 from caption.data.shapes.silhouettes import SHAPES
 from caption.reports.documents import table
@@ -18,7 +18,7 @@ from caption.reports.documents import table
 if TYPE_CHECKING:
     from caption.analysis.agreement import Agreement
     from caption.analysis.faithfulness.curves import Erasure, Kind
-    from caption.analysis.means import PerWord
+    from caption.analysis.per_word import PerWord
     from caption.reports.analysis import Analysis
     from caption.result import Caption
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import distributed
 
-from caption.analysis.blind import other_word
+from caption.analysis.baseline_maps import other_word
 from caption.analysis.grounding import ground
 from caption.analysis.map_statistics import measure_maps
 from caption.attention.stochastic import AtTest, override_at_test, stochastic_parts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from caption.analysis.interventions.table import log_p_text
+from caption.analysis.interventions.log_probs import log_p_text
 from caption.visualize.figure import compare_captions
 from caption.visualize.overlay import photos_of
 

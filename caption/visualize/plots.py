@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.axes import Axes
 
-from caption.analysis.means import estimate
+from caption.analysis.per_word import estimate
 from caption.visualize.scale import scale_of
 
 if TYPE_CHECKING:

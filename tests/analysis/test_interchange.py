@@ -7,7 +7,7 @@ import pytest
 from helpers import planted
 from helpers.planted import log_p, photo, told
 
-from caption.analysis.interchange import WEIGHTS, interchange
+from caption.analysis.faithfulness.interchange import WEIGHTS, interchange
 
 ON_ONE, ON_TWO, ON_THREE = ([float(region == place) for region in range(6)] for place in (1, 2, 3))
 NUMBERS = ("one", "two", "three")

@@ -19,11 +19,11 @@ from helpers.tiny_captioner import WORDS, photo
 from torch import Tensor
 
 from caption.analysis.faithfulness import Removed, Replaced, erase, mean_region
+from caption.analysis.faithfulness.interchange import WEIGHTS, interchange
+from caption.analysis.faithfulness.permutation import permute, permuted
 from caption.analysis.faithfulness.rankings import ORDERS
-from caption.analysis.grids import sums
-from caption.analysis.interchange import WEIGHTS, interchange
 from caption.analysis.interventions import Erase, Force, Mask, Move, intervene
-from caption.analysis.permutation import permute, permuted
+from caption.analysis.map_arithmetic import sums
 from caption.analysis.replay import Maps, Moment, Replay, Sentences, sentences
 from caption.attention.base import Attention
 from caption.attention.maps import named_maps

@@ -9,7 +9,7 @@ import pytest
 from helpers import planted
 from helpers.planted import REGIONS, log_p, photo, told
 
-from caption.analysis.permutation import permute
+from caption.analysis.faithfulness.permutation import permute
 
 ON_TWO = [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
 FIRST, SECOND = [0.4, 0.6, 0, 0, 0, 0], [0, 0, 0.7, 0.3, 0, 0]

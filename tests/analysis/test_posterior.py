@@ -10,7 +10,7 @@ from helpers.planted import COLS, ROWS
 
 from caption.analysis.interventions import force_everywhere
 from caption.analysis.posterior import posterior
-from caption.analysis.references import attend_references
+from caption.analysis.reference_attention import attend_references
 from caption.attention import AdditiveScore, MultiHeadAttention, Multinoulli, SentinelAttention
 from caption.captioner import Captioner
 from caption.decoders import AdaptiveDecoder, LSTMDecoder, ShowAndTellDecoder

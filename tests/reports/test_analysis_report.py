@@ -10,9 +10,9 @@ import pytest
 
 from caption.analysis.agreement import Agreement
 from caption.analysis.faithfulness.curves import Erasure
+from caption.analysis.faithfulness.interchange import WEIGHTS, Interchange
+from caption.analysis.faithfulness.permutation import Permutation
 from caption.analysis.grounding import Grounding, Mention, Pointing
-from caption.analysis.interchange import WEIGHTS, Interchange
-from caption.analysis.permutation import Permutation
 from caption.cli import analyse as verb
 from caption.decoders.initial import ConstantState, InitialState
 from caption.errors import UserError

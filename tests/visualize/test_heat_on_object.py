@@ -14,10 +14,10 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from caption.analysis.blind import centred, middle
+from caption.analysis.baseline_maps import centred, middle
 from caption.analysis.grounding import ground
 from caption.analysis.interventions.selection import touched
-from caption.analysis.references import attend_references
+from caption.analysis.reference_attention import attend_references
 from caption.box import cell_centres
 from caption.data.resize import ImageTransform
 from caption.decoders import Trace

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from caption.analysis.means import difference, estimate
+from caption.analysis.per_word import difference, estimate
 from tools.compare_attention.mechanisms import Mechanism
 from tools.compare_attention.runs import DRAWS, ERASED, Result
 from tools.documents import table as markdown_table

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from caption.analysis.grids import Grid, carried, rescaled, spread
+from caption.analysis.map_arithmetic import Grid, carried, rescaled, spread
 from caption.analysis.replay import Moment, Replay, Sentences, Term, batches
 from caption.regions import Regions
 from caption.runtime.eval_mode import eval_mode

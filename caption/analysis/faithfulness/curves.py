@@ -27,7 +27,7 @@ import torch
 
 from caption.analysis.faithfulness.ablation import Hiding, Removed
 from caption.analysis.faithfulness.rankings import ORDERS, Order, Trial, ranks
-from caption.analysis.means import Collected, PerWord
+from caption.analysis.per_word import Collected, PerWord
 from caption.analysis.replay import Replay, sentences
 from caption.result import Caption
 

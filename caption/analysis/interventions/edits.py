@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.grids import Grid, carried, in_place_of, moved, rescaled, used_up
 from caption.analysis.interventions.selection import (
     SLIVER,
     Place,
@@ -36,6 +35,7 @@ from caption.analysis.interventions.selection import (
     tokens_of,
     touched,
 )
+from caption.analysis.map_arithmetic import Grid, carried, in_place_of, moved, rescaled, used_up
 from caption.attention.map_hooks import Edit
 from caption.errors import UserError
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.grids import Grid, carried, in_place_of, spread
 from caption.analysis.interventions.selection import step_of, tokens_of
+from caption.analysis.map_arithmetic import Grid, carried, in_place_of, spread
 from caption.analysis.replay import with_parts
 from caption.attention.map_hooks import Edit, attentions, edit_maps
 from caption.attention.stochastic import override_at_test

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.grids import Grid
 from caption.analysis.interventions.edits import Change, Erase, scaled_like, visible
+from caption.analysis.interventions.log_probs import LogProbs, log_probs_table
 from caption.analysis.interventions.selection import steps_of, tokens_of
-from caption.analysis.interventions.table import intervention_table
+from caption.analysis.map_arithmetic import Grid
 from caption.analysis.replay import with_parts
 from caption.attention.map_hooks import Edit, attentions, edit_maps
 from caption.data.decoding import open_image
@@ -37,23 +37,6 @@ if TYPE_CHECKING:
     from caption.captioner import Captioner
     from caption.data.decoding import Photo
     from caption.search import Search
-
-
-@dataclass(frozen=True, eq=False)
-class LogProbs:
-    """The natural log-probability of each of a caption's N tokens, given those before it."""
-
-    tokens: tuple[str, ...]
-    """(N,) the words and, if the caption is finished, the end token."""
-    without: np.ndarray
-    """(N,) without the changes."""
-    under: np.ndarray
-    """(N,) under the changes."""
-
-    @property
-    def falls(self) -> np.ndarray:
-        """(N,) the fall of each under the changes, in nats; negative where it rises."""
-        return self.without - self.under
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,7 +88,7 @@ class Intervention:
 
     def _repr_html_(self) -> str:
         """For a notebook: every word's log-probability, with and without the changes."""
-        return intervention_table(self)
+        return log_probs_table(self.original_log_probs, self.changed_log_probs, self.steps, self.verdict)
 
 
 def intervene(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers.tiny_captioner import captioner, photo
 
-from caption.analysis.references import attend_references
+from caption.analysis.reference_attention import attend_references
 from caption.data.resize import ImageTransform
 from caption.text.vocabulary import START
 

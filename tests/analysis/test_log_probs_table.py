@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from caption.analysis.interventions import Force, Intervention, LogProbs
-from caption.analysis.interventions.table import intervention_table
 from caption.result import Caption
 
 
@@ -37,7 +36,7 @@ def rows(table: str) -> list[list[str]]:
 
 
 def test_it_holds_both_captions_and_four_rows_of_numbers(html_result: Intervention):
-    assert rows(intervention_table(html_result)) == [
+    assert rows(html_result._repr_html_()) == [
         ["as it is", "red", "dog", "&lt;end&gt;", "sum"],
         ["log p", "0.00", "−1.00", "−0.30", "−1.30"],
         ["under the changes", "0.00", "−∞", "−0.40", "−∞"],
@@ -45,16 +44,12 @@ def test_it_holds_both_captions_and_four_rows_of_numbers(html_result: Interventi
         ["log p", "−0.02", "−0.50", "−2.00", "−2.52"],
         ["without the changes", "−0.10", "−4.00", "−2.00", "−6.10"],
     ]
-    assert "&#x27;dog&#x27; becomes &#x27;&lt;b&gt;&#x27;" in intervention_table(html_result)
+    assert "&#x27;dog&#x27; becomes &#x27;&lt;b&gt;&#x27;" in html_result._repr_html_()
 
 
 def test_the_more_a_number_moved_the_darker_it_is(html_result: Intervention):
-    table = intervention_table(html_result)
+    table = html_result._repr_html_()
     shades = [[float(s) for s in re.findall(r"127, 14, ([\d.]+)\)", row)] for row in table.split("</tr>")]
     assert shades[1] == shades[4] == [0, 0, 0]
     assert shades[2] == [0, 0.7, pytest.approx(0.7 * (1 - np.exp(-0.1)), abs=0.01)]
     assert shades[5] == [pytest.approx(0.7 * (1 - np.exp(-0.08)), abs=0.01), pytest.approx(0.68, abs=0.01), 0]
-
-
-def test_a_notebook_shows_it(html_result: Intervention):
-    assert html_result._repr_html_() == intervention_table(html_result)

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.means import Collected, PerWord
-from caption.analysis.permutation import at, permuted
+from caption.analysis.faithfulness.permutation import at, permuted
+from caption.analysis.per_word import Collected, PerWord
 from caption.analysis.replay import Replay, Sentences, sentences
 from caption.result import Caption
 from caption.tensor_tree import combine

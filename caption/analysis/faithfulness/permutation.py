@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.grids import Grid, spread, sums
-from caption.analysis.means import Collected, PerWord
+from caption.analysis.map_arithmetic import Grid, spread, sums
+from caption.analysis.per_word import Collected, PerWord
 from caption.analysis.replay import Maps, Moment, Replay, Sentences, sentences
 from caption.result import Caption
 from caption.tensor_tree import map_tensors

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from helpers.planted import told
 
-from caption.analysis.blind import centred, fit_sigma, mean_map, middle, other_image, other_word, uniform
+from caption.analysis.baseline_maps import (
+    centred,
+    fit_sigma,
+    mean_map,
+    middle,
+    other_image,
+    other_word,
+    uniform,
+)
 from caption.analysis.grounding import ground
 
 

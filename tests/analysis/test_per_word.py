@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from caption.analysis.means import PerWord, difference, estimate
+from caption.analysis.per_word import PerWord, difference, estimate
 
 
 def test_words_of_all_images_have_equal_weight():
