@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from caption.box import Box, BoxLike
-from caption.data.files import entries, read_json
+from caption.data.files import object_list, read_json
 from caption.errors import DataError
 
 Boxes = Mapping[str, Sequence[BoxLike]]
@@ -28,7 +28,7 @@ def read_boxes(file: str | os.PathLike[str]) -> dict[int | str, Boxes]:
     """
     data = read_json(file)
     images, categories, annotations = (
-        entries(data, key, f"'{file}'") for key in ("images", "categories", "annotations")
+        object_list(data, key, f"'{file}'") for key in ("images", "categories", "annotations")
     )
     try:
         names = {category["id"]: category["name"] for category in categories}

@@ -281,7 +281,7 @@ class ImageCheck:
         """Report pictures found in several files: a fault across splits, a note within one."""
         for copies in self._copies.values():
             if len(copies) > 1:
-                kind = Kind.LEAK if len({file.split for file, _ in copies}) > 1 else Kind.TWIN
+                kind = Kind.LEAKAGE if len({file.split for file, _ in copies}) > 1 else Kind.DUPLICATE
                 same = "file" if len({print.content for _, print in copies}) == 1 else "pixels"
                 names = " = ".join(file.image.within(file.split) for file, _ in copies)
                 self.findings.add(kind, f"{names}: the same {same}", *(file.path for file, _ in copies))

@@ -174,7 +174,7 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 
 
-def entries(data: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+def object_list(data: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
     """`data[key]`, which must be a list of objects.
 
     Raises:

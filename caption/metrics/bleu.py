@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from caption.metrics.corpus import LONGEST, Corpus, Counts, Words, ngram_counts
+from caption.metrics.corpus import MAX_ORDER, Corpus, Counts, Words, ngram_counts
 from caption.metrics.score import MetricScore
 
 # coco-caption's guards against 0/0. They affect its numbers: the BLEU of a single image without a match of some length
@@ -34,7 +34,7 @@ def bleu(corpus: Corpus, brevity_penalty: bool = True) -> list[MetricScore]:
     sentences = zip(corpus.words, corpus.counts, references.words, references.counts, strict=True)
     statistics = np.array([_statistics(*sentence) for sentence in sentences], dtype=float)
     scores = []
-    for order in range(1, LONGEST + 1):
+    for order in range(1, MAX_ORDER + 1):
         combine = partial(combined, order=order, brevity_penalty=brevity_penalty)
         scores.append(MetricScore.from_statistics(f"BLEU-{order}", corpus.ids, statistics, combine))
     return scores
@@ -44,7 +44,7 @@ def combined(statistics: np.ndarray, order: int, brevity_penalty: bool) -> np.nd
     """BLEU-`order` (...) of statistics (..., 2 + 2·4): c, r, the matches and the n-grams of each length."""
     lengths, closest = statistics[..., 0], statistics[..., 1]
     matches = statistics[..., 2 : 2 + order] + TINY
-    ngrams = statistics[..., 2 + LONGEST : 2 + LONGEST + order] + SMALL
+    ngrams = statistics[..., 2 + MAX_ORDER : 2 + MAX_ORDER + order] + SMALL
     precision = np.prod(matches / ngrams, axis=-1) ** (1 / order)
     if not brevity_penalty:
         return precision
@@ -62,15 +62,15 @@ def sentence_bleu(candidates: Sequence[Words], references: Sequence[Words]) -> l
         references: the words of each reference of the image, at least one.
     """
     references, counts = list(references), [ngram_counts(reference) for reference in references]
-    smoothing = np.arange(LONGEST) > 0
+    smoothing = np.arange(MAX_ORDER) > 0
     scores = []
     for words in candidates:
         length, closest, *counted = _statistics(words, ngram_counts(words), references, counts)
         if not length:
             scores.append(0.0)
             continue
-        matches, ngrams = np.array(counted, dtype=float).reshape(2, LONGEST)
-        precision = np.prod((matches + smoothing) / (ngrams + smoothing)) ** (1 / LONGEST)
+        matches, ngrams = np.array(counted, dtype=float).reshape(2, MAX_ORDER)
+        precision = np.prod((matches + smoothing) / (ngrams + smoothing)) ** (1 / MAX_ORDER)
         scores.append(float(precision * np.exp(min(0.0, 1 - closest / length))))
     return scores
 
@@ -82,9 +82,9 @@ def _statistics(
     closest = min(map(len, references), key=lambda other: (abs(other - length), other))
     matches = [
         _clipped_matches(counts[order], [reference[order] for reference in reference_counts])
-        for order in range(LONGEST)
+        for order in range(MAX_ORDER)
     ]
-    return [length, closest, *matches, *(max(0, length - order) for order in range(LONGEST))]
+    return [length, closest, *matches, *(max(0, length - order) for order in range(MAX_ORDER))]
 
 
 def _clipped_matches(counts: Counts, references: list[Counts]) -> int:

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from caption.metrics.corpus import LONGEST, Corpus, Counts, Words, ngram_counts
+from caption.metrics.corpus import MAX_ORDER, Corpus, Counts, Words, ngram_counts
 from caption.metrics.score import MetricScore
 
 SIGMA = 6.0
@@ -112,7 +112,7 @@ def _similarity(candidate: Vector, reference: Vector, rarity: Rarity, variant: s
     """Mean over n-gram lengths of the (clipped) cosine, times the penalty for a different length."""
     clipped = variant != "CIDEr-plain"
     total = 0.0
-    for order in range(LONGEST):
+    for order in range(MAX_ORDER):
         counts, reference_counts = candidate.counts[order], reference.counts[order]
         # In the order of the sentence, not of a set, so that sums do not vary from run to run.
         shared = [ngram for ngram in counts if ngram in reference_counts]
@@ -126,4 +126,4 @@ def _similarity(candidate: Vector, reference: Vector, rarity: Rarity, variant: s
             total += product / (candidate.norms[order] * reference.norms[order])
     if clipped and total:
         total *= math.exp(-((candidate.length - reference.length) ** 2) / (2 * SIGMA**2))
-    return total / LONGEST
+    return total / MAX_ORDER

@@ -14,16 +14,16 @@ Counts = dict[str, int]
 """How often each n-gram occurs in one sentence. An n-gram is a string, its words joined by spaces: there are millions
 of them, and tuples would cost the garbage collector time."""
 
-LONGEST = 4  # words in the longest n-gram, for BLEU as for CIDEr
-KEPT = 50_000
+MAX_ORDER = 4  # words in the longest n-gram, for BLEU as for CIDEr
+MAX_CACHED = 50_000
 """Up to this many sentences, counts are kept, at about 4 kB each. For more, every metric counts again."""
 
 
 def ngram_counts(words: Words) -> list[Counts]:
-    """Counts of the 1-grams, 2-grams, ..., up to `LONGEST`, of one sentence."""
+    """Counts of the 1-grams, 2-grams, ..., up to `MAX_ORDER`, of one sentence."""
     counts: list[Counts] = []
     ngrams = words
-    for length in range(1, LONGEST + 1):
+    for length in range(1, MAX_ORDER + 1):
         counted: Counts = {}
         for ngram in ngrams:
             counted[ngram] = counted.get(ngram, 0) + 1
@@ -61,7 +61,7 @@ class References:
         """N-gram counts by image, reference, and length of the n-gram minus one; may be an iterator."""
         if self._counts is None:
             counts = ([ngram_counts(words) for words in group] for group in self.words)
-            if sum(map(len, self.words)) > KEPT:
+            if sum(map(len, self.words)) > MAX_CACHED:
                 return counts
             self._counts = list(counts)
         return self._counts
@@ -110,7 +110,7 @@ class Corpus:
         """N-gram counts by image and length of the n-gram minus one; may be an iterator."""
         if self._counts is None:
             counts = map(ngram_counts, self.words)
-            if len(self.words) > KEPT:
+            if len(self.words) > MAX_CACHED:
                 return counts
             self._counts = list(counts)
         return self._counts

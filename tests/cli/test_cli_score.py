@@ -43,16 +43,22 @@ def files(tmp_path):
     return paths
 
 
-def run(*arguments, capsys):
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+@pytest.fixture
+def score(files, capsys):
+    """Runs the command on files of the fixture, by name; gives exit code, stdout (parsed, if JSON) and stderr."""
+
+    def run(*candidates, options=(), json_=True):
+        paths = [files.get(name, name) for name in candidates]
+        format_ = ["--format", "json"] if json_ else []
+        code = main(["--references", files["references"], "--candidates", *paths, *options, *format_])
+        out, err = capsys.readouterr()
+        return code, json.loads(out) if json_ and out else out, err
+
+    return run
 
 
-def test_json_of_one_file(files, capsys):
-    arguments = ["--references", files["references"], "--candidates", files["good"], "--format", "json"]
-    code, out, err = run(*arguments, capsys=capsys)
-    plain = json.loads(out)
+def test_json_of_one_file(score):
+    code, plain, err = score("good")
     assert code == 0
     assert err == ""
     assert set(plain) == {"scores", "signature"}
@@ -60,141 +66,90 @@ def test_json_of_one_file(files, capsys):
     assert plain["signature"].startswith("tok:ptb-1|case:lower|punct:removed|refs:3|bp:on|n:8|")
 
 
-def test_text_has_a_line_for_each_score(files, capsys):
-    _, out, _ = run("--references", files["references"], "--candidates", files["bad"], capsys=capsys)
+def test_text_has_a_line_for_each_score(score):
+    _, out, _ = score("bad", json_=False)
     lines = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
     assert float(lines["BLEU-1"][0]) == pytest.approx(0.5 * 0.0821, abs=1e-4)  # 1 of 2 words, e^(1 − 7/2)
     assert lines["ROUGE-L"]
     assert out.splitlines()[-1].startswith("tok:ptb-1|")
 
 
-def test_candidates_from_standard_input_named_by_file(files, capsys, monkeypatch):
+def test_candidates_from_standard_input_named_by_file(score, monkeypatch):
     table = io.StringIO()
     writer = csv.writer(table)
     writer.writerow(["image", "text"])
     writer.writerows([f"/photos/photo_{entry['image_id']}.jpg", entry["caption"]] for entry in GOOD)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(table.getvalue().encode())))
-    code, out, _ = run(
-        "--references", files["references"], "--candidates", "-", "--format", "json", capsys=capsys
-    )
+    code, plain, _ = score("-")
     assert code == 0
-    assert json.loads(out)["scores"]["BLEU-4"] == pytest.approx(1)
+    assert plain["scores"]["BLEU-4"] == pytest.approx(1)
 
 
-def test_several_files_are_compared_with_the_first(files, capsys):
-    candidates = [files["bad"], files["good"]]
-    arguments = ["--references", files["references"], "--candidates", *candidates]
-    code, out, _ = run(*arguments, "--format", "json", capsys=capsys)
-    bad, good = json.loads(out)["candidates"]
+def test_several_files_are_compared_with_the_first(score, files):
+    code, plain, _ = score("bad", "good")
+    bad, good = plain["candidates"]
     assert code == 0
-    assert [bad["file"], good["file"]] == candidates
+    assert [bad["file"], good["file"]] == [files["bad"], files["good"]]
     assert "comparison" not in bad
     assert good["comparison"]["BLEU-1"]["difference"] > 0.9
     assert good["comparison"]["BLEU-1"]["p_value"] < 0.05
-    _, out, _ = run(*arguments, capsys=capsys)
+    _, out, _ = score("bad", "good", json_=False)
     assert "good less bad" in out
 
 
-def test_one_bad_file_does_not_take_the_others_along(files, capsys, tmp_path):
-    missing = str(tmp_path / "missing.json")
-    arguments = ["--references", files["references"], "--candidates", missing, files["part"], files["good"]]
-    code, out, err = run(*arguments, "--format", "json", capsys=capsys)
+def test_one_bad_file_does_not_take_the_others_along(score, files, tmp_path):
+    code, plain, err = score(str(tmp_path / "missing.json"), "part", "good")
     assert code == 1
-    assert [entry["file"] for entry in json.loads(out)["candidates"]] == [files["good"]]
+    assert [entry["file"] for entry in plain["candidates"]] == [files["good"]]
     assert "missing.json' does not exist" in err
     assert "part.json': 5 of the 8 images have no candidate: 4, 5, 6 and 2 more" in err
     assert "--partial" in err
-
-
-def test_partial_scores_the_available_captions(files, capsys):
-    arguments = [
-        "--references",
-        files["references"],
-        "--candidates",
-        files["part"],
-        "--partial",
-        "--format",
-        "json",
-    ]
-    code, out, _ = run(*arguments, capsys=capsys)
+    code, plain, _ = score("part", options=["--partial"])
     assert code == 0
-    assert "|n:3|" in json.loads(out)["signature"]
+    assert "|n:3|" in plain["signature"]
 
 
-def test_intervals_and_conventions(files, capsys):
-    arguments = [
-        "--references",
-        files["references"],
-        "--candidates",
-        files["bad"],
-        "--confidence",
-        "--conventions",
-    ]
-    _, out, _ = run(*arguments, "--format", "json", capsys=capsys)
-    plain = json.loads(out)
+def test_intervals_and_conventions(score):
+    options = ["--confidence", "--conventions"]
+    _, plain, _ = score("bad", options=options)
     low, high = plain["intervals"]["BLEU-1"]
     assert low <= plain["scores"]["BLEU-1"] <= high
     without = plain["conventions"]["without brevity penalty"]
     assert without["scores"]["BLEU-1"] == pytest.approx(0.5)
     assert "|bp:off|" in without["signature"]
-    _, out, _ = run(*arguments, capsys=capsys)
+    _, out, _ = score("bad", options=options, json_=False)
+    assert "conventions, bad" in out
     assert "without brevity penalty" in out
     assert "[0.0410, 0.0410]" in out
 
 
-def test_unavailable_scores_are_null_with_a_reason(files, capsys, monkeypatch):
+def test_unavailable_scores_are_null_with_a_reason(score, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    arguments = [
-        "--references",
-        files["references"],
-        "--candidates",
-        files["good"],
-        "--metrics",
-        "BLEU",
-        "METEOR-1.5",
-    ]
-    code, out, _ = run(*arguments, "--format", "json", capsys=capsys)
-    plain = json.loads(out)
+    code, plain, _ = score("good", options=["--metrics", "BLEU", "METEOR-1.5"])
     assert code == 0
     assert plain["scores"]["METEOR-1.5"] is None
     assert "Java" in plain["reasons"]["METEOR-1.5"]
-    _, out, _ = run(*arguments, capsys=capsys)
+    code, out, _ = score("good", options=["--metrics", "METEOR-1.5"], json_=False)
+    assert code == 1  # without any score
     assert "not computed" in out
     assert "METEOR-1.5: Java is missing" in out
 
 
-def test_without_any_score_the_exit_code_says_so(files, capsys, monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    arguments = [
-        "--references",
-        files["references"],
-        "--candidates",
-        files["good"],
-        "--metrics",
-        "METEOR-1.5",
-    ]
-    code, out, _ = run(*arguments, capsys=capsys)
-    assert code == 1
-    assert "METEOR-1.5: Java is missing" in out
-
-
-def test_options_reach_the_protocol(files, capsys):
-    arguments = ["--references", files["references"], "--candidates", files["bad"], "--format", "json"]
+def test_options_reach_the_protocol(score):
     options = ["--no-brevity-penalty", "--tokenizer", "none", "--protocol", "beam=5", "--metrics", "BLEU"]
-    _, out, _ = run(*arguments, *options, capsys=capsys)
-    plain = json.loads(out)
+    _, plain, _ = score("bad", options=options)
     assert plain["signature"].startswith("tok:none-1|case:kept|punct:kept|refs:3|bp:off|n:8|beam:5|v:")
     assert plain["scores"]["BLEU-1"] == pytest.approx(
         0
-    )  # neither "a" nor "cat" is among "A red dog runs on two mats."
+    )  # "a" and "cat" are not in "A red dog runs on two mats."
 
 
 def test_splits_of_the_references(tmp_path, capsys):
     (tmp_path / "r.csv").write_text("image,caption,split\n1,a dog,test\n2,a cat,train\n")
     (tmp_path / "c.csv").write_text("image,caption\n1,a dog\n")
-    arguments = ["--references", tmp_path / "r.csv", "--candidates", tmp_path / "c.csv", "--split", "test"]
-    code, out, err = run(*arguments, "--format", "json", capsys=capsys)
-    assert code == 0
+    paths = ["--references", str(tmp_path / "r.csv"), "--candidates", str(tmp_path / "c.csv")]
+    assert main([*paths, "--split", "test", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
     assert "|split:test|" in json.loads(out)["signature"]
     assert "CIDEr of a single image is always 0" in err
 

@@ -7,11 +7,11 @@ import pytest
 from caption.data.files import (
     JsonError,
     YamlError,
-    entries,
     field,
     load_json,
     load_yaml,
     numbered_lines,
+    object_list,
     read_json,
     read_text,
 )
@@ -57,7 +57,7 @@ def test_json_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [{}, {"images": None}, {"images": {"a": 1}}, {"images": [1]}])
 def test_lists_that_are_none(data: dict[str, object]) -> None:
     with pytest.raises(DataError, match=r"'f\.json' has no list of objects called 'images'"):
-        entries(data, "images", "'f.json'")
+        object_list(data, "images", "'f.json'")
 
 
 def test_fields_of_the_wrong_type() -> None:

@@ -19,7 +19,7 @@ def made() -> Corpus:
 @pytest.fixture(params=["kept", "made anew"])
 def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if request.param == "made anew":
-        monkeypatch.setattr(corpus, "KEPT", 2)
+        monkeypatch.setattr(corpus, "MAX_CACHED", 2)
     return request.param == "kept"
 
 
@@ -34,9 +34,9 @@ def test_counts(kept: bool):
 
 
 def test_as_many_as_are_kept_are_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(corpus, "KEPT", 5)  # the references are five sentences, the candidates three
+    monkeypatch.setattr(corpus, "MAX_CACHED", 5)  # the references are five sentences, the candidates three
     assert isinstance(made().references.counts, list)
-    monkeypatch.setattr(corpus, "KEPT", 4)
+    monkeypatch.setattr(corpus, "MAX_CACHED", 4)
     assert not isinstance(made().references.counts, list)
     assert isinstance(made().counts, list)
 
@@ -44,7 +44,7 @@ def test_as_many_as_are_kept_are_kept(monkeypatch: pytest.MonkeyPatch):
 def test_scores_do_not_depend_on_it(monkeypatch: pytest.MonkeyPatch):
     metrics = ["BLEU", "CIDEr", "CIDEr-plain", "ROUGE-L"]
     expected = evaluate(FOUND, TEXTS, "none", metrics)
-    monkeypatch.setattr(corpus, "KEPT", 0)
+    monkeypatch.setattr(corpus, "MAX_CACHED", 0)
     found = evaluate(FOUND, TEXTS, "none", metrics)
     assert found.to_dict() == expected.to_dict()
     assert expected["CIDEr"] > 0

@@ -175,7 +175,7 @@ class Flickr30k(Dataset):
 
 
 @dataclass(frozen=True)
-class Coco(Dataset):
+class Coco2014(Dataset):
     """MS COCO of 2014, laid out for configs/coco_*.yaml.
 
       caption prepare coco train2014.zip val2014.zip annotations_trainval2014.zip caption_datasets.zip
@@ -218,7 +218,7 @@ class Coco(Dataset):
         return plan
 
 
-DATASETS: dict[str, Dataset] = {"flickr8k": Flickr8k(), "flickr30k": Flickr30k(), "coco": Coco()}
+DATASETS: dict[str, Dataset] = {"flickr8k": Flickr8k(), "flickr30k": Flickr30k(), "coco": Coco2014()}
 """Every data set by its name on the command line."""
 
 

@@ -75,7 +75,7 @@ class Kind(Enum):
     MISSING = "missing image", "missing images", "Get the files, or take the images out of the captions."
     UNDECODABLE = "undecodable image", "undecodable images", "Get the files again, or take the images out."
     EMPTY = "empty caption", "empty captions", "Write the captions, or delete the entries."
-    BARE = "image without captions", "images without captions", "Add captions, or take the images out."
+    UNCAPTIONED = "image without captions", "images without captions", "Add captions, or take the images out."
     OVERLAP = (
         "image in two splits",
         "images in two splits",
@@ -83,7 +83,7 @@ class Kind(Enum):
     )
     REPEATED = "image listed twice", "images listed twice", "Keep one entry."
     SAME_ID = "id of two images", "ids of two images", "Give every image of a split its own id."
-    LEAK = (
+    LEAKAGE = (
         "duplicate across splits",
         "duplicates across splits",
         "Keep one: otherwise the scores measure memory.",
@@ -93,7 +93,7 @@ class Kind(Enum):
     NO_WORDS = "empty vocabulary", "empty vocabularies", "Lower the minimum count, or add captions."
 
     LONG = "over-long caption", "over-long captions", "They cost time and memory; data.max_words cuts them."
-    TWIN = (
+    DUPLICATE = (
         "duplicate within a split",
         "duplicates within a split",
         "Such a picture has more weight than others.",
@@ -112,7 +112,7 @@ class Kind(Enum):
     @property
     def is_fault(self) -> bool:
         """Whether training on such data would be wrong; the other kinds are notes."""
-        return self not in (Kind.LONG, Kind.TWIN, Kind.NO_EVALUATION)
+        return self not in (Kind.LONG, Kind.DUPLICATE, Kind.NO_EVALUATION)
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ def check_splits(splits: Splits, findings: Findings, source: str = "") -> None:
     )
     for split, images in splits.items():
         for kind, faulty in (
-            (Kind.BARE, [image for image in images if not image.captions]),
+            (Kind.UNCAPTIONED, [image for image in images if not image.captions]),
             (Kind.EMPTY, [image for image in images if not all(image.captions)]),
         ):
             findings.report([Finding(kind, image.within(split), (str(image.path),)) for image in faulty])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caption.data.files import entries, field, read_json, user_path
+from caption.data.files import field, object_list, read_json, user_path
 from caption.data.readers.captions import (
     CaptionedImage,
     CheckedReader,
@@ -32,7 +32,7 @@ def coco_entries(data: dict[str, Any], name: str, findings: Findings) -> Iterato
         DataError: the file has another format.
     """
     files: dict[int | str, str] = {}
-    for number, image in enumerate(entries(data, "images", name) if data.get("images") else ()):
+    for number, image in enumerate(object_list(data, "images", name) if data.get("images") else ()):
         where = f"entry {number} of 'images' in {name}"
         with findings.skipping():
             image_id = field(image, "id", (int, str), where)
@@ -40,7 +40,7 @@ def coco_entries(data: dict[str, Any], name: str, findings: Findings) -> Iterato
             file = field(image, "file_name", str, where) if "file_name" in image else ""
             files[image_id] = files[image_id] or file.strip()
             yield Entry(where, image_id, file.strip(), ())
-    for number, annotation in enumerate(entries(data, "annotations", name)):
+    for number, annotation in enumerate(object_list(data, "annotations", name)):
         where = f"entry {number} of 'annotations' in {name}"
         if "caption" not in annotation and "bbox" in annotation:
             raise DataError(f"{name} holds boxes, not captions. Give the captions JSON, captions_*.json.")
@@ -84,7 +84,7 @@ class Coco(CheckedReader):
 
 def _read_split(file: str, folder: Path, findings: Findings) -> list[CaptionedImage]:
     data = read_json(file)
-    entries(data, "images", f"'{file}'")
+    object_list(data, "images", f"'{file}'")
     paths: dict[int | str, Path] = {}
     captions: dict[int | str, list[str]] = {}
     for entry in coco_entries(data, f"'{file}'", findings):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from caption.data.files import entries, field, read_json, user_path
+from caption.data.files import field, object_list, read_json, user_path
 from caption.data.readers.captions import SPLIT_NAMES, CaptionedImage, CheckedReader, Entry, Findings, Splits
 from caption.errors import DataError
 
@@ -23,7 +23,7 @@ def karpathy_entries(data: dict[str, Any], name: str, findings: Findings) -> Ite
     Raises:
         DataError: the file has another format.
     """
-    for number, image in enumerate(entries(data, "images", name)):
+    for number, image in enumerate(object_list(data, "images", name)):
         where = f"entry {number} of 'images' in {name}"
         with findings.skipping():
             file = field(image, "filename", str, where)
@@ -31,7 +31,7 @@ def karpathy_entries(data: dict[str, Any], name: str, findings: Findings) -> Ite
             image_id = field(image, "cocoid", int, where) if "cocoid" in image else file
             split = field(image, "split", str, where) if "split" in image else None
             captions = []
-            for place, sentence in enumerate(entries(image, "sentences", where), start=1):
+            for place, sentence in enumerate(object_list(image, "sentences", where), start=1):
                 with findings.skipping():
                     captions.append(field(sentence, "raw", str, f"sentence {place} of {where}"))
             yield Entry(where, image_id, str(PurePosixPath(folder, file)), captions, split)

@@ -185,7 +185,7 @@ def json_entries(content: Any, name: str, findings: Findings, keys: Keys = USUAL
 
 
 @dataclass
-class _Gathered:
+class _JoinedEntries:
     """The captions of one image, from all its entries."""
 
     first: Entry
@@ -236,14 +236,14 @@ class Table(CheckedReader):
             check_fractions(self.fractions)
             if has_splits:
                 raise DataError(f"'{file}' already has splits: leave out the fractions, or its splits.")
-        gathered: dict[Path, _Gathered] = {}
+        by_path: dict[Path, _JoinedEntries] = {}
         for entry in entries:
             path = folder / entry.file
             with findings.skipping():
                 if not entry.file:
                     raise DataError(f"{entry.where} names no file of an image. Write its name as 'image'.")
                 split = self._split(entry, has_splits)
-                image = gathered.setdefault(path, _Gathered(entry, split))
+                image = by_path.setdefault(path, _JoinedEntries(entry, split))
                 if split == image.split:
                     image.captions += findings.stripped(entry, path)
                 elif split not in image.other_splits:
@@ -251,7 +251,7 @@ class Table(CheckedReader):
                     text = f"{entry.where} ({entry.file}) is in '{split}', but {image.first.where} in '{image.split}'"
                     findings.add(Kind.OVERLAP, text, path)
         splits: Splits = {split: [] for split in SPLIT_NAMES if split in (self.fractions or ())}
-        for path, image in gathered.items():
+        for path, image in by_path.items():
             captioned = CaptionedImage(image.first.image, path, tuple(image.captions))
             splits.setdefault(image.split, []).append(captioned)
         return {split: splits[split] for split in SPLIT_NAMES if split in splits}

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from caption.data.files import entries, field, parsed
+from caption.data.files import field, object_list, parsed
 from caption.errors import DataError, UserError
 from caption.text.vocabulary import Vocabulary
 
@@ -103,7 +103,7 @@ class ShardIndex:
             raise DataError(f"{where} is not an index of shards: make it with `caption prepare shards`")
         shards = tuple(
             Shard(field(entry, "name", str, where), field(entry, "samples", int, where))
-            for entry in entries(data, "shards", where)
+            for entry in object_list(data, "shards", where)
         )
         words = Counter(field(data, "words", dict, where))
         return cls(shards, field(data, "tokenizer", str, where), words, location)

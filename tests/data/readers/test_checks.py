@@ -168,7 +168,7 @@ def test_everything_is_collected_in_order() -> None:
     findings.report([*missing(2), Finding(Kind.LONG, "long")])
     with findings.skipping():
         raise DataError("line 3 is wrong")
-    findings.report([Finding(Kind.BARE, "bare")])
+    findings.report([Finding(Kind.UNCAPTIONED, "bare")])
     assert [finding.text for finding in findings.collected] == [
         "0.jpg",
         "1.jpg",
