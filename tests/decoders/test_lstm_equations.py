@@ -86,15 +86,6 @@ def test_stepping_is_the_equations(made: LSTMDecoder):
             near(state.trace.weights[b, k], steps[t].weights)
 
 
-def test_the_first_state_comes_from_the_mean_region():
-    made, regions = decoder(), images(2)
-    state = made.start(made.project(one_row(regions)), hypotheses=2)
-    layer = made.initial.cell[0]
-    expected = (regions.mean(1) @ layer.weight.T + layer.bias).tanh()
-    torch.testing.assert_close(state.carried.cell, expected[:, None].expand(2, 2, HIDDEN))
-    assert not torch.allclose(state.carried.cell, state.carried.hidden)
-
-
 # -- the state that each part reads ------------------------------------------------------------------------
 
 
@@ -139,47 +130,6 @@ def test_the_unroll_reads_the_same_states():
         torch.testing.assert_close(query.word, made.embed.weight[words[..., t]])
         torch.testing.assert_close(gated.calls[t][0], carried[t].hidden)
     torch.testing.assert_close(read.calls[0][1], torch.cat([state.hidden[0] for state in carried[1:]]))
-
-
-def test_the_readout_gets_the_gated_context_and_the_word_that_was_fed():
-    made = decoder(gate=Gate())
-    read = Inputs(made.readout)
-    state = made.start(made.project(one_row(images(1))))
-    _, state = made.step(state, torch.tensor([[3]]))
-    embedded, _, context = read.calls[0]
-    assert torch.equal(embedded, made.embed.weight[3].expand(1, 1, -1))
-    expected = state.trace.gate[..., None] * (state.trace.weights @ state.shared.projected[0].values)
-    torch.testing.assert_close(context, expected)
-
-
-def test_the_weights_move_with_the_state():
-    made, regions = decoder(), images(1)
-    lengths = torch.tensor([[5]])
-    unrolled = unroll(made, regions, sentences(lengths), lengths)
-    weights = unrolled.unpack(unrolled.trace.weights)[0, 0]
-    distances = torch.cdist(weights, weights, p=1)
-    assert distances[~torch.eye(5, dtype=torch.bool)].min() > 1e-3
-
-
-def test_the_weights_are_constant_when_the_score_ignores_the_state():
-    """A control for the test above: without the query, the weights are the same at every step."""
-    made, regions = decoder(), images(1)
-    with torch.no_grad():
-        made.attention.score.query.weight.zero_()
-    lengths = torch.tensor([[5]])
-    unrolled = unroll(made, regions, sentences(lengths), lengths)
-    weights = unrolled.unpack(unrolled.trace.weights)[0, 0]
-    torch.testing.assert_close(weights, weights[:1].expand(5, -1))
-
-
-def test_the_weights_of_a_step_do_not_depend_on_its_input_word():
-    # The word enters the LSTM, whose new state is the query one step later.
-    made = decoder()
-    state = made.start(made.project(one_row(images(1))), hypotheses=2)
-    _, state = made.step(state, torch.tensor([[3, 5]]))
-    torch.testing.assert_close(state.trace.weights[0, 0], state.trace.weights[0, 1])
-    _, state = made.step(state, torch.tensor([[2, 2]]))
-    assert not torch.allclose(state.trace.weights[0, 0], state.trace.weights[0, 1])
 
 
 # -- the first input ---------------------------------------------------------------------------------------
@@ -234,16 +184,6 @@ def test_only_the_forget_gate_gets_the_forget_bias(bias: float):
     i, f, o, g = fresh(forget_bias=bias).gates_from_word.bias.chunk(4)
     assert (f == bias).all()
     assert (torch.cat((i, o, g)) == 0).all()
-
-
-def test_the_forget_bias_keeps_the_cell():
-    made = fresh(forget_bias=50.0).double()
-    state = made.start(made.project(one_row(images(1))))
-    with torch.no_grad():  # i · g is 0
-        made.gates_from_word.weight.zero_()
-        made.gates_from_state.weight.zero_()
-    _, after = made.step(state, torch.tensor([[3]]))
-    torch.testing.assert_close(after.carried.cell, state.carried.cell)
 
 
 def test_recurrent_weights_are_orthogonal_gate_by_gate():

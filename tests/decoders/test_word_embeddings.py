@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_decoder import HIDDEN, PAD, REGION_SIZE, WORDS, images, sentences, unroll
+from helpers.tiny_decoder import PAD, REGION_SIZE, WORDS, decoder, images, sentences
 from helpers.tiny_views import one_row
 from torch import Tensor
 
-from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.decoders import DeepOutput, LSTMDecoder, MetaEmbedding, WordVectors
+from caption.decoders import LSTMDecoder, MetaEmbedding, WordVectors
 from caption.decoders.word_embeddings import load_word_vectors
 from caption.errors import UserError
 from caption.objectives import CaptionBatch, CrossEntropy
@@ -27,17 +26,8 @@ def built(*tables: WordVectors, size: int = 5, seed: int = 0) -> MetaEmbedding:
     return made.double()
 
 
-def decoder(seed: int = 0) -> LSTMDecoder:
-    torch.manual_seed(seed)
-    made = LSTMDecoder(
-        ScoredAttention(AdditiveScore(6), Softmax()),
-        embedding_size=5,
-        hidden_size=HIDDEN,
-        readout=DeepOutput(dropout=0.0),
-        embedding=MetaEmbedding([WordVectors(3), WordVectors(4)]),
-    )
-    made.build((REGION_SIZE,), WORDS, padding=PAD, start=1)
-    return made.double()
+def with_two_tables() -> LSTMDecoder:
+    return decoder(embedding=MetaEmbedding([WordVectors(3), WordVectors(4)]))
 
 
 def test_it_is_the_equation():
@@ -79,20 +69,8 @@ def test_shares_sum_to_one_and_can_be_forced():
     torch.testing.assert_close(forced, made.project[0](made.tables[0](words)))
 
 
-def test_the_unroll_equals_stepping():
-    made, lengths = decoder().eval(), torch.tensor([[4, 2], [3, 0]])
-    regions, words = images(2), sentences(lengths)
-    state = made.start(made.project(one_row(regions)), 2)
-    unrolled = unroll(made, regions, words, lengths)
-    logits = unrolled.unpack(unrolled.logits.log_softmax(-1))
-    for t in range(words.shape[-1]):
-        scored, state = made.step(state, words[..., t])
-        real = t < lengths
-        torch.testing.assert_close(logits[:, :, t][real].float(), scored[real].float())
-
-
 def test_a_step_of_training_lowers_the_loss_and_moves_both_tables():
-    made, lengths = decoder(), torch.tensor([[4, 2], [3, 1]])
+    made, lengths = with_two_tables(), torch.tensor([[4, 2], [3, 1]])
     regions, words = images(2), sentences(lengths)
     captions = CaptionBatch(words, words.roll(-1, -1), lengths)
     objective = CrossEntropy()
@@ -112,7 +90,7 @@ def test_a_step_of_training_lowers_the_loss_and_moves_both_tables():
 
 
 def test_the_specification_makes_an_equal_decoder():
-    made = decoder()
+    made = with_two_tables()
     again = make(made.spec, LSTMDecoder)
     again.build((REGION_SIZE,), WORDS, padding=PAD, start=1)
     again.double().load_state_dict(made.state_dict())

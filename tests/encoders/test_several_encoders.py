@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import tiny_torchvision  # noqa: F401  (registers tiny_cnn)
 from helpers.tiny_captioner import captioner, photo
 
 from caption import checkpoint
@@ -25,8 +26,8 @@ from caption.parts import make
 
 def made() -> SeveralEncoders:
     torch.manual_seed(0)
-    squeeze = TorchvisionEncoder("squeezenet1_1", ["features.3", "features.12"])
-    return SeveralEncoders([SmallCNN((4, 4, 6)), squeeze]).eval()
+    tiny = TorchvisionEncoder("tiny_cnn", ["features.5", "features.11"])
+    return SeveralEncoders([SmallCNN((4, 4, 6)), tiny]).eval()
 
 
 def images(count: int = 2) -> torch.Tensor:
@@ -40,7 +41,7 @@ def test_views_are_those_of_each_encoder_in_order(count: int):
         found = encoder(images(count))
         expected = [view for each in encoder.encoders for view in each(images(count))]
     assert len(found) == 3
-    assert tuple(view.vectors.shape[-1] for view in found) == encoder.region_sizes == (6, 128, 512)
+    assert tuple(view.vectors.shape[-1] for view in found) == encoder.region_sizes == (6, 12, 16)
     for one, other in zip(found, expected, strict=True):
         assert one.grid == other.grid
         torch.testing.assert_close(one.vectors, other.vectors)
@@ -69,26 +70,22 @@ def test_freezing_reaches_each_encoder():
 
 
 def test_an_encoder_that_is_partly_fine_tuned_stays_so():
-    partly = TorchvisionEncoder("squeezenet1_1", "features.12", finetune_from="features.12")
+    partly = TorchvisionEncoder("tiny_cnn", "features.11", finetune_from="features.10")
     encoder = SeveralEncoders([SmallCNN((4, 6)), partly])
     encoder.freeze()
     encoder.freeze(False)
     learning = {name for name, parameter in partly.named_parameters() if parameter.requires_grad}
     assert learning
-    assert all("features.12" in name for name in learning)
+    assert all("features.1" in name for name in learning)
     assert all(parameter.requires_grad for parameter in encoder.encoders[0].parameters())
 
 
 def test_pretrained_weights_of_each_are_loaded(tmp_path: Path):
     torch.manual_seed(1)
-    source = TorchvisionEncoder("squeezenet1_1", "features.3")
-    torch.save(source.trunk.state_dict(), tmp_path / "squeeze.pth")
-    encoder = SeveralEncoders(
-        [
-            SmallCNN((4, 6)),
-            TorchvisionEncoder("squeezenet1_1", "features.3", weights=str(tmp_path / "squeeze.pth")),
-        ]
-    )
+    source = TorchvisionEncoder("tiny_cnn", "features.3")
+    torch.save(source.trunk.state_dict(), tmp_path / "tiny.pth")
+    tiny = TorchvisionEncoder("tiny_cnn", "features.3", weights=str(tmp_path / "tiny.pth"))
+    encoder = SeveralEncoders([SmallCNN((4, 6)), tiny])
     encoder.load_pretrained()
     for name, tensor in source.state_dict().items():
         assert torch.equal(encoder.encoders[1].state_dict()[name], tensor)

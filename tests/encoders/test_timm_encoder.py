@@ -64,7 +64,7 @@ def test_the_grid_is_timms_own_output(name: str):
     torch.testing.assert_close(regions.vectors, expected.flatten(2).transpose(1, 2))
 
 
-@pytest.mark.parametrize("name", ["test_vit", "vit_little_patch16_reg1_gap_256", "test_vit_relpos"])
+@pytest.mark.parametrize("name", ["test_vit", "test_vit2", "test_vit_relpos"])
 def test_class_and_register_tokens_are_no_regions(name: str):
     """With one class token, one register, and neither."""
     size = timm.get_pretrained_cfg(name).input_size[-1]
