@@ -1,19 +1,42 @@
-"""The sections and tables of documents, see `caption.reports.documents`.
+"""Markdown documents with prose written by hand and sections written by tools.
 
-The module is read from this checkout's file: a benchmark's process has the package of another checkout, which may be
-older and lack it.
+A section stands between the lines `<!-- section NAME begins -->` and `<!-- section NAME ends -->`. Tools replace the
+text between these two lines and nothing else.
 """
 
 from __future__ import annotations
 
-from importlib.util import module_from_spec, spec_from_file_location
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
-_FILE = Path(__file__).resolve().parents[1] / "caption" / "reports" / "documents.py"
-_spec = spec_from_file_location("tools._documents", _FILE)
-assert _spec is not None
-assert _spec.loader is not None
-_module = module_from_spec(_spec)
-_spec.loader.exec_module(_module)
+from caption.analysis.study_tables import markdown_table as table
+from caption.errors import UserError
 
-read_sections, table, write_sections = _module.read_sections, _module.table, _module.write_sections
+__all__ = ["read_sections", "table", "write_sections"]
+
+MARKS = "<!-- section {} begins -->", "<!-- section {} ends -->"
+
+
+def read_sections(document: Path) -> dict[str, str]:
+    """The sections of a document by name."""
+    begin, end = MARKS[0].format(r"([^\n]+?)"), MARKS[1].format(r"\1")
+    text = document.read_text(encoding="utf-8")
+    return {match[1]: match[2].strip() for match in re.finditer(rf"{begin}\n(.*?){end}", text, re.DOTALL)}
+
+
+def write_sections(document: Path, sections: Mapping[str, str]) -> None:
+    """Replace sections of a document, by name.
+
+    Raises:
+        UserError: the document lacks a section; nothing is written.
+    """
+    text = document.read_text(encoding="utf-8")
+    for name, section in sections.items():
+        begin, end = (mark.format(name) for mark in MARKS)
+        before, _, rest = text.partition(begin)
+        _, mark, after = rest.partition(end)
+        if not mark:
+            raise UserError(f"{document} lacks the lines {begin} and {end}: put them where the tables belong")
+        text = f"{before}{begin}\n\n{section.strip()}\n\n{end}{after}"
+    document.write_text(text, encoding="utf-8")

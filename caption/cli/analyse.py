@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,8 @@ from caption.cli.exit_codes import DONE
 from caption.errors import UserError
 
 if TYPE_CHECKING:
-    from caption.captioner import Captioner
+    from caption.analysis.faithfulness.curves import Kind
+    from caption.analysis.scene_study import Study
 
 DESCRIPTION = """\
 Measure on Shapes where models look, and whether that is why they say it: the pointing game, deletion and insertion,
@@ -23,11 +24,17 @@ permuted and exchanged maps, agreement of models. Writes a page of tables and a 
   caption analyse                                                      the installed models, some minutes
   caption analyse --limit 50 --model mine=runs/mine/best.ckpt          a quick look at another one
 
-A model must caption Shapes. On a page that exists, the measured sections are replaced and the prose is kept.
+A model must caption Shapes.
 """
 MODELS = ("soft=shapes", "hard=shapes-hard")
 ALL = 500
 """Scenes of the test split."""
+PANELS: tuple[tuple[Kind, str], ...] = (
+    ("deletion", "removed"),
+    ("deletion", "replaced"),
+    ("insertion", "removed"),
+)
+"""Of the figure: the curve, and how regions are hidden."""
 
 
 def main(args: list[str]) -> int:
@@ -37,8 +44,16 @@ def main(args: list[str]) -> int:
         raise UserError(f"--limit {options.limit}: at least 2, since maps are exchanged between scenes")
     if not options.out.parent.is_dir() or options.out.suffix != ".md":
         raise UserError(f"--out {options.out}: name a .md file in an existing folder")
-    named = _models(options.model or MODELS)
-    _write(named, options)
+    models = _models(options.model or MODELS)
+
+    from caption.analysis.study_tables import make_page  # imports torch, for which --help must not wait
+    from caption.runtime.atomic import replacing
+
+    picture = options.out.with_suffix(".png")
+    page = make_page(analyse(models, options.limit, picture, options.trust))
+    with replacing(options.out) as file:
+        file.write(page.encode())
+    _say(f"wrote {options.out} and {picture}")
     return DONE
 
 
@@ -56,49 +71,59 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _models(entries: Sequence[str]) -> dict[str, str]:
     """Models by their names in the tables."""
-    named: dict[str, str] = {}
+    models: dict[str, str] = {}
     for entry in entries:
         name, _, model = entry.partition("=")
-        if not name or not model or name in named:
+        if not name or not model or name in models:
             raise UserError(f"--model {entry}: write NAME=MODEL, such as soft=shapes, each name once")
-        named[name] = model
-    return named
+        models[name] = model
+    return models
 
 
-def _write(named: dict[str, str], options: argparse.Namespace) -> None:
-    """Measure the models, and write the page and its figure."""
+def analyse(
+    models: Mapping[str, str], limit: int, picture: Path, trust: Sequence[str] = ()
+) -> dict[str, str]:
+    """Measure models, given by their names in the tables, and draw the curves of deletion and insertion.
+
+    Returns:
+        the tables, see `caption.analysis.study_tables`.
+    """
     import tempfile
 
-    import torch
-
     from caption.analysis.agreement import agree
+    from caption.analysis.scene_study import make_scenes, study
+    from caption.analysis.study_tables import make_tables
     from caption.models.model_zoo import load
-    from caption.reports.analysis import analyse, draw, make_scenes, say
-    from caption.reports.analysis_tables import Setting, write_report
-    from caption.reports.documents import write_sections
 
-    captioners: dict[str, Captioner] = {
-        name: load(model, trust=options.trust) for name, model in named.items()
-    }
+    captioners = {name: load(model, trust=trust) for name, model in models.items()}
     with tempfile.TemporaryDirectory() as folder:
-        scenes = make_scenes(Path(folder), options.limit)
-        analyses = [analyse(name, captioner, scenes) for name, captioner in captioners.items()]
+        scenes = make_scenes(Path(folder), limit)
+        studies = [study(name, captioner, scenes, _say) for name, captioner in captioners.items()]
         agreements = {
-            (a.name, b.name): agree(a.captioner, b.captioner, scenes.photos, a.captions)
-            for a, b in combinations(analyses, 2)
+            (one.name, other.name): agree(one.captioner, other.captioner, scenes.photos, one.captions)
+            for one, other in combinations(studies, 2)
         }
-    picture = options.out.with_suffix(".png")
-    draw(analyses, picture)
-    arguments = "".join(f" --model {shlex.quote(model)}" for model in options.model or ())
-    arguments += "" if options.limit == ALL else f" --limit {options.limit}"
-    setting = Setting(options.limit, scenes.sigma, torch.get_num_threads(), picture.name, arguments)
-    template = options.out if options.out.is_file() else page()
-    write_sections(options.out, write_report(analyses, agreements, setting), template=template)
-    say(f"caption analyse: wrote {options.out} and {picture}")
+    _draw(studies, picture)
+    return make_tables(studies, agreements, scenes, picture.name)
 
 
-def page() -> Path:
-    """docs/analysis.md, which is inside the package when it is installed and beside it in a clone."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "docs" / "analysis.md"
-    return installed if installed.exists() else package.parent / "docs" / "analysis.md"
+def _draw(studies: Sequence[Study], path: Path) -> None:
+    """A row of curves per model, for words that name objects: deletion in both ways of hiding, and insertion."""
+    from matplotlib.figure import Figure
+
+    from caption.analysis.scene_study import OBJECT_WORDS
+    from caption.visualize import curve_plot, save_figure
+
+    fig = Figure(figsize=(10.4, 0.4 + 2.6 * len(studies)), layout="constrained")
+    rows = fig.subplots(len(studies), len(PANELS), squeeze=False, sharey=True)
+    for axes, study in zip(rows, studies, strict=True):
+        for ax, (kind, way) in zip(axes, PANELS, strict=True):
+            curve_plot(ax, study.erasures[way].only(OBJECT_WORDS), kind)
+            ax.set_title(f"{study.name}: {kind}, {way}", fontsize=10)
+            ax.label_outer()
+    rows[0, -1].legend(title="order", frameon=False, fontsize=8, loc="lower right")
+    save_figure(fig, path, dpi=110)
+
+
+def _say(message: str) -> None:
+    print(f"caption analyse: {message}", file=sys.stderr, flush=True)

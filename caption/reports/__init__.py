@@ -1,1 +1,0 @@
-"""Measurements of whole models, written as documents."""

@@ -1,0 +1,59 @@
+"""`caption analyse`: its page, its figure and its messages; and the tool that writes the repository's page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caption.analysis.study_tables import TITLES
+from caption.cli import analyse as verb
+from caption.errors import UserError
+from tools import analysis_page
+from tools.documents import read_sections
+
+
+def test_the_whole_run_writes_page_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "page.md"
+    assert verb.main(["--limit", "3", "--model", "soft=shapes", "--out", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "soft: grounding, captions included:" in printed.err
+    text = out.read_text(encoding="utf-8")
+    assert "3 scenes of the test split" in text
+    assert text.count("\n## ") == len(TITLES) - 1
+    assert (tmp_path / "page.png").stat().st_size > 10_000
+    assert "](page.png)" in text
+    assert "The LSTM of soft starts from a learned constant" in text
+
+
+def test_the_repositorys_page_has_a_section_for_every_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    document = tmp_path / "analysis.md"
+    document.write_text(analysis_page.DOCUMENT.read_text(encoding="utf-8"), encoding="utf-8")
+    measured = []
+
+    def analyse(models: dict[str, str], limit: int, picture: Path) -> dict[str, str]:
+        measured.append((models, limit, picture.name))
+        return {name: f"new {name}" for name in TITLES}
+
+    monkeypatch.setattr(analysis_page, "analyse", analyse)
+    assert analysis_page.main(["--limit", "7", "--document", str(document)]) == 0
+    assert measured == [({"soft": "shapes", "hard": "shapes-hard"}, 7, "analysis.png")]
+    assert read_sections(document) == {name: f"new {name}" for name in TITLES}
+    assert "## Limits" in document.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--model", "shapes"], "--model shapes: write NAME=MODEL"),
+        (["--model", "a=shapes", "--model", "a=shapes-hard"], "--model a=shapes-hard: write NAME=MODEL"),
+        (["--model", "a=nowhere"], "no checkpoint nowhere"),
+        (["--limit", "1"], "--limit 1"),
+        (["--out", "nowhere/page.md"], "--out nowhere/page.md"),
+        (["--out", "page.txt"], "--out page.txt"),
+    ],
+)
+def test_wrong_usage_is_named_before_the_work_begins(arguments, complaint):
+    with pytest.raises(UserError, match=complaint):
+        verb.main(arguments)

@@ -1,0 +1,33 @@
+"""Measure the installed models as `caption analyse` does, and write the tables and the figure of docs/analysis.md.
+
+python -m tools.analysis_page [--limit N]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from caption.cli.analyse import ALL, MODELS, analyse
+from tools import make_parser
+from tools.documents import write_sections
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "analysis.md"
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    parser = make_parser("analysis_page", __doc__)
+    parser.add_argument(
+        "--limit", type=int, default=ALL, metavar="N", help=f"test scenes; default all, {ALL}"
+    )
+    parser.add_argument("--document", type=Path, default=DOCUMENT, metavar="FILE.md")
+    options = parser.parse_args(args)
+    models = dict(entry.split("=") for entry in MODELS)
+    tables = analyse(models, options.limit, options.document.with_suffix(".png"))
+    write_sections(options.document, tables)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
