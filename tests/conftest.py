@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # One process per core runs tests, so each takes one thread. This must precede the first import of torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
-from helpers.command_line import TINY, Ran, Trained, run_command
+from helpers.command_line import SIGNALS, TINY, Ran, Trained, default_signals, run_command
 
 import caption  # noqa: F401  (before torchvision and pytorch_lightning, which imports it)
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Every test begins with the default actions of signals, and leaves the handlers as they were."""
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    default_signals()
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,13 @@
-"""`caption demo`: its output, and resuming it. On tiny scenes with a tiny model."""
+"""`caption demo`: its output, and resuming it. With a tiny model, or with trainings that only write files."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,9 @@ from helpers.command_line import TINY, Ran
 import caption
 from caption.attention import Multinoulli, Softmax
 from caption.cli import demo
+from caption.training.last_checkpoint import LastCheckpoint
 from caption.training.module import CaptionTraining
 
-pytestmark = pytest.mark.slow  # every test trains one or two models
 Cli = Callable[..., Ran]
 KEYS = {
     *("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr", "ROUGE-L", "NLL"),
@@ -29,8 +30,8 @@ QUIET = {"enable_progress_bar": False, "enable_model_summary": False}
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lightning: None) -> Iterator[list[list[str]]]:
-    """Replaces the configurations by tiny ones and lists the training and test runs."""
+def configs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Replaces the configurations by tiny ones."""
     for attention in ("soft", "hard"):
         config = yaml.safe_load(TINY.format(folder="unused", shapes="unused"))
         config["trainer"] |= QUIET
@@ -42,31 +43,59 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lightning: None) -> It
         (tmp_path / f"shapes_{attention}.yaml").write_text(yaml.safe_dump(config))
     monkeypatch.setattr(demo, "config_folder", lambda: tmp_path)
     monkeypatch.setattr(demo, "PICTURES", 2)
+
+
+class Runs:
+    """Trainings and tests that only write the files of real ones.
+
+    Attributes:
+        args: the command lines so far.
+        resumed: for each training, whether there was a checkpoint to go on from.
+        stop: the attention whose next training is stopped by Ctrl-C; last.ckpt is then there, best.ckpt is not.
+    """
+
+    def __init__(self) -> None:
+        self.args: list[list[str]] = []
+        self.resumed: list[bool] = []
+        self.stop: str | None = None
+
+    def __call__(self, args: list[str]) -> Any:
+        self.args.append(args)
+        verb, attention = self.verbs[-1].split()
+        folder = Path(args[args.index("--trainer.default_root_dir") + 1])
+        logs = folder / "logs" / f"version_{len(self.args)}"
+        logs.mkdir(parents=True)
+        if verb == "fit":
+            self.resumed.append((folder / "last.ckpt").exists())
+            (folder / "last.ckpt").write_text(attention)
+            if attention == self.stop:
+                self.stop = None
+                raise KeyboardInterrupt
+            (folder / "best.ckpt").write_text(f"{attention}, run {len(self.args)}")
+        else:
+            (logs / "test_captions.json").write_text("[]")
+        last = LastCheckpoint(str(folder))
+        last.trained_seconds = 2.0
+        evaluation = SimpleNamespace(numbers=dict.fromkeys(demo.REPORTED, 0.5), signature="split:test")
+        trainer = SimpleNamespace(checkpoint_callbacks=[last], log_dir=str(logs))
+        return SimpleNamespace(trainer=trainer, model=SimpleNamespace(evaluation=evaluation))
+
+    @property
+    def verbs(self) -> list[str]:
+        """fit soft, test hard, ..."""
+        return [
+            f"{args[0]} {Path(args[args.index('-c') + 1]).stem.removeprefix('shapes_')}" for args in self.args
+        ]
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, lightning: None) -> Runs:
     from caption.cli import train
 
-    done: list[list[str]] = []
-    run = train.run
-    monkeypatch.setattr(train, "run", lambda args: done.append(args) or run(args))
-    handler = signal.getsignal(signal.SIGINT)
-    yield done
-    signal.signal(signal.SIGINT, handler)  # Lightning changes the handler when it is interrupted
-
-
-def verbs(runs: list[list[str]]) -> list[str]:
-    """fit soft, test hard, ..."""
-    return [f"{args[0]} {Path(args[args.index('-c') + 1]).stem.removeprefix('shapes_')}" for args in runs]
-
-
-def stop_at(monkeypatch: pytest.MonkeyPatch, epoch: int, attention: type = object) -> None:
-    """Send Ctrl-C in this epoch of training this attention."""
-    step = CaptionTraining.training_step
-
-    def stop(self: CaptionTraining, batch: Any, index: int) -> Any:
-        if self.current_epoch == epoch and isinstance(self.captioner.decoder.attention.alignment, attention):
-            raise KeyboardInterrupt
-        return step(self, batch, index)
-
-    monkeypatch.setattr(CaptionTraining, "training_step", stop)
+    runs = Runs()
+    monkeypatch.setattr(train, "run", runs)
+    monkeypatch.setattr(demo, "_draw", lambda folder: (folder / "page.html").touch())
+    return runs
 
 
 def metrics(folder: Path) -> dict[str, Any]:
@@ -80,17 +109,18 @@ def alignment(path: Path) -> object:
 # -- a whole demo ----------------------------------------------------------------------------------------------
 
 
-def test_soft(cli: Cli, runs, tmp_path: Path):
+@pytest.mark.slow
+def test_soft(cli: Cli, configs: None, tmp_path: Path):
     folder = tmp_path / "demo"
     ran = cli("demo", "--out", folder)
     assert ran.code == 0, ran.err
-    found = metrics(folder)
-    assert found.keys() >= KEYS
-    assert found["attention"] == "soft"
-    assert found["train_seconds"] > 0
+    scores = metrics(folder)
+    assert scores.keys() >= KEYS
+    assert scores["attention"] == "soft"
+    assert scores["train_seconds"] > 0
     for name in ("BLEU-4", "pointing_accuracy", "pointing_chance"):
-        assert 0 <= found[name] <= 1
-    assert "split:test" in found["signature"]
+        assert 0 <= scores[name] <= 1
+    assert "split:test" in scores["signature"]
     assert sorted(path.name for path in (folder / "heatmaps").iterdir()) == [
         "test_000001.png",
         "test_000002.png",
@@ -109,102 +139,101 @@ def test_soft(cli: Cli, runs, tmp_path: Path):
     # Stdout has each number once, and stderr only notes.
     lines = ran.out.splitlines()
     assert [line.split()[0] for line in lines] == [*demo.REPORTED, "train_seconds"]
-    assert float(lines[0].split()[1]) == pytest.approx(found["BLEU-1"], abs=1e-3)
+    assert float(lines[0].split()[1]) == pytest.approx(scores["BLEU-1"], abs=1e-3)
     assert "Traceback" not in ran.err
 
 
-def test_hard_starts_from_soft(cli: Cli, runs, tmp_path: Path):
+@pytest.mark.slow
+def test_hard_starts_from_soft(cli: Cli, configs: None, tmp_path: Path):
     folder = tmp_path / "demo"
     assert cli("demo", "--out", folder, "--attention", "hard").code == 0
-    assert verbs(runs) == ["fit soft", "fit hard", "test hard"]
-    assert runs[1][runs[1].index("--model.warm_start") + 1] == str(folder / "soft" / "best.ckpt")
     assert isinstance(alignment(folder / "soft" / "best.ckpt"), Softmax)
     assert isinstance(alignment(folder / "best.ckpt"), Multinoulli)
-    found = metrics(folder)
-    assert found.keys() >= KEYS
-    assert found["attention"] == "hard"
-    assert "hard:expectation" in found["signature"]
+    scores = metrics(folder)
+    assert scores.keys() >= KEYS
+    assert scores["attention"] == "hard"
+    assert "hard:expectation" in scores["signature"]
     seconds = [
         json.loads((path / demo.STATE).read_text())["train_seconds"] for path in (folder, folder / "soft")
     ]
-    assert found["train_seconds"] == pytest.approx(sum(seconds), abs=0.1)
+    assert scores["train_seconds"] == pytest.approx(sum(seconds), abs=0.1)
     assert not (folder / "soft" / "shapes").exists()  # one dataset for both
 
 
-def test_hard_goes_on_from_a_soft_demo(cli: Cli, runs, tmp_path: Path):
+def test_hard_goes_on_from_a_soft_demo(cli: Cli, runs: Runs, tmp_path: Path):
     folder = tmp_path / "demo"
     assert cli("demo", "--out", folder).code == 0
     soft, model = metrics(folder), (folder / "best.ckpt").read_bytes()
     assert cli("demo", "--out", folder, "--attention", "hard").code == 0
-    assert verbs(runs) == ["fit soft", "test soft", "fit hard", "test hard"]
+    assert runs.verbs == ["fit soft", "test soft", "fit hard", "test hard"]
+    assert runs.args[2][runs.args[2].index("--model.warm_start") + 1] == str(folder / "soft" / "best.ckpt")
     assert (folder / "soft" / "best.ckpt").read_bytes() == model
     assert metrics(folder / "soft") == soft
     assert metrics(folder)["attention"] == "hard"
+    assert metrics(folder)["train_seconds"] == 4
     assert (folder / "soft" / "page.html").exists()
 
 
-def test_a_finished_demo_starts_again(cli: Cli, runs, tmp_path: Path):
+def test_a_finished_demo_starts_again_and_keeps_files_of_others(cli: Cli, runs: Runs, tmp_path: Path):
     folder = tmp_path / "demo"
-    (folder / "notes").mkdir(parents=True)
-    for _ in range(2):
-        assert cli("demo", "--out", folder).code == 0
-    assert verbs(runs) == ["fit soft", "test soft"] * 2
-    assert metrics(folder)["train_seconds"] > 0
-    assert (folder / "notes").is_dir()  # files of others are kept
+    assert cli("demo", "--out", folder).code == 0
+    notes = [folder / name for name in ("notes.txt", "logs/notes.txt", "heatmaps/mine.png")]
+    for path in notes:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("somebody's")
+    assert cli("demo", "--out", folder).code == 0
+    assert runs.verbs == ["fit soft", "test soft"] * 2
+    assert [path.read_text() for path in notes] == ["somebody's"] * 3
+    assert not (folder / "logs" / "version_1").exists()
 
 
 # -- interrupted -----------------------------------------------------------------------------------------------
 
 
-def test_stopped_it_goes_on_where_it_was(cli: Cli, runs, tmp_path: Path, monkeypatch):
+def test_stopped_it_is_resumed(cli: Cli, runs: Runs, tmp_path: Path):
     folder = tmp_path / "demo"
-    with monkeypatch.context() as patch:
-        stop_at(patch, epoch=1)
-        ran = cli("demo", "--out", folder)
-    assert ran.code == 130
+    runs.stop = "soft"
+    assert cli("demo", "--out", folder).code == 130
     assert not (folder / "metrics.json").exists()
     assert not json.loads((folder / demo.STATE).read_text())["trained"]
-
-    epochs = []
-    monkeypatch.setattr(CaptionTraining, "on_train_epoch_end", lambda self: epochs.append(self.current_epoch))
-    ran = cli("demo", "--out", folder)
-    assert ran.code == 0
-    assert "resuming" in ran.err
-    assert epochs[-1:] == [1]
-    assert runs[1][runs[1].index("--ckpt_path") + 1] == "auto"
+    assert cli("demo", "--out", folder).code == 0
+    assert runs.verbs == ["fit soft", "fit soft", "test soft"]
+    assert runs.resumed == [False, True]
+    assert runs.args[1][runs.args[1].index("--ckpt_path") + 1] == "auto"
 
 
-def test_stopped_in_hard_attention_soft_is_not_trained_again(cli: Cli, runs, tmp_path: Path, monkeypatch):
+def test_stopped_in_hard_attention_soft_is_not_trained_again(cli: Cli, runs: Runs, tmp_path: Path):
     folder = tmp_path / "demo"
-    with monkeypatch.context() as patch:
-        stop_at(patch, epoch=1, attention=Multinoulli)
-        assert cli("demo", "--out", folder, "--attention", "hard").code == 130
+    runs.stop = "hard"
+    assert cli("demo", "--out", folder, "--attention", "hard").code == 130
     assert cli("demo", "--out", folder, "--attention", "hard").code == 0
-    assert verbs(runs) == ["fit soft", "fit hard", "fit hard", "test hard"]
+    assert runs.verbs == ["fit soft", "fit hard", "fit hard", "test hard"]
     assert metrics(folder)["attention"] == "hard"
 
 
-def test_stopped_after_training_nothing_is_trained_again(cli: Cli, runs, tmp_path: Path, monkeypatch):
+def test_stopped_after_training_nothing_is_trained_again(cli: Cli, runs: Runs, tmp_path: Path, monkeypatch):
     folder = tmp_path / "demo"
     with monkeypatch.context() as patch:
         patch.setattr(demo, "_draw", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
         assert cli("demo", "--out", folder).code == 130
     assert cli("demo", "--out", folder).code == 0
-    assert verbs(runs) == ["fit soft", "test soft", "test soft"]
-    assert metrics(folder)["train_seconds"] > 0
+    assert runs.verbs == ["fit soft", "test soft", "test soft"]
+    assert metrics(folder)["train_seconds"] == 2
 
 
-def test_another_attention_does_not_go_on_with_the_wrong_model(cli: Cli, runs, tmp_path: Path, monkeypatch):
+def test_another_attention_does_not_go_on_with_the_wrong_model(cli: Cli, runs: Runs, tmp_path: Path):
     folder = tmp_path / "demo"
-    with monkeypatch.context() as patch:
-        stop_at(patch, epoch=1, attention=Multinoulli)
-        assert cli("demo", "--out", folder, "--attention", "hard").code == 130
+    runs.stop = "hard"
+    assert cli("demo", "--out", folder, "--attention", "hard").code == 130
     assert cli("demo", "--out", folder).code == 0
-    assert isinstance(alignment(folder / "best.ckpt"), Softmax)
+    assert runs.verbs == ["fit soft", "fit hard", "fit soft", "test soft"]
+    assert runs.resumed == [False, False, False]
+    assert (folder / "best.ckpt").read_text() == "soft, run 3"
     assert metrics(folder)["attention"] == "soft"
 
 
-def test_sigterm_is_not_the_end_of_training(cli: Cli, runs, tmp_path: Path, monkeypatch):
+@pytest.mark.slow
+def test_sigterm_is_not_the_end_of_training(cli: Cli, configs: None, tmp_path: Path, monkeypatch):
     folder = tmp_path / "demo"
     step = CaptionTraining.training_step
 
@@ -232,41 +261,30 @@ def test_sigterm_is_not_the_end_of_training(cli: Cli, runs, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("name", ["metrics.json", "best.ckpt", "page.html", "soft/best.ckpt"])
-def test_a_folder_of_others_is_left_alone(cli: Cli, runs, tmp_path: Path, name: str):
+def test_a_folder_of_others_is_left_alone(cli: Cli, runs: Runs, tmp_path: Path, name: str):
     folder = tmp_path / "mine"
     (folder / name).parent.mkdir(parents=True)
     (folder / name).write_text("somebody's")
     (folder / "logs").mkdir()
     ran = cli("demo", "--out", folder, "--attention", "hard")
-    assert (ran.code, ran.out, runs) == (2, "", [])
+    assert (ran.code, ran.out, runs.args) == (2, "", [])
     assert "which caption demo did not write there" in ran.err
     assert "--out" in ran.err
     assert (folder / name).read_text() == "somebody's"
 
 
-def test_files_among_the_demos_own_are_kept_when_it_runs_again(cli: Cli, runs, tmp_path: Path):
-    folder = tmp_path / "demo"
-    assert cli("demo", "--out", folder).code == 0
-    notes = [folder / name for name in ("notes.txt", "logs/notes.txt", "heatmaps/mine.png")]
-    for path in notes:
-        path.write_text("somebody's")
-    assert cli("demo", "--out", folder).code == 0
-    assert [path.read_text() for path in notes] == ["somebody's"] * 3
-    assert [path.name for path in (folder / "logs").glob("version_*")] != []
-
-
-def test_two_demos_do_not_share_a_folder(cli: Cli, runs, tmp_path: Path):
+def test_two_demos_do_not_share_a_folder(cli: Cli, runs: Runs, tmp_path: Path):
     (tmp_path / "demo").mkdir()
     with FileLock(tmp_path / "demo" / ".lock"):
         ran = cli("demo", "--out", tmp_path / "demo")
-    assert (ran.code, ran.out, runs) == (2, "", [])
+    assert (ran.code, ran.out, runs.args) == (2, "", [])
     assert "another process" in ran.err
 
 
 # -- paths -----------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_cannot_be_made(cli: Cli, runs, tmp_path: Path):
+def test_a_folder_that_cannot_be_made(cli: Cli, runs: Runs, tmp_path: Path):
     (tmp_path / "file").write_text("not a folder")
     ran = cli("demo", "--out", tmp_path / "file")
     assert (ran.code, ran.out) == (2, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,10 @@ data:
 """
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""Signals that stop a command."""
+
+
 class Ran(NamedTuple):
     """The result of a command."""
 
@@ -64,6 +69,12 @@ class Trained(NamedTuple):
     config: Path
     folder: Path
     ran: Ran
+
+
+def default_signals() -> None:
+    """Give a signal its default action. A shell ignores some for its background jobs, and children inherit that."""
+    for number in SIGNALS:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def run_command(*args: object, env: dict[str, str] | None = None, **options: object) -> Ran:
