@@ -148,8 +148,6 @@ def _epoch(path: Path) -> int:
 
 FAILING = """
 import sys
-import torch.utils.data._utils
-torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.5  # seconds that torch waits for a worker to end
 from caption.cli.main import main
 from caption.errors import UserError
 from caption.training.module import CaptionTraining
