@@ -18,8 +18,8 @@ from helpers.command_line import TINY, Ran
 import caption
 from caption.attention import Multinoulli, Softmax
 from caption.cli import demo
-from caption.training.last_checkpoint import LastCheckpoint
 from caption.training.module import CaptionTraining
+from caption.training.resuming import LastCheckpoint
 
 Cli = Callable[..., Ran]
 KEYS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -58,39 +59,39 @@ def test_they_are_all_there():
 @pytest.mark.slow
 @each
 def test_stored_outputs_match_the_code(path: Path):
-    """Up to rounding. Training amplifies it, so for trained models only the claims of the prose are checked."""
-    stored, now = read(path), tool.execute(read(path))
-    trained = False
-    for before, after in zip(code(stored), code(now), strict=True):
+    """Up to rounding, which training amplifies: the fifth runs up to it, and trains below, on few scenes."""
+    notebook = read(path)
+    stored, trains = code(notebook), ["def train(" in cell.source for cell in notebook.cells]
+    if any(trains):
+        notebook.cells = notebook.cells[: trains.index(True)]
+    for before, after in zip(stored, code(tool.execute(copy.deepcopy(notebook))), strict=not any(trains)):
         assert kinds(before) == kinds(after), before.source
-        trained = trained or "def train(" in before.source
-        if trained:
-            continue
-        for told, tells in zip(texts(before), texts(after), strict=True):
-            assert NUMBER.split(told) == NUMBER.split(tells)
-            numbers = [[float(number) for number in NUMBER.findall(text)] for text in (told, tells)]
-            assert numbers[0] == pytest.approx(numbers[1], rel=0.05, abs=0.03), told
-    if path.stem == NAMES[4]:
-        for notebook in (stored, now):
-            check_claims_about_training("".join(text for cell in code(notebook) for text in texts(cell)))
+        for stored_text, text in zip(texts(before), texts(after), strict=True):
+            assert NUMBER.split(stored_text) == NUMBER.split(text)
+            numbers = [[float(number) for number in NUMBER.findall(each)] for each in (stored_text, text)]
+            assert numbers[0] == pytest.approx(numbers[1], rel=0.05, abs=0.03), stored_text
 
 
-def check_claims_about_training(told: str) -> None:
+def test_the_prose_of_the_fifth_is_true_of_its_stored_outputs():
+    check_claims_about_training("".join(text for cell in code(read(PATHS[4])) for text in texts(cell)))
+
+
+def check_claims_about_training(output: str) -> None:
     """Check what the prose of the fifth notebook says about its three trainings."""
 
-    def found(pattern: str) -> list[list[int]]:
-        return [[int(number) for number in NUMBER.findall(line)] for line in re.findall(pattern, told)]
+    def numbers(pattern: str) -> list[list[int]]:
+        return [[int(number) for number in NUMBER.findall(line)] for line in re.findall(pattern, output)]
 
-    softmax, sparse, heads = found(r"\d+ of 100 captions are true")
+    softmax, sparse, heads = numbers(r"\d+ of 100 captions are true")
     assert min(softmax[0], sparse[0], heads[0]) >= 50
-    (colour, shape), (sparse_colour, sparse_shape), _ = found(r"\d+% at its colour, \d+% at its shape")
+    (colour, shape), (sparse_colour, sparse_shape), _ = numbers(r"\d+% at its colour, \d+% at its shape")
     assert min(colour, shape, sparse_colour) >= 60
     assert sparse_shape <= 40
-    (regions,), (sparse_regions,) = found(r"\d+ regions have weight")
+    (regions,), (sparse_regions,) = numbers(r"\d+ regions have weight")
     assert regions == 64
     assert sparse_regions <= 8
-    (look,), (again,) = found(r"softmax +(?:colours|shapes) +\d+%")
-    (sparse_look,), (memory,) = found(r"sparsemax +(?:colours|shapes) +\d+%")
+    (look,), (again,) = numbers(r"softmax +(?:colours|shapes) +\d+%")
+    (sparse_look,), (memory,) = numbers(r"sparsemax +(?:colours|shapes) +\d+%")
     assert min(look, again, sparse_look) >= 30
     assert memory <= 20
 
@@ -159,10 +160,9 @@ def test_each_works_on_ones_own_photo_and_checkpoint(tmp_path: Path):
         joined.cells += [nbformat.v4.new_code_cell("%reset -f"), *notebook.cells]
     for number, cell in enumerate(joined.cells):
         cell.id = str(number)
-    done = tool.execute(joined)
-    told = "".join(text for cell in code(done) for text in texts(cell))
-    assert tiny_captioner.captioner().describe(photo).text in told
-    assert "circle" not in told
+    output = "".join(text for cell in code(tool.execute(joined)) for text in texts(cell))
+    assert tiny_captioner.captioner().describe(photo).text in output
+    assert "circle" not in output
 
 
 @pytest.mark.slow
@@ -175,11 +175,11 @@ def test_the_fifth_trains_on_the_regions_of_ones_own_encoder(tmp_path: Path):
     first = code(notebook)[0]
     assert settings(first) == set(values)
     first.source = "\n".join(f"{setting} = {value!r}" for setting, value in values.items())
-    told = "".join(text for cell in code(tool.execute(notebook)) for text in texts(cell))
-    assert "8 x 8 regions, each a vector of 6 numbers" in told
-    assert "60 scenes, 120 captions" in told
-    assert len(re.findall("loss per word, by epoch: [\\d.]+ [\\d.]+\n", told)) == 3
-    assert "heads[3]" in told
+    output = "".join(text for cell in code(tool.execute(notebook)) for text in texts(cell))
+    assert "8 x 8 regions, each a vector of 6 numbers" in output
+    assert "60 scenes, 120 captions" in output
+    assert len(re.findall("loss per word, by epoch: [\\d.]+ [\\d.]+\n", output)) == 3
+    assert "heads[3]" in output
 
 
 @pytest.mark.slow
@@ -192,8 +192,8 @@ def test_a_notebook_that_fails_or_warns_is_not_stored(tmp_path: Path, monkeypatc
     monkeypatch.setattr("sys.argv", ["notebooks.py", *map(str, paths)])
     with pytest.raises(SystemExit, match="1"):
         tool.main()
-    told = capsys.readouterr().err
-    assert "ZeroDivisionError" in told
-    assert "beware" in told
+    err = capsys.readouterr().err
+    assert "ZeroDivisionError" in err
+    assert "beware" in err
     assert [path.read_bytes() == old for path, old in zip(paths, before, strict=True)] == [True, True, False]
     assert texts(read(paths[2]).cells[0]) == ["42"]
