@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import mechanisms
-from helpers.mechanisms import FourHeads, MaxPooling, Sentinel, Signed, TwoAttentions, TwoLevels
+from helpers.mechanisms import ATTENTIONS, LargestWeighted, TwoAttentions
 from helpers.tiny_captioner import WORDS, photo
 from torch import Tensor
 
@@ -25,29 +25,25 @@ from caption.analysis.faithfulness.rankings import ORDERS
 from caption.analysis.interventions import Erase, Force, Mask, Move, intervene
 from caption.analysis.map_arithmetic import sums
 from caption.analysis.replay import Maps, Moment, Replay, Sentences, sentences
-from caption.attention.base import Attention
 from caption.attention.maps import named_maps
 from caption.captioner import Captioner
 from caption.tensor_tree import combine, leaves, map_tensors, select_images
 
 PHOTOS = [photo(seed=seed) for seed in range(3)]
-AFFINE = (FourHeads, Sentinel, Signed, TwoLevels)
+AFFINE = ("multi_head", "sentinel", "de_attention", "attention_via_attention")
+SOFTMAX = ("multi_head", "attention_via_attention", "own reading")
+every = pytest.mark.parametrize("mechanism", [*AFFINE, "own reading", "two"])
 
 
-def both() -> Captioner:
-    """A captioner with two mechanisms, the second inside a list."""
-    decoder = TwoAttentions(Signed(), MaxPooling())
-    return mechanisms.captioner(decoder.attention, decoder)
-
-
-def captioner(mechanism: type[Attention] | None) -> Captioner:
-    return both() if mechanism is None else mechanisms.captioner(mechanism())
-
-
-every = pytest.mark.parametrize(
-    "mechanism", [*mechanisms.MECHANISMS, None], ids=lambda m: m.__name__ if m else "two"
-)
-single = pytest.mark.parametrize("mechanism", mechanisms.MECHANISMS)
+def captioner(mechanism: str) -> Captioner:
+    """A captioner with one mechanism, or with two, the second inside a list."""
+    two = mechanism == "two"
+    decoder = (
+        TwoAttentions(ATTENTIONS["de_attention"](), LargestWeighted())
+        if two
+        else mechanisms.decoder(mechanism)
+    )
+    return mechanisms.captioner(decoder, scale=4.0, end=-6.0, seed=3).float()
 
 
 def opened(model: Captioner) -> tuple[Replay, Sentences, list[Moment]]:
@@ -138,7 +134,7 @@ def masked_memory(replay: Replay, moment: Moment, visible: Tensor) -> Any:
     return moment.state.shared._replace(projected=replay.decoder.project(tuple(views)).projected)
 
 
-@pytest.mark.parametrize("mechanism", [FourHeads, TwoLevels, MaxPooling])
+@pytest.mark.parametrize("mechanism", SOFTMAX)
 def test_removing_is_masking_for_every_softmax(mechanism):
     replay, batch, moments = opened(captioner(mechanism))
     hide = Removed().prepare(replay, batch)
@@ -175,8 +171,10 @@ def test_replacing_is_reading_the_same_maps_from_changed_regions(mechanism, give
     for number, view in enumerate(moment.views):
         blank = view.vectors.mean(1, keepdim=True) if vectors is None else vectors[number]
         changed.append(view._replace(vectors=view.vectors.where(visible[number][:, None], blank)))
-    projected = replay.decoder.project(tuple(changed)).projected
-    expected = stepped(replay, moment, moment.maps, moment.state.shared._replace(projected=projected))
+    shared = moment.state.shared
+    # The decoder's own image vector, if it has one, comes after the memory of the attention.
+    projected = (replay.decoder.project(tuple(changed)).projected[0], *shared.projected[1:])
+    expected = stepped(replay, moment, moment.maps, shared._replace(projected=projected))
     found = replay.say(moment, hide(moment, block().expand(len(moment.rows), 1, -1)))[:, 0]
     assert torch.allclose(found, expected, atol=1e-5)
     assert not torch.allclose(found, moment.log_probs, atol=1e-4)
@@ -215,7 +213,7 @@ def test_a_permutation_moves_whole_regions_and_keeps_other_maps(mechanism):
     by_length: dict[int, Tensor] = {}
     for before, after in zip(leaves(moment.maps), leaves(maps), strict=True):
         before = before.expand_as(after)
-        if after.shape[-1] == 2:  # the balance of two levels
+        if after.shape[-1] == 1:  # the sentinel
             assert torch.equal(after, before)
             continue
         assert torch.equal(after.sort(-1).values, before.sort(-1).values)
@@ -238,7 +236,7 @@ def test_words_are_replayed_under_other_maps(mechanism):
     expected = []
     for moment in moments:
         even = map_tensors(
-            lambda each: each if each.shape[-1] == 2 else (sums(each) / each.shape[-1]).expand_as(each),
+            lambda each: each if each.shape[-1] == 1 else (sums(each) / each.shape[-1]).expand_as(each),
             moment.maps,
         )
         under = moment.of_word(stepped(replay, moment, even)[:, None])
@@ -304,7 +302,7 @@ def test_attention_is_forced_moved_masked_and_erased(mechanism):
             assert total == pytest.approx(np.abs(plain.weights[1]).sum(), rel=1e-5)
 
 
-@pytest.mark.parametrize("mechanism", [FourHeads, TwoLevels, MaxPooling])
+@pytest.mark.parametrize("mechanism", SOFTMAX)
 def test_masking_every_step_is_masking_scores(mechanism):
     """The first state, made before any attention, is the same for both."""
     model = captioner(mechanism)
@@ -322,7 +320,7 @@ def test_masking_every_step_is_masking_scores(mechanism):
 
 
 def test_each_level_is_edited_on_its_own_grid():
-    model = captioner(TwoLevels)
+    model = captioner("attention_via_attention")
     seen: list[Any] = []
     attention = model.decoder.attention
     attention.register_forward_hook(lambda *of_hook: seen.append(of_hook[2].maps))
@@ -334,7 +332,7 @@ def test_each_level_is_edited_on_its_own_grid():
 
 
 def test_several_attentions_are_edited_by_step_and_named_apart():
-    model = both()
+    model = captioner("two")
     replay, _, moments = opened(model)
     assert set(moments[0].maps) == {"attention", "second.0"}
     zero = partial(map_tensors, torch.zeros_like)
@@ -366,5 +364,5 @@ def test_the_captioner_is_the_same_afterwards(mechanism):
 
 
 def test_the_summary_stays_that_of_the_mechanism():
-    moment = opened(captioner(FourHeads))[2][0]
+    moment = opened(captioner("multi_head"))[2][0]
     assert torch.allclose(moment.weights, named_maps(moment.maps["attention"])["heads"].mean(2)[:, 0])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import yaml
+from helpers.configurations import CONFIGS, parse
+from helpers.mechanisms import ATTENTIONS, DECODERS
 
 from caption import attention, decoders
 from caption.captioner import Captioner
@@ -23,43 +24,10 @@ from caption.objectives import CaptionBatch, Objective
 from caption.parts import make
 from caption.text.vocabulary import Vocabulary
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 BASE = CONFIGS / "shapes_soft.yaml"
-FILES = sorted((CONFIGS / "attention").glob("*.yaml"))
-each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-Parse = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def parse() -> Parse:
-    """Parses configurations laid over each other, and options, with the parser of `caption fit`; reads no data."""
-    from caption.cli.train import CaptionCLI, Parser
-    from caption.data.module import CaptionData
-    from caption.training.module import CaptionTraining
-
-    class ParseOnly(CaptionCLI):
-        def instantiate_classes(self) -> None:
-            pass
-
-        def _run_subcommand(self, subcommand: str) -> None:
-            pass
-
-    def parse(*files: Path, options: tuple[str, ...] = ()) -> dict[str, Any]:
-        command = ParseOnly(
-            CaptionTraining,
-            CaptionData,
-            args=["fit", *(f"--config={file}" for file in files), *options],
-            parser_class=Parser,
-            seed_everything_default=0,
-            save_config_callback=None,
-        )
-        return command.config["fit"].as_dict()["model"]
-
-    return parse
-
-
-def written(path: Path) -> dict[str, Any]:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+FILES = {path.stem: path for path in sorted((CONFIGS / "attention").glob("*.yaml"))}
+WRITTEN = {name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
+every_file = pytest.mark.parametrize("name", FILES)
 
 
 def class_paths(tree: Any) -> Iterator[str]:
@@ -72,38 +40,42 @@ def class_paths(tree: Any) -> Iterator[str]:
             yield from class_paths(value)
 
 
-def check_replaced(given: Any, before: Any, after: Any, where: str) -> None:
+def check_replaced(written: Any, before: Any, after: Any, where: str) -> None:
     """All that an overlay writes is there; where it names another class, nothing of the old arguments is left."""
-    if not isinstance(given, dict):
-        assert after == given, where
+    if isinstance(written, list) and isinstance(after, list):
+        for number, (value, entry) in enumerate(zip(written, after, strict=True)):
+            check_replaced(value, None, entry, f"{where}[{number}]")
         return
-    for key, value in given.items():
+    if not isinstance(written, dict):
+        assert after == written, where
+        return
+    for key, value in written.items():
         old = before.get(key) if isinstance(before, dict) else None
         check_replaced(value, old, after[key], f"{where}.{key}")
     old_class = before.get("class_path") if isinstance(before, dict) else None
-    if given.get("class_path", old_class) != old_class:
-        module, _, name = given["class_path"].rpartition(".")
-        taken = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+    if written.get("class_path", old_class) != old_class:
+        module, _, name = written["class_path"].rpartition(".")
+        parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters
         for argument, value in after.get("init_args", {}).items():
-            if argument not in given.get("init_args", {}):
-                assert value == taken[argument].default, f"{where}: {argument} is left from {old_class}"
+            if argument not in written.get("init_args", {}):
+                default = parameters[argument].default
+                default = list(default) if isinstance(default, tuple) else default
+                assert value == default, f"{where}: {argument} is left from {old_class}"
 
 
-@pytest.mark.filterwarnings("ignore")
-@each_file
-def test_it_replaces_what_it_names_and_does_a_step_of_training(parse: Parse, path: Path) -> None:
-    before, model = parse(BASE), parse(BASE, path)
-    given = written(path)
-    assert set(given) == {"model"}
-    for part, value in given["model"].items():
+@every_file
+def test_it_replaces_what_it_names_and_does_a_step_of_training(name: str) -> None:
+    before, model, written = parse(BASE)["model"], parse(BASE, FILES[name])["model"], WRITTEN[name]
+    assert set(written) == {"model"}
+    for part, value in written["model"].items():
         check_replaced(value, before.get(part), model[part], part)
-    assert {name for name in model if model[name] != before[name]} <= set(given["model"])
+    assert {part for part in model if model[part] != before[part]} <= set(written["model"])
     torch.manual_seed(0)
     captioner = Captioner(
         make(model["encoder"], Encoder),
         make(model["decoder"], Decoder),
         Vocabulary(["a", "red", "square"]),
-        ImageTransform(**written(BASE)["data"]["transform"]),
+        ImageTransform(**parse(BASE)["data"]["transform"]),
         refiner=make(model["refiner"], Refiner) if model.get("refiner") else None,
     )
     objective = make(model["objective"], Objective)
@@ -112,28 +84,41 @@ def test_it_replaces_what_it_names_and_does_a_step_of_training(parse: Parse, pat
     words = torch.tensor([[[1, 4, 5], [1, 6, 4]]]).expand(2, -1, -1)
     captions = CaptionBatch(words, words.roll(-1, -1), torch.tensor([[3, 2], [1, 3]]))
     optimizer = torch.optim.Adam(captioner.parameters(), 1e-3)
-    weights = {name: tensor.detach().clone() for name, tensor in captioner.decoder.named_parameters()}
+    weights = {part: tensor.detach().clone() for part, tensor in captioner.decoder.named_parameters()}
     loss = objective(captioner.decoder, captioner.project(captioner.encoder(pixels)), captions)
     loss.value.backward()
     optimizer.step()
     assert torch.isfinite(loss.value)
     moved = {n for n, tensor in captioner.decoder.named_parameters() if not torch.equal(tensor, weights[n])}
-    assert any(name.startswith("embed.") for name in moved)
-    assert any(not name.startswith("embed.") for name in moved)
+    assert any(part.startswith("embed.") for part in moved)
+    assert any(not part.startswith("embed.") for part in moved)
     assert all(torch.isfinite(tensor).all() for tensor in captioner.decoder.parameters())
 
 
-@each_file
-def test_the_header_says_what_it_is_and_how_to_run_it(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
+@every_file
+def test_the_header_says_what_it_is_and_how_to_run_it(name: str) -> None:
+    text = FILES[name].read_text(encoding="utf-8")
     assert re.search(r"^# Source: ([^#]|\n# )*\b(19|20)\d\d\b", text, re.MULTILINE)
-    command = f"caption fit -c configs/shapes_soft.yaml -c configs/attention/{path.name}"
-    assert f"{command} \\\n#     --trainer.default_root_dir runs/attention/{path.stem}\n" in text
+    command = f"caption fit -c configs/shapes_soft.yaml -c configs/attention/{name}.yaml"
+    assert f"{command} \\\n#     --trainer.default_root_dir runs/attention/{name}\n" in text
+
+
+def test_the_table_of_the_laws_has_the_mechanisms_of_all_configurations() -> None:
+    """Refiners have laws of their own; the other configurations change the decoder."""
+    refiners = {name for name in FILES if "refiner" in WRITTEN[name]["model"]}
+    assert set(FILES) == {*ATTENTIONS, *DECODERS} | refiners
+    for name in ATTENTIONS.keys() | DECODERS.keys():
+        configured = parse(BASE, FILES[name])["model"]["decoder"]
+        if name in ATTENTIONS:
+            paths = list(class_paths(configured["init_args"]["attention"]))
+            assert paths == list(class_paths(ATTENTIONS[name]().spec)), name
+        else:
+            assert configured["class_path"] == DECODERS[name]().spec["class_path"], name
 
 
 def test_every_mechanism_and_decoder_has_a_configuration() -> None:
     """All public classes that a YAML file can name, but the bases, which have nothing of their own to build."""
-    named = {name for path in FILES for name in class_paths(written(path))}
+    configured = {name for overlay in WRITTEN.values() for name in class_paths(overlay)}
     for package, bases in (
         (attention, (attention.Attention, attention.Score, attention.Alignment)),
         (decoders, (decoders.Decoder, decoders.Gate)),
@@ -147,10 +132,9 @@ def test_every_mechanism_and_decoder_has_a_configuration() -> None:
                 "RecurrentDecoder",
                 "EnsembleDecoder",
             ):
-                assert f"{package.__name__}.{name}" in named, name
+                assert f"{package.__name__}.{name}" in configured, name
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("option", "said"),
     [
@@ -163,7 +147,7 @@ def test_every_mechanism_and_decoder_has_a_configuration() -> None:
         ("decoder.init_args.gate.size=matrix", "'scalar', 'vector'"),
     ],
 )
-def test_an_unknown_component_or_option_is_named(parse: Parse, option: str, said: str) -> None:
+def test_an_unknown_component_or_option_is_named(option: str, said: str) -> None:
     with pytest.raises(UserError) as caught:
         parse(BASE, options=(f"--model.{option}",))
     message = str(caught.value)

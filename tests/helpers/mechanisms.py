@@ -1,194 +1,227 @@
-"""Small mechanisms that are more than a weighted average under one map per step, and captioners with them."""
+"""All mechanisms of configs/attention at tiny sizes, some of another package, and captioners with them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
-from helpers import tiny_captioner
+from helpers.tiny_captioner import WORDS
 from torch import Tensor, nn
 from torch.nn import functional
 
-from caption.attention import Attention, Query, QuerySizes, ReadOutput, WeighOutput
+from caption import attention as library
+from caption.attention import (
+    AdditiveScore,
+    Alignment,
+    AlignmentOutput,
+    Attention,
+    GridMemory,
+    Query,
+    QuerySizes,
+    ReadOutput,
+    ScoredAttention,
+    Selection,
+    Softmax,
+    Stochastic,
+    WeighOutput,
+)
 from caption.captioner import Captioner
 from caption.data.resize import ImageTransform
-from caption.decoders import Decoder, LSTMDecoder
+from caption.decoders import (
+    AdaptiveDecoder,
+    Decoder,
+    DeepOutput,
+    Gate,
+    InitialState,
+    LSTMDecoder,
+    MetaEmbedding,
+    ShowAndTellDecoder,
+    TopDownDecoder,
+    TransformerDecoder,
+    WordVectors,
+)
 from caption.decoders.base import Memory, Trace
 from caption.decoders.unroll import Advanced
 from caption.encoders import Encoder, SmallCNN
-from caption.regions import Views, WeightProperties
+from caption.regions import Views
 from caption.search import BeamSearch
 from caption.tensor_tree import State, TensorTree
 from caption.text.vocabulary import Vocabulary
 
-SIZE = 8
+# -- mechanisms of another package ---------------------------------------------------------------------------------
 
 
-class DotMemory(NamedTuple):
-    """Keys (B, L, S) and values (B, L, D) of one grid, and its mask (B, L)."""
+class OwnSampling(Stochastic, Alignment):
+    """A sampling alignment that has only the contract in common with Multinoulli."""
 
-    keys: Tensor
-    values: Tensor
-    mask: Tensor | None
+    def forward(
+        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
+    ) -> AlignmentOutput:
+        return AlignmentOutput(scores.softmax(-1), scores.log_softmax(-1))
 
-
-class DotAttention(Attention):
-    """Base class with scores e_i = q · k_i, which subclasses turn into maps."""
-
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.context_size = region_sizes[0]
-        self.queries = nn.Linear(query_sizes.hidden, SIZE)
-        self.keys = nn.Linear(region_sizes[0], SIZE)
-
-    def project(self, views: Views) -> DotMemory:
-        return DotMemory(self.keys(views[0].vectors), views[0].vectors, views[0].mask)
-
-    def scores(self, query: Query, memory: DotMemory) -> Tensor:
-        """(B, K, L), -inf where masked."""
-        scores = self.queries(query.hidden) @ memory.keys.mT
-        return scores if memory.mask is None else scores.masked_fill(~memory.mask[:, None], -torch.inf)
+    def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
+        if aligned is None or not (self.training or self.at_test != "expectation"):
+            nowhere = torch.full_like(weights[..., 0], -1).long()
+            return Selection(weights, nowhere, weights.new_zeros(weights.shape[:-1]))
+        argmax = not self.training and self.at_test == "argmax"
+        location = weights.argmax(-1) if argmax else self.draw(weights.log())
+        log_prob = weights.log().gather(-1, location[..., None]).squeeze(-1)
+        return Selection(functional.one_hot(location, weights.shape[-1]).to(weights), location, log_prob)
 
 
-class HeadMaps(NamedTuple):
-    heads: Tensor
-    """(B, K, M, L)."""
-
-
-class FourHeads(Attention):
-    """Four heads, each with its own softmax and values; their contexts are concatenated and projected."""
-
-    heads = 4
-
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.context_size = 5
-        self.queries = nn.Linear(query_sizes.hidden, SIZE)
-        self.keys = nn.Linear(region_sizes[0], SIZE)
-        self.values = nn.Linear(region_sizes[0], SIZE)
-        self.out = nn.Linear(SIZE, 5)
-
-    def project(self, views: Views) -> DotMemory:
-        vectors = views[0].vectors
-        return DotMemory(self._split(self.keys(vectors)), self._split(self.values(vectors)), views[0].mask)
-
-    def weigh(self, query: Query, memory: DotMemory, state: TensorTree) -> WeighOutput:
-        scores = self._split(self.queries(query.hidden)) @ memory.keys.mT  # (B, M, K, L)
-        if memory.mask is not None:
-            scores = scores.masked_fill(~memory.mask[:, None, None], -torch.inf)
-        return WeighOutput(HeadMaps(scores.softmax(-1).transpose(1, 2)))
-
-    def read(
-        self, maps: HeadMaps, query: Query, memory: DotMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
-        contexts = maps.heads.transpose(1, 2) @ memory.values  # (B, M, K, S / M)
-        return ReadOutput(self.out(contexts.transpose(1, 2).flatten(2)))
-
-    def summary(self, maps: HeadMaps) -> Tensor:
-        return maps.heads.mean(2)
-
-    def grids(self, views: list[tuple[int, int]]) -> dict[str, tuple[int, int]]:
-        return {"heads": views[0]}
-
-    def _split(self, vectors: Tensor) -> Tensor:
-        """(B, N, S) -> (B, M, N, S / M)."""
-        return vectors.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
-
-class Sentinel(DotAttention):
-    """A sentinel computed from h takes the remaining share of the softmax: z = Σ α_i a_i + (1 − Σ α_i) s."""
-
-    properties = WeightProperties(sentinel=True)
-
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        super().build(region_sizes, query_sizes)
-        self.score = nn.Linear(query_sizes.hidden, 1)
-        self.value = nn.Linear(query_sizes.hidden, region_sizes[0])
-
-    def weigh(self, query: Query, memory: DotMemory, state: TensorTree) -> WeighOutput:
-        scores = torch.cat((self.scores(query, memory), self.score(query.hidden) + 3), -1)
-        return WeighOutput(scores.softmax(-1)[..., :-1])
-
-    def read(
-        self, maps: Tensor, query: Query, memory: DotMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
-        left = 1 - maps.sum(-1, keepdim=True)
-        return ReadOutput(maps @ memory.values + left * self.value(query.hidden))
-
-
-class Signed(DotAttention):
-    """α = tanh(e) / √L: a region may be subtracted."""
-
-    properties = WeightProperties(sums_to_one=False, signed=True)
-
-    def weigh(self, query: Query, memory: DotMemory, state: TensorTree) -> WeighOutput:
-        scores = self.scores(query, memory)
-        return WeighOutput(scores.tanh().where(scores.isfinite(), 0.0) / scores.shape[-1] ** 0.5)
-
-    def read(
-        self, maps: Tensor, query: Query, memory: DotMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
-        return ReadOutput(maps @ memory.values)
-
-
-class MaxPooling(DotAttention):
+class LargestWeighted(Attention):
     """z_d = L · max_i α_i a_id, without a sum, so the context is not affine in the weights."""
 
-    def weigh(self, query: Query, memory: DotMemory, state: TensorTree) -> WeighOutput:
-        return WeighOutput(self.scores(query, memory).softmax(-1))
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        self.queries = nn.Linear(query_sizes.hidden, 8)
+        self.keys = nn.Linear(region_sizes[0], 8)
+
+    def memory(self, views: Views) -> GridMemory:
+        return GridMemory.of(views[0], self.keys(views[0].vectors))
+
+    def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
+        scores = self.queries(query.hidden) @ memory.keys.mT
+        mask = torch.tensor(True) if memory.mask is None else memory.mask[:, None]
+        return WeighOutput(scores.where(mask, -torch.inf).softmax(-1))
 
     def read(
-        self, maps: Tensor, query: Query, memory: DotMemory, weighed: WeighOutput | None = None
+        self, maps: Tensor, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
     ) -> ReadOutput:
         return ReadOutput(maps.shape[-1] * (maps[..., None] * memory.values[:, None]).amax(2))
 
 
-class LevelMaps(NamedTuple):
-    fine: Tensor
-    """(B, K, L) over the first grid."""
-    coarse: Tensor
-    """(B, K, L') over the second."""
-    balance: Tensor
-    """(B, K, 2) the share of each level; not over regions."""
+# -- the table -----------------------------------------------------------------------------------------------------
 
 
-class TwoLevels(Attention):
-    """A softmax on each of two grids, and one between them: z = b_0 Σ α_i a_i + b_1 Σ α'_i a'_i."""
-
-    view_count = 2
-
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        assert len(region_sizes) == 2
-        self.context_size = 6
-        self.levels = nn.ModuleList(nn.Linear(size, 6) for size in region_sizes)
-        self.queries = nn.Linear(query_sizes.hidden, 6)
-        self.balance = nn.Linear(query_sizes.hidden, 2)
-
-    def project(self, views: Views) -> tuple[DotMemory, ...]:
-        values = [level(view.vectors) for level, view in zip(self.levels, views, strict=True)]
-        return tuple(DotMemory(v, v, view.mask) for v, view in zip(values, views, strict=True))
-
-    def weigh(self, query: Query, memory: tuple[DotMemory, ...], state: TensorTree) -> WeighOutput:
-        maps = []
-        for level in memory:
-            scores = self.queries(query.hidden) @ level.keys.mT
-            if level.mask is not None:
-                scores = scores.masked_fill(~level.mask[:, None], -torch.inf)
-            maps.append(scores.softmax(-1))
-        return WeighOutput(LevelMaps(*maps, self.balance(query.hidden).softmax(-1)))
-
-    def read(
-        self, maps: LevelMaps, query: Query, memory: tuple[DotMemory, ...], weighed: WeighOutput | None = None
-    ) -> ReadOutput:
-        fine, coarse = maps.fine @ memory[0].values, maps.coarse @ memory[1].values
-        return ReadOutput(maps.balance[..., :1] * fine + maps.balance[..., 1:] * coarse)
-
-    def summary(self, maps: LevelMaps) -> Tensor:
-        return maps.fine
-
-    def grids(self, views: list[tuple[int, int]]) -> dict[str, tuple[int, int]]:
-        return {"fine": views[0], "coarse": views[1]}
+def scored(score: Any = None, alignment: Any = None, smoothing: float = 0.0) -> ScoredAttention:
+    return ScoredAttention(score or AdditiveScore(6), alignment or Softmax(), smoothing)
 
 
-MECHANISMS = (FourHeads, Sentinel, Signed, TwoLevels, MaxPooling)
+ATTENTIONS: dict[str, Callable[[], Attention]] = {
+    "activated_general": lambda: scored(library.ActivatedGeneralScore()),
+    "additive": scored,
+    "attention_via_attention": lambda: library.AttentionViaAttention(AdditiveScore(6), AdditiveScore(6)),
+    "biased_general": lambda: scored(library.GeneralScore(bias=True)),
+    "chunk_max_pooling": lambda: library.ChunkMaxPooling(3),
+    "co_attention_alternating": lambda: library.AlternatingCoAttention(6),
+    "co_attention_concat": lambda: library.ParallelCoAttention(6, "concat"),
+    "co_attention_interactive": lambda: library.InteractiveCoAttention(6),
+    "co_attention_max": lambda: library.MaxCoAttention(6),
+    "co_attention_parallel": lambda: library.ParallelCoAttention(6),
+    "cosine": lambda: scored(library.CosineScore(6)),
+    "de_attention": lambda: library.CompositionalDeAttention(6),
+    "deep_sets": lambda: library.DeepSets(6),
+    "dot": lambda: scored(library.DotScore()),
+    "entmax": lambda: scored(alignment=library.Entmax15()),
+    "feature_wise": lambda: library.FeatureWiseAttention(6),
+    "feed_forward": lambda: scored(library.FeedForwardScore(6)),
+    "general": lambda: scored(library.GeneralScore()),
+    "glimpse": lambda: library.GlimpseAttention(expectation=0.0),
+    "gumbel": lambda: scored(alignment=library.GumbelSoftmax()),
+    "hard": lambda: scored(alignment=library.Multinoulli(expectation=0.0)),
+    "hierarchical": lambda: library.HierarchicalAttention(AdditiveScore(6), AdditiveScore(6), 2),
+    "k_max_pooling": lambda: library.KMaxPooling(3),
+    "local_predicted": lambda: scored(alignment=library.PredictedWindow(1.5, 5)),
+    "local_window": lambda: scored(alignment=library.FollowingWindow(1.5)),
+    "location_sensitive": lambda: scored(library.LocationSensitiveScore(6, 3, 3)),
+    "location_sensitive_cumulative": lambda: scored(library.LocationSensitiveScore(6, 3, 3, cumulative=True)),
+    "max_pooling": library.MaxPooling,
+    "mean_pooling": library.MeanPooling,
+    "mlp": lambda: scored(library.MLPScore((8, 5))),
+    "multi_head": lambda: library.MultiHeadAttention(2, 8),
+    "multi_head_gated": lambda: library.MultiHeadAttention(2, 8, library.HeadGates()),
+    "multi_hop": lambda: library.MultiHopAttention(AdditiveScore(6), 2),
+    "previous_word": lambda: scored(AdditiveScore(6, previous_word=True)),
+    "rotatory": lambda: library.RotatoryAttention(6),
+    "scaled_dot": lambda: scored(library.ScaledDotScore(6)),
+    "sentinel": lambda: library.SentinelAttention(AdditiveScore(6), 5),
+    "smoothed": lambda: scored(smoothing=1.0),
+    "soft_window": lambda: library.WindowAttention(3, 0.5),
+    "sparsemax": lambda: scored(alignment=library.Sparsemax()),
+    "sparsemax_general": lambda: scored(library.GeneralScore(), library.Sparsemax()),
+    "stochastic_pooling": library.StochasticPooling,
+    "structured": lambda: library.StructuredAttention(3, 6),
+    "sum_pooling": library.SumPooling,
+}
+"""By the name of the configuration."""
+OWN: dict[str, Callable[[], Attention]] = {
+    "own sampling": lambda: scored(alignment=OwnSampling()),
+    "own reading": LargestWeighted,
+}
+TWO_VIEWS = ("attention_via_attention", "rotatory")
+
+
+def lstm(attention: Attention, gate: Gate | None = None, **options: Any) -> LSTMDecoder:
+    return LSTMDecoder(attention, 6, 7, InitialState(dropout=0), gate, DeepOutput(dropout=0), **options)
+
+
+def decoder_for(attention: Attention) -> Decoder:
+    """A decoder that gives the attention what it reads."""
+    if isinstance(attention, library.SentinelAttention):
+        return AdaptiveDecoder(attention, 6, 7, InitialState(dropout=0), dropout=0)
+    return lstm(attention)
+
+
+DECODERS: dict[str, Callable[[], Decoder]] = {
+    "adaptive": lambda: AdaptiveDecoder(scored(), 6, 7, InitialState(dropout=0), dropout=0),
+    "no_gate": lambda: lstm(scored()),
+    "scalar_gate": lambda: lstm(scored(), Gate("scalar")),
+    "show_and_tell": lambda: ShowAndTellDecoder(6, 7, dropout=0, normalise_image=True),
+    "top_down": lambda: TopDownDecoder(scored(), 6, 7, dropout=0),
+    "transformer": lambda: TransformerDecoder(library.MultiHeadAttention(2, 8), 2, 8, 2, 12, dropout=0),
+    "vector_gate": lambda: lstm(scored(), Gate("vector")),
+    "word_meta_embedding": lambda: lstm(scored(), embedding=MetaEmbedding([WordVectors(2), WordVectors(4)])),
+}
+"""By the name of the configuration."""
+OWN_DECODERS: dict[str, Callable[[], Decoder]] = {
+    "transformer, additive": lambda: TransformerDecoder(scored(), 2, 8, 2, 12, dropout=0),
+    "two attentions": lambda: TwoAttentions(scored(), library.MultiHeadAttention(2, 8)),
+}
+
+
+def decoder(name: str) -> Decoder:
+    """A decoder of one of the four tables, unbuilt."""
+    decoders = DECODERS | OWN_DECODERS
+    return decoders[name]() if name in decoders else decoder_for((ATTENTIONS | OWN)[name]())
+
+
+class TwoAttentions(LSTMDecoder):
+    """Attends twice with h[t-1], and updates the LSTM with the sum of both contexts. Its trace is that of the first."""
+
+    class Outputs(NamedTuple):
+        hidden: Tensor
+        context: Tensor
+
+    def __init__(self, attention: Attention, second: Attention) -> None:
+        super().__init__(attention, 6, 7, InitialState(dropout=0), readout=DeepOutput(dropout=0))
+        self.second = nn.ModuleList([second])
+
+    def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
+        super().build(region_sizes, vocabulary_size, padding, start)
+        self.second[0].build(region_sizes, QuerySizes(7, 6))
+        self.resize = nn.Linear(self.second[0].context_size, self.attention.context_size)
+
+    def project(self, views: Views) -> Memory:
+        memory = super().project(views)
+        return memory._replace(projected=(*memory.projected, self.second[0].project(memory.views)))
+
+    def advance(
+        self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
+    ) -> Advanced:
+        hidden, cell, attending = state.carried
+        query = Query(hidden, cell, embedded)
+        first = self.attention(query, state.shared.projected[0], attending)
+        second = self.second[0](query, state.shared.projected[1], None)
+        context = first.context + self.resize(second.context)
+        inputs = torch.cat((hidden, context), -1)
+        i, f, o, g = (offsets[0] + functional.linear(inputs, weights[0])).chunk(4, -1)
+        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+        hidden = o.sigmoid() * cell.tanh()
+        carried = state.carried._replace(hidden=hidden, cell=cell)
+        return Advanced(
+            State(state.shared, carried, Trace.of(first)), self.Outputs(hidden, context), (inputs,)
+        )
 
 
 class Pyramid(Encoder):
@@ -207,54 +240,26 @@ class Pyramid(Encoder):
         return fine, functional.avg_pool2d(fine, 2)
 
 
-class TwoAttentions(LSTMDecoder):
-    """Attends twice with h[t-1], and updates the LSTM with the sum of both contexts. Its trace is that of the first."""
+def captioner(decoder: Decoder, scale: float = 2.0, end: float = -4.0, seed: int = 0) -> Captioner:
+    """A captioner in double precision, with fixed random weights and captions of several words.
 
-    def __init__(self, attention: Attention, second: Attention) -> None:
-        super().__init__(attention, embedding_size=6, hidden_size=7)
-        self.second = nn.ModuleList([second])
-
-    def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
-        super().build(region_sizes, vocabulary_size, padding, start)
-        self.second[0].build(region_sizes, QuerySizes(7, 6))
-
-    def project(self, views: Views) -> Memory:
-        memory = super().project(views)
-        return memory._replace(projected=(*memory.projected, self.second[0].project(memory.views)))
-
-    def advance(
-        self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
-    ) -> Advanced:
-        hidden, cell, attending = state.carried
-        query = Query(hidden, cell, embedded)
-        first = self.attention(query, state.shared.projected[0], attending)
-        second = self.second[0](query, state.shared.projected[1], None)
-        context = first.context + second.context
-        inputs = torch.cat((hidden, context), -1)
-        i, f, o, g = (offsets[0] + functional.linear(inputs, weights[0])).chunk(4, -1)
-        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
-        hidden = o.sigmoid() * cell.tanh()
-        carried = state.carried._replace(hidden=hidden, cell=cell)
-        outputs = type(self).Outputs(hidden, context)
-        return Advanced(State(state.shared, carried, Trace.of(first)), outputs, (inputs,))
-
-    class Outputs(NamedTuple):
-        hidden: Tensor
-        context: Tensor
-
-
-def captioner(attention: Attention, decoder: Decoder | None = None) -> Captioner:
-    """A tiny captioner with the mechanism, with fixed random weights and captions of several words."""
-    torch.manual_seed(0)
-    made = Captioner(
-        Pyramid() if attention.view_count == 2 else SmallCNN((4, 4, 6)),
-        decoder or LSTMDecoder(attention, embedding_size=6, hidden_size=7),
-        Vocabulary(tiny_captioner.WORDS),
+    Args:
+        decoder: unbuilt.
+        scale: factor of the decoder's weights.
+        end: the bias of the end token.
+    """
+    torch.manual_seed(seed)
+    two = any(attention.view_count == 2 for attention in decoder.attentions.values())
+    model = Captioner(
+        Pyramid() if two else SmallCNN((4, 4, 6)),
+        decoder,
+        Vocabulary(WORDS),
         ImageTransform(32, "crop"),
         BeamSearch(beam_size=3, max_length=8),
-    )
+    ).double()
     with torch.no_grad():
-        for name, parameter in made.decoder.named_parameters():
-            parameter.mul_(1.0 if "bias" in name else 3.0)
-        made.decoder.readout.to_words.bias[2] = -6.0  # no end token
-    return made.eval()
+        for name, parameter in decoder.named_parameters():
+            parameter.mul_(1.0 if "norm" in name or "bias" in name else scale)
+        words: Any = getattr(decoder, "readout", decoder).to_words
+        words.bias[2] = end
+    return model.eval()

@@ -1,0 +1,433 @@
+"""Laws that hold for every mechanism: weights, masks, gradients, edits, states, steps, unrolls and searches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from helpers import mechanisms
+from helpers.loops import randomise
+from helpers.mechanisms import ATTENTIONS, DECODERS, OWN, OWN_DECODERS, TWO_VIEWS
+from helpers.tiny_captioner import WORDS, photo
+from torch import Tensor
+
+from caption import attention as library
+from caption.attention import AdditiveScore, Attention, Query, QuerySizes, Stochastic
+from caption.attention.map_hooks import edit_maps
+from caption.attention.maps import named_maps, with_maps
+from caption.attention.stochastic import override_at_test
+from caption.captioner import Captioner
+from caption.decoders import Decoder
+from caption.errors import UserError
+from caption.objectives import AttentionPenalty, CaptionBatch, CrossEntropy, LeaveOneOut, Objective, Reinforce
+from caption.objectives.exact import every_path
+from caption.parts import make
+from caption.regions import Regions, Views
+from caption.search import BeamSearch, Greedy
+from caption.tensor_tree import leaves, select_images
+
+MECHANISMS = ATTENTIONS | OWN
+MODELS = [*ATTENTIONS, *OWN, *DECODERS, *OWN_DECODERS]
+CARRIES = {"location_sensitive", "location_sensitive_cumulative", "local_window", "rotatory"} | {
+    name for name in ATTENTIONS if name.startswith("co_attention")
+}
+POSITIONS = {
+    "location_sensitive",
+    "location_sensitive_cumulative",
+    "local_predicted",
+    "local_window",
+    "soft_window",
+    "glimpse",
+    "hierarchical",
+    "chunk_max_pooling",
+    "smoothed",
+}
+"""The place of a region in the grid matters."""
+every_mechanism = pytest.mark.parametrize("name", MECHANISMS)
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+def views_for(name: str, grid: tuple[int, int] = (3, 4), mask: bool = False) -> Views:
+    generator = torch.Generator().manual_seed(3)
+    views = []
+    for rows, cols in [grid, (2, 2)] if name in TWO_VIEWS else [grid]:
+        vectors = torch.randn(2, rows * cols, 5, generator=generator, dtype=torch.float64).abs()
+        real = torch.ones(2, rows * cols, dtype=torch.bool)
+        if mask:
+            real[0, 1] = real[1, -1] = False
+        views.append(Regions(vectors, (rows, cols), real if mask else None))
+    return tuple(views)
+
+
+def built(name: str, views: Views) -> Attention:
+    attention = MECHANISMS[name]()
+    attention.build(tuple(view.vectors.shape[-1] for view in views), QuerySizes(7, 6))
+    randomise(attention.double())
+    return attention.eval()
+
+
+def query(hypotheses: int = 3) -> Query:
+    generator = torch.Generator().manual_seed(4)
+    sizes = (7, 7, 6, 7)
+    return Query(
+        *(torch.randn(2, hypotheses, size, generator=generator, dtype=torch.float64) for size in sizes)
+    )
+
+
+def attend(attention: Attention, views: Views, queries: Query | None = None, steps: int = 1) -> Any:
+    """The output of the last of some steps with the same queries."""
+    queries = queries or query()
+    memory = attention.project(views)
+    state = attention.start(memory, queries.hidden.shape[1])
+    for _ in range(steps):
+        output = attention(queries, memory, state)
+        state = output.state
+    return output
+
+
+# -- one mechanism -------------------------------------------------------------------------------------------------
+
+
+@every_mechanism
+def test_weights_have_the_declared_properties(name: str) -> None:
+    views = views_for(name)
+    attention = built(name, views)
+    output = attend(attention, views)
+    assert output.weights.shape == (2, 3, 12)
+    assert output.context.shape == (2, 3, attention.context_size)
+    declared = attention.properties
+    totals = output.weights.sum(-1)
+    if declared.sentinel:
+        torch.testing.assert_close(totals, 1 - output.maps.sentinel.squeeze(-1))
+    elif declared.sums_to_one:
+        torch.testing.assert_close(totals, torch.ones_like(totals))
+    else:
+        assert not torch.allclose(totals, torch.ones_like(totals))
+    assert declared.signed == bool((output.weights < 0).any())
+
+
+@every_mechanism
+def test_masked_regions_weigh_nothing_and_change_nothing(name: str) -> None:
+    views = views_for(name, mask=True)
+    attention = built(name, views)
+    output = attend(attention, views, steps=2)
+    assert (output.weights[0, :, 1] == 0).all()
+    changed = tuple(
+        view._replace(vectors=torch.where(view.mask[..., None], view.vectors, 7.0)) for view in views
+    )
+    again = attend(attention, changed, steps=2)
+    torch.testing.assert_close(again.context, output.context)
+    torch.testing.assert_close(again.weights, output.weights)
+
+
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in TWO_VIEWS])
+def test_permuted_regions_permute_the_weights_unless_positions_matter(name: str) -> None:
+    views = views_for(name)
+    attention = built(name, views)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(6))
+    # Previous weights affect the second step.
+    straight = attend(attention, views, steps=2)
+    permuted = attend(attention, (views[0]._replace(vectors=views[0].vectors[:, order]),), steps=2)
+    same = torch.allclose(permuted.weights, straight.weights[..., order])
+    assert same == (name not in POSITIONS)
+    if same:
+        torch.testing.assert_close(permuted.context, straight.context)
+
+
+@every_mechanism
+def test_images_and_their_queries_are_independent_and_leave_no_trace(name: str) -> None:
+    """K queries share an image; attending changes neither the memory nor the generator of random numbers."""
+    views = views_for(name, mask=True)
+    attention = built(name, views)
+    memory, random = attention.project(views), torch.get_rng_state()
+    before = [tensor.clone() for tensor in leaves(memory)]
+    output = attention(query(), memory, attention.start(memory, 3))
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(a, b) for a, b in zip(leaves(memory), before, strict=True))
+    for image in (0, 1):
+        index = torch.tensor([image])
+        own = select_images(views, index)
+        single = Query(*(part[index, 1:2] for part in query()))
+        alone = attend(attention, own, single)
+        torch.testing.assert_close(alone.context, output.context[index, 1:2])
+        for one, several in zip(leaves(alone.maps), leaves(output.maps), strict=True):
+            torch.testing.assert_close(one, several[index, 1:2])
+
+
+@every_mechanism
+def test_the_gradient_is_exact(name: str) -> None:
+    views = views_for(name, (2, 2))
+    attention = built(name, views)
+
+    def context(hidden: Tensor, word: Tensor, *vectors: Tensor) -> Tensor:
+        changed = tuple(view._replace(vectors=one) for view, one in zip(views, vectors, strict=True))
+        return attend(attention, changed, Query(hidden, hidden, word, hidden), steps=2).context
+
+    hidden, _, word, _ = query(1)
+    inputs = [tensor.clone().requires_grad_() for tensor in (hidden, word, *(view.vectors for view in views))]
+    assert torch.autograd.gradcheck(context, inputs, check_undefined_grad=False)
+
+
+@every_mechanism
+def test_reading_its_own_maps_gives_its_context_again(name: str) -> None:
+    views = views_for(name)
+    attention = built(name, views)
+    memory = attention.project(views)
+    weighed = attention.weigh(query(), memory, attention.start(memory, 3))
+    context = attention.read(weighed.maps, query(), memory).context
+    torch.testing.assert_close(context, attend(attention, views).context)
+
+
+@every_mechanism
+def test_each_map_lies_on_its_grid_and_an_edit_of_it_is_read(name: str) -> None:
+    views = views_for(name)
+    attention = built(name, views)
+    output = attend(attention, views)
+    maps, grids = named_maps(output.maps), attention.grids([view.grid for view in views])
+    assert list(grids) == list(attention.map_views)
+    for key, (rows, cols) in grids.items():
+        assert maps[key].shape[-1] == rows * cols
+        assert attention.map_views[key] in range(attention.view_count)
+    one = torch.zeros(12, dtype=torch.float64)
+    one[5] = 1.0
+    first = next(iter(grids))
+    assert attention.map_views[first] == 0
+    forced = with_maps(output.maps, {first: one.expand_as(maps[first])})
+    context = attention.read(forced, query(), attention.project(views)).context
+    assert context.shape == output.context.shape
+    assert not torch.allclose(context, output.context)
+    summary = attention.summary(forced)
+    torch.testing.assert_close(summary, one.expand_as(summary))
+
+    class Owner:
+        compiled = False
+        attentions = {"own": attention}
+
+    with edit_maps(
+        Owner(), lambda tensor, step, grid: one if tensor.shape[-1] == 12 else tensor, list(grids.values())
+    ):
+        hooked = attend(attention, views)
+    torch.testing.assert_close(hooked.weights, summary)
+    torch.testing.assert_close(hooked.context, context)
+
+
+def test_only_these_carry_a_state() -> None:
+    def carries(name: str) -> bool:
+        views = views_for(name)
+        state = attend(built(name, views), views).state
+        return any(tensor.is_floating_point() for tensor in leaves(state))
+
+    assert {name for name in ATTENTIONS if carries(name)} == CARRIES
+
+
+@every_mechanism
+def test_views_that_do_not_fit_are_refused(name: str) -> None:
+    views = views_for(name, mask=True)
+    attention = built(name, views)
+    first, others = views[0], views[1:]
+    with pytest.raises(UserError, match="12 regions, which do not fill its grid of 5 rows and 4 columns"):
+        attention.project((first._replace(grid=(5, 4)), *others))
+    with pytest.raises(UserError, match=r"mask of view 0 has the shape \(2, 11\)"):
+        attention.project((first._replace(mask=first.mask[:, 1:]), *others))
+    for number, view in enumerate(views):
+        mask = view.mask.clone()
+        mask[1] = False
+        masked = (*views[:number], view._replace(mask=mask), *views[number + 1 :])
+        with pytest.raises(UserError, match=f"mask of view {number} hides all regions of image 1"):
+            attention.project(masked)
+    said = "attends to 2 grids" if name in TWO_VIEWS else "attends to one grid"
+    for count in {0, 1, 2, 3} - {len(views)}:
+        with pytest.raises(UserError, match=f"{said}, and the encoder gives {count}: take an encoder with"):
+            attention.project((first,) * count)
+        with pytest.raises(UserError, match=f"{said}, and the encoder gives {count}: take an encoder with"):
+            MECHANISMS[name]().build((5,) * count, QuerySizes(7, 6))
+
+
+@pytest.mark.parametrize(
+    "make_one",
+    [
+        lambda score: library.MultiHopAttention(score),
+        lambda score: library.HierarchicalAttention(score, AdditiveScore(6)),
+        lambda score: library.HierarchicalAttention(AdditiveScore(6), score),
+        lambda score: library.AttentionViaAttention(score, AdditiveScore(6)),
+        lambda score: library.AttentionViaAttention(AdditiveScore(6), score),
+        lambda score: library.SentinelAttention(score),
+    ],
+)
+def test_a_score_with_a_state_is_refused_where_none_is_handed_on(
+    make_one: Callable[[Any], Attention],
+) -> None:
+    attention = make_one(library.LocationSensitiveScore(6, 3, 3))
+    with pytest.raises(UserError, match=r"LocationSensitiveScore keeps a state .* take another score"):
+        attention.build((5,) * attention.view_count, QuerySizes(7, 6))
+
+
+@pytest.mark.parametrize(
+    ("make_one", "said"),
+    [
+        (lambda: library.MultiHeadAttention(3, 8), "size 8 .* not divisible by heads 3"),
+        (lambda: library.MultiHeadAttention(0, 8), "heads 0 .* at least 1"),
+        (lambda: library.MultiHopAttention(AdditiveScore(6), 0), "hops 0"),
+        (lambda: library.LocationSensitiveScore(kernel=4), "kernel 4 .* odd"),
+        (lambda: library.MLPScore(()), "sizes .* one or more widths"),
+        (lambda: library.PredictedWindow(0.5), "reach 0.5"),
+        (lambda: library.FollowingWindow(0.0), "reach 0.0"),
+        (lambda: library.WindowAttention(0), "points 0"),
+        (lambda: library.GlimpseAttention(deviation=0.0), "deviation 0.0 must be above 0"),
+        (lambda: library.HierarchicalAttention(AdditiveScore(6), AdditiveScore(6), 0), "block 0"),
+        (lambda: library.KMaxPooling(0), "k 0"),
+        (lambda: library.ChunkMaxPooling(0), "chunks 0"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(make_one: Callable[[], object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        make_one()
+
+
+# -- a captioner with it -------------------------------------------------------------------------------------------
+
+
+def captioner(name: str) -> Captioner:
+    return mechanisms.captioner(mechanisms.decoder(name))
+
+
+def batch(model: Captioner) -> tuple[Views, CaptionBatch]:
+    """Two images with three captions each, of different lengths."""
+    pixels = torch.stack([model.transform(photo(seed=seed)) for seed in (1, 2)])
+    with torch.no_grad():
+        views = model.encoder(pixels.double())
+    generator = torch.Generator().manual_seed(1)
+    words, targets = torch.randint(4, 4 + len(WORDS), (2, 2, 3, 5), generator=generator)
+    return views, CaptionBatch(words, targets, torch.tensor([[2, 5, 3], [4, 1, 0]]))
+
+
+@every_model
+def test_steps_equal_the_unroll(name: str) -> None:
+    model = captioner(name)
+    views, captions = batch(model)
+    unrolled = model(views, captions.words, captions.lengths)
+    log_probs = unrolled.unpack(unrolled.logits.log_softmax(-1))
+    maps = {key: unrolled.unpack(value) for key, value in unrolled.trace.maps.items()}
+    weights = unrolled.unpack(unrolled.trace.weights)
+    state = model.decoder.start(model.project(views), 3)
+    for t in range(5):
+        stepped, state = model.decoder.step(state, captions.words[:, :, t])
+        real = captions.lengths > t
+        torch.testing.assert_close(stepped[real], log_probs[:, :, t][real].float())
+        torch.testing.assert_close(state.trace.weights[real], weights[:, :, t][real])
+        assert set(state.trace.maps) == set(maps)
+        for key, value in maps.items():
+            torch.testing.assert_close(state.trace.maps[key][real], value[:, :, t][real])
+
+
+@every_model
+def test_training_lowers_the_loss(name: str) -> None:
+    model = captioner(name)
+    views, captions = batch(model)
+    samples = any(
+        isinstance(part, Stochastic) and not isinstance(part, library.GumbelSoftmax)
+        for part in model.modules()
+    )
+    objective: Objective = (
+        Reinforce(LeaveOneOut(), samples=2) if samples else CrossEntropy([AttentionPenalty(0.01)])
+    )
+    optimizer = torch.optim.Adam(model.decoder.parameters(), 0.03)
+    model.decoder.train()
+    losses = []
+    for _ in range(10):
+        torch.manual_seed(0)
+        optimizer.zero_grad()
+        loss = objective(model.decoder, model.project(views), captions)
+        loss.value.backward()
+        optimizer.step()
+        losses.append(float(loss.logged["NLL"]))
+    assert losses[-1] < losses[0] - 0.1
+
+
+@every_model
+def test_it_captions_a_photo_and_comes_back_from_its_description(name: str) -> None:
+    model = captioner(name).float()
+    caption = model.describe(photo(), Greedy(6))
+    words = len(caption.words)
+    assert words
+    assert caption.weights.shape == (words, 8, 8)
+    assert caption.properties == model.decoder.properties
+    grids = model.decoder.map_grids([(8, 8), (4, 4)])
+    shown = {key: maps.shape for key, maps in caption.maps.items()}
+    assert all((shape[0], shape[-2:]) == (words, grids[key]) for key, shape in shown.items())
+    if name not in DECODERS and name not in OWN_DECODERS:
+        assert set(shown) == set(grids) - {"weights"}
+    again = make(model.decoder.spec, Decoder)  # type: ignore[type-abstract]
+    assert again.spec == model.decoder.spec
+    again.build(model.encoder.region_sizes, len(model.vocabulary), 0, 1)
+    again.load_state_dict(model.decoder.state_dict())
+
+
+@every_model
+def test_a_beam_carries_the_maps_of_its_own_hypotheses(name: str) -> None:
+    """Replayed word by word, the best hypothesis of a beam has the maps that the search returned."""
+    model = captioner(name)
+    views, _ = batch(model)
+    hypotheses = model.generate(views, BeamSearch(4, 6))
+    state = model.decoder.start(model.project(views))
+    words = torch.full((2, 1), 1)
+    for t in range(int(hypotheses.lengths.max())):
+        _, state = model.decoder.step(state, words)
+        running = hypotheses.lengths[:, 0] > t
+        torch.testing.assert_close(hypotheses.trace.weights[running, 0, t], state.trace.weights[running, 0])
+        words = hypotheses.words[:, :, t]
+
+
+@every_model
+def test_a_decoder_refuses_an_image_without_a_real_region(name: str) -> None:
+    model = captioner(name)
+    views, _ = batch(model)
+    nothing = torch.zeros(2, views[0].vectors.shape[1], dtype=torch.bool)
+    with pytest.raises(UserError, match="hides all regions of image 0"):
+        model.project((views[0]._replace(mask=nothing), *views[1:]))
+
+
+def test_a_sentinel_needs_a_decoder_that_attends_after_its_update() -> None:
+    model = mechanisms.captioner(mechanisms.lstm(ATTENTIONS["sentinel"]()))
+    views, captions = batch(model)
+    with pytest.raises(UserError, match="AdaptiveDecoder"):
+        model(views, captions.words, captions.lengths)
+
+
+# -- mechanisms that sample ----------------------------------------------------------------------------------------
+
+
+def test_a_sampled_point_lies_in_the_photos_pixels() -> None:
+    model = captioner("glimpse").float()
+    with override_at_test(model, "sample"):
+        caption = model.describe(photo())
+    assert caption.points is not None
+    assert caption.points.shape == (len(caption.words), 2)
+    left, top, right, bottom = caption.box
+    assert ((caption.points >= (left, top)) & (caption.points <= (right, bottom))).all()
+    assert caption.locations is None
+    assert model.describe(photo()).points is None  # the expectation chooses no point
+
+
+def test_a_sampling_mechanism_of_another_package_obeys_what_is_chosen_for_it() -> None:
+    model = captioner("own sampling").float()
+    with override_at_test(model, "argmax"):
+        assert model.describe(photo()).locations is not None
+    assert model.describe(photo()).locations is None
+
+
+def test_a_sampling_mechanism_of_another_package_is_followed_along_all_its_paths() -> None:
+    decoder = captioner("own sampling").decoder.train()
+    memory = decoder.project((Regions(torch.randn(1, 3, 6, dtype=torch.float64), (1, 3)),))
+    words = torch.tensor([[[1, 4]]])
+    paths = every_path(decoder, memory, CaptionBatch(words, words, torch.tensor([[2]])))
+    assert len(paths.log_prob) == 9
+    torch.testing.assert_close(paths.log_prob.exp().sum(), torch.tensor(1.0, dtype=torch.float64))
+
+
+def test_projected_values_do_not_change_the_regions_of_the_first_state() -> None:
+    model = captioner("multi_head")
+    views, _ = batch(model)
+    assert torch.equal(model.project(views).views[0].vectors, views[0].vectors)

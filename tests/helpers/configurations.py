@@ -1,0 +1,47 @@
+"""Configurations parsed as `caption fit` parses them, each once."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@cache
+def _parser() -> Any:
+    """The parser of `caption fit`, which reads no data."""
+    from caption.cli.train import CaptionCLI, Parser
+    from caption.data.module import CaptionData
+    from caption.training.module import CaptionTraining
+
+    class ParseOnly(CaptionCLI):
+        def instantiate_classes(self) -> None:
+            pass
+
+        def _run_subcommand(self, subcommand: str) -> None:
+            pass
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Lightning, about the arguments of pytest
+        return ParseOnly(
+            CaptionTraining,
+            CaptionData,
+            args=["fit", f"--config={CONFIGS / 'shapes_soft.yaml'}"],
+            parser_class=Parser,
+            seed_everything_default=0,
+            save_config_callback=None,
+        ).parser
+
+
+@cache
+def _parsed(arguments: tuple[str, ...]) -> dict[str, Any]:
+    return _parser().parse_args(["fit", *arguments])["fit"].as_dict()
+
+
+def parse(*files: Path, options: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The values of configurations laid over each other, and of options."""
+    return copy.deepcopy(_parsed((*(f"--config={file}" for file in files), *options)))
