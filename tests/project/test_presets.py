@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from helpers.configurations import parse
 from helpers.tiny_views import one_row
 
 REPOSITORY = Path(__file__).parents[2]
@@ -45,39 +46,9 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 # -- combined with a configuration ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def parse() -> Any:
-    """Parses configurations one over the other, as `caption fit` does, and reads no data."""
-    from caption.cli.train import CaptionCLI, Parser
-    from caption.data.module import CaptionData
-    from caption.training.module import CaptionTraining
-
-    class ParseOnly(CaptionCLI):
-        def instantiate_classes(self) -> None:
-            pass
-
-        def _run_subcommand(self, subcommand: str) -> None:
-            pass
-
-    def parse(*paths: Path) -> dict[str, Any]:
-        arguments = [part for path in paths for part in ("-c", str(path))]
-        command = ParseOnly(
-            CaptionTraining,
-            CaptionData,
-            args=["fit", *arguments],
-            parser_class=Parser,
-            seed_everything_default=0,
-            save_config_callback=None,
-        )
-        return command.config["fit"].as_dict()
-
-    return parse
-
-
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_over_a_configuration_all_switches_are_the_presets(parse: Any, path: Path, base: str):
+def test_over_a_configuration_all_switches_are_the_presets(path: Path, base: str):
     """The preset sets every option, so neither the underlying configuration nor a default remains."""
     written = load(path.stem)
     merged = parse(REPOSITORY / "configs" / f"{base}.yaml", path)
