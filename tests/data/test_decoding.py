@@ -1,116 +1,210 @@
-"""Reading photos within bounds of memory and time: reduced while decoding, converted in strips, large ones in turn."""
+"""Images are decoded upright, within bounds of memory and time, or refused with a reason."""
 
 from __future__ import annotations
 
+import io
+import logging
+import os
 import struct
-import subprocess
-import sys
 import threading
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import PIL
 import pytest
-from PIL import Image
+import torch
+from helpers.pictures import corners, noise, saved, scene
+from PIL import Image, ImageFile, features
 
-from caption.data import colours, decoding
-from caption.data.decoding import ORIENTATION_TAG, decoded, open_image
+from caption.data import decoding
+from caption.data.decoding import decoded, open_image
 from caption.data.resize import ImageTransform
-from caption.errors import ImageError
+from caption.errors import ImageError, UserError
 from caption.runtime.prefetch import prefetch
 
-TRANSFORMS = [ImageTransform(32, "squash"), ImageTransform((24, 40), "crop"), ImageTransform((40, 24), "pad")]
 
-
-def scene(width: int, height: int) -> Image.Image:
-    """Smooth, without symmetry, so that a shift or a turn is seen."""
-    y, x = np.mgrid[:height, :width] / max(width, height)
-    channels = [np.sin(7 * x + 2 * y), np.cos(3 * x - 5 * y), np.sin(4 * x * y + 2 * x)]
-    return Image.fromarray((127.5 + 127 * np.stack(channels, -1)).astype(np.uint8))
-
-
-def plainly(path: Path, transform: ImageTransform, gap: float | None = None) -> np.ndarray:
-    """Decoded whole, then resampled once; with a gap, Pillow reduces it first."""
-    image = open_image(path)
-    columns, rows = transform._content(*image.size)
-    fitted = image.resize(
-        (columns, rows), Image.Resampling.BILINEAR, transform._region(*image.size), reducing_gap=gap
-    )
-    whole = Image.new("RGB", (transform.width, transform.height), (128, 128, 128))
-    whole.paste(fitted, ((transform.width - columns) // 2, (transform.height - rows) // 2))
-    return np.asarray(whole).transpose(2, 0, 1).astype(int)
-
-
-@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda transform: transform.fit)
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["jpg", "png", "tif"])
-def test_a_large_photo_is_reduced_and_looks_the_same(tmp_path, kind, orientation, transform):
-    exif = Image.Exif()
-    exif[ORIENTATION_TAG] = orientation
-    path = tmp_path / f"photo.{kind}"
-    scene(901, 607).save(path, exif=exif, **({"quality": 95} if kind == "jpg" else {}))
-    read = transform.read(path)
-    assert (read.width, read.height) == ((607, 901) if orientation > 4 else (901, 607))
-    assert np.abs(read.pixels.numpy() - plainly(path, transform)).max() <= 4
-    with decoded(path, transform._excess) as photo:
-        assert photo.image.size == (-(-read.width // photo.scale), -(-read.height // photo.scale))
-        assert photo.scale == ((8 if transform.fit == "pad" else 4) if kind == "jpg" else 1)
-    if kind != "jpg":
-        assert np.array_equal(read.pixels, plainly(path, transform, gap=3))
-
-
-@pytest.mark.parametrize("transform", [ImageTransform(224, fit) for fit in ("squash", "crop", "pad")])
-@pytest.mark.parametrize("orientation", [1, 6])
-def test_photos_of_usual_size_keep_every_bit(tmp_path, transform, orientation):
-    exif = Image.Exif()
-    exif[ORIENTATION_TAG] = orientation
-    scene(500, 375).save(tmp_path / "photo.jpg", exif=exif)
-    assert np.array_equal(
-        transform.read(tmp_path / "photo.jpg").pixels, plainly(tmp_path / "photo.jpg", transform)
-    )
-
-
-@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda transform: transform.fit)
-@pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (37, 2500), (2500, 37)])
-def test_long_strips(tmp_path, size, transform):
-    scene(*size).save(tmp_path / "strip.png")
-    read = transform.read(tmp_path / "strip.png")
-    assert np.abs(read.pixels.numpy() - plainly(tmp_path / "strip.png", transform)).max() <= 4
-    assert transform.read(scene(*size).convert("L")).pixels.shape == read.pixels.shape
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK", "YCbCr", "I;16", "I", "F"])
-def test_strips_give_the_same_as_the_whole(tmp_path, monkeypatch, mode):
-    image = scene(150, 110)
-    if mode in ("I;16", "I", "F"):
-        values = np.asarray(image.convert("L"), float) * 300 - (0 if mode == "I;16" else 5000)
-        image = Image.fromarray(values.astype({"I;16": "<u2", "I": "<i4", "F": "<f4"}[mode]))
-    else:
-        if "A" in mode:
-            image.putalpha(image.getchannel(0))
-        image = image.convert(mode)
-    image.save(tmp_path / "image.tif")
-    if mode == "YCbCr" and int(PIL.__version__.partition(".")[0]) < 13:
-        pytest.skip("Pillow before 13 does not read the YCbCr TIFF that it writes")
-    whole = np.asarray(open_image(tmp_path / "image.tif"))
-    monkeypatch.setattr(colours, "STRIP_PIXELS", 1000)
-    assert np.array_equal(np.asarray(open_image(tmp_path / "image.tif")), whole)
-
-
-@pytest.mark.parametrize("mode", ["RGB", "CMYK"])
-@pytest.mark.parametrize("orientation", [1, 6])
-def test_the_colour_profile_is_kept(tmp_path, mode, orientation):
-    exif = Image.Exif()
-    exif[ORIENTATION_TAG] = orientation
-    scene(90, 60).convert(mode).save(tmp_path / "photo.jpg", icc_profile=b"wide gamut", exif=exif)
-    assert open_image(tmp_path / "photo.jpg").info["icc_profile"] == b"wide gamut"
+@pytest.mark.parametrize("name", ["moving.gif", "moving.png", "moving.webp", "moving.tif"])
+def test_the_first_frame_of_an_animation(tmp_path: Path, name: str) -> None:
+    if name.endswith("webp") and not features.check("webp"):
+        pytest.skip("this Pillow is built without WebP")
+    frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "blue", "lime")]
+    path = saved(frames[0], tmp_path / name, save_all=True, append_images=frames[1:])
+    red, green, blue = open_image(path).getpixel((8, 8))
+    assert red > 240
+    assert max(green, blue) < 15
 
 
 def test_a_photo_in_memory_that_is_rgb_is_not_copied():
     photo = scene(90, 60)
     assert open_image(photo) is photo
+
+
+# -- orientation -------------------------------------------------------------------------------------------
+
+
+def as_stored(upright: np.ndarray, orientation: int) -> np.ndarray:
+    """The stored rows and columns by EXIF orientation, from the standard's table of row 0 and column 0."""
+    across = upright.swapaxes(0, 1)
+    return {
+        1: upright,  # row 0 is the top, column 0 the left
+        2: upright[:, ::-1],  # top, right
+        3: upright[::-1, ::-1],  # bottom, right
+        4: upright[::-1],  # bottom, left
+        5: across,  # left, top
+        6: across[::-1],  # right, top
+        7: across[::-1, ::-1],  # right, bottom
+        8: across[:, ::-1],  # left, bottom
+    }[orientation]
+
+
+def oriented(path: Path, orientation: int) -> Path:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    exif[0x010F] = "a camera"
+    stored = np.ascontiguousarray(as_stored(corners(), orientation))
+    return saved(Image.fromarray(stored), path, exif=exif)
+
+
+@pytest.mark.parametrize("name", ["turned.png", "turned.jpg", "turned.tif"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation(tmp_path: Path, orientation: int, name: str) -> None:
+    image = open_image(oriented(tmp_path / name, orientation))
+    assert image.size == (40, 24)
+    for x, y in [(5, 5), (35, 5), (5, 20), (35, 20)]:
+        np.testing.assert_allclose(image.getpixel((x, y)), corners()[y, x], atol=16)
+
+
+@pytest.mark.parametrize("name", ["turned.png", "turned.jpg", "turned.tif"])
+def test_an_image_is_turned_once(tmp_path: Path, name: str) -> None:
+    once = open_image(oriented(tmp_path / name, 6))
+    assert open_image(once).tobytes() == once.tobytes()
+    again = open_image(saved(once, tmp_path / "again.png"))
+    assert again.tobytes() == once.tobytes()
+
+
+def test_a_pillow_image_is_turned_and_not_changed(tmp_path: Path) -> None:
+    with Image.open(oriented(tmp_path / "turned.png", 6)) as image:
+        np.testing.assert_array_equal(np.asarray(open_image(image)), corners())
+        assert image.getexif()[0x0112] == 6
+        assert image.size == (24, 40)
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 42])
+def test_an_orientation_that_does_not_exist_is_ignored(tmp_path: Path, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = saved(Image.fromarray(corners()), tmp_path / "odd.png", exif=exif)
+    np.testing.assert_array_equal(np.asarray(open_image(path)), corners())
+
+
+def test_a_damaged_exif_block_does_not_cost_the_picture(tmp_path: Path) -> None:
+    for name, exif in [("a.png", b"Exif\x00\x00garbage!"), ("b.png", b"II*\x00\x08"), ("c.jpg", b"garbage!")]:
+        path = saved(Image.fromarray(corners()), tmp_path / name, exif=exif)
+        assert open_image(path).size == (40, 24)
+
+
+def test_the_transform_turns_an_image_the_caller_has_not(tmp_path: Path) -> None:
+    path = oriented(tmp_path / "turned.png", 6)
+    transform = ImageTransform(16)
+    with Image.open(path) as image:
+        assert torch.equal(transform(image), transform(open_image(path)))
+
+
+# -- unusable images ---------------------------------------------------------------------------------------
+
+
+def refused(source: Path | Image.Image) -> str:
+    """The message, which names the file."""
+    with pytest.raises(ImageError) as caught:
+        open_image(source)
+    assert isinstance(caught.value, UserError)
+    if isinstance(source, Path):
+        assert str(source) in str(caught.value)
+    return str(caught.value)
+
+
+def test_missing_folder_and_empty(tmp_path: Path) -> None:
+    assert "does not exist" in refused(tmp_path / "none.jpg")
+    assert "does not exist" in refused(tmp_path / "nul\0l.jpg")
+    assert "is a folder" in refused(tmp_path)
+    (tmp_path / "empty.jpg").touch()
+    assert "0 bytes" in refused(tmp_path / "empty.jpg")
+    assert "does not exist" in refused(tmp_path / "empty.jpg" / "inside.jpg")
+    (tmp_path / "dangling.jpg").symlink_to(tmp_path / "none.jpg")
+    assert "does not exist" in refused(tmp_path / "dangling.jpg")
+    assert "cannot be read" in refused(tmp_path / ("long" * 100))
+
+
+def test_a_string_is_a_path(tmp_path: Path) -> None:
+    path = saved(noise(), tmp_path / "photo.png")
+    assert open_image(str(path)).tobytes() == open_image(path).tobytes()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    assert "not a regular file" in refused(tmp_path / "pipe.jpg")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read anything")
+def test_no_permission(tmp_path: Path) -> None:
+    path = saved(noise(), tmp_path / "secret.png")
+    path.chmod(0)
+    assert "ermission" in refused(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"dear diary\n", b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"\x00" * 4096]
+)
+def test_not_an_image(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(content)
+    assert "not an image" in refused(path)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"])
+def test_truncated(tmp_path: Path, kind: str, share: float) -> None:
+    if kind == "WEBP" and not features.check("webp"):
+        pytest.skip("this Pillow is built without WebP")
+    buffer = io.BytesIO()
+    noise().save(buffer, kind)
+    path = tmp_path / "photo.jpg"
+    path.write_bytes(buffer.getvalue()[: int(share * buffer.tell())])
+    assert any(reason in refused(path) for reason in ("truncated", "not an image"))
+    assert not ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+def test_a_damaged_middle_is_named(tmp_path: Path) -> None:
+    content = bytearray(saved(noise(), tmp_path / "photo.png").read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    (tmp_path / "photo.png").write_bytes(content)
+    assert "damaged" in refused(tmp_path / "photo.png")
+
+
+def test_a_decompression_bomb_is_refused(tmp_path: Path) -> None:
+    """A few bytes that claim to be 3.6 thousand million pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    content = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 99))
+    (tmp_path / "bomb.png").write_bytes(content)
+    assert "too large" in refused(tmp_path / "bomb.png")
+
+
+def test_an_image_of_no_pixels() -> None:
+    assert "no pixels" in refused(Image.new("RGB", (0, 5)))
+
+
+def test_a_pillow_image_that_does_not_decode(tmp_path: Path) -> None:
+    content = saved(noise(), tmp_path / "photo.jpg").read_bytes()
+    (tmp_path / "photo.jpg").write_bytes(content[: len(content) // 2])
+    with Image.open(tmp_path / "photo.jpg") as image:
+        assert "photo.jpg" in refused(image)
 
 
 # -- refusals --------------------------------------------------------------------------------------------------
@@ -179,14 +273,13 @@ def test_one_large_image_is_decoded_at_a_time(tmp_path, monkeypatch):
     assert not decoding._large_image.locked()
 
 
-def test_pillows_log_does_not_reach_stderr(tmp_path):
-    """In a process of its own, because pytest handles log messages."""
-    file = tmp_path / "photo.tif"
-    scene(20, 10).save(file)
+def test_pillows_log_does_not_reach_stderr(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "photo.tif"
+    scene(20, 10).save(path)
     # SamplesPerPixel (277) becomes 1024, which Pillow reports by logging.
     entry = struct.pack("<HHI", 277, 3, 1)
-    file.write_bytes(file.read_bytes().replace(entry + b"\3\0", entry + b"\0\4"))
-    program = "import sys; from caption.data.decoding import open_image; open_image(sys.argv[1])"
-    done = subprocess.run([sys.executable, "-c", program, file], capture_output=True, text=True, check=False)
-    assert "photo.tif' is not an image" in done.stderr
-    assert "More samples per pixel" not in done.stderr
+    path.write_bytes(path.read_bytes().replace(entry + b"\3\0", entry + b"\0\4"))
+    monkeypatch.setattr(logging.root, "handlers", [])  # of pytest; without any, logging prints to stderr
+    with pytest.raises(ImageError, match=r"photo\.tif' is not an image"):
+        open_image(path)
+    assert capsys.readouterr().err == ""

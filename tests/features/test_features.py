@@ -764,22 +764,22 @@ def test_verifying_changes_nothing_in_a_sound_store(images: list[CaptionedImage]
 
 
 @pytest.mark.slow
-def test_two_hundred_thousand_images_open_within_a_fifth_of_a_second(
+def test_a_hundred_thousand_images_open_within_a_tenth_of_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In as many files as if they had 7×7×1280 numbers."""
     monkeypatch.undo()  # the size of files
-    small_store(tmp_path, 200_000)
+    small_store(tmp_path, 100_000)
     seconds = []
     for _ in range(3):
         start = time.process_time()  # wall time would include other processes
         store = FeatureStore(tmp_path)
         seconds.append(time.process_time() - start)
-    assert min(seconds) < 0.2  # so that a million open within one
-    assert len(store) == 200_000
-    assert 199_999 in store
-    assert 200_000 not in store
-    store.check(range(0, 200_000, 2))
+    assert min(seconds) < 0.1  # so that a million open within one
+    assert len(store) == 100_000
+    assert 99_999 in store
+    assert 100_000 not in store
+    store.check(range(0, 100_000, 2))
 
 
 def test_no_lightning_and_no_matplotlib() -> None:

@@ -1,0 +1,251 @@
+"""The pixels of the model, and the box: the part of the photo that they show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.pictures import corners, noise, scene
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from caption.box import Box
+from caption.data.decoding import ORIENTATION_TAG, decoded, open_image
+from caption.data.resize import PAD_GREY, ImageTransform
+from caption.errors import DataError
+
+FITS = ("squash", "crop", "pad")
+TRANSFORMS = [ImageTransform(32, "squash"), ImageTransform((24, 40), "crop"), ImageTransform((40, 24), "pad")]
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("size", [17, (96, 160), (31, 8), 1])
+@pytest.mark.parametrize("original", [(640, 301), (301, 640), (5, 5), (1, 300), (300, 1), (1, 1)])
+def test_the_output_has_the_requested_size(
+    fit: str, size: int | tuple[int, int], original: tuple[int, int]
+) -> None:
+    pixels = ImageTransform(size, fit)(Image.new("RGB", original, (200, 100, 50)))
+    height, width = size if isinstance(size, tuple) else (size, size)
+    assert pixels.shape == (3, height, width)
+    assert pixels.dtype == torch.uint8
+    assert pixels.is_contiguous()
+    assert (pixels == torch.tensor([200, 100, 50], dtype=torch.uint8)[:, None, None]).all(0).any()
+
+
+def with_marker(width: int, height: int, x: float, y: float, radius: float) -> Image.Image:
+    """A white disc on black, its centre at (x, y) in pixels from the outer corner."""
+    rows, columns = np.arange(height)[:, None] + 0.5, np.arange(width) + 0.5
+    distance = np.sqrt((columns - x) ** 2 + (rows - y) ** 2)
+    return Image.fromarray((255 * np.clip(radius + 0.5 - distance, 0, 1)).astype(np.uint8)).convert("RGB")
+
+
+def located(pixels: torch.Tensor, box: Box) -> tuple[float, float]:
+    """The marker's centre in original pixels, measured in the output and mapped back with the box."""
+    light = pixels[0].double()
+    light = torch.where(light == PAD_GREY[0], 0.0, light)  # padding is not the marker
+    height, width = light.shape
+    x = (light.sum(0) @ (torch.arange(width) + 0.5).double() / light.sum()).item()
+    y = (light.sum(1) @ (torch.arange(height) + 0.5).double() / light.sum()).item()
+    return (
+        box.left + x / width * (box.right - box.left),
+        box.top + y / height * (box.bottom - box.top),
+    )
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("size", [224, (96, 161), (150, 77)])
+@pytest.mark.parametrize("original", [(640, 301), (301, 517), (333, 251), (450, 450), (1001, 143), (64, 48)])
+def test_a_marker_survives_the_round_trip(
+    fit: str, size: int | tuple[int, int], original: tuple[int, int]
+) -> None:
+    """Exact to a quarter of a resized pixel, at any position."""
+    width, height = original
+    transform = ImageTransform(size, fit)
+    box = transform.box(width, height)
+    across = (box.right - box.left) / transform.width
+    down = (box.bottom - box.top) / transform.height
+    radius = 2.5 * max(across, down, 1)
+    left, right = max(box.left, 0) + 2 * radius, min(box.right, width) - 2 * radius
+    top, bottom = max(box.top, 0) + 2 * radius, min(box.bottom, height) - 2 * radius
+    for x, y in [(left, top), (right, top), (left, bottom), ((left + right) / 2, (top + bottom) / 2)]:
+        found_x, found_y = located(transform(with_marker(width, height, x, y, radius)), box)
+        assert abs(found_x - x) < max(across / 4, 0.1)
+        assert abs(found_y - y) < max(down / 4, 0.1)
+
+
+@pytest.mark.parametrize("original", [(640, 301), (301, 640), (333, 251), (64, 48), (999, 10)])
+def test_the_padding_matches_the_box(original: tuple[int, int]) -> None:
+    """Grey begins exactly at the row where the box leaves the image, and is centred to whole pixels."""
+    transform = ImageTransform((97, 120), "pad")
+    grey = (transform(Image.new("RGB", original, "white")) == PAD_GREY[0]).all(0)
+    box = transform.box(*original)
+    across, down = (box.right - box.left) / 120, (box.bottom - box.top) / 97
+    columns, rows = (~grey).any(0).nonzero().flatten(), (~grey).any(1).nonzero().flatten()
+    assert columns[0].item() == pytest.approx(-box.left / across)
+    assert rows[0].item() == pytest.approx(-box.top / down)
+    assert columns[-1].item() + 1 == pytest.approx((original[0] - box.left) / across)
+    assert rows[-1].item() + 1 == pytest.approx((original[1] - box.top) / down)
+    assert abs(columns[0] - (119 - columns[-1])) <= 1
+    assert abs(rows[0] - (96 - rows[-1])) <= 1
+
+
+def test_padding_is_middle_grey() -> None:
+    pixels = ImageTransform((4, 8), "pad")(Image.new("RGB", (4, 4), "white"))
+    assert pixels[0, 0].tolist() == [128, 128, 255, 255, 255, 255, 128, 128]
+    assert (pixels == pixels[:1]).all()
+
+
+@pytest.mark.parametrize(
+    ("original", "content"),
+    [((500, 300), (100, 167)), ((400, 300), (100, 133)), ((300, 500), (167, 100)), ((300, 400), (133, 100))],
+)
+def test_the_padded_image_is_scaled_like_a_squashed_one_of_its_rounded_size(
+    original: tuple[int, int], content: tuple[int, int]
+) -> None:
+    image = noise(original[1], original[0])
+    size = (100, 200) if content[0] == 100 else (200, 100)
+    padded = ImageTransform(size, "pad")(image)
+    top, left = ((whole - part) // 2 for whole, part in zip(size, content, strict=True))
+    inside = padded[:, top : top + content[0], left : left + content[1]]
+    assert torch.equal(inside, ImageTransform(content, "squash")(image))
+    outside = padded.float().sum() - inside.float().sum()
+    assert outside == PAD_GREY[0] * (padded.numel() - inside.numel())
+
+
+@given(
+    width=st.integers(1, 6000),
+    height=st.integers(1, 6000),
+    rows=st.integers(1, 512),
+    columns=st.integers(1, 512),
+)
+@settings(deadline=None)
+def test_area_that_each_fit_covers(width: int, height: int, rows: int, columns: int) -> None:
+    """Squash: all of the image. Crop: a centred part, undistorted, touching two edges. Pad: all and more."""
+    squash, crop, pad = (ImageTransform((rows, columns), fit).box(width, height) for fit in FITS)
+    assert squash == (0, 0, width, height)
+    left, top, right, bottom = crop
+    assert 0 <= left < right <= width
+    assert 0 <= top < bottom <= height
+    assert left == 0 or top == 0
+    assert left + right == pytest.approx(width)
+    assert top + bottom == pytest.approx(height)
+    assert (right - left) * rows == pytest.approx((bottom - top) * columns)
+    slack = 1e-9 * max(width, height)
+    assert pad.left <= 0
+    assert pad.top <= 0
+    assert pad.right >= width - slack
+    assert pad.bottom >= height - slack
+    assert pad.left == 0 or pad.top == 0
+
+
+def test_crop_is_resize_then_centre_crop() -> None:
+    """If the resized sides are whole numbers, a plain resize gives the same pixels."""
+    image = noise(300, 480)
+    plain = image.resize((160, 100), Image.Resampling.BILINEAR).crop((30, 0, 130, 100))
+    got = ImageTransform(100, "crop")(image).permute(1, 2, 0).numpy().astype(int)
+    assert np.abs(got - np.asarray(plain, int)).max() <= 1
+
+
+def test_crop_does_not_distort_and_squash_does() -> None:
+    disc = with_marker(400, 200, 200, 100, 60)
+
+    def aspect(fit: str) -> float:
+        inside = ImageTransform(100, fit)(disc)[0] > 160  # padding is darker
+        return (inside.any(0).sum() / inside.any(1).sum()).item()
+
+    assert aspect("crop") == pytest.approx(1, abs=0.05)
+    assert aspect("pad") == pytest.approx(1, abs=0.05)
+    assert aspect("squash") == pytest.approx(0.5, abs=0.05)
+
+
+def test_large_images_are_antialiased() -> None:
+    """A fine checkerboard becomes even grey, not a moiré."""
+    board = np.indices((1000, 1000)).sum(0) % 2 * np.uint8(255)
+    pixels = ImageTransform(100)(Image.fromarray(board.astype(np.uint8)))
+    assert pixels.float().std() < 3
+
+
+def test_channels_and_rows_are_in_order() -> None:
+    pixels = ImageTransform((24, 40))(Image.fromarray(corners()))
+    np.testing.assert_array_equal(pixels.permute(1, 2, 0).numpy(), corners())
+
+
+@pytest.mark.parametrize(
+    "transform", [ImageTransform(), ImageTransform((96, 128), "pad"), ImageTransform(7, "squash")]
+)
+def test_round_trip_through_plain_types(transform: ImageTransform) -> None:
+    data = json.loads(json.dumps(transform.to_dict()))
+    assert ImageTransform.from_dict(data) == transform
+    assert data == transform.to_dict()
+
+
+@pytest.mark.parametrize("size", [0, -3, (0, 5), (1, 2, 3), 2.5, "224"])
+def test_a_size_that_is_none(size: object) -> None:
+    with pytest.raises(DataError, match="size"):
+        ImageTransform(size)  # type: ignore[arg-type]
+
+
+def test_an_unknown_fit_or_key() -> None:
+    with pytest.raises(DataError, match="squash, crop, pad"):
+        ImageTransform(224, "stretch")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="'size' and 'fit'"):
+        ImageTransform.from_dict({"size": 224})
+
+
+# -- large photos, which are reduced first ----------------------------------------------------------------------
+
+
+def plainly(path: Path, transform: ImageTransform, gap: float | None = None) -> np.ndarray:
+    """Decoded whole, then resampled once; with a gap, Pillow reduces it first."""
+    image = open_image(path)
+    columns, rows = transform._content(*image.size)
+    fitted = image.resize(
+        (columns, rows), Image.Resampling.BILINEAR, transform._region(*image.size), reducing_gap=gap
+    )
+    whole = Image.new("RGB", (transform.width, transform.height), (128, 128, 128))
+    whole.paste(fitted, ((transform.width - columns) // 2, (transform.height - rows) // 2))
+    return np.asarray(whole).transpose(2, 0, 1).astype(int)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda transform: transform.fit)
+@pytest.mark.parametrize(
+    ("kind", "orientation"),
+    [*(("jpg", number) for number in range(1, 9)), ("png", 1), ("png", 6), ("tif", 8)],
+)
+def test_a_large_photo_is_reduced_and_looks_the_same(tmp_path, kind, orientation, transform):
+    exif = Image.Exif()
+    exif[ORIENTATION_TAG] = orientation
+    path = tmp_path / f"photo.{kind}"
+    scene(901, 607).save(path, exif=exif, **({"quality": 95} if kind == "jpg" else {}))
+    read = transform.read(path)
+    assert (read.width, read.height) == ((607, 901) if orientation > 4 else (901, 607))
+    assert np.abs(read.pixels.numpy() - plainly(path, transform)).max() <= 4
+    with decoded(path, transform._excess) as photo:
+        assert photo.image.size == (-(-read.width // photo.scale), -(-read.height // photo.scale))
+        assert photo.scale == ((8 if transform.fit == "pad" else 4) if kind == "jpg" else 1)
+    if kind != "jpg":
+        assert np.array_equal(read.pixels, plainly(path, transform, gap=3))
+
+
+@pytest.mark.parametrize("transform", [ImageTransform(224, fit) for fit in ("squash", "crop", "pad")])
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_photos_of_usual_size_keep_every_bit(tmp_path, transform, orientation):
+    exif = Image.Exif()
+    exif[ORIENTATION_TAG] = orientation
+    scene(500, 375).save(tmp_path / "photo.jpg", exif=exif)
+    assert np.array_equal(
+        transform.read(tmp_path / "photo.jpg").pixels, plainly(tmp_path / "photo.jpg", transform)
+    )
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda transform: transform.fit)
+@pytest.mark.parametrize("size", [(1, 1500), (1500, 1), (19, 1250), (1250, 19)])
+def test_long_strips(tmp_path, size, transform):
+    scene(*size).save(tmp_path / "strip.png")
+    read = transform.read(tmp_path / "strip.png")
+    assert np.abs(read.pixels.numpy() - plainly(tmp_path / "strip.png", transform)).max() <= 4
+    assert transform.read(scene(*size).convert("L")).pixels.shape == read.pixels.shape
