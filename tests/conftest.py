@@ -6,12 +6,16 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # One process per core runs tests, so each takes one thread. This must precede the first import of torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from helpers.command_line import SIGNALS, TINY, Ran, Trained, default_signals, run_command
+
+if TYPE_CHECKING:
+    from caption.data.shapes import Shapes
 
 import caption  # noqa: F401  (before torchvision and pytorch_lightning, which imports it)
 
@@ -34,6 +38,14 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shapes")
     write_shapes(folder, train=40, val=8, test=8, size=48)
     return folder
+
+
+@pytest.fixture(scope="session")
+def reader(shapes: Path) -> Shapes:
+    """Reads these scenes."""
+    from caption.data.shapes import Shapes
+
+    return Shapes(str(shapes), train=40, val=8, test=8, size=48)
 
 
 @pytest.fixture(scope="session")

@@ -6,19 +6,21 @@ import copy
 import csv
 import io
 import warnings
-from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from helpers.command_line import Ran, Trained
+from helpers.command_line import Trained
+from matplotlib import pyplot
 from PIL import Image
 from pytorch_lightning import Trainer, seed_everything
-from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+from pytorch_lightning.loggers import CometLogger, CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention
@@ -31,16 +33,10 @@ from caption.encoders import SmallCNN
 from caption.errors import UserError
 from caption.objectives import Reinforce
 from caption.search import Greedy, Sampling
-from caption.training.callbacks import AttentionFigures
+from caption.training.callbacks import PICTURE_LOGGERS, AttentionFigures, log_picture
 from caption.training.module import CaptionTraining
 
-Cli = Callable[..., Ran]
 SHEET, BY_WORD = "val/attention", "val/attention_by_word"
-
-
-@pytest.fixture(scope="module")
-def reader(shapes: Path) -> Shapes:
-    return Shapes(str(shapes), train=40, val=8, test=8, size=48)
 
 
 class Fitted:
@@ -102,7 +98,9 @@ def described(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_every_validation_leaves_two_pictures(tmp_path: Path, reader: Shapes):
+    open_figures = pyplot.get_fignums()
     fitted = Fitted(tmp_path, reader, AttentionFigures(3))
+    assert pyplot.get_fignums() == open_figures
     for name in (SHEET, BY_WORD):
         pictures = fitted.pictures(name)
         assert list(pictures) == [2, 4]
@@ -117,11 +115,6 @@ def test_figures_show_the_first_images_with_the_validation_search(
     Fitted(tmp_path, reader, AttentionFigures(3), validation_search=search, at_test="argmax")
     names = ["val_000001", "val_000002", "val_000003"]
     assert described == [(names, search, "argmax", False)] * 2
-
-
-def test_there_may_be_fewer_images_than_requested(tmp_path: Path, reader: Shapes, described: list[Any]):
-    Fitted(tmp_path, reader, AttentionFigures(99), max_epochs=1)
-    assert [len(names) for names, *_ in described] == [8]
 
 
 def test_samples_use_the_same_random_numbers_each_time(
@@ -161,14 +154,6 @@ def test_only_the_first_process_draws(tmp_path: Path, described: list[Any]):
     trainer = SimpleNamespace(loggers=[TensorBoardLogger(str(tmp_path))], is_global_zero=False)
     AttentionFigures().on_validation_epoch_end(trainer, None)  # type: ignore[arg-type]
     assert described == []
-
-
-def test_no_figure_stays_open(tmp_path: Path, reader: Shapes):
-    from matplotlib import pyplot
-
-    before = pyplot.get_fignums()
-    Fitted(tmp_path, reader, AttentionFigures(1), max_epochs=1)
-    assert pyplot.get_fignums() == before
 
 
 def test_a_negative_number_of_images():
@@ -241,17 +226,34 @@ def test_they_are_there_by_default(trained: Trained):
     assert yaml.safe_load((logs / "config.yaml").read_text())["attention_figures"] == {"images": 4}
 
 
-QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
+# -- loggers -------------------------------------------------------------------------------------------------------
+
+PIXELS = np.full((4, 6, 3), 51, np.uint8)
 
 
-def test_they_can_be_left_out(cli: Cli, tiny: Path):
-    ran = cli("fit", "-c", tiny, *QUIET, "--trainer.max_epochs=1", "--attention_figures.images=0")
-    assert ran.code == 0
-    assert pictures_of(tiny.parent / "run" / "logs" / "version_0") == []
+@pytest.mark.parametrize(
+    ("kind", "call", "arguments", "options"),
+    [
+        (TensorBoardLogger, "experiment.add_image", ("val/attention", PIXELS, 12), {"dataformats": "HWC"}),
+        (WandbLogger, "log_image", ("val/attention", [PIXELS]), {"step": 12}),
+        (CometLogger, "experiment.log_image", (PIXELS,), {"name": "val/attention", "step": 12}),
+        (MLFlowLogger, "experiment.log_image", ("run 7", PIXELS, "val/attention/00000012.png"), {}),
+    ],
+)
+def test_every_logger_that_takes_pictures_gets_them_by_its_own_call(
+    kind: Any, call: str, arguments: tuple[Any, ...], options: dict[str, Any]
+):
+    class Recorder(kind):
+        """A logger of this class without its service."""
 
+        experiment = MagicMock()
+        run_id = "run 7"
+        log_image = MagicMock()
 
-def test_a_wrong_number_is_wrong_usage(cli: Cli, tiny: Path):
-    ran = cli("fit", "-c", tiny, *QUIET, "--attention_figures.images=-1")
-    assert (ran.code, ran.out) == (2, "")
-    assert "of -1 images" in ran.err
-    assert "Traceback" not in ran.err
+        def __init__(self) -> None:
+            pass
+
+    logger = Recorder()
+    assert kind in PICTURE_LOGGERS
+    log_picture(logger, "val/attention", PIXELS, 12)
+    attrgetter(call)(logger).assert_called_once_with(*arguments, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -33,11 +34,6 @@ pytestmark = pytest.mark.slow
 
 class Killed(BaseException):
     """Stands for SIGKILL: the process has no time to write anything."""
-
-
-@pytest.fixture(scope="module")
-def reader(shapes: Path) -> Shapes:
-    return Shapes(str(shapes), train=40, val=8, test=8, size=48)
 
 
 MODEL = ("scheduler", "encoder_from_epoch", "alignment", "objective")
@@ -185,14 +181,14 @@ CASES: dict[str, dict[str, Any]] = {
 # Events: steps 1 to 5, validation 6, steps 7 to 11, validation 12, ... in most cases.
 STOPS = {
     "soft": [(1, signal.SIGTERM), (3, None), (5, signal.SIGINT), (6, None), (12, signal.SIGTERM), (18, None)],
-    "hard": [(4, None), (6, signal.SIGTERM), (9, signal.SIGINT)],
-    "lengths": [(4, None), (8, signal.SIGTERM)],
-    "workers": [(2, None), (8, signal.SIGTERM)],
+    "hard": [(4, None), (6, signal.SIGTERM)],
+    "lengths": [(8, signal.SIGTERM)],
+    "workers": [(8, signal.SIGTERM)],
     "plateau": [(7, None), (12, signal.SIGTERM)],
     "late": [(4, signal.SIGTERM), (8, None)],
-    "steps": [(6, signal.SIGTERM), (7, None), (13, None), (15, signal.SIGTERM)],
-    "every other": [(5, signal.SIGTERM), (6, None), (11, signal.SIGTERM)],
-    "twice": [(3, signal.SIGTERM), (4, None), (6, signal.SIGTERM)],
+    "steps": [(6, signal.SIGTERM), (7, None), (15, signal.SIGTERM)],
+    "every other": [(5, signal.SIGTERM), (11, signal.SIGTERM)],
+    "twice": [(3, signal.SIGTERM), (4, None)],
     "accumulated": [(2, None), (3, signal.SIGTERM)],
     "early": [(13, None), (18, signal.SIGTERM)],
     "limited": [(5, None), (7, signal.SIGTERM)],
@@ -256,10 +252,15 @@ def test_stopped_again_and_again(whole: Callable[[str], Run], tmp_path: Path):
     assert differing(whole("hard").state(), run.state()) == []
 
 
+def copied(run: Run, folder: Path) -> Run:
+    """The run in another folder, from which it can go on."""
+    shutil.copytree(run.folder, folder)
+    return Run(run.reader, folder, **run.options)
+
+
 def test_a_finished_run_stays_finished(whole: Callable[[str], Run], tmp_path: Path):
     for case in ("soft", "early", "steps"):
-        run = Run(whole(case).reader, tmp_path / case, **CASES[case])
-        run.fit()
+        run = copied(whole(case), tmp_path / case)
         before = (run.folder / "last.ckpt").read_bytes()
         run.fit(resume=True)
         assert run.events == 0
@@ -267,8 +268,7 @@ def test_a_finished_run_stays_finished(whole: Callable[[str], Run], tmp_path: Pa
 
 
 def test_more_patience_continues_a_run_that_had_ended(whole: Callable[[str], Run], tmp_path: Path):
-    run = Run(whole("early").reader, tmp_path, **CASES["early"])
-    run.fit()
+    run = copied(whole("early"), tmp_path / "early")
     run.options["patience"] = 4
     run.fit(resume=True)
     assert run.state()[".progress.0"] == whole("early").state()[".progress.0"] + 2
@@ -293,9 +293,9 @@ def test_how_often(whole: Callable[[str], Run], tmp_path: Path, monkeypatch):
             save(self, contents, path),
         ),
     )
-    for every, expected in {"2 steps": [2, 4, 5, 7, 9, 10], "epoch": [5, 10], "10 minutes": [5, 10]}.items():
+    for every, expected in {"2 steps": [2, 4, 5], "epoch": [5], "10 minutes": [5]}.items():
         saved.clear()
-        Run(reader, tmp_path / every, every=every, max_epochs=2).fit()
+        Run(reader, tmp_path / every, every=every, max_epochs=1).fit()
         assert [step for _, step in saved] == expected
     saved.clear()
     Run(reader, tmp_path / "often", every="0.000001 seconds", max_epochs=1).fit()

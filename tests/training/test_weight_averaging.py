@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.training import Watch, make_data, make_training
 from pytorch_lightning import Trainer, seed_everything
 from pytorch_lightning.callbacks import ModelCheckpoint
-from test_training import Watch, make_data, make_training
 from torch import Tensor
 
 import caption
@@ -19,11 +19,6 @@ from caption.objectives import CrossEntropy, Entropy
 from caption.training.callbacks import AveragedWeights
 
 DECAY = 0.8
-
-
-@pytest.fixture(scope="module")
-def reader(shapes: Path) -> Shapes:
-    return Shapes(str(shapes), train=40, val=8, test=8, size=48)
 
 
 def fit(folder: Path, reader: Shapes, epochs: int, *callbacks: Any, resume: str | None = None) -> Any:

@@ -1,0 +1,144 @@
+"""Frozen and fine-tuned encoders, their learning rates, and the statistics of their BatchNorm layers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.training import (
+    Watch,
+    differing,
+    fit,
+    make_data,
+    make_trainer,
+    make_training,
+    weights,
+)
+from torch import nn
+from torch.optim import SGD, Adam
+from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
+
+from caption.data.shapes import Shapes
+from caption.encoders import SmallCNN
+from caption.errors import UserError
+from caption.training.fine_tuning import FrozenStatistics, batch_norm_warning
+from caption.training.module import CaptionTraining
+
+LATE = {"encoder_learning_rate": 1e-3, "encoder_from_epoch": 1}
+
+
+def test_a_frozen_encoder_does_not_change_in_any_way(tmp_path: Path, reader: Shapes):
+    modes = Watch(lambda module, *args: {each.training for each in module.captioner.encoder.modules()})
+    start = Watch(lambda module: weights(module.captioner), "on_fit_start")
+    training = fit(tmp_path, reader, modes, start, max_epochs=2)
+    changed = differing(start.seen[0], weights(training.captioner))
+    assert modes.seen == [{False}] * 10
+    assert not [name for name in changed if name.startswith("encoder.")]  # running statistics included
+    assert [name for name in changed if name.startswith("decoder.")]
+    assert all(parameter.grad is None for parameter in training.captioner.encoder.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "learns"), [({}, False), (LATE, False), ({"encoder_learning_rate": 1e-3}, True)]
+)
+def test_trainable_weights_are_set_before_processes_start(reader: Shapes, options: dict, learns: bool):
+    """DistributedDataParallel would wait forever for gradients of parameters that are frozen later."""
+    encoder = make_training(make_data(reader), **options).captioner.encoder
+    assert {parameter.requires_grad for parameter in encoder.parameters()} == {learns}
+
+
+@pytest.mark.parametrize("frozen_statistics", [False, True])
+def test_a_fine_tuned_encoder_learns_and_its_statistics_move_unless_they_are_frozen(
+    tmp_path: Path, reader: Shapes, frozen_statistics: bool
+):
+    start = Watch(lambda module: weights(module.captioner.encoder), "on_fit_start")
+    callbacks = (start, FrozenStatistics()) if frozen_statistics else (start,)
+    training = fit(tmp_path, reader, *callbacks, max_epochs=2, encoder_learning_rate=1e-3)
+    changed = differing(start.seen[0], weights(training.captioner.encoder))
+    statistics = () if frozen_statistics else ("running_mean", "running_var", "num_batches_tracked")
+    assert {name.rpartition(".")[2] for name in changed} == {"weight", "bias", *statistics}
+
+
+def test_fine_tuning_starts_with_its_epoch(tmp_path: Path, reader: Shapes):
+    states = Watch(lambda module: weights(module.captioner.encoder), "on_train_epoch_end")
+    modes = Watch(lambda module, *args: module.captioner.encoder.training)
+    start = Watch(lambda module: weights(module.captioner.encoder), "on_fit_start")
+    fit(tmp_path, reader, states, modes, start, max_epochs=3, **LATE)
+    assert modes.seen == [False] * 5 + [True] * 10
+    assert differing(start.seen[0], states.seen[0]) == set()
+    assert len(differing(states.seen[0], states.seen[1])) > 10
+    assert len(differing(states.seen[1], states.seen[2])) > 10
+
+
+def test_a_resumed_run_is_thawed_where_an_uninterrupted_one_would_be(tmp_path: Path, reader: Shapes):
+    data = make_data(reader)
+    trainer = make_trainer(tmp_path, max_epochs=2)
+    trainer.fit(make_training(data, **LATE), data)
+    trainer.save_checkpoint(tmp_path / "two.ckpt")
+    modes = Watch(lambda module, *args: (module.current_epoch, module.captioner.encoder.training))
+    again = make_training(data, **LATE)
+    make_trainer(tmp_path, modes, max_epochs=3).fit(again, data, ckpt_path=tmp_path / "two.ckpt")
+    assert modes.seen == [(2, True)] * 5
+    assert all(parameter.requires_grad for parameter in again.captioner.encoder.parameters())
+
+
+def groups(training: CaptionTraining) -> list[tuple[int, float]]:
+    configured = training.configure_optimizers()
+    optimizer = configured[0][0] if isinstance(configured, tuple) else configured
+    return [(sum(p.numel() for p in group["params"]), group["lr"]) for group in optimizer.param_groups]
+
+
+def sizes(training: CaptionTraining) -> tuple[int, int]:
+    encoder = sum(parameter.numel() for parameter in training.captioner.encoder.parameters())
+    return sum(parameter.numel() for parameter in training.captioner.parameters()) - encoder, encoder
+
+
+@pytest.mark.parametrize(("rate", "from_epoch"), [(None, 0), (0.25, 0), (0.25, 3)])
+def test_an_encoder_has_its_own_learning_rate_or_is_not_in_the_optimizer(
+    reader: Shapes, rate: float | None, from_epoch: int
+):
+    options = {"encoder_learning_rate": rate, "encoder_from_epoch": from_epoch}
+    training = make_training(make_data(reader), optimizer=lambda groups: SGD(groups, lr=0.5), **options)
+    rest, encoder = sizes(training)
+    assert groups(training) == [(rest, 0.5), *([] if rate is None else [(encoder, rate)])]
+
+
+def test_a_schedule_goes_by_epochs(tmp_path: Path, reader: Shapes):
+    rates = Watch(lambda module, *args: [group["lr"] for group in module.optimizers().param_groups])
+    fit(
+        tmp_path,
+        reader,
+        rates,
+        max_epochs=2,
+        limit_val_batches=0,
+        optimizer=lambda groups: Adam(groups, lr=0.02),
+        scheduler=lambda optimizer: CosineAnnealingLR(optimizer, T_max=2),
+        encoder_learning_rate=0.01,
+    )
+    assert rates.seen[:5] == [[0.02, 0.01]] * 5
+    assert rates.seen[5:] == [pytest.approx([0.01, 0.005])] * 5
+
+
+def test_a_plateau_is_one_of_cider(reader: Shapes):
+    training = make_training(make_data(reader), scheduler=lambda optimizer: ReduceLROnPlateau(optimizer))
+    _, (schedule,) = training.configure_optimizers()
+    assert schedule["monitor"] == "val/CIDEr"
+
+
+def test_batch_norm_of_a_learning_encoder_is_warned_about():
+    encoder = SmallCNN((4, 4))
+    assert "--trainer.sync_batchnorm true" in str(batch_norm_warning(encoder, "cuda"))
+    on_cpu = batch_norm_warning(encoder, "cpu")
+    assert "only on GPUs" in str(on_cpu)
+    assert "sync_batchnorm true" not in str(on_cpu)
+
+
+def test_synchronised_batch_norm_is_for_gpus():
+    encoder = nn.SyncBatchNorm.convert_sync_batchnorm(SmallCNN((4, 4)))
+    assert batch_norm_warning(encoder, "cuda") is None
+    with pytest.raises(UserError, match=r"trainer\.sync_batchnorm"):
+        batch_norm_warning(encoder, "cpu")
+
+
+def test_an_encoder_without_batch_norm_is_not_warned_about():
+    assert batch_norm_warning(nn.Conv2d(3, 4, 1), "cpu") is None

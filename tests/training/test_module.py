@@ -1,0 +1,218 @@
+"""Training: reproducible by seed, for every objective and precision, and saved as a model."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.training import (
+    Watch,
+    differing,
+    fit,
+    make_data,
+    make_trainer,
+    make_training,
+    weights,
+)
+from pytorch_lightning import LightningModule, seed_everything
+from torch.optim import Adam
+
+from caption.attention import (
+    GumbelSoftmax,
+    Multinoulli,
+    Softmax,
+)
+from caption.data.shapes import Shapes
+from caption.decoders import ShowAndTellDecoder
+from caption.errors import UserError
+from caption.objectives import (
+    Critic,
+    CrossEntropy,
+    GuidedAttention,
+    LeaveOneOut,
+    NoBaseline,
+    Objective,
+    Reinforce,
+    SelfCritical,
+)
+from caption.training.diagnostics import StillMaps
+
+
+@pytest.mark.parametrize("alignment", [Softmax, Multinoulli])
+def test_the_same_seed_gives_the_same_weights_to_the_last_bit(tmp_path: Path, reader: Shapes, alignment):
+    objective = CrossEntropy if alignment is Softmax else Reinforce
+    runs = [
+        fit(tmp_path, reader, seed=seed, max_steps=2, alignment=alignment(), objective=objective())
+        for seed in (3, 3, 4)
+    ]
+    states = [weights(run) for run in runs]
+    assert differing(states[0], states[1]) == set()
+    assert len(differing(states[0], states[2])) > 10
+
+
+def test_epochs_are_shuffled_differently(tmp_path: Path, reader: Shapes):
+    watch = Watch(lambda module, batch, index: (module.current_epoch, batch.ids))
+    fit(tmp_path, reader, watch, max_epochs=2, limit_val_batches=0)
+    epochs = [[ids for epoch, ids in watch.seen if epoch == wanted] for wanted in (0, 1)]
+    assert len(epochs[0]) == len(epochs[1]) == 5
+    assert epochs[0] != epochs[1]
+
+
+def test_training_learns(tmp_path: Path, reader: Shapes):
+    watch = Watch(
+        lambda module, *args: float(module.trainer.callback_metrics["train/NLL"]), "on_train_batch_end"
+    )
+    fit(
+        tmp_path,
+        reader,
+        watch,
+        max_epochs=4,
+        limit_val_batches=0,
+        optimizer=lambda groups: Adam(groups, lr=0.01),
+    )
+    assert watch.seen[-1] < watch.seen[0] - 0.5
+
+
+HARD_NUMBERS = ("NLL", "entropy", "baseline", "advantage", "advantage_variance", "sampled")
+MAP_NUMBERS = ("attention_entropy", "attention_change", "coverage_min", "coverage_max")
+
+
+def test_training_logs_how_the_attention_is_doing(tmp_path: Path, reader: Shapes):
+    data = make_data(reader)
+    training = make_training(data, alignment=Multinoulli(), objective=Reinforce())
+    trainer = make_trainer(tmp_path, max_steps=1)
+    trainer.fit(training, data)
+    logged = {name.removeprefix("train/") for name in trainer.logged_metrics if name.startswith("train/")}
+    assert logged == {"loss", "gradient_norm", *HARD_NUMBERS, *MAP_NUMBERS}
+    assert 0 < float(trainer.logged_metrics["train/attention_entropy"]) <= math.log(144) + 1e-4
+
+
+def test_constant_maps_cause_a_warning(tmp_path: Path, reader: Shapes):
+    data = make_data(reader)
+    training = make_training(data)
+    training.still_maps = StillMaps(threshold=1.1, window=2, patience=2)  # maps cannot move by more than 1
+    with pytest.warns(UserWarning, match=r"attention maps have stopped moving.*model\.warm_start"):
+        make_trainer(tmp_path, max_steps=5).fit(training, data)
+
+
+def test_a_decoder_without_attention_gets_no_such_warning(
+    tmp_path: Path, reader: Shapes, recwarn: pytest.WarningsRecorder
+):
+    data = make_data(reader)
+    training = make_training(data, decoder=ShowAndTellDecoder(8, 8))
+    training.still_maps = StillMaps(threshold=1.1, window=2, patience=2)
+    make_trainer(tmp_path, max_steps=5).fit(training, data)
+    assert not [each for each in recwarn if "attention maps" in str(each.message)]
+
+
+@pytest.mark.parametrize(
+    ("alignment", "objective", "remedy"),
+    [(Multinoulli(), CrossEntropy(), "Reinforce"), (Softmax(), Reinforce(), "CrossEntropy")],
+    ids=["sampled attention", "soft attention"],
+)
+def test_an_objective_for_other_attention_is_refused(
+    tmp_path: Path, reader: Shapes, alignment, objective, remedy
+):
+    data = make_data(reader)
+    training = make_training(data, alignment=alignment, objective=objective)
+    with pytest.raises(UserError, match=remedy):
+        make_trainer(tmp_path, max_steps=1).fit(training, data)
+
+
+@pytest.mark.parametrize(
+    ("alignment", "objective"),
+    [
+        (Multinoulli(expectation=0), Reinforce(NoBaseline(), credit="future")),
+        (Multinoulli(expectation=0), Reinforce(LeaveOneOut(), samples=2, reward="sum")),
+        (Multinoulli(share="caption"), Reinforce(SelfCritical())),
+        (GumbelSoftmax(0.5), CrossEntropy([])),
+    ],
+    ids=["none", "leave-one-out", "self-critical", "gumbel"],
+)
+def test_every_estimator_trains(tmp_path: Path, reader: Shapes, alignment, objective):
+    seed_everything(0, verbose=False)
+    data = make_data(reader)
+    training = make_training(data, alignment=alignment, objective=objective)
+    trainer = make_trainer(tmp_path, max_epochs=3)
+    before = weights(training.captioner.decoder.attention)
+    nll = Watch(lambda module: float(trainer.callback_metrics["val/NLL"]), "on_validation_end")
+    trainer.callbacks.append(nll)
+    trainer.fit(training, data)
+    assert nll.seen[-1] < nll.seen[0]
+    assert differing(before, weights(training.captioner.decoder.attention)) == set(before)
+
+
+@pytest.mark.parametrize("alignment", [Softmax, Multinoulli])
+def test_bfloat16(tmp_path: Path, reader: Shapes, alignment):
+    objective = CrossEntropy() if alignment is Softmax else Reinforce()
+    options = {"alignment": alignment(), "objective": objective, "encoder_learning_rate": 1e-3}
+    training = fit(tmp_path, reader, precision="bf16-mixed", max_steps=2, gradient_clip_val=5.0, **options)
+    assert all(value.dtype == torch.float32 for value in training.captioner.parameters())
+    assert all(value.isfinite().all() for value in training.state_dict().values())
+    metrics = training.trainer.callback_metrics
+    assert math.isfinite(metrics["train/loss"])
+    assert metrics["train/loss"].dtype == torch.float32
+
+
+def test_the_model_is_the_captioner_and_training_holds_nothing_else_that_learns(reader: Shapes):
+    training = make_training(make_data(reader), alignment=Multinoulli(), objective=Reinforce())
+    assert isinstance(training, LightningModule)
+    assert {name.partition(".")[0] for name, _ in training.named_parameters()} == {"captioner"}
+    assert {name for name in training.state_dict() if not name.startswith("captioner.")} == {
+        "objective.baseline.value"
+    }
+
+
+def test_a_compiled_model_learns_the_same_under_the_same_names(
+    tmp_path: Path, reader: Shapes, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    steps: dict[str, Any] = {"max_steps": 2, "limit_val_batches": 0, "encoder_learning_rate": 1e-3}
+    plain = fit(tmp_path, reader, **steps)
+    torch._dynamo.reset()
+    compiled = fit(tmp_path, reader, compile=True, **steps)
+    assert compiled.captioner.encoder.compiled
+    assert not plain.captioner.encoder.compiled
+    assert list(compiled.state_dict()) == list(plain.state_dict())
+    for ours, theirs in zip(compiled.state_dict().values(), plain.state_dict().values(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+    assert compiled.hparams == plain.hparams  # a checkpoint does not need a compiler
+
+
+# -- objectives with a state ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("alignment", "objective"),
+    [
+        (Multinoulli, Reinforce),
+        (partial(Multinoulli, expectation=0), lambda: Reinforce(Critic(4))),
+        (Softmax, lambda: GuidedAttention(words=20)),
+    ],
+    ids=["moving average", "critic", "guided"],
+)
+def test_the_state_of_an_objective_learns_and_resumes(tmp_path: Path, reader: Shapes, alignment, objective):
+    data = make_data(reader)
+    training, trainer = make_training(data, alignment(), objective=objective()), make_trainer(tmp_path)
+    before = weights(training.objective)
+    trainer.fit(training, data)
+    assert differing(before, weights(training.objective)) == set(before) != set()
+    trainer.save_checkpoint(tmp_path / "one.ckpt")
+    start = Watch(lambda module: (weights(module.objective), detected(module.objective)), "on_train_start")
+    again = make_training(data, alignment(), objective=objective())
+    make_trainer(tmp_path, start, max_epochs=2).fit(again, data, ckpt_path=tmp_path / "one.ckpt")
+    state, words = start.seen[0]
+    assert differing(state, weights(training.objective)) == set()
+    assert words == detected(training.objective)
+    if isinstance(again.objective, GuidedAttention):
+        assert sum(index >= 0 for index in words) > 5  # counted again
+        assert trainer.callback_metrics["train/detection"] > 0
+
+
+def detected(objective: Objective) -> list[int]:
+    """The words' detectors, which are not saved."""
+    return objective.detectors.index.tolist() if isinstance(objective, GuidedAttention) else []
