@@ -10,15 +10,11 @@ Soft attention of Xu et al. 2015 is `ScoredAttention(AdditiveScore(), Softmax())
 `ScoredAttention(AdditiveScore(), Multinoulli())`.
 """
 
-from caption.attention.alignments import (
-    Entmax15,
-    FollowingWindow,
-    GumbelSoftmax,
-    Multinoulli,
-    PredictedWindow,
-    Softmax,
-    Sparsemax,
-)
+from caption.attention.alignments.gumbel import GumbelSoftmax
+from caption.attention.alignments.hard import Multinoulli
+from caption.attention.alignments.local import FollowingWindow, PredictedWindow
+from caption.attention.alignments.soft import Softmax
+from caption.attention.alignments.sparse import Entmax15, Sparsemax
 from caption.attention.base import (
     Attention,
     AttentionOutput,
@@ -53,17 +49,13 @@ from caption.attention.pooling import (
 )
 from caption.attention.rotatory import RotatoryAttention
 from caption.attention.scored import Alignment, AlignmentOutput, Score, ScoredAttention, Selection
-from caption.attention.scores import (
-    ActivatedGeneralScore,
-    AdditiveScore,
-    CosineScore,
-    DotScore,
-    FeedForwardScore,
-    GeneralScore,
-    LocationSensitiveScore,
-    MLPScore,
-    ScaledDotScore,
-)
+from caption.attention.scores.additive import AdditiveScore
+from caption.attention.scores.cosine import CosineScore
+from caption.attention.scores.dot import DotScore, ScaledDotScore
+from caption.attention.scores.general import ActivatedGeneralScore, GeneralScore
+from caption.attention.scores.learned_query import FeedForwardScore
+from caption.attention.scores.location_sensitive import LocationSensitiveScore
+from caption.attention.scores.mlp import MLPScore
 from caption.attention.sentinel import SentinelAttention
 from caption.attention.stochastic import Stochastic, override_at_test
 from caption.attention.structured import StructuredAttention

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import Attention, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.errors import UserError
 from caption.parts import Part
@@ -23,17 +23,6 @@ class HeadMaps(NamedTuple):
 
     heads: Tensor
     """(B, K, M, L)."""
-
-
-class HeadMemory(NamedTuple):
-    """The keys and values of M heads."""
-
-    keys: Tensor
-    """(B, M, L, A / M)."""
-    values: Tensor
-    """(B, M, L, A / M)."""
-    mask: Tensor | None
-    """(B, L)."""
 
 
 class HeadGates(Part, nn.Module):
@@ -116,18 +105,19 @@ class MultiHeadAttention(Attention):
         """(B, N, A) -> (B, M, N, A / M)."""
         return vectors.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
-    def memory(self, views: Views) -> HeadMemory:
-        vectors, _, mask = views[0]
-        return HeadMemory(self._split(self.keys(vectors)), self._split(self.values(vectors)), mask)
+    def memory(self, views: Views) -> GridMemory:
+        """Keys and values (B, M, L, A / M) of each head."""
+        vectors, grid, mask = views[0]
+        return GridMemory(self._split(self.keys(vectors)), self._split(self.values(vectors)), mask, grid)
 
-    def weigh(self, query: Query, memory: HeadMemory, state: TensorTree) -> WeighOutput:
+    def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         queries = self._split(self.queries(query.hidden))
         scores = queries @ memory.keys.mT / (self.size / self.heads) ** 0.5
         weights = hide_masked(scores, memory.mask).softmax(-1)
         return WeighOutput(HeadMaps(weights.transpose(1, 2)))
 
     def read(
-        self, maps: HeadMaps, query: Query, memory: HeadMemory, weighed: WeighOutput | None = None
+        self, maps: HeadMaps, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
     ) -> ReadOutput:
         weights = maps.heads.transpose(1, 2)  # (B, M, K, L)
         if self.gates is not None:

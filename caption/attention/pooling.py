@@ -6,25 +6,14 @@ share of the features whose maximum is in the region.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from caption.attention.base import Attention, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.errors import UserError
 from caption.regions import Views, WeightProperties
 from caption.tensor_tree import TensorTree
-
-
-class PooledMemory(NamedTuple):
-    """The regions and the contribution of each."""
-
-    values: Tensor
-    """(B, L, D)."""
-    weights: Tensor
-    """(B, L), 0 where masked."""
 
 
 class Pooling(Attention):
@@ -41,19 +30,20 @@ class Pooling(Attention):
         """Regions (B, 1, L, D), weights (B, K, L) -> context (B, K, context size)."""
         raise NotImplementedError
 
-    def memory(self, views: Views) -> PooledMemory:
+    def memory(self, views: Views) -> GridMemory:
+        """The keys are the weights (B, L), 0 where masked, which depend on the image alone."""
         values, _, mask = views[0]
         real = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device) if mask is None else mask
-        return PooledMemory(values, self.contribution(values, real).masked_fill(~real, 0.0))
+        return GridMemory.of(views[0], self.contribution(values, real).masked_fill(~real, 0.0))
 
-    def weigh(self, query: Query, memory: PooledMemory, state: TensorTree) -> WeighOutput:
-        return WeighOutput(memory.weights[:, None].expand(-1, query.hidden.shape[1], -1))
+    def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
+        return WeighOutput(memory.keys[:, None].expand(-1, query.hidden.shape[1], -1))
 
     def read(
-        self, maps: Tensor, query: Query, memory: PooledMemory, weighed: WeighOutput | None = None
+        self, maps: Tensor, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
     ) -> ReadOutput:
         if weighed is not None and maps is weighed.maps:  # the same for all queries, so pooled once
-            pooled = self.pool(memory.values[:, None], memory.weights[:, None])
+            pooled = self.pool(memory.values[:, None], memory.keys[:, None])
             return ReadOutput(pooled.expand(-1, maps.shape[1], -1))
         return ReadOutput(self.pool(memory.values[:, None], maps.to(memory.values.dtype)))
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from helpers.given_scores import attend
 from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
@@ -48,44 +46,6 @@ def test_by_hand():
     # h = ln 2: e = (5·15/17 + 10·0, 5·3/5 + 10·4/5)    = (75/17, 11)
     expected = torch.tensor([[[3, 8], [75 / 17, 11]]], dtype=torch.float64)
     torch.testing.assert_close(scores(score, queries, REGIONS), expected)
-
-
-def test_the_bias_is_inside_the_tanh():
-    score = by_hand()
-    with torch.no_grad():
-        score.region.bias.copy_(torch.tensor([LN2, LN3]))
-    # e = (5·15/17 + 10·4/5, 5·3/5 + 10·tanh(2 ln 3)), tanh(ln 9) = 80/82
-    expected = torch.tensor([[[75 / 17 + 8, 3 + 400 / 41]]], dtype=torch.float64)
-    query = torch.zeros(1, 1, 1, dtype=torch.float64)
-    torch.testing.assert_close(scores(score, query, REGIONS), expected)
-
-
-def test_relu_by_hand():
-    score = by_hand()
-    score.activation = "relu"
-    regions = torch.tensor([[[1.0, -4.0], [-1.0, 2.0]]], dtype=torch.float64)
-    # h = 2: e = (5·(1 + 2) + 10·0, 5·(-1 + 2) + 10·2)
-    queries = torch.tensor([[[2.0]]], dtype=torch.float64)
-    assert scores(score, queries, regions).tolist() == [[[15.0, 25.0]]]
-
-
-@pytest.mark.parametrize(("activation", "bent"), [("tanh", math.tanh), ("relu", lambda x: max(x, 0.0))])
-def test_a_second_layer_by_hand(activation: str, bent: Callable[[float], float]):
-    """U = 1, b = (0.1, 0); U_1 swaps the two and doubles them, b_1 = (0, -1); W = (1, 0)ᵀ, v = (5, 10)."""
-    score = AdditiveScore(2, activation, layers=2)
-    score.build(2, QuerySizes(1))
-    with torch.no_grad():
-        score.region.weight.copy_(torch.eye(2))
-        score.region.bias.copy_(torch.tensor([0.1, 0.0]))
-        score.deeper[0].weight.copy_(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
-        score.deeper[0].bias.copy_(torch.tensor([0.0, -1.0]))
-        score.query.weight.copy_(torch.tensor([[1.0], [0.0]]))
-        score.energy.weight.copy_(torch.tensor([[5.0, 10.0]]))
-    regions = torch.tensor([[[0.4, -0.3]]])
-    expected = [bent(2 * -0.3), bent(2 * (0.4 + 0.1) - 1)]  # no activation after the first layer
-    torch.testing.assert_close(score.keys(*one_row(regions)), torch.tensor([[expected]]))
-    energy = 5 * bent(expected[0] + 0.7) + 10 * bent(expected[1])
-    torch.testing.assert_close(scores(score, torch.tensor([[[0.7]]]), regions), torch.tensor([[[energy]]]))
 
 
 def test_the_previous_word_is_a_part_of_the_query():
@@ -142,67 +102,6 @@ def test_invalid_arguments_are_refused(options: dict[str, Any], said: str):
         AdditiveScore(2, **options)
 
 
-def attention(region_size: int = 3, query_size: int = 4, width: int = 5) -> ScoredAttention:
-    torch.manual_seed(0)
-    attention = ScoredAttention(AdditiveScore(width), Softmax())
-    attention.build((region_size,), QuerySizes(query_size))
-    return attention
-
-
-def test_the_weights_depend_on_the_query():
-    # With v·(tanh(U a) + tanh(W h)) the query's term would be the same for all regions and cancel in the softmax.
-    additive = attention()
-    weights = attend(additive, 2 * torch.randn(1, 8, 4), torch.randn(1, 6, 3)).weights[0]
-    distances = torch.cdist(weights, weights, p=1)
-    assert distances[~torch.eye(8, dtype=torch.bool)].min() > 1e-3
-
-
-def test_the_query_gets_a_gradient_through_the_weights():
-    additive = attention()
-    query = torch.randn(1, 1, 4, requires_grad=True)
-    attend(additive, query, torch.randn(1, 6, 3)).weights[0, 0, 0].backward()
-    assert query.grad.abs().sum() > 1e-4
-
-
-def test_a_group_of_queries_is_as_many_single_ones():
-    additive = attention()
-    regions, queries = torch.randn(2, 6, 3), torch.randn(2, 4, 4)
-    together = attend(additive, queries, regions)
-    for b in range(2):
-        for k in range(4):
-            alone = attend(additive, queries[b : b + 1, k : k + 1], regions[b : b + 1])
-            torch.testing.assert_close(together.weights[b, k], alone.weights[0, 0])
-            torch.testing.assert_close(together.context[b, k], alone.context[0, 0])
-
-
-def test_an_image_is_not_confused_with_its_neighbours():
-    additive = attention()
-    regions, queries = torch.randn(3, 6, 3), torch.randn(3, 2, 4)
-    order = torch.tensor([2, 0, 1])
-    given = attend(additive, queries, regions)
-    turned = attend(additive, queries[order], regions[order])
-    torch.testing.assert_close(turned.context, given.context[order])
-    torch.testing.assert_close(turned.weights, given.weights[order])
-
-
-def test_regions_may_come_in_any_order():
-    additive = attention()
-    regions, query = torch.randn(1, 6, 3), torch.randn(1, 1, 4)
-    order = torch.randperm(6)
-    given, turned = (attend(additive, query, r) for r in (regions, regions[:, order]))
-    torch.testing.assert_close(turned.weights, given.weights[..., order])
-    torch.testing.assert_close(turned.context, given.context)
-
-
-def test_calling_does_not_change_the_memory():
-    additive = attention()
-    memory = additive.project(one_row(torch.randn(1, 6, 3)))
-    before: list[Tensor] = [memory.keys.clone(), memory.values.clone()]
-    additive(Query(torch.randn(1, 2, 4)), memory, additive.start(memory, 2))
-    assert torch.equal(memory.keys, before[0])
-    assert torch.equal(memory.values, before[1])
-
-
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_the_gradient_is_the_one_of_the_equation(activation: str, layers: int):
@@ -214,19 +113,3 @@ def test_the_gradient_is_the_one_of_the_equation(activation: str, layers: int):
     query = torch.randn(2, 3, 1, dtype=torch.float64, requires_grad=True)
     regions = torch.randn(2, 4, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda q, r: scores(score, q, r), (query, regions))
-
-
-def test_only_the_part_that_depends_on_the_image_is_in_the_memory():
-    additive = attention(region_size=3, query_size=4, width=5)
-    regions = torch.randn(2, 6, 3)
-    memory = additive.project(one_row(regions))
-    assert memory.keys.shape == (2, 6, 5)
-    assert memory.values is regions
-    assert memory.mask is None
-    assert memory.grid == (1, 6)
-
-
-def test_sizes_that_do_not_fit_fail():
-    additive = attention()
-    with pytest.raises(RuntimeError):
-        attend(additive, torch.randn(1, 1, 5), torch.randn(1, 6, 3))

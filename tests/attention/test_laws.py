@@ -237,11 +237,16 @@ def test_views_that_do_not_fit_are_refused(name: str) -> None:
         masked = (*views[:number], view._replace(mask=mask), *views[number + 1 :])
         with pytest.raises(UserError, match=f"mask of view {number} hides all regions of image 1"):
             attention.project(masked)
-    said = "attends to 2 grids" if name in TWO_VIEWS else "attends to one grid"
+    wanted, remedy = (
+        ("2 grids", "as many, such as SmallCNN with `views: 2`")
+        if name in TWO_VIEWS
+        else ("one grid", "one grid, or a mechanism that takes several, such as AttentionViaAttention")
+    )
     for count in {0, 1, 2, 3} - {len(views)}:
-        with pytest.raises(UserError, match=f"{said}, and the encoder gives {count}: take an encoder with"):
+        said = f"attends to {wanted}, and the encoder gives {count}: take an encoder with {remedy}"
+        with pytest.raises(UserError, match=said):
             attention.project((first,) * count)
-        with pytest.raises(UserError, match=f"{said}, and the encoder gives {count}: take an encoder with"):
+        with pytest.raises(UserError, match=said):
             MECHANISMS[name]().build((5,) * count, QuerySizes(7, 6))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from helpers.given_scores import GivenScores, attend
 from helpers.tiny_views import one_row
@@ -23,7 +22,6 @@ from caption.attention import (
 )
 from caption.attention.map_hooks import edit_maps
 from caption.attention.maps import has_location, named_maps, with_maps
-from caption.errors import UserError
 from caption.regions import Regions, WeightProperties
 from caption.tensor_tree import TensorTree, select_hypotheses
 
@@ -143,17 +141,6 @@ def test_the_state_follows_the_maps_that_were_read():
     assert torch.equal(state.score, onto.expand(1, 2, -1))
 
 
-def test_masked_regions_are_excluded_for_any_state():
-    attention = covering()
-    memory = attention.project(one_row(VECTORS, torch.tensor([[True, False, True]])))
-    state = attention.start(memory, 2)
-    for _ in range(2):
-        output = attention(Query(SCORES), memory, state)
-        assert (output.weights[..., 1] == 0).all()
-        torch.testing.assert_close(output.weights.sum(-1), torch.ones(1, 2))
-        state = output.state
-
-
 def test_mechanisms_without_state_need_none():
     attention = ScoredAttention(GivenScores(), Softmax())
     memory = attention.project(one_row(VECTORS))
@@ -201,20 +188,6 @@ def test_an_alignment_may_change_the_choice_but_not_the_weights():
 
 
 # -- views ---------------------------------------------------------------------------------------------------------
-
-
-def test_two_grids_are_refused_when_built_and_when_projected():
-    attention = ScoredAttention(GivenScores(), Softmax())
-    said = (
-        "ScoredAttention attends to one grid, and the encoder gives 2: take an encoder with one grid, or a mechanism "
-        "that takes several, such as AttentionViaAttention"
-    )
-    with pytest.raises(UserError, match=said):
-        attention.build((2, 3), QuerySizes(3))
-    with pytest.raises(UserError, match=said):
-        attention.project((*one_row(VECTORS), *one_row(VECTORS)))
-    with pytest.raises(UserError, match="gives 0"):
-        attention.project(())
 
 
 def test_the_memory_holds_the_grid():

@@ -27,7 +27,6 @@ from caption.attention import (
     Entmax15,
     FollowingWindow,
     GridMemory,
-    GumbelSoftmax,
     Multinoulli,
     PredictedWindow,
     QuerySizes,
@@ -109,12 +108,6 @@ def test_entmax_lies_between_softmax_and_sparsemax() -> None:
     scores = score_rows()
     counts = [(align(scores) > 0).sum() for align in (sparsemax, entmax15, lambda e: e.softmax(-1))]
     assert counts[0] < counts[1] < counts[2]
-
-
-@sparse
-def test_a_shift_of_all_scores_changes_nothing(name: str) -> None:
-    fast = SPARSE[name][0]
-    np.testing.assert_allclose(fast(score_rows() + 7), fast(score_rows()), atol=1e-12)
 
 
 @sparse
@@ -234,25 +227,3 @@ def test_hard_attention_reads_the_sampled_region_and_knows_its_log_probability()
             assert case.real[region]
             close(case.context[t], case.regions[region])
             close(output.log_prob[b, k], np.log(case.weights[t][region]))
-
-
-def test_gumbel_softmax_reads_a_sample_and_has_the_gradient_of_the_relaxed_one() -> None:
-    """Jang et al. 2017, section 2.2: s = argmax(log α + g); the gradient is that of softmax((log α + g) / τ)."""
-    temperature = 0.7
-    alignment = GumbelSoftmax(temperature)
-    log_weights = torch.randn(1, 1, 5, dtype=torch.float64).log_softmax(-1).requires_grad_()
-    torch.manual_seed(3)
-    location, read = alignment._sample(log_weights)
-    torch.manual_seed(3)
-    noise = -np.log(torch.empty_like(log_weights).exponential_().numpy())[0, 0]
-    noisy = log_weights.detach().numpy()[0, 0] + noise
-    assert int(location) == int(np.argmax(noisy))
-    close(read[0, 0], np.eye(5)[int(location)])
-    into = np.array([1.0, -1.0, 2.0, 0.5, 3.0])
-    (read[0, 0] @ torch.from_numpy(into)).backward()
-    relaxed = softmax(noisy / temperature)
-    expected = [
-        sum(into[j] * relaxed[j] * ((i == j) - relaxed[i]) for j in range(5)) / temperature for i in range(5)
-    ]
-    assert log_weights.grad is not None
-    close(log_weights.grad[0, 0], expected)

@@ -106,7 +106,7 @@ def test_the_mean_of_stochastic_pooling_is_its_expectation() -> None:
     memory = attention.project((view,))
     torch.manual_seed(0)
     attention.train()
-    drawn = attention.pool(memory.values[:, None], memory.weights[:, None]).squeeze(1)  # (many, 2)
+    drawn = attention.pool(memory.values[:, None], memory.keys[:, None]).squeeze(1)  # (many, 2)
     for feature, (p, expectation) in enumerate(
         [(np.array([1, 3, 2, 0, 6]) / 12, 50 / 12), (np.array([8, 0, 2, 0, 4]) / 14, 6.0)]
     ):

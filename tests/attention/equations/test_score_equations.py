@@ -43,6 +43,12 @@ def additive_two_layers(p: Weights, a: Vector, h: Vector) -> float:
     return dot(p["energy.weight"][0], np.tanh(key + linear(p, "query", h)))
 
 
+def additive_relu_two_layers(p: Weights, a: Vector, h: Vector) -> float:
+    """No activation after the first layer."""
+    key = np.maximum(linear(p, "deeper.0", linear(p, "region", a)), 0)
+    return dot(p["energy.weight"][0], np.maximum(key + linear(p, "query", h), 0))
+
+
 def dot_product(p: Weights, a: Vector, h: Vector) -> float:
     return dot(linear(p, "key", a), h)
 
@@ -90,6 +96,7 @@ SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
     "additive": (lambda: AdditiveScore(6), additive),
     "additive, relu": (lambda: AdditiveScore(6, "relu"), additive_relu),
     "additive, two layers": (lambda: AdditiveScore(6, layers=2), additive_two_layers),
+    "additive, relu, two layers": (lambda: AdditiveScore(6, "relu", 2), additive_relu_two_layers),
     "dot": (DotScore, dot_product),
     "scaled dot": (lambda: ScaledDotScore(6), scaled_dot),
     "general": (GeneralScore, general),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from helpers.given_scores import GivenScores, attend
 from hypothesis import given, settings
@@ -28,23 +27,6 @@ def test_by_hand():
     assert not leaves(output.state)
     assert output.location is None
     assert output.log_prob is None
-
-
-def test_the_context_is_as_long_as_a_region_vector():
-    attention = ScoredAttention(GivenScores(), Softmax())
-    attention.build((7,), QuerySizes(2))
-    assert attention.context_size == 7
-
-
-def test_a_masked_region_is_not_there():
-    scores, regions = torch.randn(2, 3, 5), torch.randn(2, 5, 4)
-    mask = torch.tensor([[True, True, False, True, False], [True] * 5])
-    output = soft(scores, regions, mask)
-    assert (output.weights[0, :, [2, 4]] == 0).all()
-    without = soft(scores[:1, :, mask[0]], regions[:1, mask[0]])
-    torch.testing.assert_close(output.weights[:1, :, mask[0]], without.weights)
-    torch.testing.assert_close(output.context[:1], without.context)
-    torch.testing.assert_close(output.context[1:], soft(scores[1:], regions[1:]).context)
 
 
 @settings(max_examples=50, deadline=None)
@@ -76,15 +58,3 @@ def test_masks_and_underflow_leave_no_nan_in_the_gradient():
     assert regions.grad.isfinite().all()
     assert scores.grad[0, 0, 3] == 0
     assert (regions.grad[0, 3] == 0).all()
-
-
-def test_equal_scores_read_the_mean_region():
-    regions = torch.randn(2, 9, 4)
-    output = soft(torch.zeros(2, 1, 9), regions)
-    torch.testing.assert_close(output.context[:, 0], regions.mean(1))
-
-
-@pytest.mark.parametrize("shift", [-50.0, 3.0])
-def test_a_constant_added_to_all_scores_changes_nothing(shift: float):
-    scores, regions = torch.randn(1, 2, 5), torch.randn(1, 5, 4)
-    torch.testing.assert_close(soft(scores + shift, regions).weights, soft(scores, regions).weights)

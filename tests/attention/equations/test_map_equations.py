@@ -1,4 +1,4 @@
-"""Several looks (heads, hops, queries, features), a sentinel, and negative weights, against their equations."""
+"""Several maps (heads, hops, queries, features), a sentinel, and negative weights, against their equations."""
 
 from __future__ import annotations
 
