@@ -1,8 +1,4 @@
-"""Sorting and packing captions of different lengths, so that an unroll computes next to nothing for padding.
-
-Captions are sorted so that those still running at step t fill a rectangle in the corner of (images, captions), which
-shrinks from step to step. Its steps are packed one time after the other.
-"""
+"""Sorting and packing captions of different lengths, so that an unroll computes next to nothing for padding."""
 
 from __future__ import annotations
 
@@ -15,7 +11,10 @@ from caption.tensor_tree import TensorTree, combine, map_tensors, select_images
 
 
 class PackedCaptions(NamedTuple):
-    """Captions sorted so that those still running at step t fill a rectangle: the first b images, k captions each."""
+    """Captions sorted so that those still running at step t fill a rectangle: the first b images, k captions each.
+
+    The rectangle shrinks from step to step. Its steps are packed one time after the other.
+    """
 
     words: Tensor
     """(B, K, T) int64, sorted: the longest captions of each image first, the images with the longest in front."""

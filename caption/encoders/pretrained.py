@@ -20,13 +20,7 @@ class PretrainedEncoder(Encoder):
         name: the library's name of the model.
         trunk: the part of the model that is kept.
         names_of_whole: names of the tensors of the whole model, which files of weights may have.
-        weights: a path, a function that gives one (see `weights_file`), a name that the library knows, or None for
-            random weights.
-        mean: of the training images' channels, in 0...1.
-        std: likewise.
-        finetune_from: dotted name of the first module of the trunk to fine-tune. Modules before it stay frozen, with
-            their BatchNorm statistics; None = all are fine-tuned. It has an effect only once the encoder is unfrozen.
-        grid: (rows, cols) that every view is averaged to; None = the model's own grids.
+        weights, mean, std, finetune_from, grid: see `TorchvisionEncoder`.
 
     Raises:
         UserError: `grid` is not a grid, or the trunk has no weights from `finetune_from` on.

@@ -122,7 +122,9 @@ def test_the_unroll_reads_the_same_states():
         _, state = made.step(state, words[..., t])
         carried.append(state.carried)
     attended, gated, read = Inputs(made.attention), Inputs(made.gate), Inputs(made.readout)
-    unroll(made, regions, words, torch.tensor([[3]]))
+    queries = unroll(made, regions, words, torch.tensor([[3]])).queries
+    torch.testing.assert_close(queries, torch.cat([state.hidden[0] for state in carried[:3]]).detach())
+    assert not queries.requires_grad
     for t in range(3):
         query = attended.calls[t][0]
         torch.testing.assert_close(query.hidden, carried[t].hidden)

@@ -196,24 +196,6 @@ def test_finished_images_leave_and_change_nothing(normalization: float) -> None:
         assert 3 * (size - going_on) < going_on, "they would have left before this step"
 
 
-def test_nothing_finishes() -> None:
-    model = HashModel(5, seed=0)
-    found = BeamSearch(3, 4, 1.0, 3)(model.step, model.start([0, 1]), 2, START, END, forbidden=[END])
-    check(found, model, [0, 1], 4, [END])
-    assert not found.finished.any()
-    assert (found.lengths == 4).all()
-    torch.testing.assert_close(found.scores, found.log_probs / 4)
-
-
-def test_only_the_end_is_allowed() -> None:
-    model = HashModel(5, seed=0)
-    found = BeamSearch(3, 4, candidates=2)(model.step, model.start([0]), 1, START, END, [0, 2, 3, 4])
-    assert found.words.shape == (1, 2, 0)
-    assert found.finished.tolist() == [[True, False]]
-    assert found.log_probs.tolist() == [[model.next_log_probs(0, [])[END], -math.inf]]
-    assert found.trace.past.shape == (1, 2, 0)
-
-
 @pytest.mark.parametrize("value", [-math.inf, math.nan])
 def test_no_word_is_possible(value: float) -> None:
     def step(state: State, words: Tensor) -> tuple[Tensor, State]:
@@ -223,15 +205,6 @@ def test_no_word_is_possible(value: float) -> None:
     assert found.words.shape == (2, 2, 0)
     assert found.log_probs.tolist() == [[0.0, -math.inf]] * 2
     assert not found.finished.any()
-
-
-def test_stuck_half_way() -> None:
-    # After A comes only B, and after B nothing at all.
-    chain = Chain([[0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]])
-    found = chain.search(BeamSearch(3, 9))
-    assert captions(found, 0) == [[A, B]]
-    assert found.finished.tolist() == [[False]]
-    assert found.word_log_probs.tolist() == [[[0.0, 0.0, 0.0]]]
 
 
 def test_no_images() -> None:

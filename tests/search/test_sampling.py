@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from functools import partial
 from unittest.mock import patch
@@ -116,35 +115,6 @@ def test_the_same_numbers_draw_the_words_of_the_naive_one(
         assert found.finished[image].tolist() == [one.finished for one in wanted]
         assert found.log_probs[image].tolist() == pytest.approx([one.log_prob for one in wanted], rel=1e-12)
     assert torch.equal(found.scores, found.log_probs)
-
-
-def test_frequencies_of_whole_captions() -> None:
-    model = HashModel(3, seed=1)
-    found = draw(model, Sampling(samples=MANY, max_length=3, seed=0))
-    drawn = [
-        (*words, END) if finished else tuple(words)
-        for words, finished in zip(captions(found, 0), found.finished[0].tolist(), strict=True)
-    ]
-    possible = [
-        caption
-        for length in (1, 2, 3)
-        for caption in itertools.product(range(3), repeat=length)
-        if END not in caption[:-1] and (length == 3 or caption[-1] == END)
-    ]
-    probabilities = [
-        math.exp(sum(model.next_log_probs(0, list(one[:t]))[word] for t, word in enumerate(one)))
-        for one in possible
-    ]
-    assert sum(probabilities) == pytest.approx(1)
-    assert_frequencies([drawn.count(caption) for caption in possible], probabilities)
-
-
-def test_forbidden_words_give_their_chance_to_the_others() -> None:
-    model = HashModel(6, seed=2)
-    found = draw(model, Sampling(samples=MANY, max_length=1, top_k=3, seed=0), forbidden=[0, 4])
-    log_probs = [-math.inf if word in (0, 4) else p for word, p in enumerate(model.next_log_probs(0, []))]
-    counts = first_words(found, 6)
-    assert_frequencies(counts, reference.truncated(log_probs, 1.0, 3, None))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -118,23 +118,15 @@ def to_vectors(feature_map: Tensor) -> Tensor:
     return feature_map.flatten(2).mT
 
 
-def at_least_two_views(refiner: Refiner, region_sizes: Sequence[int]) -> None:
-    """Raise a `UserError` for a single view."""
-    if len(region_sizes) < 2:
-        raise UserError(_views_message(refiner, "two views or more", len(region_sizes)))
-
-
-def exactly_two_views(refiner: Refiner, region_sizes: Sequence[int]) -> None:
-    """Raise a `UserError` unless there are two views."""
-    if len(region_sizes) != 2:
-        raise UserError(_views_message(refiner, "two views", len(region_sizes)))
-
-
-def _views_message(refiner: Refiner, wanted: str, given: int) -> str:
-    return (
-        f"{type(refiner).__name__} takes {wanted} and gets {given}: list the layers in `layer` of "
-        "caption.encoders.TorchvisionEncoder, or the encoders in `encoders` of caption.encoders.SeveralEncoders"
-    )
+def require_views(refiner: Refiner, region_sizes: Sequence[int], most: int | None = None) -> None:
+    """Raise a `UserError` for a single view, or for more than `most`."""
+    views = len(region_sizes)
+    if views < 2 or (most is not None and views > most):
+        raise UserError(
+            f"{type(refiner).__name__} takes two views{' or more' if most is None else ''} and gets {views}: list the "
+            "layers in `layer` of caption.encoders.TorchvisionEncoder, or the encoders in `encoders` of "
+            "caption.encoders.SeveralEncoders"
+        )
 
 
 def at_least_one(**options: int) -> None:

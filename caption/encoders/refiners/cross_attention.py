@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from caption.encoders.refiners.attention_among_regions import AttentionLayers
-from caption.encoders.refiners.base import Refiner, at_least_one, exactly_two_views, prepared
+from caption.encoders.refiners.base import Refiner, at_least_one, prepared, require_views
 from caption.regions import Views
 
 
@@ -38,7 +38,7 @@ class CrossAttentionRefiner(Refiner):
         self.dropout = dropout
 
     def build(self, region_sizes: tuple[int, ...]) -> None:
-        exactly_two_views(self, region_sizes)
+        require_views(self, region_sizes, most=2)
         first, second = region_sizes
         size = self.size or first
         self.region_sizes = (size,)

@@ -9,8 +9,8 @@ from torch.nn import functional
 from caption.encoders.refiners.base import (
     Refiner,
     at_least_one,
-    at_least_two_views,
     prepared,
+    require_views,
     to_map,
     to_vectors,
 )
@@ -40,7 +40,7 @@ class MetaEmbeddingRefiner(Refiner):
         self.shares = nn.Identity()
 
     def build(self, region_sizes: tuple[int, ...]) -> None:
-        at_least_two_views(self, region_sizes)
+        require_views(self, region_sizes)
         self.region_sizes = (self.size,)
         self.project = nn.ModuleList(nn.Linear(region_size, self.size) for region_size in region_sizes)
         self.score = nn.Linear(self.size, 1, bias=False)

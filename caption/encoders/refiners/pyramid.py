@@ -10,8 +10,8 @@ from torch.nn import functional
 from caption.encoders.refiners.base import (
     Refiner,
     at_least_one,
-    at_least_two_views,
     prepared,
+    require_views,
     to_map,
     to_vectors,
     zero_masked,
@@ -40,7 +40,7 @@ class PyramidRefiner(Refiner):
         self.size = size
 
     def build(self, region_sizes: tuple[int, ...]) -> None:
-        at_least_two_views(self, region_sizes)
+        require_views(self, region_sizes)
         self.region_sizes = (self.size,) * len(region_sizes)
         self.lateral = nn.ModuleList(nn.Linear(region_size, self.size) for region_size in region_sizes)
         self.smooth = nn.ModuleList(nn.Conv2d(self.size, self.size, 3, padding=1) for _ in region_sizes)

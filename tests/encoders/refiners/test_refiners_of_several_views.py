@@ -39,16 +39,6 @@ def test_cross_attention(size: int | None, masked: bool):
     assert found.grid == (3, 4)
 
 
-def test_the_first_views_regions_do_not_read_each_other():
-    refiner = built(CrossAttentionRefiner(None, 2), (6, 3))
-    given = random_views((6, 3), GRIDS)
-    changed = given[0]._replace(vectors=given[0].vectors.clone())
-    changed.vectors[:, 0] *= 2
-    one, other = refiner(given)[0].vectors, refiner((changed, given[1]))[0].vectors
-    torch.testing.assert_close(one[:, 1:], other[:, 1:])
-    assert not torch.allclose(one[:, 0], other[:, 0])
-
-
 def test_heads_that_do_not_divide_the_first_view_are_refused():
     with pytest.raises(UserError, match="heads is 4, and vectors of length 6"):
         CrossAttentionRefiner(heads=4).build((6, 3))
@@ -97,16 +87,6 @@ def test_views_from_coarse_to_fine_are_refused():
     refiner = built(PyramidRefiner(4), (3, 6))
     with pytest.raises(UserError, match=r"the grid 2x2 is followed by 3x4: change the order of `layer`"):
         refiner(random_views((3, 6), ((2, 2), (3, 4))))
-
-
-def test_the_finest_view_reads_the_coarsest():
-    refiner = built(PyramidRefiner(4), (3, 6, 2)).float()
-    given = random_views((3, 6, 2), ((4, 4), (2, 2), (1, 1)))
-    changed = given[2]._replace(vectors=given[2].vectors + 1)
-    one, other = refiner(given), refiner((*given[:2], changed))
-    assert not torch.allclose(one[0].vectors, other[0].vectors)
-    below = refiner((given[0]._replace(vectors=given[0].vectors + 1), *given[1:]))
-    assert torch.equal(below[2].vectors, one[2].vectors)
 
 
 # -- meta-embeddings ------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-import torch
 from helpers.refiner_cases import affine, arrays, built, check, layer_norm, multi_head, random_views
 
 from caption.encoders import (
@@ -106,18 +105,6 @@ def test_relative_positions_are_a_bias_for_each_head_and_clipped_offset(distance
                 across = max(-distance, min(distance, j % 4 - i % 4))
                 biases[m, i, j] = table[m, distance + down, distance + across]
     check(refiner(given)[0].vectors[1], expected(refiner, given[0], 1, biases=biases))
-
-
-@pytest.mark.parametrize("positions", [SinusoidalPositions(), LearnedPositions(), RelativePositions()])
-def test_equal_regions_are_distinguished_by_position(positions: Positions):
-    alike = random_views((8,), ((3, 3),))[0]
-    alike = alike._replace(vectors=alike.vectors[:, :1].expand(-1, 9, -1).contiguous())
-    without = built(SelfAttentionRefiner(None, 2), (8,))((alike,))[0].vectors
-    torch.testing.assert_close(without[:, 0], without[:, 5])
-    half = alike._replace(mask=torch.arange(9).expand(2, 9) < 6)
-    other = half._replace(vectors=torch.cat((half.vectors[:, :3], -half.vectors[:, 3:]), 1))
-    found = built(SelfAttentionRefiner(None, 2, positions=positions), (8,))((other,))[0].vectors
-    assert not torch.allclose(found[:, 0], found[:, 1])
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------
