@@ -94,20 +94,30 @@ class Objective(Part, nn.Module):
     """
 
     def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
-        """Create the weights of objectives that have some. Called once.
+        """Create the weights of objectives that have some, and of the objectives inside. Called once.
 
         Args:
             query_size: length H of the decoder's queries.
             region_sizes: length D of the encoder's region vectors of each view.
             vocabulary_size: number of words V.
         """
+        for objective in self._inner():
+            objective.build(query_size, region_sizes, vocabulary_size)
 
     def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
-        """Learn what the objective needs of the training captions. Called before training.
+        """Read the training captions, if this objective or one inside needs them. Called before training.
 
         Args:
-            references: for each image, the word ids of its captions, with the end token.
+            references: for each image, the word ids of its captions, with the end token; may be read once only.
         """
+        if inner := self._inner():
+            references = list(references)
+            for objective in inner:
+                objective.prepare(references)
+
+    def _inner(self) -> list[Objective]:
+        lists = (child if isinstance(child, nn.ModuleList) else (child,) for child in self.children())
+        return [module for modules in lists for module in modules if isinstance(module, Objective)]
 
     def forward(
         self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None

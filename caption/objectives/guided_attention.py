@@ -23,12 +23,12 @@ class GuidedAttention(Objective):
     """L + λ_d · L_detect + λ Σ_t g_t KL(β_t ‖ α_t), the last two averaged over images and captions.
 
     L is the loss of soft attention. L_detect trains detectors of words in regions (`WordDetectors`) by the image's
-    captions alone; they read the encoder's regions, before a refiner, which keep best what is where. β_t is where they
-    see the word y_t: softmax(κ s) over its log-odds s; with κ = 1, the probabilities of the regions if exactly one has
-    it. g_t, between 0 and 1, is what they know of it, log P(y_t | image) − log P(y_t) in nats, so words that are not
-    seen, such as "in" or rare ones, guide nothing. β and g are without gradient: the divergence does not move the
-    detectors to where the attention is. L_detect trains the encoder, too, if it learns. A captioner is used without
-    detectors.
+    captions alone. They read the encoder's regions before a refiner, in which positions are least mixed. β_t is where
+    the detectors see the word y_t: softmax(κ s) over its log-odds s; with κ = 1, the probabilities of the regions if
+    exactly one has it. g_t, between 0 and 1, is the detectors' gain, log P(y_t | image) − log P(y_t) in nats, so words
+    that are not detected, such as "in" or rare ones, guide nothing. β and g are without gradient: the divergence does
+    not move the detectors to where the attention is. L_detect also trains an encoder that is fine-tuned. The saved
+    captioner has no detectors.
 
     Zhou et al. 2020, "More Grounded Image Captioning by Distilling Image-Text Matching Model", have the divergence;
     their maps come from a matching model over detected objects.
@@ -71,12 +71,12 @@ class GuidedAttention(Objective):
         self.smoothing = smoothing
 
     def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
-        self.objective.build(query_size, region_sizes, vocabulary_size)
+        super().build(query_size, region_sizes, vocabulary_size)
         self.detectors = WordDetectors(region_sizes[0], vocabulary_size, self.words, self.smoothing)
 
     def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
         references = list(references)
-        self.objective.prepare(references)
+        super().prepare(references)
         self.detectors.prepare(references)
 
     def forward(

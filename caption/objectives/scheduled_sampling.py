@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 import torch
 from torch import Tensor
 
@@ -43,12 +41,6 @@ class ScheduledSampling(Objective):
         self.probability = probability
         self.ramp = ramp
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))  # restored when training resumes
-
-    def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
-        self.objective.build(query_size, region_sizes, vocabulary_size)
-
-    def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
-        self.objective.prepare(references)
 
     def forward(
         self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None

@@ -44,7 +44,9 @@ class SelfCriticalSequence(Objective):
     def __init__(self, samples: int = 5, max_length: int = 25, bleu: float = 0.0) -> None:
         super().__init__()
         if samples < 2:
-            raise ValueError(f"samples must be 2 or more, not {samples}: each is compared with the others")
+            raise ValueError(
+                f"samples must be 2 or more, not {samples}: a sample is compared with the others"
+            )
         if not bleu >= 0:
             raise ValueError(f"bleu must be a weight of at least 0, not {bleu}")
         self.bleu = bleu
@@ -78,20 +80,19 @@ class SelfCriticalSequence(Objective):
     @torch.no_grad()
     def _sample(self, decoder: Decoder, memory: Memory, images: int) -> CaptionBatch:
         """S captions of each image, in the form for teacher forcing."""
-        found = self.search(decoder.step, decoder.start(memory), images, START, END, FORBIDDEN)
-        ends = found.words.new_full((*found.words.shape[:2], 1), END)
-        targets = torch.cat((found.words, ends), -1)  # padded with END already
-        lengths = found.lengths + found.finished
-        inputs = torch.cat((torch.full_like(ends, START), found.words), -1)
+        samples = self.search(decoder.step, decoder.start(memory), images, START, END, FORBIDDEN)
+        ends = samples.words.new_full((*samples.words.shape[:2], 1), END)
+        targets = torch.cat((samples.words, ends), -1)  # padded with END already
+        lengths = samples.lengths + samples.finished
+        inputs = torch.cat((torch.full_like(ends, START), samples.words), -1)
         return CaptionBatch(inputs, targets, lengths)
 
     def _rewards(self, sampled: CaptionBatch, captions: CaptionBatch) -> Tensor:
         """(B, S) CIDEr-D of the samples, and their weighted BLEU-4."""
         if self.cider is None:
             raise RuntimeError("prepare was not called with the training captions")
-        given = _sentences(sampled)
         references = [[words for words in group if words] for group in _sentences(captions)]
-        images = list(zip(given, references, strict=True))
+        images = list(zip(_sentences(sampled), references, strict=True))
         rewards = torch.tensor([self.cider(group, texts) for group, texts in images])
         if self.bleu:
             rewards += self.bleu * torch.tensor([sentence_bleu(group, texts) for group, texts in images])

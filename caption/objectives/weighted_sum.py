@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from torch import nn
 
@@ -34,15 +34,6 @@ class WeightedSum(Objective):
             )
         self.objectives: Sequence[Objective] = nn.ModuleList(objectives)  # type: ignore[assignment]
         self.weights = weights
-
-    def build(self, query_size: int, region_sizes: tuple[int, ...], vocabulary_size: int) -> None:
-        for objective in self.objectives:
-            objective.build(query_size, region_sizes, vocabulary_size)
-
-    def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
-        references = list(references)
-        for objective in self.objectives:
-            objective.prepare(references)
 
     def forward(
         self, decoder: Decoder, memory: Memory, captions: CaptionBatch, views: Views | None = None

@@ -28,9 +28,9 @@ def log_present(log_absent: Tensor) -> Tensor:
 class WordDetectors(nn.Module):
     """P(w | image) = 1 − Π_i (1 − σ(u_w · a_i + c_w)): a word is in the image if it is in one of its regions.
 
-    Captions say what an image shows, not where. The noisy OR puts a word where it tells images with the word from
-    images without. Only words of the image can be detected: those in more than half of the training images ("a", "in")
-    and rare ones are left out.
+    Captions name what an image shows, not where. Under the noisy OR, a word is detected in the regions that distinguish
+    images with the word from images without. Only words that belong to an image can be detected: those in more than
+    half of the training images ("a", "in") and rare ones are left out.
 
     Args:
         region_size: D of the regions.
@@ -106,7 +106,7 @@ class WordDetectors(nn.Module):
             real: (B, K, T) bool, where there is a word.
         """
         index = self.index[words].masked_fill(~real, -1)
-        there = index.new_zeros((*words.shape[:2], len(self.prior) + 1), dtype=self.layer.weight.dtype)
-        there = there.scatter(2, index % there.shape[2], 1.0)[..., :-1]  # -1 falls behind the last word
+        present = index.new_zeros((*words.shape[:2], len(self.prior) + 1), dtype=self.layer.weight.dtype)
+        present = present.scatter(2, index % present.shape[2], 1.0)[..., :-1]  # -1 falls behind the last word
         captions = real.any(2).sum(1, keepdim=True).clamp_min(1)
-        return there.sum(1) / captions
+        return present.sum(1) / captions

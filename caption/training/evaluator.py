@@ -73,14 +73,15 @@ def gather(answers: Sequence[AnyAnswer]) -> list[AnyAnswer]:
 
     A distributed sampler deals images out in turn, and repeats some to make equal shares.
     """
-    everyone = [list(answers)]
+    by_process = [list(answers)]
     if process_count() > 1:
-        everyone = [[] for _ in range(process_count())]
-        distributed.all_gather_object(everyone, list(answers))
-    in_turn = (answer for turn in zip_longest(*everyone) for answer in turn if answer is not None)
+        by_process = [[] for _ in range(process_count())]
+        distributed.all_gather_object(by_process, list(answers))
     unique: dict[int | str, AnyAnswer] = {}
-    for answer in in_turn:
-        unique.setdefault(answer.id, answer)
+    for turn in zip_longest(*by_process):
+        for answer in turn:
+            if answer is not None:
+                unique.setdefault(answer.id, answer)
     return list(unique.values())
 
 

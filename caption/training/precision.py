@@ -17,7 +17,7 @@ def warn_if_slower(precision: str, device: torch.device) -> None:
     """Measure a small product on a CPU in a few milliseconds, and warn if `precision` is slower than float32.
 
     Args:
-        precision: the trainer's, such as "bf16-mixed"; what is not lower than float32 is not measured.
+        precision: the trainer's, such as "bf16-mixed"; float32 and higher precisions are not measured.
         device: other devices than a CPU are not measured.
     """
     lower = {"bf16": torch.bfloat16, "16": torch.float16}.get(precision.partition("-")[0])

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import pytest
 import torch
 from helpers.toy import WORDS, gradient, problem, toy
 
 from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.objectives import CrossEntropy, DoublyStochastic, Entropy, GuidedAttention, WeightedSum
+from caption.objectives import (
+    CrossEntropy,
+    DoublyStochastic,
+    Entropy,
+    GuidedAttention,
+    ScheduledSampling,
+    WeightedSum,
+)
 from caption.objectives.base import Objective
 from caption.parts import Part, make
 
@@ -33,6 +42,21 @@ def test_value_and_gradient_are_weighted_and_the_first_logs():
     assert gradient(losses[1].value - losses[0].value, decoder).abs().max() > 0.01
     assert loss.logged == losses[1].logged | losses[0].logged
     assert loss.logged.keys() > losses[0].logged.keys()
+
+
+def test_objectives_inside_are_built_and_prepared_once():
+    calls = []
+
+    class Noted(CrossEntropy):
+        def build(self, *sizes: object) -> None:
+            calls.append(sizes)
+
+        def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
+            calls.append(list(references))
+
+    nested = WeightedSum([ScheduledSampling(Noted()), GuidedAttention(Noted(), words=1)], [1.0, 1.0])
+    prepared(nested)
+    assert calls == [(4, (2,), WORDS)] * 2 + [[[[4, 3, 2]], [[3, 2]], [[4, 2]]]] * 2
 
 
 def test_it_is_made_again_from_its_description():
