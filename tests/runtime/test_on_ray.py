@@ -18,9 +18,10 @@ from caption import checkpoint
 from caption.errors import ImageError, UserError
 from caption.runtime import on_ray
 from caption.runtime.on_ray import Actor, Job, RemotePhoto, caption_photos, list_photos, prepare
-from tools.ray_run import MARK, running_actors
 
 PHOTOS, PER_PIECE = 23, 4
+MARK = "CAPTION_RAY_TESTS"
+"""An environment variable by which the processes of these tests are known."""
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,17 @@ def cluster() -> Iterator[None]:
     del os.environ[MARK]
 
 
+def running_actors() -> Iterator[int]:
+    """Process ids of the captioners that these tests have started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            title, environment = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
+        except OSError:  # it has just ended, or is another user's
+            continue
+        if title.startswith(b"ray::MapWorker") and f"{MARK}={os.environ[MARK]}".encode() in environment:
+            yield int(folder.name)
+
+
 def entries(folder: Path) -> list[dict[str, Any]]:
     files = sorted(folder.glob("captions-*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
@@ -100,7 +112,7 @@ def test_a_killed_actor_loses_nothing_and_a_restart_does_only_what_is_missing(
     job = Job(model, str(tmp_path))
     stream = caption_photos(photos, job, actors=1, per_piece=PER_PIECE)
     done = [next(stream), next(stream)]
-    for process, _ in running_actors():
+    for process in running_actors():
         os.kill(process, signal.SIGKILL)
     done += stream
     assert sum(each.photos for each in done) == PHOTOS

@@ -43,7 +43,7 @@ def test_the_boxes_are_of_the_photos_and_every_name_is_said_of_them(file: Path):
     images = PHOTOS if file == tool.BOXES else FLICKR8K.parent / "images"
     at_full_size = {path.name for path in PHOTOS.glob("*.jpg")}
     assert set(drawn) == at_full_size if file == tool.BOXES else not set(drawn) & at_full_size
-    captions = tool.read_captions(str(FLICKR8K), list(drawn))
+    captions = tool.references_of(str(FLICKR8K), list(drawn))
     unsaid = []
     for (photo, entry), texts in zip(drawn.items(), captions, strict=True):
         assert list(Image.open(images / photo).size) == entry["size"]

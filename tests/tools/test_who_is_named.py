@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from caption.analysis import named_groups
 from tools import who_is_named as tool
 
 
@@ -27,19 +28,19 @@ def references(*groups: str) -> list[frozenset[str]]:
     ],
 )
 def test_an_image_counts_where_people_agree(said: tuple[str, ...], expected: str | None):
-    assert tool.group_of(references(*said)) == expected
+    assert named_groups.group_of(references(*said)) == expected
 
 
 def test_words_are_whole_words():
-    assert tool.named(["a", "woman", "and", "dogs"]) == {"woman", "dog"}
-    assert tool.named(["mankind", "manual"]) == frozenset()
+    assert named_groups.named(["a", "woman", "and", "dogs"]) == {"woman", "dog"}
+    assert named_groups.named(["mankind", "manual"]) == frozenset()
 
 
 def test_wilsons_interval():
     # Wilson 1927 for 8 of 10: worked out by hand with z = 1.96.
-    low, high = tool.wilson(8, 10)
+    low, high = named_groups.wilson(8, 10)
     assert (low, high) == pytest.approx((0.4902, 0.9433), abs=2e-4)
-    assert tool.wilson(0, 0) == (0.0, 1.0)
+    assert named_groups.wilson(0, 0) == (0.0, 1.0)
 
 
 def test_the_table_of_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

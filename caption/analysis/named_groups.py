@@ -1,0 +1,74 @@
+"""Whom does a model call a man, a woman, a dog? Its words for people and dogs, where people agree on theirs.
+
+An image counts for a group if at least three of its references name the group and none names another one of the same
+kind (a man and a woman on one photo count for neither). A model that says "man" of women more often than "woman" of men
+has learnt that men are more frequent.
+
+Source: Hendricks et al. 2018, "Women also Snowboard", for the measure; the lists of words are this project's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from caption.metrics.score import Id
+
+GROUPS: Mapping[str, frozenset[str]] = {
+    "man": frozenset(["man", "men", "guy", "guys", "gentleman", "gentlemen", "male", "males"]),
+    "woman": frozenset(["woman", "women", "lady", "ladies", "female", "females"]),
+    "boy": frozenset(["boy", "boys"]),
+    "girl": frozenset(["girl", "girls"]),
+    "person": frozenset(
+        [
+            *("person", "persons", "people", "someone", "child", "children", "kid", "kids"),
+            *("toddler", "baby", "adult"),
+        ]
+    ),
+    "dog": frozenset(["dog", "dogs", "puppy", "puppies"]),
+}
+RIVALS = ("man", "woman", "boy", "girl")
+"""Groups of which an image that counts for one must have no other."""
+COUNTED = (*RIVALS, "dog")
+"""Groups that images may count for."""
+AGREE = 3
+"""References that must name a group."""
+Z = 1.96
+
+
+def named(words: Collection[str]) -> frozenset[str]:
+    """The groups that a caption names."""
+    return frozenset(group for group, members in GROUPS.items() if not members.isdisjoint(words))
+
+
+def group_of(references: Sequence[frozenset[str]]) -> str | None:
+    """The group that an image's references agree on, from what each of them names; None if they do not."""
+    votes = {group: sum(group in each for each in references) for group in COUNTED}
+    agreed = [group for group, count in votes.items() if count >= AGREE]
+    rivals = [group for group in RIVALS if votes[group]]
+    if agreed == ["dog"] and not rivals:
+        return "dog"
+    return agreed[0] if len(agreed) == 1 and rivals == agreed else None
+
+
+def wilson(hits: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson 1927); (0, 1) of nothing."""
+    if not of:
+        return 0.0, 1.0
+    share, spread = hits / of, Z * Z / of
+    middle = share + spread / 2
+    half = Z * (share * (1 - share) / of + spread / (4 * of)) ** 0.5
+    return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
+
+
+def count(
+    references: Mapping[Id, Sequence[frozenset[str]]], candidates: Mapping[Id, frozenset[str]]
+) -> dict[str, tuple[int, dict[str, int]]]:
+    """By group: the number of images that count for it, and how many of their captions name each group."""
+    counts = {group: (0, dict.fromkeys(GROUPS, 0)) for group in COUNTED}
+    for image, said in candidates.items():
+        group = group_of(references[image])
+        if group is None:
+            continue
+        images, names = counts[group]
+        counts[group] = images + 1, {name: number + (name in said) for name, number in names.items()}
+    return counts
