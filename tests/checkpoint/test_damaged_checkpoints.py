@@ -142,10 +142,12 @@ def test_archives_of_other_programs_are_refused(path: Path):
         checkpoint.load(path)
 
 
-def test_a_second_directory_is_refused(path: Path):
-    content = bytearray(path.read_bytes())
-    # The locator of the directory, which torch follows and Python's zipfile does not.
-    struct.pack_into("<Q", content, len(content) - 34, 0)
+@pytest.mark.parametrize("prefix", [b"", b"PK prefix"])
+def test_a_directory_that_two_programs_could_read_differently_is_refused(prefix: bytes, path: Path):
+    # The locator of the directory's end, which torch follows and Python's zipfile does not. zipfile allows a prefix,
+    # and then corrects the directory's start.
+    content = bytearray(prefix + path.read_bytes())
+    struct.pack_into("<Q", content, len(content) - 34, len(content) - 98 if prefix else 0)
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"not an archive of torch.save"):
         checkpoint.load(path)

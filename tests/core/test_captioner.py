@@ -81,22 +81,14 @@ def test_its_numbers_are_those_of_teacher_forcing():
     assert found.log_prob == pytest.approx(float(words.sum() + end), abs=1e-3)
 
 
-def test_an_unfinished_caption_is_marked():
+@pytest.mark.parametrize(("bias", "words", "finished"), [(-100.0, 2, False), (100.0, 0, True)])
+def test_captions_may_be_unfinished_or_have_no_words(bias: float, words: int, finished: bool):
     made = captioner(search=Greedy(max_length=2))
     with torch.no_grad():
-        made.decoder.readout.to_words.bias[2] = -100.0
+        made.decoder.readout.to_words.bias[2] = bias
     found = made.describe(photo())
-    assert not found.finished
-    assert len(found.words) == 2
-
-
-def test_a_caption_without_words_is_one():
-    made = captioner()
-    with torch.no_grad():
-        made.decoder.readout.to_words.bias[2] = 100.0
-    found = made.describe(photo())
-    assert (found.text, found.words, found.finished) == ("", [], True)
-    assert found.weights.shape == (0, 8, 8)
+    assert (len(found.words), found.finished) == (words, finished)
+    assert found.weights.shape == (words, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -121,18 +113,14 @@ def test_the_box_is_the_part_of_the_photo_that_the_grid_covers(fit: Any, box: tu
     assert found.box == pytest.approx(box)
 
 
-def test_every_photo_has_its_own_box():
-    photos = [photo(80, 40), photo(40, 80), photo(64, 64)]
-    boxes = [found.box for found in captioner().describe(photos)]
-    assert boxes == [(20, 0, 60, 40), (0, 20, 40, 60), (0, 0, 64, 64)]
-
-
-def test_the_box_is_in_upright_pixels(tmp_path: Path):
+def test_every_photo_has_its_own_box_in_upright_pixels(tmp_path: Path):
     turned = photo(80, 40)
     exif = turned.getexif()
     exif[0x0112] = 6  # the camera was held upright
     turned.save(tmp_path / "turned.jpg", exif=exif)
-    assert captioner().describe(tmp_path / "turned.jpg").box == (0, 20, 40, 60)
+    photos = [photo(80, 40), tmp_path / "turned.jpg", photo(64, 64)]
+    boxes = [found.box for found in captioner().describe(photos)]
+    assert boxes == [(20, 0, 60, 40), (0, 20, 40, 60), (0, 0, 64, 64)]
 
 
 def test_weights_are_in_row_order():
@@ -145,21 +133,18 @@ def test_weights_are_in_row_order():
     assert looked == [[[(19 + t) // 8, (19 + t) % 8]] for t in range(len(found.words))]
 
 
-def test_hard_attention_reports_its_locations():
-    made = captioner(
-        ImageTransform((16, 32), "squash"),
-        alignment=Multinoulli(at_test="argmax"),
-        search=Greedy(max_length=6),
-    )
+@pytest.mark.parametrize("at_test", ["argmax", "expectation"])
+def test_hard_attention_reports_the_locations_that_it_chose(at_test: Any):
+    alignment = Multinoulli(at_test=at_test)
+    made = captioner(ImageTransform((16, 32), "squash"), alignment=alignment, search=Greedy(max_length=6))
     found = made.describe(photo())
+    if at_test == "expectation":
+        assert found.locations is None
+        return
     assert found.locations is not None
     assert found.locations.shape == (len(found.words), 2)
     for weights, (row, col) in zip(found.weights, found.locations, strict=True):
         assert weights[row, col] == weights.max()
-
-
-def test_hard_attention_that_read_the_expectation_names_no_location():
-    assert captioner(alignment=Multinoulli(at_test="expectation")).describe(photo()).locations is None
 
 
 # -- maps and points ---------------------------------------------------------------------------------------
@@ -205,21 +190,15 @@ def test_one_map_is_the_weights_alone():
     assert captioner().describe(photo()).maps == {}
 
 
-def test_a_point_across_the_grid_is_one_in_the_photo():
-    made = captioner()
+def test_a_point_across_the_grid_is_one_in_the_photo_if_all_words_chose_one():
     points = torch.tensor([[[[0.0, 0.25], [1.0, 0.5]], [[0.1, 1.0], [torch.nan, torch.nan]]]])
-    (found,) = made.captions(two_words(location=points), [(2, 3)], [(20, -10, 60, 70)])
+    (found,) = captioner().captions(two_words(location=points), [(2, 3)], [(20, -10, 60, 70)])
     assert found.points is not None
     assert found.points.tolist() == [[20, 10], [60, 30]]
     assert found.locations is None
     np.testing.assert_allclose(found.alternatives[0].points, [[24, 70]], rtol=1e-6)
-
-
-def test_where_a_word_chose_no_point_none_is_named():
-    made = captioner()
-    points = torch.full((1, 2, 2, 2), 0.5)
     points[0, 0, 1] = torch.nan
-    (found,) = made.captions(two_words(location=points), [(2, 3)], [(0, 0, 6, 4)])
+    (found,) = captioner().captions(two_words(location=points), [(2, 3)], [(0, 0, 6, 4)])
     assert found.points is None
     assert found.alternatives[0].points is not None
 
@@ -324,22 +303,21 @@ def test_the_regions_are_projected_once_for_all_hypotheses(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("frozen", [True, False])
-def test_describing_restores_the_mode(training: bool, frozen: bool):
+def test_describing_evaluates_without_gradients_and_restores_the_mode(training: bool, frozen: bool):
     made = captioner()
     made.encoder.freeze(frozen)
+    expected = made.describe(photo())
     made.train(training)
+    seen = []
+    made.decoder.readout.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
     before = {name: module.training for name, module in made.named_modules()}
     buffers = [buffer.clone() for buffer in made.buffers()]
-    made.describe(photo())
+    same(made.describe(photo()), expected)  # no dropout, no statistics of the batch
+    assert seen
+    assert not any(seen)
+    assert torch.is_grad_enabled()
     assert {name: module.training for name, module in made.named_modules()} == before
     assert all(torch.equal(a, b) for a, b in zip(buffers, made.buffers(), strict=True))
-
-
-def test_describing_in_training_mode_evaluates():
-    made = captioner()
-    expected = made.describe(photo())
-    made.train()
-    same(made.describe(photo()), expected)  # no dropout, no statistics of the batch
 
 
 class Failing(Search):
@@ -353,15 +331,6 @@ def test_a_failed_search_restores_the_mode():
         made.describe(photo(), Failing())
     assert made.training
     assert made.decoder.training
-
-
-def test_describing_computes_no_gradients():
-    made = captioner()
-    seen = []
-    made.decoder.readout.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
-    made.describe(photo())
-    assert not any(seen)
-    assert torch.is_grad_enabled()
 
 
 # -- refined and stored regions ----------------------------------------------------------------------------

@@ -85,7 +85,9 @@ def test_imported_models_describe_photos(
     arguments: list[str], encoder: list[str], tmp_path: Path, cli: Callable[..., Any]
 ):
     model = tmp_path / "models" / "model.ckpt"
-    assert main([*arguments, *encoder, "--out", str(model)]) == 0
+    ran = cli(*arguments, *encoder, "--out", model)
+    assert (ran.code, ran.out) == (0, "")
+    assert f"caption describe PHOTO --model {model}" in ran.err
     Image.new("RGB", (80, 60), "grey").save(tmp_path / "photo.png")
     ran = cli("describe", tmp_path / "photo.png", "--model", model, "--format", "json")
     assert ran.code == 0, ran.err
@@ -94,16 +96,6 @@ def test_imported_models_describe_photos(
     loaded = caption.load(model)
     assert loaded.describe(tmp_path / "photo.png").weights.shape[1:] == (3, 4)
     assert list(loaded.vocabulary)[4:] == WORDS
-
-
-def test_stderr_names_the_output_and_the_next_step(
-    of_arctic: list[str], encoder: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    model = tmp_path / "model.ckpt"
-    main([*of_arctic, *encoder, "--out", str(model)])
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert f"caption describe PHOTO --model {model}" in said.err
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,25 @@ def test_a_common_encoder_runs_once():
     assert len(own.encode([photo()])) == 2
 
 
+class Scaled(SmallCNN):
+    """Multiplies the regions, with the same weights."""
+
+    def __init__(self, scale: float, weights: str) -> None:
+        super().__init__((4, 4, 6))
+        self.scale = scale
+
+    def features(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(self.scale * features for features in super().features(images))
+
+
+def test_encoders_are_common_if_they_compute_the_same():
+    members = [member(1, encoder=Scaled(*arguments)) for arguments in ((1.0, "a"), (1.0, "b"), (2.0, "a"))]
+    for other in members[1:]:
+        other.encoder.load_state_dict(members[0].encoder.state_dict())
+    assert isinstance(ensemble(members[:2]).encoder, Scaled)
+    assert isinstance(ensemble(members[1:]).encoder, SeveralEncoders)
+
+
 def test_refiners_are_the_members_own():
     members = [member(seed, refiner=LinearRefiner(6)) for seed in (1, 2)]
     with torch.no_grad():
