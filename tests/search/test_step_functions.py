@@ -5,10 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from helpers.search_models import HashModel, Trace
 from helpers.tiny_captioner import captioner, photo
+from torch import Tensor
 
 from caption.result import Caption
 from caption.search import BeamSearch, Greedy, Sampling, Search
+from caption.search.step_functions import with_likeliest_words
+from caption.tensor_tree import State
 from caption.text.vocabulary import END, PAD, START
 
 SEARCHES = [
@@ -84,6 +88,17 @@ def test_search_finds_the_same_with_and_without_them():
     assert (plain.log_probs == traced.log_probs).all()
     assert (plain.trace.weights == traced.trace.trace.weights).all()
     assert traced.trace.words.shape == (*plain.words.shape, 3)
+
+
+def test_the_step_gets_back_its_own_trace():
+    model = HashModel(5, seed=0)
+
+    def step(state: State, words: Tensor) -> tuple[Tensor, State]:
+        assert state.trace is None or isinstance(state.trace, Trace)
+        return model.step(state, words)
+
+    captions = Greedy(4)(with_likeliest_words(step, 2), model.start([0, 1]), 2, START, END, [END])
+    assert captions.trace.words.shape == (2, 1, 4, 2)
 
 
 def test_a_caption_wants_them_for_every_word():
