@@ -41,7 +41,7 @@ class Decoded(NamedTuple):
     box: Box
     """The part of the photo that the pixels show."""
     photo: Photo
-    """The photo for the caption: as given, or opened if it was no path or Pillow image."""
+    """The photo for the caption: the path or Pillow image itself, or the image decoded from anything else."""
 
 
 def decode(photo: Photo, transform: ImageTransform) -> Decoded:
@@ -82,4 +82,4 @@ def encode(encoder: Encoder, decoded: Sequence[Decoded], device: torch.device) -
         decoded: B photos, B > 0.
         device: where the encoder is.
     """
-    return encoder(torch.stack([each.pixels for each in decoded]).to(device))
+    return encoder(torch.stack([photo.pixels for photo in decoded]).to(device))

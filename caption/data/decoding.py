@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Photo = Image.Image | str | os.PathLike[str] | np.ndarray | Tensor | bytes | IO[bytes]
 
-logging.getLogger("PIL").addHandler(logging.NullHandler())  # what it says of damaged files is in our messages
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # our own messages name damaged files
 
 ORIENTATION_TAG = 0x0112
 # The transposition that undoes each EXIF orientation; 1 is upright. `ImageOps.exif_transpose` would also write the
@@ -224,7 +224,7 @@ def _upright(
 
 
 def _orientation(image: Image.Image) -> Any:
-    """The EXIF orientation; 1 if there is none, or the EXIF block is unreadable."""
+    """The EXIF orientation; 1 without one, or if the EXIF block is unreadable."""
     try:
         return image.getexif().get(ORIENTATION_TAG, 1)
     except Exception:

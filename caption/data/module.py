@@ -146,7 +146,7 @@ class CaptionData(LightningDataModule):
         return DistributedSampler(examples, processes, rank, seed=derive_seed(self.seed))
 
     def state_dict(self) -> dict[str, Any]:
-        """What Lightning writes into checkpoints, so that a resumed run has the order of the stopped one."""
+        """The seed, which Lightning writes into checkpoints, so that a resumed run has the order of the stopped one."""
         return {"seed": self.seed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -149,7 +149,7 @@ class FeatureStore:
             their numbers in the order of `ids`.
 
         Raises:
-            DataError: some are not there; it names them and says what to do.
+            DataError: some are not; it names them and the remedy.
         """
         numbers = self.find(image_ids)
         if (numbers < 0).any():
@@ -165,7 +165,7 @@ class FeatureStore:
         """Make sure that this encoder and transform would compute the same regions now; see `feature_key`.
 
         Raises:
-            DataError: the store was made with something else; it says with what.
+            DataError: the store was made with something else; it names the differences.
         """
         changes = differences(self.key, feature_key(encoder, transform, mirrored))
         if changes:

@@ -169,8 +169,8 @@ def _run(pending: list[dict[str, Any]], job: Job, actors: int | None) -> Iterato
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", ".*will be removed in Ray 2.64.*"
-        )  # pyproject.toml asks for an earlier one
-        # One block for each piece, so that a piece is given out, and repeated, by itself.
+        )  # pyproject.toml requires an earlier one
+        # One block for each piece, so that each is scheduled, and repeated, by itself.
         data = ray.data.from_items(pending, override_num_blocks=len(pending)).map(
             Actor,
             fn_constructor_args=(job,),
@@ -203,7 +203,7 @@ def connected() -> Any:
     Raises:
         UserError: Ray is not installed.
     """
-    # It reports each actor as an error, because its arguments are in the object store, as Ray Data puts them there.
+    # Otherwise Ray reports an error for each actor, whose arguments Ray Data puts into the object store.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         import ray

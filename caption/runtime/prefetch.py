@@ -27,7 +27,7 @@ def prefetch(
         function: called once for each item, in any thread. An `ImageError` becomes that item's result; any other
             exception is raised where the item is due.
         items: taken `ahead` items before they are due.
-        ahead: how many items are being worked on, or ready, besides those already given out.
+        ahead: items in work or ready, besides those already yielded.
         workers: number of threads; None = one per processor, at most 16.
 
     Yields:

@@ -1,4 +1,4 @@
-"""Signals that ask a command to stop: Ctrl-C, and what schedulers and closing terminals send."""
+"""Stop signals: Ctrl-C, and those of schedulers and closing terminals."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class StopRequest:
         if self.received is not None:
             if number == signal.SIGINT:
                 raise KeyboardInterrupt
-            return  # schedulers repeat theirs
+            return  # schedulers send theirs repeatedly
         self.received = number
         # Not print: the signal may have interrupted one.
         os.write(2, f"\n{name_of(number)}: stopping after this step (Ctrl-C: at once)\n".encode())

@@ -1,4 +1,4 @@
-"""The index of a set of shards: which there are, how many samples they hold, and the words of the captions."""
+"""The index of a set of shards: their names and numbers of samples, and the words of the captions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class TrainingShards:
     Args:
         url: the folder that `caption prepare shards` has written, or the URL of its shards.json: of any kind that
             webdataset opens (http, s3, gs, "pipe:COMMAND", ...). The shards are beside it.
-        shuffle_buffer: the next sample is drawn from so many, which each worker holds in memory, encoded. The order of
-            the shards is shuffled in any case.
+        shuffle_buffer: number of encoded samples that each worker holds in memory, and draws the next one from. The
+            order of the shards is shuffled in any case.
         max_damaged: the share of an epoch's samples, 0 to 1, that may be damaged. Damaged samples are named and
             skipped; training stops when there are more.
     """

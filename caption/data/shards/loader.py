@@ -48,7 +48,7 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
     seed: int
     epoch: int = 0
     given: int = 0
-    """Batches to leave out, because training had them before it was stopped."""
+    """Batches to leave out, because training used them before it was stopped."""
 
     def samples(self, rank: int, worker: int) -> tuple[int, int]:
         """The range of one worker of a process."""
@@ -84,18 +84,18 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
     def _batches(
         self, samples: Iterator[Sample], first: int, bounds: Sequence[tuple[int, int]]
     ) -> Iterator[tuple[Batch | None, list[str]]]:
-        """Batches of samples with the given places. A batch without an intact sample has the last good one
-        again, so that every process makes the same number of steps; None if there is none yet."""
-        last_good: list[Example] = []
+        """Batches of the samples within these bounds. A batch without an intact sample repeats the last intact one, so
+        that every process makes the same number of steps; None if none has come yet."""
+        last_intact: list[Example] = []
         for begin, end in bounds:
-            good, damaged = [], []
+            intact, damaged = [], []
             for place, sample in enumerate(islice(samples, end - begin), first + begin):
                 try:
-                    good.append(self._example(sample, place))
+                    intact.append(self._example(sample, place))
                 except UserError as error:
                     damaged.append(f"{sample.name}: {error}")
-            last_good = good[-1:] or last_good
-            yield collate(good or last_good) if last_good else None, damaged
+            last_intact = intact[-1:] or last_intact
+            yield collate(intact or last_intact) if last_intact else None, damaged
 
     def _example(self, sample: Sample, place: int) -> Example:
         image, data = unpack(sample)
