@@ -10,6 +10,7 @@ from torch import Tensor
 from caption.attention import Softmax
 from caption.decoders import Memory, Trace, Unrolled
 from caption.objectives import (
+    Baseline,
     CaptionBatch,
     Critic,
     DoublyStochastic,
@@ -37,6 +38,18 @@ def rewards(queries: Tensor | None = None) -> Rewards:
 
     share = torch.tensor([1.0, 0.5]).expand(1, 1, 3, 2)
     return Rewards(CREDITED, CREDITED[..., 0], share, unrolled, never)
+
+
+def watched(kind: type[Baseline]) -> tuple[Baseline, list[tuple[Rewards, Tensor]]]:
+    """A baseline, and its rewards and values by call."""
+    calls: list[tuple[Rewards, Tensor]] = []
+
+    class Watched(kind):  # type: ignore[misc, valid-type]
+        def forward(self, rewards: Rewards) -> Tensor:
+            calls.append((rewards, super().forward(rewards)))
+            return calls[-1][1]
+
+    return Watched(), calls
 
 
 def test_no_baseline():
@@ -75,20 +88,13 @@ def test_leave_one_out_needs_two_samples():
 def test_the_samples_of_one_caption_are_compared_with_each_other_and_no_others():
     """Two captions with very different rewards: the advantages of each sum to 0."""
     made = toy()
-    memory, captions = problem(made, [[2, 1]])
-    found: list[Tensor] = []
-
-    class Seen(LeaveOneOut):
-        def forward(self, rewards: Rewards) -> Tensor:
-            baseline = super().forward(rewards)
-            found.append(rewards.credited - baseline)
-            return baseline
-
+    baseline, calls = watched(LeaveOneOut)
     torch.manual_seed(0)
-    Reinforce(Seen(), samples=4, reward="sum")(made, memory, captions)
-    assert found[0].shape == (1, 2, 4, 2)
-    torch.testing.assert_close(found[0].sum(2), torch.zeros(1, 2, 2, dtype=torch.float64))
-    assert (found[0].abs().amax(2)[0, :, 0] > 1e-3).all()
+    Reinforce(baseline, samples=4, reward="sum")(made, *problem(made, [[2, 1]]))
+    advantages = calls[0][0].credited - calls[0][1]
+    assert advantages.shape == (1, 2, 4, 2)
+    torch.testing.assert_close(advantages.sum(2), torch.zeros(1, 2, 2, dtype=torch.float64))
+    assert (advantages.abs().amax(2)[0, :, 0] > 1e-3).all()
 
 
 def critic() -> Critic:
@@ -171,40 +177,29 @@ def test_the_critics_loss_is_added():
 def test_self_critical_compares_with_the_most_probable_path(credit: str):
     made = toy()
     memory, captions = problem(made, [[2], [1]])
-    found: list[Tensor] = []
-
-    class Seen(SelfCritical):
-        def forward(self, rewards: Rewards) -> Tensor:
-            baseline = super().forward(rewards)
-            found.append(baseline.expand_as(rewards.credited))
-            return baseline
-
-    Reinforce(Seen(), samples=2, reward="sum", credit=credit)(made, memory, captions)
+    baseline, calls = watched(SelfCritical)
+    Reinforce(baseline, samples=2, reward="sum", credit=credit)(made, memory, captions)
     assert made.training
     assert made.attention.alignment.at_test == "expectation"
     log_likelihoods = greedy_walk(memory, captions)
     to_come = log_likelihoods.flip(-1).cumsum(-1).flip(-1)
     real = torch.tensor([[[True, True]], [[True, False]]])
     expected = to_come if credit == "future" else to_come[..., :1] * real
+    values = calls[0][1].expand_as(calls[0][0].credited)
     for sample in range(2):
-        torch.testing.assert_close(found[0][:, :, sample], expected)
-    assert not found[0].requires_grad
+        torch.testing.assert_close(values[:, :, sample], expected)
+    assert not values.requires_grad
 
 
 def test_the_self_critical_pass_is_without_dropout():
     made = toy()
     memory, captions = problem(made, [[2], [1]])
-
-    class Seen(SelfCritical):
-        def forward(self, rewards: Rewards) -> Tensor:
-            found.append(rewards.greedy())
-            return super().forward(rewards)
-
-    found: list[Tensor] = []
-    Reinforce(Seen(), reward="sum")(made, memory, captions)
+    baseline, calls = watched(SelfCritical)
+    objective = Reinforce(baseline, reward="sum")
+    objective(made, memory, captions)
     made.dropout.p = made.readout.dropout.p = 0.5
-    Reinforce(Seen(), reward="sum")(made, memory, captions)
-    torch.testing.assert_close(found[1], found[0])
+    objective(made, memory, captions)
+    torch.testing.assert_close(calls[1][1], calls[0][1])
     assert made.training
     assert made.dropout.training
 
@@ -213,16 +208,10 @@ def test_the_self_critical_pass_is_without_dropout():
 def test_there_is_no_credit_where_there_is_no_step(credit: str):
     made = toy()
     memory, captions = problem(made, [[2, 1], [1, 0]])
-    found: list[Tensor] = []
-
-    class Seen(SelfCritical):
-        def forward(self, rewards: Rewards) -> Tensor:
-            found.extend((rewards.credited, rewards.greedy()[:, :, None]))
-            return super().forward(rewards)
-
-    Reinforce(Seen(), samples=2, credit=credit)(made, memory, captions)
+    baseline, calls = watched(SelfCritical)
+    Reinforce(baseline, samples=2, credit=credit)(made, memory, captions)
     real = torch.arange(2) < captions.lengths[:, :, None, None]
-    for credits in found:
+    for credits in (calls[0][0].credited, calls[0][1]):
         assert ((credits != 0) == real).all()
 
 

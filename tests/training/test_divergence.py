@@ -72,14 +72,6 @@ def test_a_loss_that_is_not_finite_ends_training(
     assert finite(last.with_name("best.ckpt"))
 
 
-def test_a_learning_rate_that_is_much_too_high(cli: Cli, tiny: Path, tmp_path: Path):
-    rate = ("--model.optimizer", "torch.optim.Adam", "--model.optimizer.lr", "1e30")
-    ran = cli("fit", "-c", tiny, *QUIET, *rate, "--last_checkpoint.every", "1 step")
-    assert (ran.code, ran.out) == (2, "")
-    assert "Training has stopped" in ran.err
-    assert all(finite(path) for path in (tmp_path / "run").glob("*.ckpt"))
-
-
 def test_an_infinite_gradient_ends_training(cli: Cli, tiny: Path, tmp_path: Path, monkeypatch, ids):
     def steep(loss: Any, module: CaptionTraining) -> Any:
         weight = next(module.captioner.decoder.parameters())
@@ -173,6 +165,5 @@ def test_no_warning_where_nothing_is_slower(
     assert not recwarn.list
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_product_takes_time(dtype: torch.dtype):
-    assert 0 < precision.seconds(dtype) < 10
+def test_a_product_takes_time():
+    assert 0 < precision.seconds(torch.bfloat16) < 10
