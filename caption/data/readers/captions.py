@@ -147,13 +147,14 @@ class Findings:
         """
         kept = []
         for number, caption in enumerate(map(str.strip, entry.captions), start=1):
+            if 0 < len(caption) <= MAX_CHARACTERS:
+                kept.append(caption)
+                continue
             place = entry.where if len(entry.captions) == 1 else f"caption {number} of {entry.where}"
             if not caption:
                 self.add(Kind.EMPTY, f"{place} ({entry.file})", *images)
-            elif len(caption) > MAX_CHARACTERS:
-                self.add(Kind.MALFORMED, f"{place} ({entry.file}): {too_long(caption)}", *images)
             else:
-                kept.append(caption)
+                self.add(Kind.MALFORMED, f"{place} ({entry.file}): {too_long(caption)}", *images)
         return kept
 
     def skipping(self) -> AbstractContextManager[None]:

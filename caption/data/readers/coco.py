@@ -88,15 +88,15 @@ def _read_split(file: str, folder: Path, findings: Findings) -> list[CaptionedIm
     paths: dict[int | str, Path] = {}
     captions: dict[int | str, list[str]] = {}
     for entry in coco_entries(data, f"'{file}'", findings):
-        with findings.skipping():
-            path = folder / entry.file
-            if entry.captions:
-                captions.setdefault(entry.image, []).extend(findings.stripped(entry))
-            elif not entry.file:
-                raise DataError(f"{entry.where} names no file. Write its 'file_name'.")
-            elif entry.image in paths:
-                text = f"image {entry.image} is both '{paths[entry.image]}' and, by {entry.where}, '{path}'"
-                findings.add(Kind.SAME_ID, text, paths[entry.image], path)
-            else:
-                paths[entry.image] = path
+        if entry.captions:
+            captions.setdefault(entry.image, []).extend(findings.stripped(entry))
+            continue
+        path = folder / entry.file
+        if not entry.file:
+            findings.add(Kind.MALFORMED, f"{entry.where} names no file. Write its 'file_name'.")
+        elif entry.image in paths:
+            text = f"image {entry.image} is both '{paths[entry.image]}' and, by {entry.where}, '{path}'"
+            findings.add(Kind.SAME_ID, text, paths[entry.image], path)
+        else:
+            paths[entry.image] = path
     return [CaptionedImage(image, path, tuple(captions.get(image, ()))) for image, path in paths.items()]
