@@ -130,6 +130,10 @@ def test_names_that_mean_two_images_mean_none(write):
     references = read_captions(write({"a/1.jpg": ["x"], "b/1.jpg": ["y"]}, "r"))
     candidates = read_captions(write({"1.jpg": "z", "b/1.jpg": "w"}, "c"))
     assert match_images(candidates, references) == {"1.jpg": "z", "b/1.jpg": "w"}
+    references = read_captions(write([{"image": 1, "caption": "x"}, {"image": "1.jpg", "caption": "y"}], "r"))
+    assert match_images(read_captions(write({"1": "z"}, "c")), references) == {
+        1: "z"
+    }  # its own name comes first
 
 
 def test_one_caption_for_each_image(write):

@@ -67,7 +67,7 @@ def test_a_damaged_member_is_named(tmp_path: Path) -> None:
 
 def test_no_path_leads_out(tmp_path: Path) -> None:
     """A member's name, under which it is written, is the last part of its path."""
-    paths = ["../up.jpg", "a/../../up.jpg", "/up.jpg", "C:/up.jpg", "..\\up.jpg"]
+    paths = ["../up.jpg", "a/../../up.jpg", "/up.jpg", "C:/up.jpg", "..\\up.jpg", "a\\up.jpg"]
     for kind in ("zip", "tar"):
         path = KINDS[kind](tmp_path / f"out.{kind}", dict.fromkeys(paths, b"x"))
         assert {member.name for member in open_download(str(path))} == {"up.jpg"}
