@@ -22,7 +22,7 @@ import yaml
 
 import caption
 from caption.captioner import Captioner
-from caption.cli.models import SCENE_MODELS
+from caption.cli.describe.command import SCENE_MODELS
 from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.decoders import Decoder

@@ -31,8 +31,8 @@ def main(args: list[str]) -> int:
     from caption import checkpoint
     from caption.analysis.calibration import calibrate, divide_logits
     from caption.cli.configuration.parts import make_reader, read_parts
-    from caption.cli.files import new_file
     from caption.models.model_zoo import load
+    from caption.runtime.outputs import new_file
     from caption.runtime.progress import progress_bar
 
     out = new_file(options.out, "--out", (".ckpt", ".safetensors"))

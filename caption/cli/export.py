@@ -69,8 +69,8 @@ def _load(options: argparse.Namespace) -> Captioner:
 
 
 def _write_onnx(options: argparse.Namespace) -> None:
-    from caption.cli.files import make_folder
     from caption.export import onnx_files
+    from caption.runtime.outputs import make_folder
 
     folder = Path(options.out).expanduser()
     onnx_files.require_packages()
@@ -83,7 +83,7 @@ def _write_onnx(options: argparse.Namespace) -> None:
 
 def _write_file(options: argparse.Namespace) -> None:
     from caption import checkpoint
-    from caption.cli.files import new_file
+    from caption.runtime.outputs import new_file
 
     out = new_file(options.out, "--out", (f".{options.format}",))
     captioner = _load(options)

@@ -40,8 +40,8 @@ def main(args: list[str]) -> int:
 
     # These import torch, which takes seconds that --help should not take.
     from caption import checkpoint
-    from caption.cli.files import new_file
     from caption.importers import arctic, sgrvinod
+    from caption.runtime.outputs import new_file
 
     out = new_file(options.out, "--out", (".ckpt", ".safetensors"))
     encoder = (options.encoder, options.encoder_weights)

@@ -20,7 +20,7 @@ VERBS = {
         "caption.cli.demo",
         "train on the built-in Shapes dataset, evaluate, caption, draw; minutes on a CPU",
     ),
-    "describe": ("caption.cli.describe", "caption photos, with a heatmap for every word"),
+    "describe": ("caption.cli.describe.command", "caption photos, with a heatmap for every word"),
     "score": ("caption.cli.score", "BLEU, CIDEr, ROUGE-L of captions from any source"),
     "features": ("caption.cli.features", "encode a dataset's images once, for faster training"),
     "check": ("caption.cli.check", "find faults in a dataset before training on it"),

@@ -26,19 +26,19 @@ from caption.cli.configuration.errors import hint, one_line
 from caption.cli.configuration.files import import_from_working_directory, with_layers
 from caption.cli.configuration.from_checkpoint import with_checkpoint_configuration
 from caption.cli.exit_codes import DONE
-from caption.cli.files import make_folder
-from caption.cli.run_folder import check_free, find_checkpoint
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
 from caption.runtime.distributed import leave_process_group
 from caption.runtime.lock import locked
+from caption.runtime.outputs import make_folder
 from caption.runtime.signals import stopping_at_once
 from caption.text.vocabulary import Vocabulary
 from caption.training.callbacks import AttentionFigures
 from caption.training.defaults import OPTIONS
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile, LastCheckpoint
+from caption.training.run_folder import check_free, find_checkpoint
 
 WRONG_WEIGHTS = "Error(s) in loading state_dict"
 """Begins torch's message."""

@@ -17,8 +17,8 @@ import torch
 from filelock import FileLock
 from helpers.command_line import Ran, Trained
 
-from caption.cli.run_folder import find_checkpoint
 from caption.training.module import CaptionTraining
+from caption.training.run_folder import find_checkpoint
 
 pytestmark = pytest.mark.slow
 Cli = Callable[..., Ran]

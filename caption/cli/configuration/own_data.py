@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from caption.cli.configuration.files import read_config
-from caption.cli.files import make_folder
 from caption.errors import DataError, UserError
+from caption.runtime.outputs import make_folder
 
 if TYPE_CHECKING:
     from caption.data.check import Check

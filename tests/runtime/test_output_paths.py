@@ -1,4 +1,4 @@
-"""The photos that a command line names, and the paths of its outputs."""
+"""The paths of outputs, and which files they may replace."""
 
 from __future__ import annotations
 
@@ -9,65 +9,9 @@ import pytest
 from helpers.tiny_captioner import photo
 from PIL import Image
 
-from caption.cli.files import input_photos, output_file, output_paths, printable, refuse_overwriting
 from caption.errors import UserError
 from caption.result import Caption
-from caption.runtime.outputs import is_replaceable
-
-
-def test_a_folder_is_its_images_by_name(tmp_path: Path):
-    for name in ("b.jpg", "a.PNG", "c.webp", "notes.txt", "Thumbs.db", "._b.jpg", "README"):
-        (tmp_path / name).touch()
-    (tmp_path / "deeper.png").mkdir()
-    (tmp_path / "below").mkdir()
-    (tmp_path / "below" / "d.jpg").touch()
-    photos, notes = input_photos([str(tmp_path)])
-    assert photos == [str(tmp_path / name) for name in ("a.PNG", "b.jpg", "c.webp")]
-    left_out = (
-        "3 files that are no images (README, Thumbs.db, notes.txt) and 2 subfolders (below, deeper.png)"
-    )
-    assert notes == [f"'{tmp_path}': left out {left_out}"]
-
-
-def test_photos_without_a_suffix_and_from_cameras_are_not_skipped(tmp_path: Path):
-    photo(20, 20, 0).save(tmp_path / "IMG_1", format="PNG")
-    for name in ("IMG_2.HEIC", "IMG_3.heif", "LICENSE"):
-        (tmp_path / name).write_bytes(b"x")
-    photos, notes = input_photos([str(tmp_path)])
-    assert [Path(each).name for each in photos] == ["IMG_1", "IMG_2.HEIC", "IMG_3.heif"]
-    assert "1 file that is no image (LICENSE)" in notes[0]
-
-
-def test_a_bad_link_condemns_itself_only(tmp_path: Path):
-    (tmp_path / "a.jpg").touch()
-    (tmp_path / "loop.jpg").symlink_to("loop.jpg")
-    (tmp_path / "long.jpg").symlink_to("x" * 300)
-    (tmp_path / "dangling.jpg").symlink_to("nothing")
-    photos, notes = input_photos([str(tmp_path)])
-    assert [Path(each).name for each in photos] == ["a.jpg", "dangling.jpg", "long.jpg", "loop.jpg"]
-    assert notes == []
-
-
-def test_names_stay_on_one_line():
-    assert printable("a b ü.jpg") == "a b ü.jpg"
-    assert printable("a\nb\t\x1b[31m\u2028.jpg") == r"a\nb\t\x1b[31m\u2028.jpg"
-    assert printable("a\udcff.jpg") == "a\udcff.jpg"  # not Unicode, printed byte for byte
-
-
-def test_files_stay_as_they_are_named_and_in_order(tmp_path: Path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "x.jpg").touch()
-    named = ["z.jpg", "missing.xyz", str(tmp_path / "in"), "./a.png", "z.jpg", "a\0b"]
-    inside = str(tmp_path / "in" / "x.jpg")
-    assert input_photos(named).photos == ["z.jpg", "missing.xyz", inside, "./a.png", "z.jpg", "a\0b"]
-
-
-def test_a_folder_without_images_stands_for_itself(tmp_path: Path):
-    (tmp_path / "notes.txt").touch()
-    assert input_photos([str(tmp_path)]) == ([str(tmp_path)], [])
-
-
-# -- output paths ----------------------------------------------------------------------------------------------
+from caption.runtime.outputs import is_replaceable, output_file, output_paths, refuse_overwriting
 
 
 def names(target: object, *inputs: str, suffix: str = ".png") -> list[str]:
@@ -113,8 +57,7 @@ def test_inputs_of_one_stem_are_numbered(tmp_path: Path):
     ],
 )
 def test_no_two_outputs_are_one_file_even_where_case_does_not_count(tmp_path: Path, inputs: tuple[str, ...]):
-    found = names(tmp_path / "o", *inputs)
-    assert len({name.casefold() for name in found}) == len(inputs)
+    assert len({name.casefold() for name in names(tmp_path / "o", *inputs)}) == len(inputs)
 
 
 def test_a_single_output_is_not_a_folder(tmp_path: Path):
@@ -123,9 +66,9 @@ def test_a_single_output_is_not_a_folder(tmp_path: Path):
 
 
 def test_numbered_outputs_of_long_names_fit_into_a_folder(tmp_path: Path):
-    found = names(tmp_path / "o", f"{'x' * 251}.png", f"b/{'x' * 251}.png", f"{'ü' * 125}.png")
-    assert len(set(found)) == 3
-    assert all(len(name.encode()) <= 255 for name in found)
+    outputs = names(tmp_path / "o", f"{'x' * 251}.png", f"b/{'x' * 251}.png", f"{'ü' * 125}.png")
+    assert len(set(outputs)) == 3
+    assert all(len(name.encode()) <= 255 for name in outputs)
 
 
 # -- what must not be overwritten ------------------------------------------------------------------------------

@@ -9,15 +9,16 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_trust, verb_parser
+from caption.cli.describe.photos import input_photos
+from caption.cli.describe.pictures import Pictures, add_options
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.cli.files import input_photos, output_paths, refuse_overwriting
-from caption.cli.models import chosen_models, load_models, scene_model_warning
-from caption.cli.pictures import Pictures, add_options
 from caption.errors import ImageError, UserError, printable
+from caption.runtime.outputs import output_paths, refuse_overwriting
 from caption.runtime.progress import progress_bar
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
@@ -33,29 +34,33 @@ stderr.
 EPILOG = "exit code: 0 all photos captioned; 1 some photos could not be read, the others are captioned; 2 wrong usage"
 EMPTY = "(no words)"
 """The text format's line for a model that ends the caption at once; the other formats have an empty string."""
+SCENE_MODELS = ("shapes", "shapes-hard")
+"""Installed models that know nothing but the scenes of the Shapes dataset."""
+LARGEST_SCENE = 128
+"""Pixels; the scenes are square and smaller."""
 SEARCH_OPTIONS = ("beam_size", "length_normalization", "candidates")
 
 
 def main(args: list[str]) -> int:
     """Run `caption describe`; EPILOG tells the exit codes."""
     if "--engine" in args:
-        from caption.cli import describe_ray
+        from caption.cli.describe import ray
 
-        return describe_ray.main(args)
+        return ray.main(args)
     options = make_parser().parse_args(args)
     photos, notes = input_photos(options.images)
     for note in notes:
         print(f"caption describe: {note}", file=sys.stderr)
     # Before any work, so that wrong usage is reported at once.
-    models = chosen_models(options.model)
+    models = _chosen_models(options.model)
     options.model = " + ".join(models)
     pictures = Pictures(options, photos)
     attentions = options.attention and output_paths(options.attention, photos, ".npz", "--attention")
     arrays = {"--attention": attentions} if attentions else {}
     compared = [options.compare] if options.compare else []
     refuse_overwriting({**pictures.outputs, **arrays}, [*photos, *models, *compared])
-    captioner = load_models(models, options.device, options.trust)
-    warning = scene_model_warning([*models, *compared], photos)
+    captioner = _load_models(models, options.device, options.trust)
+    warning = _scene_model_warning([*models, *compared], photos)
     if warning is not None:
         print(f"caption describe: {printable(warning)}", file=sys.stderr)
     if options.at_test:
@@ -115,6 +120,58 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _chosen_models(named: Sequence[str] | None) -> list[str]:
+    """The models to use. Without any given, the installed model for photos, which is said on stderr.
+
+    Raises:
+        UserError: no model is given, and none for photos is installed.
+    """
+    if named:
+        return list(named)
+    from caption.models.model_zoo import PHOTO_MODEL, installed_models
+
+    if PHOTO_MODEL not in installed_models():
+        raise UserError(
+            "name a model with --model: a checkpoint, or an installed model "
+            f"({', '.join(installed_models()) or 'none is installed'})"
+        )
+    print(f"caption describe: uses the installed model {PHOTO_MODEL}; --model takes another", file=sys.stderr)
+    return [PHOTO_MODEL]
+
+
+def _load_models(models: Sequence[str], device: str, trust: Sequence[str]) -> Captioner:
+    """One captioner: the model, or the ensemble of several."""
+    from caption.models.model_zoo import load
+
+    captioners = [load(model, device, trust) for model in models]
+    if len(captioners) == 1:
+        return captioners[0]
+    from caption.models.ensemble import ensemble
+
+    return ensemble(captioners)
+
+
+def _scene_model_warning(models: Sequence[str], photos: Sequence[str]) -> str | None:
+    """A warning if an installed model of drawn scenes is to caption a photo, else None."""
+    from PIL import Image
+
+    scene_model = next(
+        (model for model in models if model in SCENE_MODELS and not Path(model).is_file()), None
+    )
+    for photo in photos if scene_model else ():
+        try:
+            with Image.open(photo) as image:
+                width, height = image.size
+        except Exception:  # reported when it is its turn
+            continue
+        if width != height or width > LARGEST_SCENE:
+            return (
+                f"{scene_model} knows drawn scenes of coloured shapes and nothing else, and {photo} is not one: its "
+                "caption will be wrong. Give a model of photos"
+            )
+    return None
+
+
 def _reason(photo: str, error: ImageError) -> str:
     """The message of an error. A folder among the photos is one in which there are no images."""
     if os.path.isdir(photo):
@@ -128,13 +185,13 @@ def _search(captioner: Captioner, options: argparse.Namespace) -> Search:
     """The model's search, changed by the options given."""
     from caption.search import BeamSearch
 
-    given = {name: value for name in SEARCH_OPTIONS if (value := getattr(options, name)) is not None}
-    if not given:
+    changes = {name: value for name in SEARCH_OPTIONS if (value := getattr(options, name)) is not None}
+    if not changes:
         return captioner.search
     base = captioner.search if isinstance(captioner.search, BeamSearch) else BeamSearch()
     if options.beam_size is None and options.candidates is not None:  # N captions need a beam of N
-        given["beam_size"] = max(base.beam_size, options.candidates)
-    return dataclasses.replace(base, **given)
+        changes["beam_size"] = max(base.beam_size, options.candidates)
+    return dataclasses.replace(base, **changes)
 
 
 def _choose_at_test(captioner: Captioner, how: AtTest) -> None:
@@ -169,11 +226,11 @@ class Printer:
         candidates = (caption, *caption.alternatives)
         entry = {"image": photo, "model": self.model, **caption.to_dict()}
         if self.form == "text":
-            for each in candidates:
-                sentence = str(each) or EMPTY
+            for candidate in candidates:
+                sentence = str(candidate) or EMPTY
                 print(f"{printable(photo)}\t{sentence}" if self.several else sentence)
         elif self.form == "csv":
-            self.table.writerows({"image": photo, **each.to_dict()} for each in candidates)
+            self.table.writerows({"image": photo, **candidate.to_dict()} for candidate in candidates)
         elif self.form == "jsonl":
             print(json.dumps(entry))
         else:

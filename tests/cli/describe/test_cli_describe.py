@@ -23,8 +23,8 @@ from PIL import Image
 import caption
 from caption import checkpoint
 from caption.attention import Multinoulli
-from caption.cli import pictures
-from caption.cli.describe import Printer, coco_id
+from caption.cli.describe import pictures
+from caption.cli.describe.command import Printer, coco_id
 from caption.data.resize import ImageTransform
 from caption.search import BeamSearch, Greedy
 from caption.visualize.styles import STYLE_NAMES
@@ -389,7 +389,7 @@ def test_a_line_of_text_is_a_photo_whatever_its_name(cli: Cli, model, photos, tm
     ran = cli("describe", folder, "--model", model)
     assert (ran.code, ran.out) == (1, f"{folder}/a\\nb.png\t{expected[0]}\n")
     note, complaint = ran.err.splitlines()
-    assert "left out 1 file that is no image (notes.txt)" in note
+    assert "left out notes.txt (" in note
     assert "c\\nd.png" in complaint
 
 
@@ -668,7 +668,7 @@ def test_a_folder_is_its_photos(cli: Cli, model, photos):
     folder = photos[-1].parent
     (folder / "notes.txt").write_text("no photo")
     ran = cli("describe", folder, folder / "b", "--model", model, "--format", "csv")
-    left_out = "left out 1 file that is no image (notes.txt) and 2 subfolders (a, b)"
+    left_out = "left out a, b, notes.txt (subfolders, or not images)"
     assert (ran.code, ran.err) == (0, f"caption describe: '{folder}': {left_out}\n")
     found = [row["image"] for row in csv.DictReader(io.StringIO(ran.out))]
     assert found == [str(folder / "y.jpg"), str(folder / "b" / "x.png")]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from caption.cli.files import output_file, output_paths
 from caption.errors import UserError
+from caption.runtime.outputs import output_file, output_paths
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
     from caption.captioner import Captioner

@@ -7,8 +7,8 @@ import os
 import sys
 
 from caption.cli.configuration.arguments import add_trust, count, verb_parser
+from caption.cli.describe.photos import image_suffixes
 from caption.cli.exit_codes import DONE, SOME_FAILED
-from caption.cli.files import image_suffixes
 from caption.data.files import numbered_lines, read_text
 from caption.errors import UserError
 from caption.runtime.progress import progress_bar

@@ -1,0 +1,60 @@
+"""The photos that a command line names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from helpers.tiny_captioner import photo
+
+from caption.cli.describe.photos import input_photos
+from caption.errors import printable
+
+
+def test_a_folder_is_its_images_by_name(tmp_path: Path):
+    for name in ("b.jpg", "a.PNG", "c.webp", "notes.txt", "Thumbs.db", "._b.jpg", "README"):
+        (tmp_path / name).touch()
+    (tmp_path / "deeper.png").mkdir()
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "d.jpg").touch()
+    photos, notes = input_photos([str(tmp_path)])
+    assert photos == [str(tmp_path / name) for name in ("a.PNG", "b.jpg", "c.webp")]
+    left_out = "README, Thumbs.db, below and 2 more (subfolders, or not images)"
+    assert notes == [f"'{tmp_path}': left out {left_out}"]
+
+
+def test_photos_without_a_suffix_and_from_cameras_are_not_skipped(tmp_path: Path):
+    photo(20, 20, 0).save(tmp_path / "IMG_1", format="PNG")
+    for name in ("IMG_2.HEIC", "IMG_3.heif", "LICENSE"):
+        (tmp_path / name).write_bytes(b"x")
+    photos, notes = input_photos([str(tmp_path)])
+    assert [Path(path).name for path in photos] == ["IMG_1", "IMG_2.HEIC", "IMG_3.heif"]
+    assert "left out LICENSE (" in notes[0]
+
+
+def test_a_bad_link_condemns_itself_only(tmp_path: Path):
+    (tmp_path / "a.jpg").touch()
+    (tmp_path / "loop.jpg").symlink_to("loop.jpg")
+    (tmp_path / "long.jpg").symlink_to("x" * 300)
+    (tmp_path / "dangling.jpg").symlink_to("nothing")
+    photos, notes = input_photos([str(tmp_path)])
+    assert [Path(path).name for path in photos] == ["a.jpg", "dangling.jpg", "long.jpg", "loop.jpg"]
+    assert notes == []
+
+
+def test_names_stay_on_one_line():
+    assert printable("a b ü.jpg") == "a b ü.jpg"
+    assert printable("a\nb\t\x1b[31m\u2028.jpg") == r"a\nb\t\x1b[31m\u2028.jpg"
+    assert printable("a\udcff.jpg") == "a\udcff.jpg"  # not Unicode, printed byte for byte
+
+
+def test_files_stay_as_they_are_named_and_in_order(tmp_path: Path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "x.jpg").touch()
+    named = ["z.jpg", "missing.xyz", str(tmp_path / "in"), "./a.png", "z.jpg", "a\0b"]
+    inside = str(tmp_path / "in" / "x.jpg")
+    assert input_photos(named).photos == ["z.jpg", "missing.xyz", inside, "./a.png", "z.jpg", "a\0b"]
+
+
+def test_a_folder_without_images_stands_for_itself(tmp_path: Path):
+    (tmp_path / "notes.txt").touch()
+    assert input_photos([str(tmp_path)]) == ([str(tmp_path)], [])
