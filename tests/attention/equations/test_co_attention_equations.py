@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from helpers.loops import Case, Vector, close, dot, linear, run, softmax, weighted
 
 from caption.attention import (
@@ -13,9 +14,11 @@ from caption.attention import (
     InteractiveCoAttention,
     MaxCoAttention,
     ParallelCoAttention,
+    QuerySizes,
     RotatoryAttention,
 )
 from caption.attention.co_attention import CoAttention
+from caption.regions import Regions
 
 Weights = dict[str, np.ndarray]
 Vectors = list[Vector]
@@ -142,3 +145,18 @@ def test_rotatory() -> None:
                 attended.append(weighted(softmax([np.tanh(dot(q, guide) + offset) for q in words]), words))
             close(case.context[t], np.concatenate([*grids, *attended]))
             close(case.weights[t], case.maps[t]["left"])
+
+
+def test_a_masked_region_is_not_the_best_of_any_word() -> None:
+    """C = tanh(-v q) is negative: of the real regions v = 1 and 2, the first is the best of each word."""
+    attention = MaxCoAttention(1)
+    attention.build((1,), QuerySizes(5, 1))
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.fill_(0.0 if parameter.dim() == 1 else 1.0)
+        attention.compare.region.weight.fill_(-1.0)
+    view = Regions(torch.tensor([[[1.0], [2.0], [3.0]]]), (1, 3), torch.tensor([[True, True, False]]))
+    memory = attention.project((view,))
+    _, words = attention.attend(torch.tensor([[[[1.0], [2.0]]]]), memory)
+    first, second = softmax([np.tanh(-1), np.tanh(-2)])
+    torch.testing.assert_close(words, torch.tensor([[[first + 2 * second]]], dtype=torch.float32))

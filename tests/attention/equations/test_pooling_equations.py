@@ -50,6 +50,8 @@ def pooled(pooling: Any, regions: Tensor = REGIONS, real: Tensor | None = REAL) 
         (ChunkMaxPooling(2), [3.0, 8.0, 6.0, 4.0], [0.25, 0.25, 0, 0, 0.5]),
         # Chunks of 1, 1, 1, 1 and 1: the masked one gives zeros.
         (ChunkMaxPooling(5), [1, 8, 3, 0, 2, 2, 0, 0, 6, 4], [0.25, 0.25, 0.25, 0, 0.25]),
+        # More chunks than regions: the last ones are empty.
+        (ChunkMaxPooling(7), [1, 8, 3, 0, 2, 2, 0, 0, 6, 4, 0, 0, 0, 0], [0.25, 0.25, 0.25, 0, 0.25]),
         # p = (1, 3, 2, 6) / 12 and (8, 0, 2, 4) / 14; Σ p a = 50 / 12 and 84 / 14.
         (
             StochasticPooling(),
