@@ -63,6 +63,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in block.splitlines() if line.startswith("caption ")]
 
 
+@pytest.mark.slow
 def test_the_page_leads_from_a_table_to_captions(cli: Cli, own: Path):
     verbs = []
     for verb, *args in commands():
