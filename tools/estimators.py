@@ -159,7 +159,7 @@ def main(args: list[str] | None = None) -> int:
 
 def toy(seed: int, alignment: Alignment | None = None) -> tuple[LSTMDecoder, Tensor, CaptionBatch]:
     """A decoder in double precision without dropout, images and captions; the same for all estimators."""
-    made = LSTMDecoder(
+    decoder = LSTMDecoder(
         ScoredAttention(AdditiveScore(8), alignment or Multinoulli(expectation=0.0)),
         embedding_size=6,
         hidden_size=8,
@@ -167,15 +167,15 @@ def toy(seed: int, alignment: Alignment | None = None) -> tuple[LSTMDecoder, Ten
         gate=Gate(),
         readout=DeepOutput(dropout=0),
     )
-    build(made, REGION_SIZE, WORDS)
+    build(decoder, REGION_SIZE, WORDS)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():  # large, so that paths differ in probability and in their words
-        for parameter in made.parameters():
+        for parameter in decoder.parameters():
             parameter.copy_(0.8 * torch.randn(parameter.shape, generator=generator))
     lengths = torch.tensor(LENGTHS)
     regions = torch.randn(len(LENGTHS), REGIONS, REGION_SIZE, generator=generator, dtype=torch.float64)
     words, targets = torch.randint(2, WORDS, (2, *lengths.shape, int(lengths.max())), generator=generator)
-    return made.double().train(), regions, CaptionBatch(words, targets, lengths)
+    return decoder.double().train(), regions, CaptionBatch(words, targets, lengths)
 
 
 class Truth(NamedTuple):
@@ -197,8 +197,8 @@ def exact(decoder: LSTMDecoder, regions: Tensor, captions: CaptionBatch) -> Trut
     for image, place in itertools.product(range(len(LENGTHS)), range(len(LENGTHS[0]))):
         one = CaptionBatch(*(part[image : image + 1, place : place + 1] for part in captions))
         paths.append(every_path(decoder, project(decoder, regions[image : image + 1]), one))
-    bound = torch.stack([each.bound for each in paths]).mean()
-    marginal = torch.stack([each.marginal for each in paths]).mean()
+    bound = torch.stack([path.bound for path in paths]).mean()
+    marginal = torch.stack([path.marginal for path in paths]).mean()
     of_bound, of_marginal = (gradient(-value, decoder).numpy() for value in (bound, marginal))
     named = decoder.named_parameters()
     own = np.concatenate([np.full(p.numel(), name.startswith("attention.")) for name, p in named])
@@ -207,8 +207,8 @@ def exact(decoder: LSTMDecoder, regions: Tensor, captions: CaptionBatch) -> Trut
 
 def gradient(value: Tensor, decoder: LSTMDecoder) -> Tensor:
     """Of all the decoder's parameters, as one vector."""
-    found = torch.autograd.grad(value, list(decoder.parameters()), retain_graph=True, materialize_grads=True)
-    return torch.cat([part.flatten() for part in found])
+    parts = torch.autograd.grad(value, list(decoder.parameters()), retain_graph=True, materialize_grads=True)
+    return torch.cat([part.flatten() for part in parts])
 
 
 def draw(estimator: Estimator, samples: int, draws: int, seed: int) -> np.ndarray:
@@ -305,7 +305,7 @@ def report(
         samples = min(max(4, min(of_it)), max(of_it))
         found = of_it[samples]
         prices = [costs.get((estimator.name, s)) for s in (1, 4)]
-        price = " / ".join("–" if each is None else f"{each:.2f}" for each in prices)
+        price = " / ".join("–" if price is None else f"{price:.2f}" for price in prices)
         row = [estimator.name, "yes" if estimator.unbiased else "no", str(samples), str(found.all)]
         rows.append([*row, str(found.own), tidy(found.variance), f"{found.to_marginal.value:.2f}", price])
         variances = [tidy(of_it[s].variance) if s in of_it else "–" for s in SAMPLES]

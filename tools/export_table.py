@@ -67,9 +67,9 @@ def main() -> None:
 def untrained(overlay: Path) -> Captioner:
     """A captioner with the parts of an overlay over `BASE`, and random weights that make captions of several words."""
     settings = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (BASE, overlay)]
-    model = laid_over(*(each["model"] for each in settings))
+    model = laid_over(*(setting["model"] for setting in settings))
     torch.manual_seed(0)
-    made = Captioner(
+    captioner = Captioner(
         make(model["encoder"], Encoder),
         make(model["decoder"], Decoder),
         Vocabulary([f"word{number}" for number in range(50)]),
@@ -78,9 +78,9 @@ def untrained(overlay: Path) -> Captioner:
         make(model["refiner"], Refiner) if model.get("refiner") else None,
     )
     with torch.no_grad():
-        for parameter in made.decoder.parameters():
+        for parameter in captioner.decoder.parameters():
             parameter.mul_(3.0)
-    return made.eval()
+    return captioner.eval()
 
 
 def laid_over(base: Any, overlay: Any) -> Any:
@@ -109,9 +109,9 @@ def compared(captioner: Captioner, scenes: Sequence[Path]) -> list[str]:
         )
         pixels = np.stack([exported.pixels(scene) for scene in scenes])
         theirs = [
-            each
+            caption
             for first in range(0, len(scenes), BATCH)
-            for each in exported.describe(pixels[first : first + BATCH])
+            for caption in exported.describe(pixels[first : first + BATCH])
         ]
     ours = captioner.describe(list(map(str, scenes)))
     same = [(one, other) for one, other in zip(ours, theirs, strict=True) if one.words == other.words]

@@ -70,11 +70,11 @@ def on_page_markdown(markdown: str, *, page: Any, files: Files, **others: Any) -
 
 def notebooks() -> dict[str, str]:
     """Title of each notebook by its page."""
-    found = {}
+    titles = {}
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         first = nbformat.read(path, as_version=4).cells[0].source
-        found[f"notebooks/{path.stem}.md"] = first.partition("\n")[0].lstrip("# ")
-    return found
+        titles[f"notebooks/{path.stem}.md"] = first.partition("\n")[0].lstrip("# ")
+    return titles
 
 
 def converted(path: Path) -> tuple[str, dict[str, bytes]]:

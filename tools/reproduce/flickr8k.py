@@ -139,14 +139,16 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
     published = options.document.with_name("flickr8k.json")
     runs = read_runs(published, more)
     common = [*data_arguments(options.data), *more]
-    wanted = [
+    missing = [
         (name, seed)
         for seed in options.seeds
         for name in MODELS
         if name in options.models and (name, seed) not in runs
     ]
-    for regions in dict.fromkeys(each for name, _ in wanted for each in regions_of(name)):
-        configs = [part for each in REGIONS[regions] for part in ("--config", str(CONFIGS / f"{each}.yaml"))]
+    for regions in dict.fromkeys(store for name, _ in missing for store in regions_of(name)):
+        configs = [
+            part for config in REGIONS[regions] for part in ("--config", str(CONFIGS / f"{config}.yaml"))
+        ]
         mirrored = ["--mirrored"] if regions in MIRRORED else []
         run(
             "features",
@@ -156,7 +158,7 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
             *data_arguments(options.data),
             *mirrored,
         )
-    for name, seed in wanted:
+    for name, seed in missing:
         folder = trained(options.out, name, seed, common)
         runs[name, seed] = {
             "digest": digest(MODELS[name], more),
@@ -174,12 +176,12 @@ def regions_of(name: str) -> list[str]:
     """The folders of stored regions that a model and those that it starts from learn from."""
     model = MODELS[name]
     before = [] if model.warm_start is None else regions_of(model.warm_start)
-    return [*before, *(each for each in (model.regions, model.mirrored) if each is not None)]
+    return [*before, *(store for store in (model.regions, model.mirrored) if store is not None)]
 
 
 def arguments(out: Path, name: str, seed: int, common: Sequence[str]) -> list[str]:
     """What `caption fit` and `caption test` get for a model and seed, but for folders and checkpoints."""
-    configs = [part for each in MODELS[name].configs for part in ("-c", str(CONFIGS / f"{each}.yaml"))]
+    configs = [part for config in MODELS[name].configs for part in ("-c", str(CONFIGS / f"{config}.yaml"))]
     folder = MODELS[name].regions
     regions = "null" if folder is None else str(out / folder)
     mirrored = MODELS[name].mirrored
@@ -203,12 +205,12 @@ def scored(data: Path, folder: Path, name: str, mine: list[str]) -> Run:
     dev = {
         str(beam): _tested(folder, f"dev_beam{beam}", mine, beam, _splits(data, test="dev")) for beam in BEAMS
     }
-    beam = max(BEAMS, key=lambda each: dev[str(each)]["BLEU-4"])
-    found: Run = {"beam": beam, "dev": dev}
+    beam = max(BEAMS, key=lambda beam: dev[str(beam)]["BLEU-4"])
+    run: Run = {"beam": beam, "dev": dev}
     if name in PAPER:
-        found["test"] = _tested(folder, f"test_beam{beam}", mine, beam)
-        found["test"] |= further_scores(data, folder / f"test_beam{beam}_captions.json")
-    return found
+        run["test"] = _tested(folder, f"test_beam{beam}", mine, beam)
+        run["test"] |= further_scores(data, folder / f"test_beam{beam}_captions.json")
+    return run
 
 
 # -- the runs beside the document -------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ def scored(data: Path, folder: Path, name: str, mine: list[str]) -> Run:
 
 def digest(model: Model, more: Sequence[str]) -> str:
     """Of a model's configurations, those of the model that it starts from, and further arguments."""
-    texts = [(CONFIGS / f"{each}.yaml").read_text(encoding="utf-8") for each in model.configs]
+    texts = [(CONFIGS / f"{config}.yaml").read_text(encoding="utf-8") for config in model.configs]
     start = [] if model.warm_start is None else [digest(MODELS[model.warm_start], more)]
     settings = [line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#")]
     return hashlib.sha256("\n".join([*settings, *more, *start]).encode()).hexdigest()[:16]
@@ -228,19 +230,20 @@ def read_runs(file: Path, more: Sequence[str]) -> dict[tuple[str, int], Run]:
         return {}
     content = json.loads(file.read_text(encoding="utf-8"))
     return {
-        (name, int(seed)): found
+        (name, int(seed)): run
         for name, seeds in content.items()
-        for seed, found in seeds.items()
-        if name in MODELS and found["digest"] == digest(MODELS[name], more)
+        for seed, run in seeds.items()
+        if name in MODELS and run["digest"] == digest(MODELS[name], more)
     }
 
 
 def write_runs(file: Path, runs: Mapping[tuple[str, int], Run]) -> None:
     """Write the runs in the order of `MODELS`."""
     seeds = {
-        name: {str(seed): runs[each, seed] for each, seed in sorted(runs) if each == name} for name in MODELS
+        name: {str(seed): runs[model, seed] for model, seed in sorted(runs) if model == name}
+        for name in MODELS
     }
-    content = {name: found for name, found in seeds.items() if found}
+    content = {name: of_model for name, of_model in seeds.items() if of_model}
     with replacing(file) as opened:
         opened.write((json.dumps(content, indent=1) + "\n").encode())
 
@@ -258,7 +261,7 @@ def _report(document: Path, runs: Mapping[tuple[str, int], Run]) -> None:
 
 
 def _of(runs: Mapping[tuple[str, int], Run], name: str, part: str) -> list[Any]:
-    return [runs[each, seed][part] for each, seed in sorted(runs) if each == name]
+    return [runs[model, seed][part] for model, seed in sorted(runs) if model == name]
 
 
 def paper_table(runs: Mapping[tuple[str, int], Run]) -> str:
@@ -266,15 +269,15 @@ def paper_table(runs: Mapping[tuple[str, int], Run]) -> str:
     rows = [
         [
             MODELS[name].title,
-            str(len(found)),
+            str(len(tests)),
             ", ".join(map(str, _of(runs, name, "beam"))),
             *(
-                spread([each[number] for each in found if number in each], digits)
+                spread([scores[number] for scores in tests if number in scores], digits)
                 for number, digits in NUMBERS.items()
             ),
         ]
         for name in PAPER
-        if (found := _of(runs, name, "test"))
+        if (tests := _of(runs, name, "test"))
     ]
     head = ["", "seeds", "beam", *(HEADS.get(name, name) for name in NUMBERS)]
     rows += [[*row, *[""] * (len(head) - len(row))] for row in PUBLISHED]
@@ -288,7 +291,7 @@ def steps_table(runs: Mapping[tuple[str, int], Run]) -> str:
     """The scores of all models on the dev split, and the difference to soft attention of the same seed."""
     rows = []
     for name, model in MODELS.items():
-        seeds = [seed for each, seed in sorted(runs) if each == name]
+        seeds = [seed for model, seed in sorted(runs) if model == name]
         if not seeds:
             continue
         own = {seed: _best(runs[name, seed]) for seed in seeds}
@@ -300,10 +303,10 @@ def steps_table(runs: Mapping[tuple[str, int], Run]) -> str:
                 if ("soft", seed) in runs
             ]
             cells.append(spread(both, 3, signed=True) if name != "soft" else "")
-        attentive = [each for each in own.values() if "attention_entropy" in each]
-        cells.append(spread([each["attention_entropy"] for each in attentive], 2))
-        if attentive:  # all seeds have one grid
-            cells[-1] += f" of {attentive[0]['attention_entropy_max']:.2f}"
+        with_maps = [scores for scores in own.values() if "attention_entropy" in scores]
+        cells.append(spread([scores["attention_entropy"] for scores in with_maps], 2))
+        if with_maps:  # all seeds have one grid
+            cells[-1] += f" of {with_maps[0]['attention_entropy_max']:.2f}"
         minutes = statistics.mean(runs[name, seed]["seconds"] for seed in seeds) / 60
         rows.append([model.title, str(len(seeds)), *cells, f"{minutes:.0f}"])
     head = [
@@ -327,14 +330,14 @@ def spread(values: Sequence[float], digits: int, signed: bool = False) -> str:
     return f"{statistics.mean(values):{'+' if signed else ''}.{digits}f}{deviation}"
 
 
-def _best(found: Run) -> Mapping[str, float]:
-    scores: Mapping[str, float] = found["dev"][str(found["beam"])]
+def _best(run: Run) -> Mapping[str, float]:
+    scores: Mapping[str, float] = run["dev"][str(run["beam"])]
     return scores
 
 
 def _settings(runs: Mapping[tuple[str, int], Run]) -> str:
-    more = sorted({" ".join(found["more"]) for found in runs.values()} - {""})
-    return f"\n\nFurther arguments: {', '.join(f'`{each}`' for each in more)}." if more else ""
+    more = sorted({" ".join(run["more"]) for run in runs.values()} - {""})
+    return f"\n\nFurther arguments: {', '.join(f'`{options}`' for options in more)}." if more else ""
 
 
 # -- scores ------------------------------------------------------------------------------------------------------

@@ -50,8 +50,8 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
             for how in ("",) if soft else AT_TEST:
                 chosen = ["--model.at_test", how] if how else []
                 file = folder / f"test_{how or 'soft'}.json"
-                found = test(folder, file, [*common, *chosen, "--verbose", "false"])
-                scores.setdefault((key, how), []).append(found["scores"])
+                tested = test(folder, file, [*common, *chosen, "--verbose", "false"])
+                scores.setdefault((key, how), []).append(tested["scores"])
     text = report(scores, options.seeds)
     print(text)
     write_sections(options.document, {"hard_on_shapes": text})
@@ -60,11 +60,11 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
 def report(scores: Scores, seeds: list[int]) -> str:
     """Mean over the seeds, and each seed's own number."""
     rows = []
-    for (key, how), found in scores.items():
+    for (key, how), by_seed in scores.items():
         row = [MODELS[key], how or "–"]
         for number in NUMBERS:
             digits = 2 if number in ("CIDEr", "attention_entropy") else 3
-            values = [each[number] for each in found]
+            values = [numbers[number] for numbers in by_seed]
             own = ", ".join(f"{value:.{digits}f}" for value in values)
             row.append(f"{statistics.mean(values):.{digits}f} ({own})")
         rows.append(row)
