@@ -309,7 +309,8 @@ def test_describing_evaluates_without_gradients_and_restores_the_mode(training: 
     expected = made.describe(photo())
     made.train(training)
     seen = []
-    made.decoder.readout.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
+    for part in (made.decoder.initial, made.decoder.readout):  # before the search, and in it
+        part.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
     before = {name: module.training for name, module in made.named_modules()}
     buffers = [buffer.clone() for buffer in made.buffers()]
     same(made.describe(photo()), expected)  # no dropout, no statistics of the batch
