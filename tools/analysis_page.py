@@ -1,4 +1,4 @@
-"""Measure the installed models as `caption analyse` does, and write the tables and the figure of docs/analysis.md.
+"""The tables and the figure of docs/results/analysis.md: the installed models, measured as by `caption analyse`.
 
 python -m tools.analysis_page [--limit N]
 """
@@ -13,7 +13,7 @@ from caption.cli.analyse import ALL, MODELS, analyse
 from tools import make_parser
 from tools.documents import write_sections
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "analysis.md"
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "results" / "analysis.md"
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """Bias, variance and cost of every estimator for hard attention, against the exact gradient; and the gain of samples.
 
-    python -m tools.estimators                 # a quarter of an hour on one core; writes docs/hard-attention.md
+    python -m tools.estimators                 # a quarter of an hour on one core; writes docs/results/hard-attention.md
     python -m tools.estimators --draws 200     # a quick look
     python -m tools.estimators --out -         # only print
 
@@ -44,7 +44,7 @@ from tools.benchmark.core import build, project
 from tools.benchmark.harness import Setting, say, take_turns
 from tools.documents import table, write_sections
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "hard-attention.md"
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "results" / "hard-attention.md"
 REGIONS, REGION_SIZE, WORDS = 4, 6, 12
 LENGTHS = ((3, 2), (3, 1))
 """Words of the captions of each image; they differ, as real captions do."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Does all that needs a GPU: its tests, docs/performance.md's sections of it, and the trainings on Flickr8k and MS COCO.
+# All that needs a GPU: tests, the GPU sections of docs/results/performance.md, trainings on Flickr8k and MS COCO.
 #
 #   tools/on_gpu.sh [FOLDER]     (default runs/on_gpu)
 #
@@ -33,7 +33,7 @@ fit() { # NAME ARGUMENTS...: train into FOLDER/NAME, or resume
 python -c 'import torch; assert torch.cuda.is_available(), "PyTorch finds no GPU"' || exit 1
 step tests python -m pytest -q tests/kernels tests/training/test_compiling.py tests/search/test_search_everywhere.py
 for section in kernel training search; do
-    step "benchmark_$section" python -m tools.benchmark --only "$section" --device cuda --write docs/performance.md
+    step "benchmark_$section" python -m tools.benchmark --only "$section" --device cuda --write docs/results/performance.md
 done
 if [ -e data/flickr8k/Flickr8k.token.txt ]; then
     step flickr8k python -m tools.reproduce flickr8k --data data/flickr8k --out "$folder/flickr8k" --seeds 0 1 2 \

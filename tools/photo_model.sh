@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains the installed model for photos (docs/model-card.md), scores it, and writes caption/models/photos.safetensors.
+# Trains and scores the model for photos (docs/results/model-card.md), and writes caption/models/photos.safetensors.
 #
 #   pip install ".[photos]" && tools/photo_model.sh [FOLDER]     (default runs/photos)
 #

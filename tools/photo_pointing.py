@@ -11,13 +11,14 @@ Entropy is the mean over all words, in nats, of log L. Faithfulness is measured 
 itself: how much lower a word's probability is, on the mean, while its regions lose their weight in the order of
 attention instead of at random (deletion).
 
-The boxes are in docs/photo_boxes.json: 24 photos of Flickr8k's development split, in pixels of the full resolution.
-Each object has the words that the captions use for it; what fills the photo (a crowd, a cliff face, the sky behind all)
-has no box. docs/photo_boxes_unseen.json has 16 more photos of that split, drawn at random, which no choice was made on;
-their pixels are those of images of 224x224. Several files are measured together, each with a folder of its photos:
+The boxes are in docs/results/photo_boxes.json: 24 photos of Flickr8k's development split, in pixels of the full
+resolution. Each object has the words that the captions use for it; what fills the photo (a crowd, a cliff face, the sky
+behind all) has no box. docs/results/photo_boxes_unseen.json has 16 more photos of that split, drawn at random, which no
+choice was made on; their pixels are those of images of 224x224. Several files are measured together, each with a folder
+of its photos:
 
     python -m tools.photo_pointing --photos DIR --photos DIR_OF_224 \\
-        --boxes docs/photo_boxes.json --boxes docs/photo_boxes_unseen.json ...
+        --boxes docs/results/photo_boxes.json --boxes docs/results/photo_boxes_unseen.json ...
 
 The photos are not part of the repository.
 """
@@ -37,7 +38,7 @@ from caption.metrics.files import read_captions
 from tools import make_parser
 from tools.documents import table
 
-BOXES = Path(__file__).resolve().parents[1] / "docs" / "photo_boxes.json"
+BOXES = Path(__file__).resolve().parents[1] / "docs" / "results" / "photo_boxes.json"
 KINDS = ("person", "dog", "thing")
 HEAD = (
     *("model", "words", "own maps", *KINDS, "posterior", "chance", MIDDLE, "above the middle", "mean map"),
@@ -85,7 +86,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--captions", required=True, metavar="FILE", help="Flickr8k.token.txt")
     parser.add_argument(
         "--boxes", type=Path, action="append", metavar="FILE.json",
-        help="boxes of the photos (default docs/photo_boxes.json); may be repeated, all photos count together",
+        help="boxes of the photos (default docs/results/photo_boxes.json); may be repeated, all photos count together",
     )  # fmt: skip
     parser.add_argument("--model", action="append", required=True, metavar="NAME=MODEL")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")

@@ -5,6 +5,7 @@ A hook of MkDocs. Links to files outside docs/ become plain text, since the site
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,16 @@ from nbconvert import MarkdownExporter
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Documents beside docs/, and their pages."""
-MOVED = {"attention.html": "attention-maps.html"}
+MOVED = {"results/attention.html": "results/attention-maps.html"}
 """Files of docs/ that have the name of a page, and their names on the site."""
 LINK = re.compile(r"(?<!\!)\[([^\]]+)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
 
 
 def on_config(config: MkDocsConfig) -> None:
     """Fill the navigation with notebooks, packages, and pages of docs/ that it does not name."""
-    named = set(re.findall(r"[\w-]+\.md", str(config.nav)))
-    others = {path.name: "" for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in named}
+    named = set(re.findall(r"[\w/-]+\.md", str(config.nav)))
+    pages = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    others = {page: "" for page in pages if page not in named}
     entries = {"Notebooks": notebooks(), "API": packages(), "More": others}
     for section in config.nav or []:
         for name in entries.keys() & (section if isinstance(section, dict) else {}):
@@ -54,12 +56,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Any, files: Files, **others: Any) -> str:
     """Keep links to pages and files of the site; others become text."""
-    folder = Path(page.file.src_uri).parent
+    folder = posixpath.dirname(page.file.src_uri) or "."
 
     def kept(link: re.Match[str]) -> str:
-        if link[2] in MOVED:
-            return f"[{link[1]}]({MOVED[link[2]]})"
-        target = (folder / link[2]).as_posix()
+        target = posixpath.normpath(f"{folder}/{link[2]}")
+        if target in MOVED:
+            return f"[{link[1]}]({posixpath.relpath(MOVED[target], folder)})"
         inside = files.get_file_from_path(target) is not None
         known = (ROOT / "docs" / target).exists() or (ROOT / target).exists()
         # A link that leads nowhere stays, so that a strict build fails.

@@ -1,6 +1,6 @@
 """Draw captions against maps: BLEU-4 and CIDEr against pointing accuracy, entropy and faithfulness, a point per model.
 
-    python -m tools.trade_off models.json --out docs/trade_off.png
+    python -m tools.trade_off models.json --out docs/results/trade_off.png
 
 The table is JSON: for each model an object with some of "BLEU-4", "CIDEr", "pointing accuracy", "entropy" and
 "faithfulness". `caption test` gives the scores, `python -m tools.photo_pointing --json` the pointing accuracy ("own

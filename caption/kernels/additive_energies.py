@@ -5,7 +5,7 @@ keeps it for every step of a caption. `Energies` keeps only its inputs and recom
 tiles that fit the processor's cache.
 
 Gain: mainly memory. With the plain form, a training step took 1.4 to 2.5 times the memory (D 2048 and 512, 14x14
-regions) and, depending on the processor, 0.9 to 1.5 times as long (`docs/log.md`).
+regions) and, depending on the processor, 0.9 to 1.5 times as long (`docs/results/log.md`).
 """
 
 from __future__ import annotations

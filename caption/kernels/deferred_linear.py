@@ -2,7 +2,7 @@
 
 Gain: it grows with the weight. With the authors' LSTM of 1800 units (D 512, 32 captions) a training step without it
 takes 1.40 times as long and 1.2 times the memory; with 512 units, 1.0 to 1.05 times as long (one CPU thread,
-`docs/log.md`).
+`docs/results/log.md`).
 """
 
 from __future__ import annotations

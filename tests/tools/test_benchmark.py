@@ -101,7 +101,7 @@ def test_wrong_usage_is_refused(arguments: list[str], complaint: str, capsys: An
 
 
 def test_every_section_has_its_function_and_its_place_in_the_document():
-    sections = read_sections(ROOT / "docs" / "performance.md")
+    sections = read_sections(ROOT / "docs" / "results" / "performance.md")
     for name in benchmark.SECTIONS:
         path = ROOT / "tools" / "benchmark" / f"{name}.py"
         assert f"def {name}(setting: Setting) -> str:" in path.read_text()

@@ -313,8 +313,8 @@ def test_what_is_published_is_not_repeated_and_not_lost(
 
 @pytest.mark.parametrize("name", ["attention", "attention_flickr8k"])
 def test_the_documents_numbers_follow_from_their_runs(name: str):
-    published = report.read_published(CONFIGS.parent / "docs" / f"{name}.json")
-    text = (CONFIGS.parent / "docs" / "attention.md").read_text(encoding="utf-8")
+    published = report.read_published(CONFIGS.parent / "docs" / "results" / f"{name}.json")
+    text = (CONFIGS.parent / "docs" / "results" / "attention.md").read_text(encoding="utf-8")
     assert report.tables(published) in text
     for content in published.values():
         summary = content["mechanisms"]["additive"]
@@ -340,7 +340,7 @@ def test_faithfulness_has_an_interval_over_the_images_of_all_seeds():
 
 
 def test_a_mechanism_without_maps_has_dashes():
-    published = report.read_published(CONFIGS.parent / "docs" / "attention.json")
+    published = report.read_published(CONFIGS.parent / "docs" / "results" / "attention.json")
     (row,) = [
         line
         for line in report.tables(published).splitlines()

@@ -1,1 +1,1 @@
-"""What training, search and their parts cost: `python -m tools.benchmark`, which writes docs/performance.md."""
+"""What training, search and their parts cost: `python -m tools.benchmark`, which writes docs/results/performance.md."""

@@ -1,6 +1,6 @@
 """What training and search cost, beside the form in which attention in captioning is usually written.
 
-    python -m tools.benchmark [--quick] [--only training,search] [--device cuda] [--write docs/performance.md]
+    python -m tools.benchmark [--quick] [--only training,search] [--device cuda] [--write docs/results/performance.md]
     python -m tools.benchmark --against ../other-checkout [--rounds 5]
 
 Each section is measured in a process of its own. Contestants take turns, so that other work on the machine slows all of

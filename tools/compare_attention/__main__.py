@@ -1,4 +1,4 @@
-"""Train attention mechanisms alike, and write docs/attention.md with its tables, its picture and its page.
+"""Train attention mechanisms alike, and write docs/results/attention.md with its tables, its picture and its page.
 
     python -m tools.compare_attention --names additive dot --seeds 0
     python -m tools.compare_attention --names additive dot --trainer.max_epochs 4 --data.captions_per_image 1
@@ -183,8 +183,10 @@ def _parser() -> ArgumentParser:
     add("--flickr8k", type=Path, metavar="DATA", help="folder of Flickr8k; default is Shapes")
     add("--anew", action="store_true", help="repeat runs whose numbers are published")
     add("--write", action="store_true", help="write the document, its numbers, picture and page")
-    document = CONFIGS.parent / "docs" / "attention.md"
-    add("--document", type=Path, default=document, metavar="FILE.md", help="default docs/attention.md")
+    document = CONFIGS.parent / "docs" / "results" / "attention.md"
+    add(
+        "--document", type=Path, default=document, metavar="FILE.md", help="default docs/results/attention.md"
+    )
     overlays = CONFIGS / "attention"
     add("--configs", type=Path, default=overlays, metavar="DIR", help="default configs/attention")
     help_ = "folder of the runs; default runs/compare or runs/compare_flickr8k"

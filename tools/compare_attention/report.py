@@ -1,4 +1,4 @@
-"""The table of docs/attention.md, and the numbers behind it.
+"""The table of docs/results/attention.md, and the numbers behind it.
 
 Runs are kept by the way they were measured, since numbers of different ways cannot be compared: `FIT`, and in the
 documents of this repository an earlier one, whose description is kept with its numbers.

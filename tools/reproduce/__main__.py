@@ -1,4 +1,4 @@
-"""Reproduce the Flickr8k table of docs/results.md, or the table of trainings on Shapes in docs/hard-attention.md.
+"""Reproduce the tables of docs/results/flickr8k.md, or the trainings on Shapes of docs/results/hard-attention.md.
 
     pip install -e ".[photos]"
     python -m tools.reproduce flickr8k --data DATA
@@ -28,7 +28,7 @@ from pathlib import Path
 from tools import make_parser
 from tools.reproduce import flickr8k, shapes
 
-DOCUMENTS = Path(__file__).resolve().parents[2] / "docs"
+DOCUMENTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
 
 def main(args: list[str] | None = None) -> int:
@@ -39,7 +39,7 @@ def main(args: list[str] | None = None) -> int:
     photos.add_argument("--models", choices=flickr8k.MODELS, nargs="+", default=list(flickr8k.PAPER))
     photos.add_argument("--out", type=Path, default=Path("runs/flickr8k"))
     photos.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    photos.add_argument("--document", type=Path, default=DOCUMENTS / "results.md")
+    photos.add_argument("--document", type=Path, default=DOCUMENTS / "flickr8k.md")
     photos.set_defaults(run=flickr8k.main)
     scenes = commands.add_parser("shapes", allow_abbrev=False)
     scenes.add_argument("--out", type=Path, default=Path("runs/hard_on_shapes"))

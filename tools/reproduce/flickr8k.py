@@ -1,4 +1,4 @@
-"""Models on Flickr8k, from several seeds: the tables of docs/results.md."""
+"""Models on Flickr8k, from several seeds: the tables of docs/results/flickr8k.md."""
 
 from __future__ import annotations
 

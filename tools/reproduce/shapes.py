@@ -1,4 +1,4 @@
-"""Soft and hard attention on Shapes, from several seeds: the table of docs/hard-attention.md."""
+"""Soft and hard attention on Shapes, from several seeds: the table of docs/results/hard-attention.md."""
 
 from __future__ import annotations
 
