@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from caption.attention.maps import has_location
 from caption.box import Box, BoxLike, part_of, shares_of
 from caption.captions import Captions
-from caption.data.batch_inference import BATCH, Decoded, decode, decode_ahead, encode
+from caption.data.batch_inference import BATCH, DecodedPhoto, decode, decode_ahead, encode
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.encoders import Refiner
@@ -182,13 +182,13 @@ class Captioner(nn.Module):
         """
         with closing(decode_ahead(photos, self.transform, batch_size, workers)) as batches, eval_mode(self):
             for batch in batches:
-                readable = [result for _, result in batch if isinstance(result, Decoded)]
+                readable = [result for _, result in batch if isinstance(result, DecodedPhoto)]
                 captions = self._describe(readable, search)
                 yield from [
                     result if isinstance(result, ImageError) else next(captions) for _, result in batch
                 ]
 
-    def _describe(self, decoded: Sequence[Decoded], search: Search | None) -> Iterator[Caption]:
+    def _describe(self, decoded: Sequence[DecodedPhoto], search: Search | None) -> Iterator[Caption]:
         if decoded:
             views = encode(self.encoder, decoded, self.device)
             hypotheses = self.generate(views, search, likeliest=LIKELIEST)

@@ -34,7 +34,7 @@ from pathlib import Path
 import caption
 from caption.analysis.photo_pointing import MIDDLE, PhotoPointing, point, read_boxes
 from caption.errors import UserError, first_few
-from caption.metrics.files import read_captions
+from caption.metrics.caption_files import read_captions
 from tools import make_parser
 from tools.documents import table
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from caption.analysis.named_groups import GROUPS, count, named, wilson
 from caption.errors import UserError, first_few
-from caption.metrics.files import match_images, read_captions
+from caption.metrics.caption_files import match_images, read_captions
 from caption.text.tokenizer import get_tokenizer
 from tools import make_parser
 from tools.documents import table

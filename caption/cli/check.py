@@ -81,7 +81,7 @@ def main(args: list[str]) -> int:
         "max_words": options.max_words or section.get("max_words") or MAX_WORDS,
     }
     reader = make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]
-    check = check_data(reader, **limits, workers=options.workers, progress=True)
+    check = check_data(reader, **limits, workers=options.workers)
     if options.format == "json":
         print(as_json(options.data, spec, limits, check))
     else:

@@ -54,10 +54,8 @@ def main(args: list[str]) -> int:
     paths = options.downloads or [options.out]
     plan = DATASETS[options.dataset].plan([member for path in paths for member in open_download(path)])
     print("\n".join(plan.summary), file=sys.stderr)
-    if options.check_only:
-        damaged = damaged_images(plan, progress=True)
-    else:
-        damaged = lay_out(plan, Path(options.out).expanduser(), progress=True)
+    out = Path(options.out).expanduser()
+    damaged = damaged_images(plan) if options.check_only else lay_out(plan, out)
     for fault in damaged:
         print(f"damaged: {fault}", file=sys.stderr)
     done = "checked" if options.check_only else f"in '{options.out}'"

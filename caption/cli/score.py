@@ -14,9 +14,9 @@ from caption.cli.configuration.arguments import verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.text_table import text_table
 from caption.errors import DataError, UserError, printable
+from caption.metrics.caption_files import STDIN, CaptionFile, match_images, read_captions
 from caption.metrics.corpus import MissingCandidates, References
 from caption.metrics.evaluation import DEFAULT_METRICS, METRICS, bleu_conventions, check_metrics, evaluate
-from caption.metrics.files import STDIN, CaptionFile, match_images, read_captions
 from caption.metrics.score import Scores
 from caption.metrics.significance import LEVEL, Comparison, Interval, compare_all, confidence_interval
 from caption.text.tokenizer import TOKENIZERS, get_tokenizer

@@ -33,7 +33,7 @@ AHEAD = 2
 """Batches that are decoded, or being decoded, while one is encoded."""
 
 
-class Decoded(NamedTuple):
+class DecodedPhoto(NamedTuple):
     """A photo as the encoder's input."""
 
     pixels: Tensor
@@ -44,17 +44,17 @@ class Decoded(NamedTuple):
     """The photo for the caption: the path or Pillow image itself, or the image decoded from anything else."""
 
 
-def decode(photo: Photo, transform: ImageTransform) -> Decoded:
+def decode(photo: Photo, transform: ImageTransform) -> DecodedPhoto:
     """Read a photo and transform it. Raises an ImageError if the photo cannot be read."""
     # An open file may be closed, and an array changed, before the caption is drawn.
     kept = photo if isinstance(photo, (str, os.PathLike, Image.Image)) else open_image(photo)
     pixels, width, height = transform.read(kept)
-    return Decoded(pixels, transform.box(width, height), kept)
+    return DecodedPhoto(pixels, transform.box(width, height), kept)
 
 
 def decode_ahead(
     photos: Iterable[Photo], transform: ImageTransform, batch_size: int = BATCH, workers: int | None = None
-) -> Generator[list[tuple[Photo, Decoded | ImageError]], None, None]:
+) -> Generator[list[tuple[Photo, DecodedPhoto | ImageError]], None, None]:
     """Decode photos in threads, `AHEAD` batches before they are needed.
 
     Args:
@@ -74,7 +74,7 @@ def decode_ahead(
 
 
 @torch.no_grad()
-def encode(encoder: Encoder, decoded: Sequence[Decoded], device: torch.device) -> Views:
+def encode(encoder: Encoder, decoded: Sequence[DecodedPhoto], device: torch.device) -> Views:
     """Regions of photos, without gradients.
 
     Args:

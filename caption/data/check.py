@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +107,6 @@ def check_data(
     min_count: int = MIN_COUNT,
     max_words: int = MAX_WORDS,
     workers: int | None = None,
-    progress: bool = False,
 ) -> Check:
     """Read a data set, decode all its images, and count its words.
 
@@ -122,7 +121,6 @@ def check_data(
         min_count: how often a word must occur in the training captions to be in the vocabulary.
         max_words: a caption with more words is over-long.
         workers: threads that decode; None = one per processor, at most 16.
-        progress: whether to show the progress on stderr.
 
     Raises:
         UserError: there is no such tokenizer.
@@ -137,22 +135,13 @@ def check_data(
         for split in SPLIT_NAMES[1:]:
             if split not in splits:
                 findings.add(Kind.NO_EVALUATION, f"'{split}'")
-    with progress_bar("counting words", sum(map(len, splits.values())), show=progress) as advance:
-        summaries, vocabulary = check_captions(splits, findings, tokenizer, min_count, max_words, advance)
-    images = ImageCheck(splits, findings, workers)
-    with suppress(KeyboardInterrupt), progress_bar("checking", len(images.files), show=progress) as advance:
-        images.run(advance)
-    images.report_duplicates()
-    return Check(findings.collected, summaries, vocabulary, len(images.files), images.done)
+    summaries, vocabulary = check_captions(splits, findings, tokenizer, min_count, max_words)
+    files, examined = check_images(splits, findings, workers)
+    return Check(findings.collected, summaries, vocabulary, files, examined)
 
 
 def check_captions(
-    splits: Splits,
-    findings: Findings,
-    tokenizer: str,
-    min_count: int,
-    max_words: int,
-    advance: Callable[[int], None] = lambda images: None,
+    splits: Splits, findings: Findings, tokenizer: str, min_count: int, max_words: int
 ) -> tuple[dict[str, SplitSummary], Vocabulary | None]:
     """Report captions without a word and over-long ones, and count. For the arguments see `check_data`.
 
@@ -161,22 +150,23 @@ def check_captions(
     """
     tokenize = get_tokenizer(tokenizer)
     summaries = {}
-    for split, images in splits.items():
-        summary = summaries[split] = SplitSummary(images=len(images))
-        counts = [len(image.captions) for image in images]
-        summary.captions = sum(counts)
-        summary.fewest_captions, summary.most_captions = min(counts, default=0), max(counts, default=0)
-        for image in images:
-            for caption in image.captions:
-                words = len(tokenize(caption))
-                summary.words += words
-                summary.longest = max(summary.longest, words)
-                where = image.within(split)
-                if not words and caption:  # blank ones are reported in reading
-                    findings.add(Kind.EMPTY, f"{where}: {_quoted(caption)} has no words", image.path)
-                if words > max_words:
-                    findings.add(Kind.LONG, f"{where}: {words} words, {_quoted(caption)}", image.path)
-            advance(1)
+    with progress_bar("counting words", sum(map(len, splits.values()))) as advance:
+        for split, images in splits.items():
+            summary = summaries[split] = SplitSummary(images=len(images))
+            counts = [len(image.captions) for image in images]
+            summary.captions = sum(counts)
+            summary.fewest_captions, summary.most_captions = min(counts, default=0), max(counts, default=0)
+            for image in images:
+                for caption in image.captions:
+                    words = len(tokenize(caption))
+                    summary.words += words
+                    summary.longest = max(summary.longest, words)
+                    where = image.within(split)
+                    if not words and caption:  # blank ones are reported in reading
+                        findings.add(Kind.EMPTY, f"{where}: {_quoted(caption)} has no words", image.path)
+                    if words > max_words:
+                        findings.add(Kind.LONG, f"{where}: {words} words, {_quoted(caption)}", image.path)
+                advance(1)
     if not splits.get("train"):
         return summaries, None
     try:
@@ -235,53 +225,41 @@ def fingerprint(path: Path) -> Fingerprint:
     return Fingerprint(content.digest(), pixels.digest())
 
 
-class ImageCheck:
-    """Decodes and compares the images of a data set, without those that are known to be missing.
+def check_images(splits: Splits, findings: Findings, workers: int | None = None) -> tuple[int, int]:
+    """Decode and compare all images, without those that are known to be missing. Ctrl-C stops it.
 
     Args:
         splits: the images.
-        findings: receives what is found, and already has the missing images.
+        findings: receives undecodable images and duplicates, and already has the missing images.
         workers: threads; None = one per processor, at most 16.
+
+    Returns:
+        the number of files, each counted once however often it is named, and of those that were examined.
     """
-
-    def __init__(self, splits: Splits, findings: Findings, workers: int | None = None) -> None:
-        self.findings = findings
-        self.workers = workers
-        missing = {path for finding in findings.of(Kind.MISSING) for path in finding.images}
-        files: dict[tuple[str, str], ImageFile] = {}
-        for split, images in splits.items():
-            for image, identity in zip(images, real_files(image.path for image in images), strict=True):
-                if str(image.path) not in missing:
-                    files.setdefault(identity, ImageFile(image.path, image, split))
-        self.files = list(files.values())
-        """Each file once, however often it is named."""
-        self.done = 0
-        """Files examined so far."""
-        self._copies: dict[bytes, list[tuple[ImageFile, Fingerprint]]] = {}
-
-    def run(self, advance: Callable[[int], None]) -> None:
-        """Examine all files. It may be interrupted, and then keeps what it has found.
-
-        Args:
-            advance: called with the number of files just done.
-        """
-        outcomes = prefetch(lambda file: fingerprint(file.path), self.files, AHEAD, self.workers)
-        with closing(outcomes), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Pillow, about oddities of files that it can decode
+    missing = {path for finding in findings.of(Kind.MISSING) for path in finding.images}
+    files: dict[tuple[str, str], ImageFile] = {}
+    for split, images in splits.items():
+        for image, identity in zip(images, real_files(image.path for image in images), strict=True):
+            if str(image.path) not in missing:
+                files.setdefault(identity, ImageFile(image.path, image, split))
+    examined = 0
+    by_pixels: dict[bytes, list[tuple[ImageFile, Fingerprint]]] = {}
+    outcomes = prefetch(lambda file: fingerprint(file.path), files.values(), AHEAD, workers)
+    with suppress(KeyboardInterrupt), closing(outcomes), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Pillow, about oddities of files that it can decode
+        with progress_bar("checking", len(files)) as advance:
             for file, outcome in outcomes:
                 if isinstance(outcome, ImageError):
                     text = f"{file.image.within(file.split)}: {outcome}"
-                    self.findings.add(Kind.UNDECODABLE, text, file.path)
+                    findings.add(Kind.UNDECODABLE, text, file.path)
                 else:
-                    self._copies.setdefault(outcome.pixels, []).append((file, outcome))
-                self.done += 1
+                    by_pixels.setdefault(outcome.pixels, []).append((file, outcome))
+                examined += 1
                 advance(1)
-
-    def report_duplicates(self) -> None:
-        """Report pictures found in several files: a fault across splits, a note within one."""
-        for copies in self._copies.values():
-            if len(copies) > 1:
-                kind = Kind.LEAKAGE if len({file.split for file, _ in copies}) > 1 else Kind.DUPLICATE
-                same = "file" if len({print.content for _, print in copies}) == 1 else "pixels"
-                names = " = ".join(file.image.within(file.split) for file, _ in copies)
-                self.findings.add(kind, f"{names}: the same {same}", *(file.path for file, _ in copies))
+    for copies in by_pixels.values():
+        if len(copies) > 1:
+            kind = Kind.LEAKAGE if len({file.split for file, _ in copies}) > 1 else Kind.DUPLICATE
+            same = "file" if len({print.content for _, print in copies}) == 1 else "pixels"
+            names = " = ".join(file.image.within(file.split) for file, _ in copies)
+            findings.add(kind, f"{names}: the same {same}", *(file.path for file, _ in copies))
+    return len(files), examined

@@ -83,7 +83,6 @@ def write_features(
     batch_size: int = 32,
     workers: int | None = None,
     device: str | torch.device = "cpu",
-    progress: bool = True,
     verify: bool = False,
     mirrored: bool = False,
 ) -> Extraction:
@@ -101,7 +100,6 @@ def write_features(
         batch_size: images encoded at once.
         workers: threads that decode images; None = one per processor, 16 at most.
         device: where to encode.
-        progress: whether to write the size of the store and a progress bar to stderr.
         verify: first compare the store with its checksums; extract damaged images again, and those whose file has
             changed.
         mirrored: encode the images with left and right exchanged.
@@ -131,12 +129,12 @@ def write_features(
             store = FeatureStore(target, skip_damaged=verify)
             store.matches(encoder, transform.to_dict(), mirrored)
             header = store.header
-            wanted, outdated = _missing(store, wanted, verify, done, workers, progress)
-        _check_room(target, views, len(wanted), progress)
+            wanted, outdated = _missing(store, wanted, verify, done, workers)
+        _check_room(target, views, len(wanted))
         if store is not None:
             store.remove(outdated)
         writer = FeatureWriter(target, header)
-        with progress_bar("extracting", len(wanted), done.present, progress) as advance:
+        with progress_bar("extracting", len(wanted), done.present) as advance:
             try:
                 backlog = BACKLOG_BYTES // (batch_size * _image_bytes(views))
                 photos_read = prefetch(
@@ -170,7 +168,6 @@ def _missing(
     verify: bool,
     done: Extraction,
     workers: int | None,
-    progress: bool,
 ) -> tuple[list[CaptionedImage], np.ndarray]:
     """The images to extract, and which images of the store (n,) bool to remove; counts them in `done`.
 
@@ -182,7 +179,7 @@ def _missing(
     numbers = store.find([image.id for image in images])
     intact = (numbers >= 0) & ~outdated[numbers]
     stored = [image for image, is_intact in zip(images, intact, strict=True) if is_intact]
-    changed = changed_photos(store, stored, workers, progress)
+    changed = changed_photos(store, stored, workers)
     if changed and not verify:
         raise DataError(
             f"{len(changed)} images are no longer those whose regions are in the feature store '{store.folder}': "
@@ -196,12 +193,12 @@ def _missing(
 
 
 def changed_photos(
-    store: FeatureStore, images: Sequence[CaptionedImage], workers: int | None, progress: bool
+    store: FeatureStore, images: Sequence[CaptionedImage], workers: int | None
 ) -> list[CaptionedImage]:
     """Images of the store whose file is not the one that their regions were computed from; reads all files."""
     changed = []
     digests = prefetch(lambda image: photo_digest(image.path), images, FILES_AHEAD, workers)
-    with closing(digests), progress_bar("comparing", len(images), 0, progress) as advance:
+    with closing(digests), progress_bar("comparing", len(images)) as advance:
         for image, digest in digests:
             if digest != store.photo(image.id).digest:
                 changed.append(image)
@@ -250,7 +247,7 @@ def _image_bytes(views: Views) -> int:
     )
 
 
-def _check_room(folder: Path, views: Views, images: int, report: bool) -> None:
+def _check_room(folder: Path, views: Views, images: int) -> None:
     """Say how large the store will be, and raise a DataError if the disk has less room."""
     needed = images * (_image_bytes(views) + 64)  # 64: about what the tables take
     free = shutil.disk_usage(folder).free
@@ -261,7 +258,7 @@ def _check_room(folder: Path, views: Views, images: int, report: bool) -> None:
             f"{size}, but the disk of '{folder}' has {decimal(free)} left: make room, or choose a folder "
             "on another disk, another layer, or a smaller image size."
         )
-    if report and images:
+    if images:
         print(f"{size} in '{folder}' ({decimal(free)} free)", file=sys.stderr)
 
 

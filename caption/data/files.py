@@ -21,7 +21,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     """
     path = user_path(path)
     try:
-        return decoded(path.read_bytes(), f"'{path}'")
+        return utf8_text(path.read_bytes(), f"'{path}'")
     except FileNotFoundError:
         raise DataError(f"'{path}' does not exist. Check the path.") from None
     except IsADirectoryError:
@@ -37,7 +37,7 @@ def user_path(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(path))
 
 
-def decoded(data: bytes, name: str) -> str:
+def utf8_text(data: bytes, name: str) -> str:
     """UTF-8 text, with or without byte order mark. Raises a DataError, with the file's name, for other data."""
     try:
         return data.decode("utf-8-sig")

@@ -89,18 +89,11 @@ class FeatureStore:
     def __len__(self) -> int:
         return len(self._names)
 
-    def __contains__(self, image_id: int | str) -> bool:
-        return bool(self.find([image_id])[0] >= 0)
-
     def find(self, image_ids: Sequence[int | str]) -> np.ndarray:
-        """Numbers (n,) of images in the order of `ids`; -1 where one is not in the store."""
+        """Numbers (n,) of images in the order of storing; -1 where one is not in the store."""
         names = np.array([id_digest(image_id) for image_id in image_ids], "<u8")
         places = np.searchsorted(self._names, names).clip(max=len(self._names) - 1)
         return np.where(self._names[places] == names, self._order[places], -1)
-
-    def ids(self) -> list[int | str]:
-        """The ids of all images in the order of storing. Reads them from the files: do not call it in a loop."""
-        return [image_id for file in self.files for image_id in file.ids]
 
     def photo(self, image_id: int | str) -> PhotoFile:
         """Size and digest of the file that an image's regions were computed from.
@@ -146,7 +139,7 @@ class FeatureStore:
         """Make sure, before training starts, that all these images are in the store.
 
         Returns:
-            their numbers in the order of `ids`.
+            their numbers.
 
         Raises:
             DataError: some are not; it names them and the remedy.
@@ -175,11 +168,11 @@ class FeatureStore:
             )
 
     def damaged(self) -> np.ndarray:
-        """Which images (n,) bool, in the order of `ids`, are not as they were written; reads the whole store."""
+        """Which images (n,) bool, in the order of storing, are not as they were written; reads the whole store."""
         return np.concatenate([file.damaged() for file in self.files])
 
     def remove(self, removed: np.ndarray) -> None:
-        """Remove images (n,) bool, in the order of `ids`, and unreadable files from the disk.
+        """Remove images (n,) bool, in the order of storing, and unreadable files from the disk.
 
         Afterwards this object is out of date; open the store anew.
         """

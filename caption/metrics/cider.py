@@ -50,7 +50,7 @@ def cider(corpus: Corpus, variants: tuple[str, ...] = ("CIDEr",)) -> list[Metric
     The weights come from the references of this corpus (N is its number of images). So values of different sets of
     images cannot be compared, and a single image always scores 0, since log N = 0.
     """
-    rarity = _rarity(corpus)
+    rarity = _rarity(corpus.references.counts, len(corpus.ids))
     similarities: dict[str, list[float]] = {variant: [] for variant in variants}
     for counts, group in zip(corpus.counts, corpus.references.counts, strict=True):
         candidate = _vector(counts, rarity)
@@ -70,7 +70,7 @@ class CiderD:
     """
 
     def __init__(self, references: Sequence[Sequence[Words]]) -> None:
-        self._rarity = _rarity_of(
+        self._rarity = _rarity(
             ([ngram_counts(words) for words in group] for group in references), len(references)
         )
 
@@ -85,11 +85,7 @@ class CiderD:
         return scores
 
 
-def _rarity(corpus: Corpus) -> Rarity:
-    return _rarity_of(corpus.references.counts, len(corpus.ids))
-
-
-def _rarity_of(groups: Iterable[Sequence[list[Counts]]], images: int) -> Rarity:
+def _rarity(groups: Iterable[Sequence[list[Counts]]], images: int) -> Rarity:
     """From the n-gram counts of each image's references."""
     frequency: dict[str, int] = {}
     for group in groups:

@@ -31,11 +31,11 @@ def meteor_15(corpus: Corpus) -> MetricScore:
     name = "METEOR-1.5"
     fault = java_fault("pycocoevalcap.meteor")
     if fault:
-        return MetricScore.missing(name, fault)
+        return MetricScore(name, None, fault)
     try:
         statistics = _matches(corpus)
     except (OSError, RuntimeError, ValueError) as error:
-        return MetricScore.missing(name, f"METEOR's Java program failed: {error}.")
+        return MetricScore(name, None, f"METEOR's Java program failed: {error}.")
     return MetricScore.from_statistics(name, corpus.ids, statistics, combined)
 
 
@@ -112,10 +112,10 @@ def meteor_nltk(corpus: Corpus) -> MetricScore:
     try:
         wordnet.ensure_loaded()
     except LookupError:
-        return MetricScore.missing(name, "WordNet is missing: run python -m nltk.downloader wordnet.")
+        return MetricScore(name, None, "WordNet is missing: run python -m nltk.downloader wordnet.")
     except OSError as error:
-        return MetricScore.missing(
-            name, f"WordNet is damaged ({error}): run python -m nltk.downloader wordnet."
+        return MetricScore(
+            name, None, f"WordNet is damaged ({error}): run python -m nltk.downloader wordnet."
         )
     per_image = [
         float(meteor_score(references, candidate))

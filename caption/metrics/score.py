@@ -42,11 +42,6 @@ class MetricScore:
     combine: Combine | None = field(default=None, repr=False)
 
     @classmethod
-    def missing(cls, name: str, reason: str) -> MetricScore:
-        """A score that could not be computed."""
-        return cls(name, None, reason)
-
-    @classmethod
     def from_statistics(
         cls, name: str, ids: Sequence[Id], statistics: np.ndarray, combine: Combine
     ) -> MetricScore:

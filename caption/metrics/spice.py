@@ -21,7 +21,7 @@ def spice(corpus: Corpus) -> MetricScore:
     """
     fault = java_fault("pycocoevalcap.spice") or _models_fault()
     if fault:
-        return MetricScore.missing(NAME, fault)
+        return MetricScore(NAME, None, fault)
     from pycocoevalcap.spice.spice import Spice
 
     candidates = {place: [" ".join(words)] for place, words in enumerate(corpus.words)}
@@ -33,7 +33,7 @@ def spice(corpus: Corpus) -> MetricScore:
             _, per_image = Spice().compute_score(references, candidates)
         values = [float(scores["All"]["f"]) for scores in per_image]
     except Exception as error:  # whatever fails in this old program, the other scores must survive
-        return MetricScore.missing(NAME, f"SPICE's Java program failed: {type(error).__name__}: {error}.")
+        return MetricScore(NAME, None, f"SPICE's Java program failed: {type(error).__name__}: {error}.")
     return MetricScore.from_mean(NAME, corpus.ids, values)
 
 

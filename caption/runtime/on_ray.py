@@ -37,7 +37,6 @@ class Job:
         search: fields of the model's search to replace.
         device: "cpu" or "cuda"; an actor takes one of it.
         trust: packages whose classes the checkpoint may name.
-        batch_size: photos encoded and searched at once.
     """
 
     model: str
@@ -46,7 +45,6 @@ class Job:
     search: dict[str, Any] | None = None
     device: str = "cpu"
     trust: tuple[str, ...] = ()
-    batch_size: int = 128
 
 
 class Done(NamedTuple):
@@ -73,7 +71,7 @@ class Actor:
     def __call__(self, piece: dict[str, Any]) -> dict[str, Any]:
         photos = list(piece["photos"])
         sources: list[Any] = [RemotePhoto(photo) if "://" in photo else photo for photo in photos]
-        captions = self.captioner.describe_each(sources, batch_size=self.job.batch_size)
+        captions = self.captioner.describe_each(sources)
         records = [self._record(photo, caption) for photo, caption in zip(photos, captions, strict=True)]
         write_whole(self.job.out, piece["name"], encoded(records, self.job.form))
         failed = sum("error" in record for record in records)
@@ -238,7 +236,7 @@ def prepare(job: Job, photos: Sequence[str], per_piece: int) -> set[str]:
     """
     digest = hashlib.sha256("\n".join(photos).encode("utf-8", "surrogateescape")).hexdigest()
     described = asdict(job) | {"photos": digest, "per_piece": per_piece, "model_digest": _digest(job.model)}
-    for name in ("out", "device", "trust", "batch_size"):  # they do not change the captions
+    for name in ("out", "device", "trust"):  # they do not change the captions
         del described[name]
     files, folder = _folder(job.out)
     try:

@@ -19,7 +19,7 @@ LOG_INTERVAL = 30.0
 
 @contextmanager
 def progress_bar(
-    activity: str, total: int, present: int = 0, show: bool = True, unit: str = "images"
+    activity: str, total: int, present: int = 0, unit: str = "images"
 ) -> Iterator[Callable[[int], None]]:
     """Show progress while in the context: a bar on a terminal, in a log file one line every 30 seconds.
 
@@ -30,7 +30,6 @@ def progress_bar(
         activity: in a word or two, such as "captioning".
         total: how many items remain to be done.
         present: how many were done before. They count as done, but not in the rate.
-        show: whether to show anything.
         unit: what is counted, in the plural.
 
     Returns:
@@ -44,7 +43,7 @@ def progress_bar(
         def render(self, task: Task) -> Text:
             return Text(_status(task, unit))
 
-    on_terminal = show and sys.stderr.isatty()
+    on_terminal = sys.stderr.isatty()
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -64,7 +63,7 @@ def progress_bar(
         nonlocal logged
         progress.advance(task.id, count)
         now = time.monotonic()
-        if show and not on_terminal and not task.finished and now - logged >= LOG_INTERVAL:
+        if not on_terminal and not task.finished and now - logged >= LOG_INTERVAL:
             print(f"{activity}: {_status(task, unit)}", file=sys.stderr, flush=True)
             logged = now
 

@@ -136,7 +136,7 @@ def test_training_images_alone_are_stored_mirrored(config: str, data: Path, tmp_
     encoder, transform = frozen_encoder(parts), make_transform(parts)
     store = FeatureStore(out)
     store.matches(encoder, transform.to_dict(), mirrored=True)
-    assert sorted(store.ids()) == ["photo0.jpg", "photo1.jpg"]
+    assert sorted(store.files[0].ids) == ["photo0.jpg", "photo1.jpg"]
     with torch.no_grad():
         vectors = encoder(transform(open_image(data / "photo1.jpg"))[None].flip(-1))[0].vectors[0]
     (stored,) = store.read_many(["photo1.jpg"])

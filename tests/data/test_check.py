@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from caption.data import check as check_module
-from caption.data.check import ImageCheck, check_captions, check_data, fingerprint
+from caption.data.check import check_captions, check_data, check_images, fingerprint
 from caption.data.decoding import ORIENTATION_TAG
 from caption.data.readers.captions import CaptionedImage, CheckedReader, Finding, Findings, Kind, Splits
 from caption.errors import DataError, ImageError, UserError
@@ -75,13 +75,12 @@ def test_progress_counts_images(splits: Splits, monkeypatch: pytest.MonkeyPatch)
     shown: list[tuple[str, int, list[int]]] = []
 
     @contextmanager
-    def bar(activity: str, total: int, show: bool) -> Iterator[Callable[[int], None]]:
-        assert show
+    def bar(activity: str, total: int) -> Iterator[Callable[[int], None]]:
         shown.append((activity, total, []))
         yield shown[-1][2].append
 
     monkeypatch.setattr(check_module, "progress_bar", bar)
-    check_data(Given(splits), min_count=1, progress=True)
+    check_data(Given(splits), min_count=1)
     totals = [(activity, total, sum(steps)) for activity, total, steps in shown]
     assert totals == [("counting words", 3, 3), ("checking", 3, 3)]
 
@@ -158,10 +157,8 @@ def captioned(*paths: Path) -> list[CaptionedImage]:
 
 def examined(splits: Splits, findings: Findings | None = None) -> list[tuple[str, str]]:
     findings = findings or Findings()
-    check = ImageCheck(splits, findings, workers=2)
-    check.run(lambda images: None)
-    check.report_duplicates()
-    assert check.done == len(check.files)
+    files, done = check_images(splits, findings, workers=2)
+    assert done == files
     return [(finding.kind.label, finding.text) for finding in findings.collected]
 
 
@@ -228,7 +225,7 @@ def test_a_file_named_twice_is_not_a_duplicate_and_read_once(tmp_path: Path) -> 
     path = photo(tmp_path / "a.png")
     splits = {"train": captioned(path, path), "test": captioned(tmp_path / "link" / "a.png")}
     assert examined(splits) == []
-    assert len(ImageCheck(splits, Findings()).files) == 1
+    assert check_images(splits, Findings()) == (1, 1)
 
 
 def test_many_images_are_examined_in_their_order(tmp_path: Path) -> None:
@@ -252,14 +249,18 @@ def test_no_image_starts_after_a_stop(tmp_path: Path, monkeypatch: pytest.Monkey
             time.sleep(0.3)
         raise ImageError("nothing")
 
-    def press(images: int) -> None:
-        raise KeyboardInterrupt
+    @contextmanager
+    def interrupting(activity: str, total: int) -> Iterator[Callable[[int], None]]:
+        def press(images: int) -> None:
+            raise KeyboardInterrupt
+
+        yield press
 
     monkeypatch.setattr(check_module, "fingerprint", slow)
-    check = ImageCheck({"train": captioned(*paths)}, Findings(), workers=2)
-    with pytest.raises(KeyboardInterrupt):
-        check.run(press)
-    assert check.done == 1
+    monkeypatch.setattr(check_module, "progress_bar", interrupting)
+    findings = Findings()
+    assert check_images({"train": captioned(*paths)}, findings, workers=2) == (200, 1)
+    assert len(findings.collected) == 1
     assert len(begun) <= 3  # the first, and those in two threads
 
 

@@ -249,12 +249,6 @@ class TestRender:
     def test_silhouettes_have_the_area_of_their_outlines(self, shape: str, area: float) -> None:
         assert silhouette(shape, 100).sum(dtype=int) / FULL / 100**2 == pytest.approx(area, rel=0.01)
 
-    def test_silhouettes_of_nothing_are_refused(self) -> None:
-        with pytest.raises(ValueError, match="disc"):
-            silhouette("disc", 18)
-        with pytest.raises(ValueError, match="3 pixels"):
-            silhouette("circle", 3)
-
 
 class TestFiles:
     def test_captions_and_boxes_load_with_pycocotools(self, folder: Path) -> None:

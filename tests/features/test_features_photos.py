@@ -9,7 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.feature_stores import TRANSFORM, contents, extract, make_encoder, make_images, read, regions_of
+from helpers.feature_stores import (
+    TRANSFORM,
+    contents,
+    extract,
+    make_encoder,
+    make_images,
+    read,
+    regions_of,
+    stored_ids,
+)
 from PIL import Image
 
 from caption.data.batches import Batch, CaptionedImages
@@ -163,7 +172,7 @@ def test_a_photo_replaced_while_it_is_read_does_not_go_unnoticed(
 
     monkeypatch.setattr(ImageTransform, "read", too_late)
     extract(images, tmp_path / "store")
-    changed = changed_photos(FeatureStore(tmp_path / "store"), images, 2, progress=False)
+    changed = changed_photos(FeatureStore(tmp_path / "store"), images, 2)
     assert changed == [images[2]]
 
 
@@ -201,7 +210,7 @@ def test_a_changed_photo_that_cannot_be_read_is_left_out(images: list[CaptionedI
     images[1].path.write_bytes(b"no image any more")
     done = extract(images, folder, verify=True)
     assert (done.changed, done.stored, [image.id for image, _ in done.failed]) == (1, 0, [images[1].id])
-    assert images[1].id not in FeatureStore(folder)
+    assert images[1].id not in stored_ids(FeatureStore(folder))
 
 
 def test_without_room_for_them_changed_photos_keep_their_old_regions(

@@ -52,7 +52,7 @@ def regions_of(image: CaptionedImage, encoder: SmallCNN) -> Tensor:
 
 def extract(images: list[CaptionedImage], folder: Path, **options: Any) -> Extraction:
     """Create or resume a store of the images."""
-    settings = {"batch_size": 4, "workers": 2, "progress": False, **options}
+    settings = {"batch_size": 4, "workers": 2, **options}
     return write_features(settings.pop("encoder", make_encoder()), TRANSFORM, images, folder, **settings)
 
 
@@ -60,6 +60,11 @@ def read(store: FeatureStore, *image_ids: int | str) -> Tensor:
     """The vectors (B, L, D) of images in a store of one view."""
     (regions,) = store.read_many(image_ids)
     return regions.vectors
+
+
+def stored_ids(store: FeatureStore) -> list[int | str]:
+    """The ids of all images in the order of storing."""
+    return [image_id for file in store.files for image_id in file.ids]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

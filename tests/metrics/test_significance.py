@@ -75,7 +75,7 @@ def test_p_values_of_equal_systems_are_spread_evenly():
 
 
 def test_missing_scores_have_neither():
-    missing = MetricScore.missing("m", "no Java")
+    missing = MetricScore("m", None, "no Java")
     assert confidence_interval(missing) is None
     assert compare(missing, mean_score([0.1])) is None
 

@@ -27,9 +27,9 @@ from caption.cli.main import LONGEST_MESSAGE, main
 from caption.data.check import fingerprint
 from caption.data.resize import ImageTransform
 from caption.errors import ImageError, UserError
-from caption.features.files import PhotoFile, write_features_file
+from caption.features.files import FORMAT, PhotoFile, write_features_file
 from caption.features.store import FeatureStore
-from caption.metrics.files import read_captions
+from caption.metrics.caption_files import read_captions
 
 TOKENS = [
     *(b'"', b"'", b",", b";", b"\t", b"\r", b"\n", b"\r\n", b"\0", b"\xef\xbb\xbf", b"\xff\xfe", b"\xe2\x80\xa8"),
@@ -270,7 +270,7 @@ def test_models_have_the_weights_that_were_saved(suffix: str, changes: list[Edit
 @examples(50)
 def test_stores_have_the_regions_that_were_written(changes: list[Edit]):
     regions = {"view.0": np.arange(3 * 4 * 5, dtype=np.float16).reshape(3, 4, 5)}
-    header: dict[str, Any] = {"format": 3, "key": {"encoder": "x"}, "grids": [[2, 2]]}
+    header: dict[str, Any] = {"format": FORMAT, "key": {"encoder": "x"}, "grids": [[2, 2]]}
     with empty_folder() as folder:
         path = folder / "features-00000.safetensors"
         write_features_file(
@@ -283,5 +283,5 @@ def test_stores_have_the_regions_that_were_written(changes: list[Edit]):
         except UserError as error:
             one_sentence(error)
         else:
-            assert store.ids() == NAMES[:3]
+            assert [name for file in store.files for name in file.ids] == NAMES[:3]
             assert np.array_equal(views.vectors.numpy(), regions["view.0"])

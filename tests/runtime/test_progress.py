@@ -69,15 +69,6 @@ def test_the_first_item_includes_warming_up_and_gives_no_estimate(clock, capsys,
     ]
 
 
-def test_nothing_is_shown_on_demand(clock, capsys, monkeypatch):
-    for isatty in (False, True):
-        monkeypatch.setattr(sys.stderr, "isatty", lambda isatty=isatty: isatty, raising=False)
-        with progress_bar("captioning", 100, show=False) as advance:
-            clock[0] += 60
-            advance(1)
-    assert capsys.readouterr() == ("", "")
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

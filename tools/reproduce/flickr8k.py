@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from caption.metrics.caption_files import match_images, read_captions
 from caption.metrics.evaluation import evaluate
-from caption.metrics.files import match_images, read_captions
 from caption.runtime.atomic import replacing
 from tools.documents import table, write_sections
 from tools.reproduce.curves import draw

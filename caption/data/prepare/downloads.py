@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from caption.data.files import decoded, parsed
+from caption.data.files import parsed, utf8_text
 from caption.errors import DataError
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz", ".tar.xz", ".txz")
@@ -60,7 +60,7 @@ class Member:
 
     def text(self) -> str:
         """The content as UTF-8 text. Raises a DataError if it is damaged, or is not UTF-8."""
-        return decoded(self.read(), str(self))
+        return utf8_text(self.read(), str(self))
 
     def json(self) -> Any:
         """The content as JSON. Raises a DataError if it is damaged, or is not JSON."""

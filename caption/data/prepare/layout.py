@@ -31,10 +31,10 @@ class Plan:
     """What the downloads hold, for the user."""
 
 
-def lay_out(plan: Plan, folder: Path, progress: bool = False) -> list[str]:
+def lay_out(plan: Plan, folder: Path) -> list[str]:
     """Write the files that do not exist yet, and check the images that do.
 
-    It can be interrupted at any time; the same call goes on from there. With `progress`, it shows a bar on stderr.
+    It can be interrupted at any time; the same call goes on from there.
 
     Returns:
         damaged images, each with the reason; they are not written.
@@ -60,7 +60,7 @@ def lay_out(plan: Plan, folder: Path, progress: bool = False) -> list[str]:
             if path not in existing:
                 _write(folder / path, data)
         damaged = []
-        with progress_bar("copying", len(plan.images), show=progress) as advance:
+        with progress_bar("copying", len(plan.images)) as advance:
             for path, member in plan.images.items():
                 target = folder / path
                 if path in existing:
@@ -79,10 +79,10 @@ def lay_out(plan: Plan, folder: Path, progress: bool = False) -> list[str]:
         ) from error
 
 
-def damaged_images(plan: Plan, progress: bool = False) -> list[str]:
+def damaged_images(plan: Plan) -> list[str]:
     """The damaged ones among the images of a plan, each with the reason. Nothing is written."""
     damaged = []
-    with progress_bar("checking", len(plan.images), show=progress) as advance:
+    with progress_bar("checking", len(plan.images)) as advance:
         for member in plan.images.values():
             if fault := image_fault(member.read()):
                 damaged.append(f"{member}: {fault}")

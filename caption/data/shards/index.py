@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from caption.data.files import field, object_list, parsed
@@ -122,10 +123,13 @@ def open_url(url: str) -> Any:
         UserError: the extra webdataset is not installed.
         OSError, ValueError: the URL cannot be opened.
     """
-    try:
-        from webdataset.gopen import gopen
-    except ImportError:
-        raise UserError(
-            "shards need the package webdataset: pip install 'show-attend-and-tell[webdataset]'"
-        ) from None
+    check_webdataset()
+    from webdataset.gopen import gopen
+
     return gopen(url)
+
+
+def check_webdataset() -> None:
+    """Raise a UserError if the extra webdataset is not installed."""
+    if find_spec("webdataset") is None:
+        raise UserError("shards need the package webdataset: pip install 'show-attend-and-tell[webdataset]'")

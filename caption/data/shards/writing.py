@@ -7,15 +7,15 @@ import json
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from caption.data.readers.captions import CaptionedImage, Splits
-from caption.data.shards.index import INDEX, Shard, ShardIndex
-from caption.errors import DataError, UserError
+from caption.data.shards.index import INDEX, Shard, ShardIndex, check_webdataset
+from caption.errors import DataError
 from caption.runtime.atomic import replacing
 from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
@@ -87,12 +87,9 @@ def _description(image: CaptionedImage) -> dict[str, Any]:
 
 
 def _write_tar(path: Path, number: int, images: Sequence[CaptionedImage]) -> None:
-    try:
-        from webdataset import TarWriter
-    except ImportError:
-        raise UserError(
-            "shards need the package webdataset: pip install 'show-attend-and-tell[webdataset]'"
-        ) from None
+    check_webdataset()
+    from webdataset import TarWriter
+
     with path.open("wb") as file, TarWriter(file, encoder=False, mtime=0) as writer:
         for place, image in enumerate(images):
             data = image.path.read_bytes()
@@ -104,13 +101,8 @@ def _write_tar(path: Path, number: int, images: Sequence[CaptionedImage]) -> Non
 
 def _write_evaluation(splits: Splits, folder: Path) -> None:
     """Copy the other splits, for `caption.data.readers.JsonLines`."""
-    lines = [json.dumps(entry) + "\n" for entry in _copied(splits, folder)]
-    with replacing(folder / EVALUATION) as file:
-        file.write("".join(lines).encode())
-
-
-def _copied(splits: Splits, folder: Path) -> Iterator[dict[str, Any]]:
     (folder / IMAGES).mkdir(exist_ok=True)
+    lines = []
     for split, images in splits.items():
         for number, image in enumerate(images) if split != "train" else ():
             name = f"{split}_{number:06d}{image.path.suffix.lower()}"
@@ -119,4 +111,7 @@ def _copied(splits: Splits, folder: Path) -> Iterator[dict[str, Any]]:
                 partial = target.with_name(f"{name}.partial")
                 shutil.copyfile(image.path, partial)
                 partial.replace(target)
-            yield {"image_id": image.id, "image": name, "captions": image.captions, "split": split}
+            entry = {"image_id": image.id, "image": name, "captions": image.captions, "split": split}
+            lines.append(json.dumps(entry) + "\n")
+    with replacing(folder / EVALUATION) as file:
+        file.write("".join(lines).encode())

@@ -23,7 +23,7 @@ from helpers.planted_faults import (
 from caption.data.readers.captions import CaptionReader, Findings, Kind, Splits
 from caption.data.readers.recognise import reader_for
 from caption.errors import DataError
-from caption.metrics.files import read_captions
+from caption.metrics.caption_files import read_captions
 from caption.parts import make
 
 REPOSITORY = Path(__file__).parents[3]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from caption.errors import DataError
-from caption.metrics.files import match_images, read_captions
+from caption.metrics.caption_files import match_images, read_captions
 
 EXPECTED = {1: ["a dog", "the dog"], 2: ["a cat"]}
 COCO = {

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from caption.data.files import decoded, read_text
+from caption.data.files import read_text, utf8_text
 from caption.data.readers.captions import MAX_CHARACTERS, Refusal, too_long
 from caption.data.readers.recognise import recognised
 from caption.errors import DataError, first_few
@@ -44,7 +44,7 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
     name = "standard input" if path == STDIN else f"'{path}'"
     if path == STDIN and sys.stdin is None:
         raise DataError("standard input is closed: give a file.")
-    text = decoded(sys.stdin.buffer.read(), name) if path == STDIN else read_text(path)
+    text = utf8_text(sys.stdin.buffer.read(), name) if path == STDIN else read_text(path)
     file = CaptionFile(name, {})
     for entry in recognised(text, name, Refusal(name))[1]:
         if over_long := [caption for caption in entry.captions if len(caption) > MAX_CHARACTERS]:
