@@ -1,8 +1,7 @@
-"""The additive score, worked out by hand, and its dependence on the query."""
+"""The additive score with the previous word, its options, and its gradient."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -14,38 +13,11 @@ from caption.attention import AdditiveScore, GridMemory, Query, QuerySizes, Scor
 from caption.decoders import LSTMDecoder
 from caption.errors import UserError
 
-LN2, LN3 = math.log(2), math.log(3)
-# tanh(ln 2) = 3/5, tanh(ln 3) = 4/5, tanh(2 ln 2) = 15/17: from tanh(ln x) = (x² − 1)/(x² + 1).
-
-
-def by_hand() -> AdditiveScore:
-    """U = 1, W = (1, 0)ᵀ, b = 0, v = (5, 10)."""
-    score = AdditiveScore(2).double()
-    score.build(2, QuerySizes(1))
-    with torch.no_grad():
-        score.region.weight.copy_(torch.eye(2))
-        score.region.bias.zero_()
-        score.query.weight.copy_(torch.tensor([[1.0], [0.0]]))
-        score.energy.weight.copy_(torch.tensor([[5.0, 10.0]]))
-    return score.double()
-
 
 def scores(score: AdditiveScore, hidden: Tensor, regions: Tensor) -> Tensor:
     """(B, K, L) of queries (B, K, H) and regions (B, L, D)."""
     (view,) = one_row(regions)
     return score(Query(hidden), GridMemory(score.keys(view), regions, None, view.grid))
-
-
-REGIONS = torch.tensor([[[LN2, 0.0], [0.0, LN3]]], dtype=torch.float64)  # (1, 2, 2)
-
-
-def test_by_hand():
-    score = by_hand()
-    queries = torch.tensor([[[0.0], [LN2]]], dtype=torch.float64)
-    # h = 0:    e = (5·3/5 + 10·0, 5·0 + 10·4/5)        = (3, 8)
-    # h = ln 2: e = (5·15/17 + 10·0, 5·3/5 + 10·4/5)    = (75/17, 11)
-    expected = torch.tensor([[[3, 8], [75 / 17, 11]]], dtype=torch.float64)
-    torch.testing.assert_close(scores(score, queries, REGIONS), expected)
 
 
 def test_the_previous_word_is_a_part_of_the_query():
@@ -84,10 +56,6 @@ def test_a_map_knows_the_word_just_said_only_if_asked_to(previous_word: bool):
 def test_the_previous_word_must_be_handed_on():
     with pytest.raises(UserError, match="previous_word needs a decoder"):
         AdditiveScore(5, previous_word=True).build(3, QuerySizes(4))
-
-
-def test_one_layer_keeps_the_names_that_checkpoints_have():
-    assert sorted(by_hand().state_dict()) == ["energy.weight", "query.weight", "region.bias", "region.weight"]
 
 
 @pytest.mark.parametrize(

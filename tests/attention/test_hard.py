@@ -1,4 +1,4 @@
-"""Hard attention samples from its weights and reports what it sampled."""
+"""Hard attention and Gumbel-softmax sample from their weights; hard attention reports the log-density."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from caption.attention import (
     AttentionOutput,
     GridMemory,
+    GumbelSoftmax,
     Multinoulli,
     Query,
     QuerySizes,
@@ -29,14 +30,18 @@ from caption.errors import UserError
 PROBABILITIES = torch.tensor([0.5, 0.3, 0.15, 0.05])
 REGIONS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0], [-1.0, 2.0]])
 
+either = pytest.mark.parametrize("alignment", [Multinoulli, GumbelSoftmax])
+
 
 @pytest.fixture(autouse=True)
 def _same_draws_every_time():
     torch.manual_seed(7)
 
 
-def hard(training: bool = True, **options: Any) -> ScoredAttention:
-    attention = ScoredAttention(GivenScores(), Multinoulli(**options))
+def hard(
+    alignment: type[Multinoulli] = Multinoulli, training: bool = True, **options: Any
+) -> ScoredAttention:
+    attention = ScoredAttention(GivenScores(), alignment(**options))
     attention.build((2,), QuerySizes(4))
     return attention.train(training)
 
@@ -62,9 +67,10 @@ def many(captions: int = 20_000) -> Tensor:
 # -- sampling ----------------------------------------------------------------------------------------------
 
 
-def test_regions_are_drawn_as_often_as_the_weights_say():
-    found = first(hard(expectation=0), many())
-    frequencies = found.location.flatten().bincount(minlength=4) / 20_000
+@either
+def test_regions_are_drawn_as_often_as_the_weights_say(alignment: type[Multinoulli]):
+    drawn = first(hard(alignment, expectation=0), many()).location
+    frequencies = drawn.flatten().bincount(minlength=4) / 20_000
     deviation = (PROBABILITIES * (1 - PROBABILITIES) / 20_000).sqrt()
     assert ((frequencies - PROBABILITIES).abs() < 4 * deviation).all()
 
@@ -84,22 +90,27 @@ def test_every_step_draws_again():
     assert (before.location != after.location).any()
 
 
-def test_the_context_is_the_region_that_was_drawn():
-    found = first(hard(expectation=0), many(50))
-    torch.testing.assert_close(found.context[0], REGIONS[found.location[0]])
-    torch.testing.assert_close(found.weights, many(50).exp())  # α, not s
+@either
+def test_the_context_is_the_region_that_was_drawn(alignment: type[Multinoulli]):
+    output = first(hard(alignment, expectation=0), many(50))
+    torch.testing.assert_close(output.context[0], REGIONS[output.location[0]])
+    torch.testing.assert_close(output.weights, many(50).exp())  # α, not s
+    if alignment is Multinoulli:
+        torch.testing.assert_close(output.log_prob[0], PROBABILITIES.log()[output.location[0]])
+    else:
+        assert output.log_prob is None  # there is no score-function term
 
 
-def test_log_prob_is_that_of_the_region_that_was_drawn():
-    found = first(hard(expectation=0), many(50))
-    torch.testing.assert_close(found.log_prob[0], PROBABILITIES.log()[found.location[0]])
-
-
-def test_a_masked_region_is_never_drawn():
+@either
+def test_a_masked_region_is_never_drawn(alignment: type[Multinoulli]):
     mask = torch.tensor([[False, True, True, False]])
-    found = first(hard(expectation=0), many(2000), mask)
-    assert set(found.location.flatten().tolist()) == {1, 2}
-    torch.testing.assert_close(found.weights[0, 0], torch.tensor([0, 2 / 3, 1 / 3, 0]))
+    scores = many(2000).clone().requires_grad_()
+    output = first(hard(alignment, expectation=0), scores, mask)
+    assert set(output.location.flatten().tolist()) == {1, 2}
+    torch.testing.assert_close(output.weights[0, 0], torch.tensor([0, 2 / 3, 1 / 3, 0]))
+    output.context.sum().backward()
+    assert scores.grad.isfinite().all()
+    assert (scores.grad[..., [0, 3]] == 0).all()
 
 
 # -- the draw between samples and expectation --------------------------------------------------------------
@@ -159,24 +170,27 @@ def test_mixed_captions_read_each_in_their_way():
 # -- outside training --------------------------------------------------------------------------------------
 
 
-def test_at_test_expectation():
-    found = first(hard(training=False, expectation=0), many(3))
-    torch.testing.assert_close(found.context, (PROBABILITIES @ REGIONS).expand(1, 3, -1))
-    assert (found.location == -1).all()
-    assert (found.log_prob == 0).all()
+@either
+def test_at_test_expectation(alignment: type[Multinoulli]):
+    output = first(hard(alignment, training=False, expectation=0), many(3))
+    torch.testing.assert_close(output.context, (PROBABILITIES @ REGIONS).expand(1, 3, -1))
+    assert (output.location == -1).all()
+    assert output.log_prob is None if alignment is GumbelSoftmax else (output.log_prob == 0).all()
 
 
-def test_at_test_argmax():
+@either
+def test_at_test_argmax(alignment: type[Multinoulli]):
     scores = torch.tensor([[[0.0, 2.0, 1.0, -1.0], [0.0, 2.0, 1.0, 3.0]]])
-    found = first(hard(training=False, expectation=1, at_test="argmax"), scores)
-    assert found.location.tolist() == [[1, 3]]
-    torch.testing.assert_close(found.context[0], REGIONS[[1, 3]])
-    torch.testing.assert_close(found.log_prob, scores.log_softmax(-1).amax(-1))
+    output = first(hard(alignment, training=False, expectation=1, at_test="argmax"), scores)
+    assert output.location.tolist() == [[1, 3]]
+    torch.testing.assert_close(output.context[0], REGIONS[[1, 3]])
+    if alignment is Multinoulli:
+        torch.testing.assert_close(output.log_prob, scores.log_softmax(-1).amax(-1))
 
 
 def test_at_test_sample():
-    found = first(hard(training=False, expectation=1, at_test="sample"), many())
-    frequencies = found.location.flatten().bincount(minlength=4) / 20_000
+    drawn = first(hard(training=False, expectation=1, at_test="sample"), many()).location
+    frequencies = drawn.flatten().bincount(minlength=4) / 20_000
     torch.testing.assert_close(frequencies, PROBABILITIES, atol=0.02, rtol=0)
 
 
@@ -253,6 +267,25 @@ def test_a_region_of_vanishing_weight_has_a_finite_log_prob():
     assert found.log_prob.item() == pytest.approx(-200 - math.log(1 + 2 / math.e), abs=1e-3)
     found.log_prob.sum().backward()
     assert scores.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("temperature", [0.3, 2.0])
+def test_the_gradient_of_gumbel_softmax_is_that_of_the_relaxed_sample(temperature: float):
+    scores = torch.tensor([[[0.3, -0.2, 0.9, 0.0]]]).requires_grad_()
+    first(hard(GumbelSoftmax, temperature=temperature), scores).context.sum().backward()
+    torch.manual_seed(7)
+    torch.rand((1, 1))  # the draw between samples and expectation
+    noise = -torch.empty(1, 1, 4).exponential_().log()
+    again = scores.detach().clone().requires_grad_()
+    relaxed = ((again.log_softmax(-1) + noise) / temperature).softmax(-1)
+    (relaxed @ REGIONS).sum().backward()
+    torch.testing.assert_close(scores.grad, again.grad)
+    assert scores.grad.abs().max() > 1e-3
+
+
+def test_the_temperature_is_above_zero():
+    with pytest.raises(ValueError, match=r"temperature .* 0"):
+        GumbelSoftmax(temperature=0.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])

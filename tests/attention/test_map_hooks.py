@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -16,19 +15,18 @@ from caption.attention import (
     Alignment,
     Attention,
     GumbelSoftmax,
+    MultiHeadAttention,
     Multinoulli,
     Query,
     QuerySizes,
-    ReadOutput,
     ScoredAttention,
     Softmax,
-    WeighOutput,
     edit_maps,
 )
 from caption.attention.map_hooks import Edit, Grid
 from caption.captioner import Captioner
 from caption.errors import UserError
-from caption.regions import Regions, Views
+from caption.regions import Views
 from caption.search import BeamSearch
 from caption.tensor_tree import TensorTree, leaves
 from caption.text.vocabulary import START
@@ -93,21 +91,6 @@ def test_a_search_reads_the_given_region_at_the_given_steps():
         there = (weights[:, :, step] == onto(5)).all(-1)
         assert there.all() == (step in (0, 2))
         assert there.any() == (step in (0, 2))
-
-
-def test_a_description_shows_the_edited_map():
-    made = model()
-    with edit_maps(made.decoder, lambda w, step, grid: onto(19) if step == 1 else w, GRIDS):
-        found = made.describe(photo())
-    assert [bool(weights[2, 3] == 1) for weights in found.weights[:3]] == [False, True, False]
-
-
-def test_other_weights_make_other_captions():
-    made = model()
-    before = made.generate(encoded())
-    with edit_maps(made.decoder, lambda weights, step, grid: onto(63), GRIDS):
-        after = made.generate(encoded())
-    assert not torch.equal(before.word_log_probs, after.word_log_probs)
 
 
 def test_an_unroll_is_edited_as_its_steps_are():
@@ -235,47 +218,17 @@ def test_where_no_weight_is_left_nothing_is_chosen_or_read(alignment: type[Multi
 # -- several maps, several mechanisms ------------------------------------------------------------------------------
 
 
-class HeadsAndSentinel(NamedTuple):
-    heads: Tensor
-    """(B, K, 2, L)"""
-    sentinel: Tensor
-    """(B, K, 1)"""
-
-
-class TwoHeads(Attention):
-    """Two heads and a sentinel. The context is not the regions' average under any single map."""
-
-    def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.context_size = 2 * region_sizes[0]
-
-    def project(self, views: Views) -> Regions:
-        return views[0]
-
-    def weigh(self, query: Query, memory: Regions, state: TensorTree) -> WeighOutput:
-        scores = query.hidden[:, :, None].expand(-1, -1, 2, -1) * torch.tensor([[1.0], [-1.0]])
-        return WeighOutput(
-            HeadsAndSentinel(scores.softmax(-1), query.hidden.mean(-1, keepdim=True).sigmoid())
-        )
-
-    def read(
-        self, maps: HeadsAndSentinel, query: Query, memory: Regions, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
-        return ReadOutput((1 - maps.sentinel) * (maps.heads @ memory.vectors[:, None]).flatten(2))
-
-    def summary(self, maps: HeadsAndSentinel) -> Tensor:
-        return (1 - maps.sentinel) * maps.heads.mean(2)
-
-    def grids(self, views: list[Grid]) -> dict[str, Grid]:
-        return {"heads": views[0]}
-
-
 class Two:
     """The mechanisms of a decoder that attends twice at each step."""
 
     compiled = False
 
     def __init__(self) -> None:
-        self.attentions = {"before": ScoredAttention(GivenScores(), Softmax()), "after": TwoHeads()}
+        self.attentions = {
+            "before": ScoredAttention(GivenScores(), Softmax()),
+            "after": MultiHeadAttention(2, 4),
+        }
+        self.attentions["after"].build((3,), QuerySizes(4))
 
 
 VECTORS = torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(0))
@@ -288,26 +241,24 @@ def step(attention: Attention) -> tuple[Tensor, TensorTree, Tensor]:
     return output.context, output.maps, output.weights
 
 
-def test_heads_are_edited_and_a_map_that_is_not_over_regions_is_left_alone():
-    given: list[tuple[tuple[int, ...], Grid]] = []
+def test_heads_are_edited_together_and_may_be_edited_apart():
+    shapes: list[tuple[tuple[int, ...], Grid]] = []
     two = Two()
     heads = two.attentions["after"]
     _, before, _ = step(heads)
 
-    def first_head_looks_at_region_2(maps: Tensor, step: int, grid: Grid) -> Tensor:
-        given.append((tuple(maps.shape), grid))
+    def first_head_onto_region_2(maps: Tensor, step: int, grid: Grid) -> Tensor:
+        shapes.append((tuple(maps.shape), grid))
         maps = maps.clone()
         maps[:, :, 0] = torch.tensor([0.0, 0.0, 1.0, 0.0])
         return maps
 
-    with edit_maps(two, first_head_looks_at_region_2, [(1, 4)], names=["after"]):
-        context, maps, weights = step(heads)
-    assert given == [((1, 5, 2, 4), (1, 4))]
-    assert torch.equal(maps.sentinel, before.sentinel)
+    with edit_maps(two, first_head_onto_region_2, [(1, 4)], names=["after"]):
+        _, maps, weights = step(heads)
+    assert shapes == [((1, 5, 2, 4), (1, 4))]
     assert torch.equal(maps.heads[:, :, 1], before.heads[:, :, 1])
     assert (maps.heads[:, :, 0, 2] == 1).all()
-    torch.testing.assert_close(context[..., :3], (1 - maps.sentinel) * VECTORS[:, 2])
-    torch.testing.assert_close(weights, (1 - maps.sentinel) * maps.heads.mean(2))
+    torch.testing.assert_close(weights, maps.heads.mean(2))
 
 
 def test_each_mechanism_counts_its_own_steps():

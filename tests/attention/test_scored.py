@@ -18,12 +18,11 @@ from caption.attention import (
     ScoredAttention,
     Selection,
     Softmax,
-    WeighOutput,
 )
 from caption.attention.map_hooks import edit_maps
 from caption.attention.maps import has_location, named_maps, with_maps
-from caption.regions import Regions, WeightProperties
-from caption.tensor_tree import TensorTree, select_hypotheses
+from caption.regions import WeightProperties
+from caption.tensor_tree import TensorTree
 
 VECTORS = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]]])
 SCORES = torch.tensor([[[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]]])
@@ -117,16 +116,6 @@ def test_the_states_of_score_and_alignment_do_not_mix():
     assert second.state.alignment.flatten().tolist() == [2, 2]
 
 
-def test_the_state_follows_its_hypothesis():
-    attention = covering()
-    memory = attention.project(one_row(VECTORS))
-    state = attention(Query(SCORES), memory, attention.start(memory, 2)).state
-    swapped = select_hypotheses(state, torch.tensor([[1, 0]]))
-    straight = attention(Query(SCORES), memory, state).weights
-    crossed = attention(Query(SCORES.flip(1)), memory, swapped).weights
-    torch.testing.assert_close(crossed, straight.flip(1))
-
-
 def test_the_state_follows_the_maps_that_were_read():
     attention = covering()
     memory = attention.project(one_row(VECTORS))
@@ -141,25 +130,7 @@ def test_the_state_follows_the_maps_that_were_read():
     assert torch.equal(state.score, onto.expand(1, 2, -1))
 
 
-def test_mechanisms_without_state_need_none():
-    attention = ScoredAttention(GivenScores(), Softmax())
-    memory = attention.project(one_row(VECTORS))
-    torch.testing.assert_close(attention(Query(SCORES), memory).weights, SCORES.softmax(-1))
-
-
 # -- weighing and reading ------------------------------------------------------------------------------------------
-
-
-def test_reading_the_maps_that_were_weighed_is_attending():
-    attention = covering(Multinoulli(at_test="argmax")).eval()
-    memory = attention.project(one_row(VECTORS))
-    state, query = attention.start(memory, 2), Query(SCORES)
-    weighed: WeighOutput = attention.weigh(query, memory, state)
-    reading = attention.read(weighed.maps, query, memory, weighed)
-    output = attention(query, memory, state)
-    torch.testing.assert_close(reading.context, output.context)
-    assert torch.equal(reading.location, output.location)
-    assert output.location.tolist() == [[2, 0]]
 
 
 def test_maps_of_the_callers_are_read_as_they_are_and_nothing_is_sampled():
@@ -188,13 +159,6 @@ def test_an_alignment_may_change_the_choice_but_not_the_weights():
 
 
 # -- views ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_memory_holds_the_grid():
-    vectors = torch.zeros(1, 6, 2)
-    memory = ScoredAttention(GivenScores(), Softmax()).project((Regions(vectors, (2, 3)),))
-    assert memory.grid == (2, 3)
-    assert memory.values is vectors
 
 
 # -- maps by name --------------------------------------------------------------------------------------------------

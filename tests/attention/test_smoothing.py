@@ -9,7 +9,7 @@ import torch
 from helpers.given_scores import GivenScores
 from torch import Tensor
 
-from caption.attention import Multinoulli, Query, QuerySizes, ScoredAttention, Softmax
+from caption.attention import Query, QuerySizes, ScoredAttention, Softmax
 from caption.attention.smoothing import smoothed
 from caption.errors import UserError
 from caption.regions import Regions
@@ -53,22 +53,6 @@ def test_each_score_is_the_mean_of_its_neighbours(width: float):
                 )
 
 
-def test_equal_scores_stay_at_the_border_too():
-    equal = torch.full((2, 3, 12), 1.7)
-    torch.testing.assert_close(smoothed(equal, GRID, 1.0), equal)
-    real = smoothed(equal, GRID, 1.0, MASK).masked_select(MASK[:, None])
-    torch.testing.assert_close(real, torch.full_like(real, 1.7))
-
-
-def test_the_highest_cell_is_among_high_ones():
-    """One high cell alone loses to a group that is nearly as high."""
-    given = torch.zeros(1, 1, 3, 4)
-    given[0, 0, 0, 3] = 1.1
-    given[0, 0, 1:, :2] = 1.0
-    assert given.flatten().argmax() == 3
-    assert smoothed(given.flatten(2), GRID, 1.0).argmax() in (4, 8)
-
-
 def test_half_precision_is_averaged_in_single_precision():
     given = scores(1, 2).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
@@ -94,18 +78,6 @@ def test_attention_aligns_smoothed_scores(masked: bool):
     output.context.sum().backward()
     assert given.grad.isfinite().all()
     assert (given.grad != 0).any()
-
-
-def test_hard_attention_samples_from_smoothed_scores():
-    attention = ScoredAttention(GivenScores(), Multinoulli(expectation=0.0), smoothing=1.5).train()
-    attention.build((5,), QuerySizes(hidden=12))
-    memory = attention.project((Regions(torch.randn(2, 12, 5), GRID),))
-    given = 3 * scores(2, 4000)[:, :1].float().expand(2, 4000, 12)
-    drawn = attention(Query(given), memory, attention.start(memory, 4000)).location
-    for image in range(2):
-        shares = torch.bincount(drawn[image], minlength=12) / 4000
-        wanted = transcribed(given[image, 0], 1.5, torch.ones(12, dtype=torch.bool)).softmax(-1)
-        torch.testing.assert_close(shares.to(wanted.dtype), wanted, rtol=0, atol=0.03)
 
 
 def test_none_is_the_default():

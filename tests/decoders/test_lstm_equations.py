@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from helpers import lstm_reference as reference
+from helpers.loops import Vector, dot, linear, lstm, parameters, sigmoid, softmax, weighted
 from helpers.tiny_decoder import HIDDEN, WORDS, decoder, images, sentences, unroll
 from helpers.tiny_views import one_row
 from torch import Tensor, nn
 
-from caption.attention import AdditiveScore
-from caption.decoders import ConstantState, DeepOutput, Gate, InitialState, LinearOutput, LSTMDecoder
+from caption.decoders import ConstantState, DeepOutput, Gate, InitialState, LinearOutput, LSTMDecoder, Readout
 
 LENGTHS = torch.tensor([[3, 5], [4, 1]])
+START = 1
+Weights = dict[str, np.ndarray]
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper, no gate": {},
     "scalar gate": {"gate": Gate("scalar")},
@@ -28,16 +29,77 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "linear initial state": {"initial": InitialState(activation="linear", dropout=0)},
     "three initial layers": {"initial": InitialState(layers=3, dropout=0)},
     "shared initial layers": {"initial": InitialState(layers=3, dropout=0, shared=True)},
-    "ReLU in the score": {"score": AdditiveScore(6, "relu")},
-    "three layers in the score": {"score": AdditiveScore(6, layers=3)},
-    "ReLU in two layers of the score": {"score": AdditiveScore(6, "relu", layers=2)},
     "first input zero": {"first_input": "zero", "gate": Gate()},
     "constant initial state": {"initial": ConstantState()},
 }
 
 
+# -- the equations -----------------------------------------------------------------------------------------
+
+
+class Step(NamedTuple):
+    logits: Vector
+    weights: Vector
+    gate: Vector | None
+    """(1,) or (D,)"""
+    hidden: Vector
+    """h[t]"""
+    cell: Vector
+    """c[t]"""
+
+
+def reference(decoder: LSTMDecoder, regions: np.ndarray, words: list[int]) -> list[Step]:
+    """The steps of one caption: `regions` (L, D), `words` the input ids."""
+    p = parameters(decoder)
+    hidden, cell = (initial(decoder, p, f"initial.{name}", regions) for name in ("hidden", "cell"))
+    steps = []
+    for word in words:
+        embedded = p["embed.weight"][word] * (decoder.first_input != "zero" or word != START)
+        scores = [additive(p, region, hidden) for region in regions]  # eq. 4, with h[t-1]
+        weights = softmax(scores)  # eq. 5
+        context, beta = weighted(weights, regions), None  # eq. 6
+        if decoder.gate is not None:
+            beta = sigmoid(linear(p, "gate.project", hidden))  # with h[t-1]
+            context = beta * context
+        gates = linear(p, "gates_from_state", np.concatenate((hidden, context)))
+        hidden, cell = lstm(linear(p, "gates_from_word", embedded) + gates, cell)  # eqs. 1 to 3
+        logits = read_out(decoder.readout, p, embedded, hidden, context)
+        steps.append(Step(logits, weights, beta, hidden, cell))
+    return steps
+
+
+def initial(decoder: LSTMDecoder, p: Weights, name: str, regions: np.ndarray) -> Vector:
+    if isinstance(decoder.initial, ConstantState):
+        return p[name]
+    x = regions.mean(axis=0)
+    trunk, own = (
+        sorted({key.rpartition(".")[0] for key in p if key.startswith(f"{part}.")})
+        for part in ("initial.trunk", name)
+    )
+    for layer in [*trunk, *own[:-1]]:
+        x = np.maximum(linear(p, layer, x), 0)
+    x = linear(p, own[-1], x)
+    return np.tanh(x) if decoder.initial.activation == "tanh" else x
+
+
+def additive(p: Weights, region: Vector, hidden: Vector) -> float:
+    inside = linear(p, "attention.score.region", region) + linear(p, "attention.score.query", hidden)
+    return dot(p["attention.score.energy.weight"][0], np.tanh(inside))
+
+
+def read_out(readout: Readout, p: Weights, embedded: Vector, hidden: Vector, context: Vector) -> Vector:
+    if not isinstance(readout, DeepOutput):
+        return linear(p, "readout.to_words", hidden)
+    joined = linear(p, "readout.from_hidden", hidden)
+    if readout.previous_word:
+        joined = joined + embedded
+    if readout.context:
+        joined = joined + linear(p, "readout.from_context", context)
+    return linear(p, "readout.to_words", np.tanh(joined) if readout.activation == "tanh" else joined)  # eq. 7
+
+
 def beginning_with_start(words: Tensor) -> Tensor:
-    words[..., 0] = reference.START
+    words[..., 0] = START
     return words
 
 
@@ -59,7 +121,7 @@ def test_the_unroll_is_the_equations(made: LSTMDecoder):
     for b in range(2):
         for k in range(2):
             fed = words[b, k, : LENGTHS[b, k]].tolist()
-            for t, step in enumerate(reference.unroll(made, regions[b].numpy(), fed)):
+            for t, step in enumerate(reference(made, regions[b].numpy(), fed)):
                 near(logits[b, k, t], step.logits)
                 near(weights[b, k, t], step.weights)
                 if unrolled.trace.gate is not None and step.gate is not None:
@@ -70,9 +132,7 @@ def test_stepping_is_the_equations(made: LSTMDecoder):
     regions, words = images(2), beginning_with_start(sentences(torch.full((2, 3), 4)))
     state = made.start(made.project(one_row(regions)), hypotheses=3)
     expected = {
-        (b, k): reference.unroll(made, regions[b].numpy(), words[b, k].tolist())
-        for b in range(2)
-        for k in range(3)
+        (b, k): reference(made, regions[b].numpy(), words[b, k].tolist()) for b in range(2) for k in range(3)
     }
     for t in range(4):
         log_probs, state = made.step(state, words[..., t])
@@ -139,13 +199,13 @@ def test_the_unroll_reads_the_same_states():
 
 def test_a_zero_first_input_ignores_the_embedding_and_is_not_trained():
     made = decoder(first_input="zero", gate=Gate())
-    words, lengths = torch.tensor([[[reference.START, 3, 4]]]), torch.tensor([[3]])
+    words, lengths = torch.tensor([[[START, 3, 4]]]), torch.tensor([[3]])
     before = unroll(made, images(1), words, lengths).logits
     before.square().sum().backward()
-    assert not made.embed.weight.grad[reference.START].any()
+    assert not made.embed.weight.grad[START].any()
     assert made.embed.weight.grad[3].any()
     with torch.no_grad():
-        made.embed.weight[reference.START] += 1
+        made.embed.weight[START] += 1
         assert torch.equal(unroll(made, images(1), words, lengths).logits, before)
         made.embed.weight[3] += 1
         assert not torch.allclose(unroll(made, images(1), words, lengths).logits, before)
@@ -153,8 +213,8 @@ def test_a_zero_first_input_ignores_the_embedding_and_is_not_trained():
 
 def test_the_start_token_has_a_learned_vector_by_default():
     made = decoder()
-    unroll(made, images(1), torch.tensor([[[reference.START]]]), torch.tensor([[1]])).logits.sum().backward()
-    assert made.embed.weight.grad[reference.START].any()
+    unroll(made, images(1), torch.tensor([[[START]]]), torch.tensor([[1]])).logits.sum().backward()
+    assert made.embed.weight.grad[START].any()
 
 
 @pytest.mark.parametrize("start", [1, 4])
@@ -211,9 +271,9 @@ def test_dropout_on_words_is_for_the_lstm_and_not_for_the_readout():
         decoder().attention, embedding_size=5, hidden_size=HIDDEN, dropout=1.0, readout=DeepOutput(dropout=0)
     )
     made.build((3,), WORDS, padding=0, start=1)
-    lstm, read = Inputs(made.gates_from_word), Inputs(made.readout)
+    inputs, read = Inputs(made.gates_from_word), Inputs(made.readout)
     made.train()
     made.double()
     made.step(made.start(made.project(one_row(images(1)))), torch.tensor([[3]]))
-    assert (lstm.calls[0][0] == 0).all()
+    assert (inputs.calls[0][0] == 0).all()
     assert torch.equal(read.calls[0][0][0, 0], made.embed.weight[3])

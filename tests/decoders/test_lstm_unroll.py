@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from caption.attention import Multinoulli
-from caption.decoders import Gate, LSTMDecoder, MetaEmbedding, Unrolled, WordVectors
+from caption.decoders import Gate, LSTMDecoder, Unrolled
 from caption.tensor_tree import select_hypotheses
 
 
@@ -62,28 +62,11 @@ def test_the_unroll_equals_stepping_for_any_lengths(lengths: list[list[int]], pa
     check_against_steps(made, images(len(lengths), seed=seed), words, steps)
 
 
-def test_the_unroll_with_several_tables_of_word_vectors_equals_stepping():
-    made, lengths = (
-        decoder(embedding=MetaEmbedding([WordVectors(3), WordVectors(4)])),
-        torch.tensor([[4, 2], [3, 0]]),
-    )
-    check_against_steps(made, images(2), sentences(lengths), lengths)
-
-
 @pytest.mark.parametrize("gate", [None, "scalar", "vector"])
 def test_the_unroll_of_hard_attention_equals_stepping(gate: Any):
     made = decoder(Multinoulli(at_test="argmax"), gate=None if gate is None else Gate(gate)).eval()
     lengths = torch.tensor([[3, 0, 5], [1, 4, 2]])
     check_against_steps(made, images(2), sentences(lengths), lengths)
-
-
-def test_dropout_of_the_words_is_the_lstms_and_not_the_readouts():
-    made, lengths = decoder(gate=Gate()), torch.tensor([[3, 2], [1, 4]])
-    regions, words = images(2), sentences(lengths)
-    without = unroll(made, regions, words, lengths).logits
-    made.dropout.p = 1.0
-    check_against_steps(made.train(), regions, words, lengths)
-    assert (unroll(made, regions, words, lengths).logits != without).any()
 
 
 def test_a_hypothesis_goes_on_where_its_parent_stood():
@@ -149,18 +132,6 @@ def test_a_batch_without_any_caption_is_empty(alignment: Multinoulli | None):
     assert unrolled.trace.weights.shape == (0, 6)
     assert not unrolled.has_steps().any()
     assert unrolled.unpack(unrolled.logits).shape == (2, 2, 3, WORDS)
-
-
-def test_masked_regions_are_as_good_as_absent():
-    made = decoder(gate=Gate())
-    lengths = torch.tensor([[2], [3]])
-    regions, words = images(2), sentences(lengths)
-    mask = torch.ones(2, 6, dtype=torch.bool)
-    mask[:, [1, 4]] = False
-    given = made(made.project(one_row(regions, mask)), words, lengths)
-    without = unroll(made, regions[:, mask[0]], words, lengths)
-    torch.testing.assert_close(given.logits, without.logits)
-    assert (given.trace.weights[:, [1, 4]] == 0).all()
 
 
 # -- packing -----------------------------------------------------------------------------------------------
@@ -257,14 +228,6 @@ def test_a_caption_samples_at_all_of_its_steps_or_at_none():
     chosen = trace.weights[drawn].gather(1, trace.location[drawn][:, None]).squeeze(1)
     torch.testing.assert_close(trace.log_prob[drawn], chosen.log())
     assert (trace.log_prob[~drawn] == 0).all()
-
-
-def test_soft_attention_records_no_location():
-    lengths = torch.tensor([[2]])
-    trace = unroll(decoder(), images(1), sentences(lengths), lengths).trace
-    assert trace.location is None
-    assert trace.log_prob is None
-    assert trace.gate is None
 
 
 # -- inputs ------------------------------------------------------------------------------------------------

@@ -7,15 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_decoder import PAD, REGION_SIZE, WORDS, decoder, images, sentences
-from helpers.tiny_views import one_row
+from helpers.tiny_decoder import PAD, WORDS
 from torch import Tensor
 
-from caption.decoders import LSTMDecoder, MetaEmbedding, WordVectors
+from caption.decoders import MetaEmbedding, WordVectors
 from caption.decoders.word_embeddings import load_word_vectors
 from caption.errors import UserError
-from caption.objectives import CaptionBatch, CrossEntropy
-from caption.parts import make
 from caption.text.vocabulary import Vocabulary
 
 
@@ -24,10 +21,6 @@ def built(*tables: WordVectors, size: int = 5, seed: int = 0) -> MetaEmbedding:
     made = MetaEmbedding(tables or (WordVectors(3), WordVectors(4)))
     made.build(WORDS, size, PAD)
     return made.double()
-
-
-def with_two_tables() -> LSTMDecoder:
-    return decoder(embedding=MetaEmbedding([WordVectors(3), WordVectors(4)]))
 
 
 def test_it_is_the_equation():
@@ -45,16 +38,6 @@ def test_it_is_the_equation():
     np.testing.assert_allclose(made(words).detach().numpy(), expected, rtol=1e-12)
 
 
-def test_its_gradients():
-    made, words = built(), torch.tensor([3, 1, 6])
-    names, values = zip(*made.named_parameters(), strict=True)
-
-    def called(*parameters: Tensor) -> Tensor:
-        return torch.func.functional_call(made, dict(zip(names, parameters, strict=True)), (words,))
-
-    assert torch.autograd.gradcheck(called, tuple(value.detach().requires_grad_() for value in values))
-
-
 def test_shares_sum_to_one_and_can_be_forced():
     made, words = built(), torch.tensor([3, 1])
     seen: list[Tensor] = []
@@ -67,37 +50,6 @@ def test_shares_sum_to_one_and_can_be_forced():
         forced = made(words)
     torch.testing.assert_close(seen[0].sum(-1), torch.ones(2, dtype=torch.float64))
     torch.testing.assert_close(forced, made.project[0](made.tables[0](words)))
-
-
-def test_a_step_of_training_lowers_the_loss_and_moves_both_tables():
-    made, lengths = with_two_tables(), torch.tensor([[4, 2], [3, 1]])
-    regions, words = images(2), sentences(lengths)
-    captions = CaptionBatch(words, words.roll(-1, -1), lengths)
-    objective = CrossEntropy()
-    objective.build(made.query_size, (REGION_SIZE,), WORDS)
-    optimizer = torch.optim.SGD(made.parameters(), 0.1)
-
-    def loss() -> Tensor:
-        return objective(made, made.project(one_row(regions)), captions).value
-
-    before = [table.table.weight.clone() for table in made.embed.tables]  # type: ignore[union-attr]
-    first = loss()
-    first.backward()
-    optimizer.step()
-    assert loss() < first
-    for table, old in zip(made.embed.tables, before, strict=True):  # type: ignore[union-attr, arg-type]
-        assert (table.table.weight != old).any()
-
-
-def test_the_specification_makes_an_equal_decoder():
-    made = with_two_tables()
-    again = make(made.spec, LSTMDecoder)
-    again.build((REGION_SIZE,), WORDS, padding=PAD, start=1)
-    again.double().load_state_dict(made.state_dict())
-    assert {name for name, _ in made.named_parameters() if name.startswith("embed.tables")} == {
-        "embed.tables.0.table.weight",
-        "embed.tables.1.table.weight",
-    }
 
 
 # -- vectors from files ----------------------------------------------------------------------------------------

@@ -61,24 +61,9 @@ def test_a_spot_changes_the_cells_that_cover_it(cell: tuple[int, int]):
     assert moved[row, col] > 0
 
 
-def test_regions_of_a_plain_image_encode_their_position():
-    vectors = made()(grey())[0].vectors[0]
-    inner = vectors.view(8, 8, -1)[2:6, 2:6].flatten(0, 1)  # beyond the reach of the border's zeros
-    distances = torch.cdist(inner, inner)
-    assert distances[~torch.eye(16, dtype=torch.bool)].min() > 1e-4
-
-
 def test_pixels_become_minus_one_to_one():
     pixels = torch.tensor([0, 255], dtype=torch.uint8)
     assert made().normalise(pixels).tolist() == [-1.0, 1.0]
-
-
-def test_images_of_a_batch_do_not_mix_in_evaluation():
-    encoder = made(4, 6)
-    images = torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8)
-    together = encoder(images)[0].vectors
-    for i in range(3):
-        torch.testing.assert_close(encoder(images[i : i + 1])[0].vectors[0], together[i])
 
 
 # -- several grids -------------------------------------------------------------------------------------------

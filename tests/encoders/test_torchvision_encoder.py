@@ -14,12 +14,10 @@ from torch import Tensor, nn
 from torchvision import models
 
 from caption.encoders import TorchvisionEncoder
-from caption.encoders.base import PIECE
 from caption.encoders.torchvision import IMAGENET_MEAN, IMAGENET_STD
 from caption.errors import CheckpointError, UserError
 from caption.parts import make
 
-WEIGHTS = Path(__file__).resolve().parents[3] / "shared" / "weights" / "mobilenet_v2_imagenet_features.pth"
 pytestmark = pytest.mark.filterwarnings("ignore:The default weight initialization:FutureWarning")
 
 
@@ -73,30 +71,6 @@ def test_layers_give_the_models_own_maps_a_view_each():
         torch.testing.assert_close(view.vectors, expected.flatten(2).mT)
         # Region i is at row i // cols, column i % cols.
         torch.testing.assert_close(view.vectors.view(2, *view.grid, -1)[0, 5, 2], expected[0, :, 5, 2])
-
-
-def test_several_layers_are_put_together_again_from_pieces(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    encoder = tiny(["features.5", "features"]).eval()
-    images = noise(32, 32, images=PIECE + 1)
-    whole = encoder(images)
-    with torch.no_grad():
-        for view, expected in zip(encoder(images), whole, strict=True):
-            torch.testing.assert_close(view.vectors, expected.vectors)
-
-
-@pytest.mark.parametrize("cell", [(0, 0), (0, 11), (7, 0), (3, 8)], ids=str)
-def test_a_bright_spot_moves_the_region_it_lies_in(cell: tuple[int, int]):
-    encoder = tiny("features.2").eval()  # 16x24 cells of 4 pixels
-    row, col = cell
-    dark = torch.full((1, 3, 64, 96), 40, dtype=torch.uint8)
-    bright = dark.clone()
-    bright[..., 8 * row : 8 * row + 8, 8 * col : 8 * col + 8] = 255
-    with torch.no_grad():
-        moved = (encoder(bright)[0].vectors - encoder(dark)[0].vectors).norm(dim=-1)
-    shares = moved.view(16, 24) / moved.sum()
-    middle = [(shares.sum(1) * torch.arange(16)).sum() + 0.5, (shares.sum(0) * torch.arange(24)).sum() + 0.5]
-    assert tuple(int(coordinate / 2) for coordinate in middle) == cell
 
 
 def test_a_requested_grid_is_averaged_from_each_layer():
@@ -355,18 +329,6 @@ def test_a_file_of_other_weights_is_refused(kind: str, state: dict[str, Tensor],
     assert str(path) in str(caught.value)
     assert not (tmp_path / "canary").exists()
     assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
-
-
-@pytest.mark.skipif(not WEIGHTS.exists(), reason=f"no weights in {WEIGHTS.parent}")
-def test_mobilenet_weights_load_and_tell_images_apart():
-    encoder = TorchvisionEncoder(
-        "mobilenet_v2", "features", weights=str(WEIGHTS), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)
-    )
-    encoder.load_pretrained()
-    encoder.freeze()
-    (regions,) = encoder(torch.cat((noise(224, 224), torch.full((1, 3, 224, 224), 255, dtype=torch.uint8))))
-    assert regions.vectors.shape == (2, 49, 1280)
-    assert (regions.vectors[0] - regions.vectors[1]).abs().mean() > 0.05
 
 
 # -- wrong choices -----------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from caption.encoders import (
     CBAMRefiner,
@@ -98,11 +97,6 @@ def views_of(name: str, masked: bool = False) -> Views:
     return random_views(CASES[name].sizes, CASES[name].grids, masked)
 
 
-def arrays(module: torch.nn.Module) -> dict[str, np.ndarray]:
-    """A module's weights by name."""
-    return {name: tensor.detach().numpy() for name, tensor in module.named_parameters()}
-
-
 def affine(weights: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
     """W x + b."""
     return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
@@ -116,14 +110,6 @@ def layer_norm(weights: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.n
 
 def softmax(x: np.ndarray) -> np.ndarray:
     return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
-def check(found: Tensor, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-9, atol=1e-9)
 
 
 def multi_head(

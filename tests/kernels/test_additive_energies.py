@@ -56,36 +56,6 @@ def test_the_tiles_are_the_equation(activation: Activation, queries: int):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.usefixtures("_tile")
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_the_gradients_are_those_of_small_differences(activation: Activation):
-    assert torch.autograd.gradcheck(lambda *tensors: additive_energies(*tensors, activation), given())
-
-
-def test_by_hand():
-    """k = (1, -4), (-1, 2), q = (2, 0), v = (5, 10): e = (5·3 + 10·0, 5·1 + 10·2)."""
-    query, keys = torch.tensor([[[2.0, 0.0]]]), torch.tensor([[[1.0, -4.0], [-1.0, 2.0]]])
-    query.requires_grad_()
-    keys.requires_grad_()
-    scores = additive_energies(query, keys, torch.tensor([5.0, 10.0]), "relu")
-    assert scores.tolist() == [[[15.0, 25.0]]]
-    (scores * torch.tensor([1.0, 100.0])).sum().backward()
-    assert keys.grad.tolist() == [[[5.0, 0.0], [500.0, 1000.0]]]
-    assert query.grad.tolist() == [[[505.0, 1000.0]]]
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_single_precision_is_as_near_to_double_as_the_equation_is(activation: Activation):
-    double = given()
-    single = [tensor.detach().float().requires_grad_() for tensor in double]
-    for ours, theirs in zip(
-        with_gradients(additive_energies, single, activation),
-        with_gradients(plain, double, activation),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)
-
-
 def test_large_sums_saturate():
     query, keys, energy = given(torch.float32)
     scores, of_query, of_keys, _ = with_gradients(

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from helpers.tiny_views import one_row
 from torch import Tensor
 from torch.utils import deterministic
 
@@ -245,30 +244,6 @@ def test_a_second_derivative_is_refused(device: str):
 def test_sizes_that_do_not_fit_are_refused(wrong: tuple[tuple[int, ...], int]):
     with pytest.raises(ValueError, match=r"do not fit each other: .*\(2, 6, 4\)"):
         fused_energies(torch.zeros(wrong[0]), torch.zeros(2, 6, 4), torch.zeros(wrong[1]), "tanh")
-
-
-def test_a_decoder_trains_as_with_the_plain_form(device: str, monkeypatch: pytest.MonkeyPatch):
-    """Captions of several lengths: the batch shrinks from step to step."""
-    from caption.attention import AdditiveScore, ScoredAttention, Softmax
-    from caption.decoders import LSTMDecoder
-
-    torch.manual_seed(0)
-    decoder = LSTMDecoder(ScoredAttention(AdditiveScore(12), Softmax()), embedding_size=6, hidden_size=10)
-    decoder.build((8,), 20, padding=0, start=1)
-    decoder.to(device).eval()
-    regions, words = torch.randn(3, 9, 8, device=device), torch.randint(4, 20, (3, 2, 5), device=device)
-    mask = torch.arange(9, device=device) < torch.tensor([[9], [4], [7]], device=device)
-    lengths = torch.tensor([[5, 2], [3, 1], [0, 4]], device=device)
-
-    def gradients(kernel: Any) -> list[Tensor]:
-        monkeypatch.setattr(energies_module, "fused_for", lambda keys: kernel)
-        decoder.zero_grad()
-        unrolled = decoder(decoder.project(one_row(regions, mask)), words, lengths)
-        (unrolled.logits.square().sum() + unrolled.trace.weights.square().sum()).backward()
-        return [unrolled.logits.detach(), *(weight.grad for weight in decoder.parameters())]
-
-    for found, expected in zip(gradients(fused_energies), gradients(None), strict=True):
-        close(found, expected.double(), 1e-5)
 
 
 CAPABILITIES = [(80, "fp32"), (90, "bf16")]

@@ -6,7 +6,6 @@ from functools import partial
 from unittest.mock import patch
 
 import pytest
-import torch
 from helpers import search_reference as reference
 from helpers.search_models import END, START, HashModel, captions, check
 from hypothesis import given, settings
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from caption.errors import UserError
 from caption.kernels import top_k
-from caption.search import BeamSearch, Greedy
+from caption.search import Greedy
 
 
 @settings(max_examples=60, deadline=None)
@@ -45,18 +44,6 @@ def test_equals_the_naive_search(
         assert captions(found, image) == [wanted.words]
         assert found.finished[image].tolist() == [wanted.finished]
         assert found.log_probs[image].tolist() == [wanted.log_prob]
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10**6), normalization=st.sampled_from([0.0, 1.0, 3.0]))
-def test_is_a_beam_of_one(seed: int, normalization: float) -> None:
-    model, batch = HashModel(6, seed), [0, 1, 2, 3]
-    greedy = Greedy(9)(model.step, model.start(batch), 4, START, END)
-    beam = BeamSearch(1, 9, normalization)(model.step, model.start(batch), 4, START, END)
-    assert torch.equal(greedy.words, beam.words)
-    assert torch.equal(greedy.finished, beam.finished)
-    assert torch.equal(greedy.word_log_probs, beam.word_log_probs)
-    assert torch.equal(greedy.trace.past, beam.trace.past)
 
 
 def test_images_that_are_done_leave_together() -> None:

@@ -52,14 +52,9 @@ def assert_frequencies(counts: list[int], probabilities: list[float]) -> None:
     ("temperature", "top_k", "top_p"),
     [
         (1.0, None, None),
-        (0.5, None, None),
-        (3.0, None, None),
-        (1.0, 3, None),
-        (1.0, 1, None),
-        (1.0, 99, None),
-        (1.0, None, 0.8),
+        (0.5, 1, None),
         (1.0, None, 1e-9),
-        (1.0, None, 1.0),
+        (1.0, 99, 1.0),
         (2.0, 4, 0.7),
     ],
 )

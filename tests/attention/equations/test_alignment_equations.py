@@ -27,7 +27,6 @@ from caption.attention import (
     Entmax15,
     FollowingWindow,
     GridMemory,
-    Multinoulli,
     PredictedWindow,
     QuerySizes,
     ScoredAttention,
@@ -75,15 +74,6 @@ def test_the_weights_are_those_of_bisection(name: str) -> None:
 
 
 @sparse
-def test_the_sum_is_one_and_masked_regions_weigh_nothing(name: str) -> None:
-    scores = score_rows()
-    weights = SPARSE[name][0](scores)
-    close(weights.sum(-1), np.ones(40))
-    assert (weights >= 0).all()
-    assert (weights[scores == -INF] == 0).all()
-
-
-@sparse
 def test_equal_scores_give_equal_weights(name: str) -> None:
     fast = SPARSE[name][0]
     close(fast(torch.full((5,), -3.0, dtype=torch.float64)), np.full(5, 0.2))
@@ -91,23 +81,6 @@ def test_equal_scores_give_equal_weights(name: str) -> None:
     tied = fast(torch.tensor([0.3, 0.3, 0.1, 0.1, -0.4], dtype=torch.float64))
     assert tied[0] == tied[1] > tied[2] == tied[3]
     assert fast(torch.tensor([4.0, -INF]))[0] == 1  # a single region
-
-
-def test_sparsemax_by_hand() -> None:
-    # Martins and Astudillo 2016: in two dimensions sparsemax((t, 0)) = ((t + 1) / 2, (1 - t) / 2) for |t| <= 1.
-    for t in (-1.0, -0.4, 0.0, 0.7, 1.0):
-        close(sparsemax(torch.tensor([t, 0.0], dtype=torch.float64)), [(t + 1) / 2, (1 - t) / 2])
-    assert sparsemax(torch.tensor([1.5, 0.0])).tolist() == [1, 0]
-    close(sparsemax(torch.tensor([1.0, 0.8, -1.0], dtype=torch.float64)), [0.6, 0.4, 0])
-
-
-def test_entmax_lies_between_softmax_and_sparsemax() -> None:
-    """A region has weight 0 from a distance of √… on: in two dimensions where the scores differ by 2 or more."""
-    assert entmax15(torch.tensor([2.0, 0.0])).tolist() == [1, 0]
-    assert entmax15(torch.tensor([1.99, 0.0]))[1] > 0
-    scores = score_rows()
-    counts = [(align(scores) > 0).sum() for align in (sparsemax, entmax15, lambda e: e.softmax(-1))]
-    assert counts[0] < counts[1] < counts[2]
 
 
 @sparse
@@ -216,14 +189,3 @@ def test_a_window_over_masked_cells_alone_sees_all_real_ones(alignment: Alignmen
 
 
 # -- samples -------------------------------------------------------------------------------------------------------
-
-
-def test_hard_attention_reads_the_sampled_region_and_knows_its_log_probability() -> None:
-    torch.manual_seed(0)
-    done = run(ScoredAttention(AdditiveScore(6), Multinoulli(at_test="sample")), steps=4)
-    for (b, k), case in zip(np.ndindex(2, 2), done.cases(), strict=True):
-        for t, output in enumerate(done.outputs):
-            region = int(output.location[b, k])
-            assert case.real[region]
-            close(case.context[t], case.regions[region])
-            close(output.log_prob[b, k], np.log(case.weights[t][region]))

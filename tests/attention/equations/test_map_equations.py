@@ -78,18 +78,6 @@ def test_structured() -> None:
         close(case.context[0], linear(p, "output", read))
 
 
-def test_the_diversity_penalty() -> None:
-    """‖A Aᵀ - I‖²_F (Lin et al. 2017, eq. 8), the mean over the steps."""
-    done = run(StructuredAttention(queries=3, size=6))
-    maps = done.outputs[0].maps.queries.flatten(0, 1).contiguous()
-    total = 0.0
-    for attention in maps.detach().numpy():
-        for s in range(3):
-            for r in range(3):
-                total += (dot(attention[s], attention[r]) - (s == r)) ** 2
-    close(done.attention.penalty({"queries": maps}), total / len(maps))
-
-
 def test_feature_wise() -> None:
     """e_i = W tanh(U a_i + b + V h), α_·d = softmax over i of e_i,d, z_d = Σ_i α_i,d a_i,d."""
     done = run(FeatureWiseAttention(6))
@@ -155,16 +143,3 @@ def test_compositional_de_attention() -> None:
         close(case.weights[0], weights)
         close(case.context[0], weighted(weights, case.regions))
     assert {-1.0, 1.0} <= signs
-
-
-def test_a_key_that_equals_the_query_weighs_the_tanh_alone() -> None:
-    import torch
-
-    attention = CompositionalDeAttention(2)
-    done = run(attention)
-    with torch.no_grad():
-        for layer in (attention.key, attention.query):
-            layer.weight.zero_()
-            layer.bias.copy_(torch.tensor([1.0, -2.0]))
-    output = attention(done.queries[0], attention.project(done.views))
-    close(output.weights[1], np.full((2, 6), np.tanh(5 / np.sqrt(2))))

@@ -54,14 +54,6 @@ def test_a_window_at_every_place_of_the_grid_and_beyond() -> None:
     close(weights @ view.vectors, sampled_by_torch(view, centres, sizes, 3))
 
 
-def test_by_hand() -> None:
-    # One point in the middle of the right half of 1 by 2 cells lies on the middle of the second cell; in the middle of
-    # the grid, on both alike; a quarter of a cell to its right, 1/4 and 3/4.
-    for x, expected in [(0.75, [0.0, 1.0]), (0.5, [0.5, 0.5]), (0.625, [0.25, 0.75]), (1.0, [0.0, 1.0])]:
-        centre = torch.tensor([[[x, 0.5]]], dtype=torch.float64)
-        close(window(centre, torch.zeros(1, 1, 1), 1, (1, 2))[0, 0], expected)
-
-
 def test_masked_cells_leave_their_share_to_the_others() -> None:
     centre = torch.tensor([[[0.625, 0.5]], [[0.1, 0.5]]], dtype=torch.float64)
     none = torch.zeros(2, 1, 1, dtype=torch.float64)

@@ -18,7 +18,6 @@ from caption.encoders import (
     Encoder,
     LinearRefiner,
     MetaEmbeddingRefiner,
-    PyramidRefiner,
     Refiner,
     Refiners,
     SelfAttentionRefiner,
@@ -221,11 +220,6 @@ def test_a_checkpoint_brings_it_back(name: str, tmp_path: Path):
     found = again.describe(photo())
     assert found.words == expected.words
     assert (found.weights == expected.weights).all()
-
-
-def test_a_mechanism_for_one_grid_refuses_a_pyramid():
-    with pytest.raises(UserError, match="attends to one grid"):
-        captioner(refiner=PyramidRefiner(6), encoder=two_scales())
 
 
 # -- a chain --------------------------------------------------------------------------------------------------------

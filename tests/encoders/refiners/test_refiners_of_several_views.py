@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers.refiner_cases import affine, arrays, built, check, layer_norm, multi_head, random_views, softmax
+from helpers.loops import close, parameters
+from helpers.refiner_cases import affine, built, layer_norm, multi_head, random_views, softmax
 
 from caption.encoders import CrossAttentionRefiner, MetaEmbeddingRefiner, PyramidRefiner
 from caption.errors import UserError
@@ -23,7 +24,7 @@ def test_cross_attention(size: int | None, masked: bool):
     refiner = built(CrossAttentionRefiner(size, 2, 2), (6, 3))
     asking, read = given = random_views((6, 3), GRIDS, masked)
     (found,) = refiner(given)
-    weights = arrays(refiner)
+    weights = parameters(refiner)
     for image in range(2):
         a, b = asking.vectors[image].numpy(), read.vectors[image].numpy()
         if masked:
@@ -35,7 +36,7 @@ def test_cross_attention(size: int | None, masked: bool):
                 weights, f"layers.attend.{n}", 2, layer_norm(weights, f"layers.norms.{n}", x), others
             )
         seen = found.vectors[image] if not masked else found.vectors[image, asking.mask[image]]
-        check(seen, layer_norm(weights, "layers.leave", x))
+        close(seen, layer_norm(weights, "layers.leave", x))
     assert found.grid == (3, 4)
 
 
@@ -55,7 +56,7 @@ def test_the_pyramid(grids, masked: bool):
     refiner = built(PyramidRefiner(3), (4, 5, 2))
     given = random_views((4, 5, 2), grids, masked)
     found = refiner(given)
-    weights = arrays(refiner)
+    weights = parameters(refiner)
     for image in range(2):
         above = None
         for n in (2, 1, 0):
@@ -80,7 +81,7 @@ def test_the_pyramid(grids, masked: bool):
                     smoothed[row, col] = [
                         (kernel[d] * window.transpose(2, 0, 1)).sum() + bias[d] for d in range(3)
                     ]
-            check(found[n].vectors[image], smoothed.reshape(-1, 3))
+            close(found[n].vectors[image], smoothed.reshape(-1, 3))
 
 
 def test_views_from_coarse_to_fine_are_refused():
@@ -106,8 +107,8 @@ def test_meta_embeddings_of_one_grid():
     (found,) = refiner(given)
     for image in range(2):
         for i in range(6):
-            expected = combined(arrays(refiner), [view.vectors[image, i].numpy() for view in given])
-            check(found.vectors[image, i], expected)
+            expected = combined(parameters(refiner), [view.vectors[image, i].numpy() for view in given])
+            close(found.vectors[image, i], expected)
 
 
 def test_a_masked_region_of_another_view_takes_no_part():
@@ -118,8 +119,9 @@ def test_a_masked_region_of_another_view_takes_no_part():
     for image in range(2):
         for i in range(6):
             other = second.vectors[image, i].numpy() if second.mask[image, i] else None
-            check(
-                found.vectors[image, i], combined(arrays(refiner), [first.vectors[image, i].numpy(), other])
+            close(
+                found.vectors[image, i],
+                combined(parameters(refiner), [first.vectors[image, i].numpy(), other]),
             )
 
 
@@ -133,7 +135,7 @@ def test_a_coarser_view_is_interpolated():
         a, b = (view.vectors[image].numpy() for view in given)
         for i in range(4):
             between = left[i] * b[0] + (1 - left[i]) * b[1]
-            check(found.vectors[image, i], combined(arrays(refiner), [a[i], between]))
+            close(found.vectors[image, i], combined(parameters(refiner), [a[i], between]))
 
 
 def test_interpolation_leaves_masked_regions_out():
@@ -145,7 +147,7 @@ def test_interpolation_leaves_masked_regions_out():
         a, b = (view.vectors[image].numpy() for view in (first, second))
         for i in range(4):
             other = b[0] if i < 3 else None  # the last cell lies only in the masked region
-            check(found.vectors[image, i], combined(arrays(refiner), [a[i], other]))
+            close(found.vectors[image, i], combined(parameters(refiner), [a[i], other]))
 
 
 def test_a_finer_view_is_averaged_over_the_cell():
@@ -160,7 +162,7 @@ def test_a_finer_view_is_averaged_over_the_cell():
     (found,) = refiner((first, second))
     for image in range(2):
         mean = weights @ second.vectors[image].numpy()
-        check(found.vectors[image, 0], combined(arrays(refiner), [first.vectors[image, 0].numpy(), mean]))
+        close(found.vectors[image, 0], combined(parameters(refiner), [first.vectors[image, 0].numpy(), mean]))
 
 
 def test_a_hook_gets_the_weights_of_the_views_and_may_replace_them():

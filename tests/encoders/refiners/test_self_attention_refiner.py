@@ -6,7 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from helpers.refiner_cases import affine, arrays, built, check, layer_norm, multi_head, random_views
+from helpers.loops import close, parameters
+from helpers.refiner_cases import affine, built, layer_norm, multi_head, random_views
 
 from caption.encoders import (
     LearnedPositions,
@@ -19,7 +20,7 @@ from caption.errors import UserError
 
 
 def expected(refiner, view, image: int, places=0.0, biases=None, keep=None) -> np.ndarray:
-    weights = arrays(refiner.views[0])
+    weights = parameters(refiner.views[0])
     a = view.vectors[image].numpy()
     if keep is not None:
         a = a[keep]
@@ -36,7 +37,7 @@ def test_it_is_the_equation(size: int | None, heads: int, layers: int):
     given = random_views((6,), ((2, 3),))
     (found,) = refiner(given)
     for image in range(2):
-        check(found.vectors[image], expected(refiner, given[0], image))
+        close(found.vectors[image], expected(refiner, given[0], image))
 
 
 def test_real_regions_are_refined_as_if_there_were_no_others():
@@ -45,7 +46,7 @@ def test_real_regions_are_refined_as_if_there_were_no_others():
     (found,) = refiner((given,))
     for image in range(2):
         keep = given.mask[image].numpy()
-        check(found.vectors[image, keep], expected(refiner, given, image, keep=keep))
+        close(found.vectors[image, keep], expected(refiner, given, image, keep=keep))
 
 
 def test_masked_regions_keep_their_bias_and_lose_their_weight():
@@ -56,14 +57,14 @@ def test_masked_regions_keep_their_bias_and_lose_their_weight():
     for image in range(2):
         keep = given.mask[image].numpy()
         rest = expected(refiner, given, image, biases=biases[:, keep][:, :, keep], keep=keep)
-        check(found.vectors[image, keep], rest)
+        close(found.vectors[image, keep], rest)
 
 
 def test_dropout_leaves_the_residual():
     refiner = built(SelfAttentionRefiner(None, 2, dropout=1.0), (6,)).train()
     given = random_views((6,), ((2, 3),))
-    weights = arrays(refiner.views[0])
-    check(refiner(given)[0].vectors, layer_norm(weights, "layers.leave", given[0].vectors.numpy()))
+    weights = parameters(refiner.views[0])
+    close(refiner(given)[0].vectors, layer_norm(weights, "layers.leave", given[0].vectors.numpy()))
 
 
 # -- positions ------------------------------------------------------------------------------------------------------
@@ -79,24 +80,24 @@ def test_sinusoids_are_those_of_the_row_then_of_the_column():
                 angle = n / 10_000 ** (2 * k / 4)
                 places[i, half + 2 * k] = np.sin(angle)
                 places[i, half + 2 * k + 1] = np.cos(angle)
-    check(refiner(given)[0].vectors[1], expected(refiner, given[0], 1, places))
+    close(refiner(given)[0].vectors[1], expected(refiner, given[0], 1, places))
 
 
 def test_learned_positions_are_a_vector_of_the_row_and_one_of_the_column():
     refiner = built(SelfAttentionRefiner(None, 2, positions=LearnedPositions(3, 5)), (6,))
     given = random_views((6,), ((2, 3),))
-    rows, cols = (arrays(refiner.views[0])[f"positions.{name}"] for name in ("row", "col"))
+    rows, cols = (parameters(refiner.views[0])[f"positions.{name}"] for name in ("row", "col"))
     assert rows.shape == (3, 3)
     assert cols.shape == (5, 3)
     places = np.stack([np.concatenate((rows[i // 3], cols[i % 3])) for i in range(6)])
-    check(refiner(given)[0].vectors[1], expected(refiner, given[0], 1, places))
+    close(refiner(given)[0].vectors[1], expected(refiner, given[0], 1, places))
 
 
 @pytest.mark.parametrize("distance", [1, 3])
 def test_relative_positions_are_a_bias_for_each_head_and_clipped_offset(distance: int):
     refiner = built(SelfAttentionRefiner(None, 2, 2, RelativePositions(distance)), (6,))
     given = random_views((6,), ((3, 4),))
-    table = arrays(refiner.views[0])["positions.table"]
+    table = parameters(refiner.views[0])["positions.table"]
     biases = np.zeros((2, 12, 12))
     for m in range(2):
         for i in range(12):
@@ -104,7 +105,7 @@ def test_relative_positions_are_a_bias_for_each_head_and_clipped_offset(distance
                 down = max(-distance, min(distance, j // 4 - i // 4))
                 across = max(-distance, min(distance, j % 4 - i % 4))
                 biases[m, i, j] = table[m, distance + down, distance + across]
-    check(refiner(given)[0].vectors[1], expected(refiner, given[0], 1, biases=biases))
+    close(refiner(given)[0].vectors[1], expected(refiner, given[0], 1, biases=biases))
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------

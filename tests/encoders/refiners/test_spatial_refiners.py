@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers.refiner_cases import affine, arrays, built, check, random_views, sigmoid, softmax
+from helpers.loops import close, parameters, sigmoid
+from helpers.refiner_cases import affine, built, random_views, softmax
 
 from caption.encoders import CBAMRefiner, DualAttentionRefiner, SqueezeExcitationRefiner
 from caption.errors import UserError
@@ -28,16 +29,16 @@ def test_squeeze_and_excitation(masked: bool):
     refiner = built(SqueezeExcitationRefiner(2), (6,))
     (given,) = random_views((6,), ((3, 4),), masked)
     (found,) = refiner((given,))
-    weights = arrays(refiner.views[0])
+    weights = parameters(refiner.views[0])
     assert weights["excite.0.weight"].shape == (3, 6)
     for image in range(2):
         a = given.vectors[image].numpy()[real(given, image)]
         s = sigmoid(mlp(weights, "excite", sum(a) / len(a)))
-        check(found.vectors[image, real(given, image)], a * s)
+        close(found.vectors[image, real(given, image)], a * s)
 
 
 def test_a_reduction_to_less_than_one_unit_leaves_one():
-    assert arrays(built(SqueezeExcitationRefiner(16), (6,)).views[0])["excite.0.weight"].shape == (1, 6)
+    assert parameters(built(SqueezeExcitationRefiner(16), (6,)).views[0])["excite.0.weight"].shape == (1, 6)
 
 
 @MASKED
@@ -47,7 +48,7 @@ def test_cbam(kernel: int, masked: bool):
     rows, cols = 3, 4
     (given,) = random_views((6,), ((rows, cols),), masked)
     (found,) = refiner((given,))
-    weights = arrays(refiner.views[0])
+    weights = parameters(refiner.views[0])
     for image in range(2):
         a = given.vectors[image].numpy()
         there = real(given, image)
@@ -61,7 +62,7 @@ def test_cbam(kernel: int, masked: bool):
                 if 0 <= down < kernel and 0 <= across < kernel:
                     w = weights["space.weight"][0, :, down, across]
                     total = total + w[0] * a[j].mean() + w[1] * a[j].max()
-            check(found.vectors[image, i], sigmoid(total) * a[i])
+            close(found.vectors[image, i], sigmoid(total) * a[i])
 
 
 @pytest.mark.parametrize("kernel", [0, 4, -1])
@@ -81,7 +82,7 @@ def test_dual_attention(masked: bool):
     refiner = built(DualAttentionRefiner(2), (6,))
     (given,) = random_views((6,), ((3, 4),), masked)
     (found,) = refiner((given,))
-    weights = arrays(refiner.views[0])
+    weights = parameters(refiner.views[0])
     alpha, beta = weights["alpha"], weights["beta"]
     assert weights["queries.weight"].shape == (3, 6)
     for image in range(2):
@@ -95,7 +96,7 @@ def test_dual_attention(masked: bool):
         for j in range(6):
             x = softmax(np.array([a[:, i] @ a[:, j] for i in range(6)]))
             channel[:, j] = beta * sum(x[i] * a[:, i] for i in range(6)) + a[:, j]
-        check(found.vectors[image, real(given, image)], position + channel)
+        close(found.vectors[image, real(given, image)], position + channel)
 
 
 def test_dual_attention_starts_with_twice_the_regions():
