@@ -71,6 +71,13 @@ def cell_edges(
     return _ending(x, seen[0], seen[2]), _ending(y, seen[1], seen[3])
 
 
+def cell_box(shape: Sequence[int], box: BoxLike, cell: Sequence[int], seen: BoxLike | None = None) -> Box:
+    """One cell (row, col) of a grid of this shape (rows, cols); `box` and `seen` as for `cell_edges`."""
+    (rows, cols), (row, col) = shape, cell
+    x, y = cell_edges(rows, cols, box, seen)
+    return Box(float(x[col]), float(y[row]), float(x[col + 1]), float(y[row + 1]))
+
+
 def cell_centres(rows: int, cols: int, box: BoxLike) -> tuple[np.ndarray, np.ndarray]:
     """x (cols,) and y (rows,), in pixels, of the centres of a grid's cells: what these see lies around them."""
     x, y = cell_edges(rows, cols, box)

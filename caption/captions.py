@@ -26,8 +26,8 @@ class Captions(list[Caption]):
     def __getitem__(self, index: slice) -> Captions: ...
 
     def __getitem__(self, index: SupportsIndex | slice) -> Caption | Captions:
-        found = super().__getitem__(index)
-        return Captions(found) if isinstance(found, list) else found
+        item = super().__getitem__(index)
+        return Captions(item) if isinstance(item, list) else item
 
     def to_html(self, title: str = "Where the model looked", **options: Any) -> str:
         """A complete interactive page of all photos (`caption.visualize.to_html`, to which options go).
@@ -70,8 +70,8 @@ class Captions(list[Caption]):
         except ImportError as error:
             raise UserError("to_frame() makes a pandas DataFrame: pip install pandas") from error
         if by == "photo":
-            return pandas.DataFrame([_photo_row(each) for each in self], columns=_PHOTO_COLUMNS)
-        rows = [row for index, each in enumerate(self) for row in _word_rows(index, each)]
+            return pandas.DataFrame([_photo_row(caption) for caption in self], columns=_PHOTO_COLUMNS)
+        rows = [row for index, caption in enumerate(self) for row in _word_rows(index, caption)]
         return pandas.DataFrame(rows, columns=_WORD_COLUMNS)
 
 

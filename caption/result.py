@@ -185,20 +185,31 @@ class Caption:
             map_boxes=None,
         )
 
+    def with_weights(self, weights: np.ndarray, properties: WeightProperties | None = None) -> Caption:
+        """The same caption with other weights on the same grid, and without all that belongs to its own.
+
+        Args:
+            weights: (T, rows, cols).
+            properties: of these weights; None = those of the caption's own.
+        """
+        return replace(
+            self, weights=weights, properties=properties or self.properties,
+            maps={}, map_boxes=None, locations=None, points=None, alternatives=[],
+        )  # fmt: skip
+
     def single_maps(self, name: str | None = None) -> dict[str, Caption]:
         """All single maps, or those of `name`, as captions from `with_map`, by labels such as "heads[2]".
 
         Raises:
             ValueError: there is no such map.
         """
-        found = {}
-        for each in self.maps if name is None else [name]:
-            if each not in self.maps:
-                self.with_map(each)  # raises with a list of the maps
-            structure = self.maps[each].shape[1:-2]
-            for position in np.ndindex(structure):
-                found[map_label(each, position)] = self.with_map(each, position)
-        return found
+        if name is not None and name not in self.maps:
+            self.with_map(name)  # raises with a list of the maps
+        return {
+            map_label(key, position): self.with_map(key, position)
+            for key in (self.maps if name is None else [name])
+            for position in np.ndindex(self.maps[key].shape[1:-2])
+        }
 
     def plot(self, image: Photo | None = None, **options: Any) -> Figure:
         """The paper's figure: the photo, then one panel per word (`caption.visualize.plot_caption`).

@@ -1,10 +1,10 @@
-"""Agreement of two models: do they look at the same places when they say the same words?
+"""Agreement of two models: do they attend to the same places for the same words?
 
 Both are fed the same caption, and their maps are compared word by word. Maps agree to some degree only because both
 lie on objects rather than on background; comparing with maps of other words and other images measures that degree.
 
-    agreed = agree(soft, hard, photos)
-    agreed.measures["same cell"].mean(), agreed.other_word["same cell"].mean()
+    agreement = agree(soft, hard, photos)
+    agreement.measures["same cell"].mean(), agreement.other_word["same cell"].mean()
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from caption.analysis.per_word import PerWord
-from caption.analysis.replay import Replay, listed, sentences
+from caption.analysis.replay import Replay, iter_photos, sentences
 from caption.errors import UserError
 from caption.result import Caption
 
@@ -45,25 +45,25 @@ def agree(
     seed: int = 0,
     batch_size: int = 32,
 ) -> Agreement:
-    """Compare where two models look while both say the same captions.
+    """Compare the maps of two models that are fed the same captions.
 
     Args:
         first, second: the models; their order does not matter to the measures.
-        photos, captions, batch_size: see `replay.sentences`; None = the captions that `first` says.
+        photos, captions, batch_size: see `replay.sentences`; None = the captions that `first` generates.
         seed: for which other word is taken.
 
     Raises:
         UserError: the models' grids differ, or one has no attention.
         ValueError: photos and captions differ in number.
     """
-    photos = list(listed(photos))
-    told, ours = _maps(first, photos, captions, batch_size)
-    _, theirs = _maps(second, photos, told, batch_size)
+    photos = list(iter_photos(photos))
+    replayed, ours = _maps(first, photos, captions, batch_size)
+    _, theirs = _maps(second, photos, replayed, batch_size)
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if len(a)]
     if any(a.shape != b.shape for a, b in pairs):
         raise UserError("the two models look at different grids, so their maps cannot be compared")
-    images = [number for number, caption in enumerate(told) for _ in caption.words]
-    words = tuple(word for caption in told for word in caption.words)
+    images = [number for number, caption in enumerate(replayed) for _ in caption.words]
+    words = tuple(word for caption in replayed for word in caption.words)
     generator = np.random.default_rng(seed)
     if not pairs:
         empty = compare_maps(np.zeros((0, 1)), np.zeros((0, 1)))
@@ -71,9 +71,9 @@ def agree(
     mine = np.concatenate([a for a, _ in pairs])
     same = np.concatenate([b for _, b in pairs])
     shuffled = np.concatenate([_other_words(b, generator) for _, b in pairs])
-    turned = [pairs[(number + 1) % len(pairs)][1] for number in range(len(pairs))]
+    following = [pairs[(number + 1) % len(pairs)][1] for number in range(len(pairs))]
     displaced = np.concatenate(
-        [b[np.minimum(np.arange(len(a)), len(b) - 1)] for (a, _), b in zip(pairs, turned, strict=True)]
+        [b[np.minimum(np.arange(len(a)), len(b) - 1)] for (a, _), b in zip(pairs, following, strict=True)]
     )
     if len(pairs) == 1:
         displaced = np.full_like(displaced, np.nan)
@@ -107,15 +107,15 @@ def compare_maps(first: Any, second: Any) -> dict[str, np.ndarray]:
 def _maps(
     captioner: Captioner, photos: list[Any], captions: Iterable[Caption] | None, batch_size: int
 ) -> tuple[list[Caption], list[np.ndarray]]:
-    """The captions, and the model's maps (T, rows, cols) while it says them."""
+    """The captions, and the model's maps (T, rows, cols) when it is fed them."""
     replay = Replay(captioner.decoder)
-    told: list[Caption] = []
+    replayed: list[Caption] = []
     maps: list[np.ndarray] = []
     for batch in sentences(captioner, photos, captions, batch_size):
         weights = replay.weights(batch).unflatten(-1, batch.views[0].grid).double().cpu().numpy()
         maps += [weights[row, :length] for row, length in enumerate(batch.lengths.tolist())]
-        told += batch.captions
-    return told, maps
+        replayed += batch.captions
+    return replayed, maps
 
 
 def _other_words(maps: np.ndarray, generator: np.random.Generator) -> np.ndarray:

@@ -15,33 +15,31 @@ maps of other images looks at this image.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from caption.analysis.grounding import GroundableCaption, Redrawn
 from caption.box import BoxLike, cell_centres, shares_of
 from caption.data.boxes import Boxes
+from caption.result import Caption
 
 
-def uniform(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
+def uniform(captions: Iterable[Caption]) -> list[Caption]:
     """α[t,i] = 1 / L."""
-    return [_redrawn(caption, np.ones_like(caption.weights)) for caption in captions]
+    return [_with_map(caption, np.ones_like(caption.weights)) for caption in captions]
 
 
-def middle(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
+def middle(captions: Iterable[Caption]) -> list[Caption]:
     """All weight on the cell in the middle of what the model has seen; on the two or four that are equally near."""
     redrawn = []
     for caption in captions:
-        _, rows, cols = caption.weights.shape
-        x, y = cell_centres(rows, cols, shares_of(caption.box, caption.seen or caption.box))
-        distance = np.abs(x[None, :] - 0.5) + np.abs(y[:, None] - 0.5)
+        distance = _from_middle(caption, lambda x, y: np.abs(x) + np.abs(y))
         nearest = np.isclose(distance, distance.min())
-        redrawn.append(_redrawn(caption, np.broadcast_to(nearest.astype(float), caption.weights.shape)))
+        redrawn.append(_with_map(caption, np.broadcast_to(nearest.astype(float), caption.weights.shape)))
     return redrawn
 
 
-def mean_map(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
+def mean_map(captions: Iterable[Caption]) -> list[Caption]:
     """Every word gets the mean of all words' maps.
 
     Raises:
@@ -52,10 +50,10 @@ def mean_map(captions: Iterable[GroundableCaption]) -> list[Redrawn]:
         raise ValueError("a mean of maps needs captions of one grid")
     maps = np.concatenate([caption.weights for caption in captions]) if captions else np.zeros((0, 1, 1))
     mean = maps.mean(0) if len(maps) else maps.sum(0)
-    return [_redrawn(caption, np.broadcast_to(mean, caption.weights.shape)) for caption in captions]
+    return [_with_map(caption, np.broadcast_to(mean, caption.weights.shape)) for caption in captions]
 
 
-def centred(captions: Iterable[GroundableCaption], sigma: float = 0.25) -> list[Redrawn]:
+def centred(captions: Iterable[Caption], sigma: float = 0.25) -> list[Caption]:
     """A Gaussian around the middle of what the model has seen, the same for every word.
 
     Args:
@@ -66,10 +64,8 @@ def centred(captions: Iterable[GroundableCaption], sigma: float = 0.25) -> list[
         raise ValueError(f"sigma is a positive fraction of what the model has seen, not {sigma}")
     redrawn = []
     for caption in captions:
-        _, rows, cols = caption.weights.shape
-        x, y = cell_centres(rows, cols, shares_of(caption.box, caption.seen or caption.box))
-        bump = np.exp(-((x[None, :] - 0.5) ** 2 + (y[:, None] - 0.5) ** 2) / (2 * sigma**2))
-        redrawn.append(_redrawn(caption, np.broadcast_to(bump, caption.weights.shape)))
+        bump = _from_middle(caption, lambda x, y: np.exp(-(x**2 + y**2) / (2 * sigma**2)))
+        redrawn.append(_with_map(caption, np.broadcast_to(bump, caption.weights.shape)))
     return redrawn
 
 
@@ -101,20 +97,20 @@ def fit_sigma(boxes: Iterable[tuple[Boxes, BoxLike]]) -> float:
     return float(np.sqrt(np.mean(np.square(offsets))))
 
 
-def other_word(captions: Iterable[GroundableCaption], seed: int = 0) -> list[Redrawn]:
+def other_word(captions: Iterable[Caption], seed: int = 0) -> list[Caption]:
     """Each word gets the map of another word of its caption, drawn at random; a single word keeps its own."""
     generator = np.random.default_rng(seed)
     redrawn = []
     for caption in captions:
         words = len(caption.words)
         shift = generator.integers(1, words, size=words) if words > 1 else np.zeros(words, dtype=np.int64)
-        redrawn.append(_redrawn(caption, caption.weights[(np.arange(words) + shift) % max(words, 1)]))
+        redrawn.append(_with_map(caption, caption.weights[(np.arange(words) + shift) % max(words, 1)]))
     return redrawn
 
 
 def other_image(
-    captions: Iterable[GroundableCaption], seed: int = 0, images: Sequence[int] | None = None
-) -> list[Redrawn]:
+    captions: Iterable[Caption], seed: int = 0, images: Sequence[int] | None = None
+) -> list[Caption]:
     """Each caption gets the maps of another image's, word by word; if that has fewer words, its last map is repeated.
 
     Args:
@@ -127,30 +123,36 @@ def other_image(
         ValueError: there are fewer than two images that have captions with words, or their grids differ.
     """
     captions = list(captions)
-    told: dict[int, list[GroundableCaption]] = {}
+    by_image: dict[int, list[Caption]] = {}
     for image, caption in zip(range(len(captions)) if images is None else images, captions, strict=True):
         if len(caption.words):
-            told.setdefault(image, []).append(caption)
-    grids = {caption.weights.shape[1:] for group in told.values() for caption in group}
-    if len(told) < 2 or len(grids) > 1:
+            by_image.setdefault(image, []).append(caption)
+    grids = {caption.weights.shape[1:] for group in by_image.values() for caption in group}
+    if len(by_image) < 2 or len(grids) > 1:
         raise ValueError("maps are exchanged between two or more captions with words, of one grid")
     # A ring in random order: each image gets the maps of another, and gives its own once.
-    numbers = list(told)
+    numbers = list(by_image)
     order = np.random.default_rng(seed).permutation(len(numbers))
     donors = {
-        id(caption): told[numbers[giver]][place % len(told[numbers[giver]])]
+        id(caption): by_image[numbers[giver]][place % len(by_image[numbers[giver]])]
         for taker, giver in zip(order, np.roll(order, 1), strict=True)
-        for place, caption in enumerate(told[numbers[taker]])
+        for place, caption in enumerate(by_image[numbers[taker]])
     }
     redrawn = []
     for caption in captions:
         donor = donors.get(id(caption), caption)
         steps = np.minimum(np.arange(len(caption.words)), max(len(donor.words) - 1, 0))
-        redrawn.append(_redrawn(caption, donor.weights[steps]))
+        redrawn.append(_with_map(caption, donor.weights[steps]))
     return redrawn
 
 
-def _redrawn(caption: GroundableCaption, weights: np.ndarray) -> Redrawn:
+def _with_map(caption: Caption, weights: np.ndarray) -> Caption:
     totals = weights.sum((1, 2), keepdims=True)
-    weights = weights / np.where(totals > 0, totals, 1)
-    return Redrawn(caption.words, weights, caption.box, caption.seen)
+    return caption.with_weights(weights / np.where(totals > 0, totals, 1))
+
+
+def _from_middle(caption: Caption, distance: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+    """(rows, cols) a function of each cell's offset (x, y) from the middle of what the model has seen, in shares."""
+    rows, cols = caption.weights.shape[1:]
+    x, y = cell_centres(rows, cols, shares_of(caption.box, caption.seen or caption.box))
+    return distance(x[None, :] - 0.5, y[:, None] - 0.5)

@@ -61,12 +61,12 @@ def calibrate(
     """
     if not any(references):
         raise UserError("calibration needs captions, and there are none")
-    found, first = [], 0
+    columns, first = [], 0
     with eval_mode(captioner), torch.no_grad():
         for batch in batches(photos, batch_size):
-            found.append(_measure(captioner, batch, references[first : first + len(batch)]))
+            columns.append(_measure(captioner, batch, references[first : first + len(batch)]))
             first += len(batch)
-    target, largest, right, log_sums = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    target, largest, right, log_sums = map(np.concatenate, zip(*columns, strict=True))
     nlls = (log_sums - target[:, None] / TEMPERATURES).mean(0)
     one, best = int(np.abs(TEMPERATURES - 1).argmin()), int(nlls.argmin())
     sure = np.exp(largest[:, None] / TEMPERATURES - log_sums)
@@ -105,9 +105,9 @@ def _measure(
     """Of each word: its logit, the largest logit, whether both are the same word's, log Σ exp(logits / T) for all T."""
     ids = [[captioner.vocabulary.encode(text) for text in texts] for texts in references]
     most = max(map(len, ids))
-    lengths = torch.tensor([[len(each) for each in group] + [0] * (most - len(group)) for group in ids])
+    lengths = torch.tensor([[len(text) for text in group] + [0] * (most - len(group)) for group in ids])
     padded = pad_sequence(
-        [torch.tensor(each) for group in ids for each in (*group, *[[PAD]] * (most - len(group)))],
+        [torch.tensor(text) for group in ids for text in (*group, *[[PAD]] * (most - len(group)))],
         batch_first=True,
         padding_value=PAD,
     ).view(len(ids), most, -1)
@@ -115,7 +115,9 @@ def _measure(
     inputs = torch.cat((torch.full_like(targets[..., :1], START), targets[..., :-1]), -1)
     unrolled = captioner(captioner.encode(photos), inputs, lengths.to(captioner.device))
     logits, words = unrolled.logits.float(), unrolled.pack(targets)
-    log_sums = torch.stack([torch.logsumexp(logits / float(each), 1) for each in TEMPERATURES], 1)
+    log_sums = torch.stack(
+        [torch.logsumexp(logits / float(temperature), 1) for temperature in TEMPERATURES], 1
+    )
     columns: tuple[Tensor, ...] = (
         logits.gather(1, words[:, None])[:, 0],
         logits.amax(1),

@@ -23,23 +23,6 @@ from caption.result import Caption
 
 
 @dataclass(frozen=True)
-class Redrawn:
-    """The part of a caption that is needed here, for maps that are not the model's own."""
-
-    words: Sequence[str]
-    """The T words, without the end token."""
-    weights: np.ndarray
-    """(T, rows, cols): where the model looked for each word."""
-    box: BoxLike
-    """The part of the original image that the grid covers."""
-    seen: BoxLike | None = None
-    """The part that the model has seen; None = `box`."""
-
-
-GroundableCaption = Caption | Redrawn
-
-
-@dataclass(frozen=True)
 class Mention:
     """An object's name in a caption."""
 
@@ -102,23 +85,11 @@ class Grounding:
         """Only the mentions of objects that the image shows: attention judged apart from wrong words."""
         return Grounding(tuple(pointing for pointing in self.pointings if pointing.mention.boxes))
 
-    def by_name(self) -> dict[str, Grounding]:
-        """One `Grounding` per object name, sorted by name."""
-        groups: dict[str, list[Pointing]] = {}
-        for pointing in self.pointings:
-            groups.setdefault(pointing.mention.name, []).append(pointing)
-        return {name: Grounding(tuple(groups[name])) for name in sorted(groups)}
-
-    def interval(self, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> tuple[float, float]:
-        """Confidence interval of the accuracy by percentile bootstrap; (0, 1) without mentions.
-
-        Whole captions are drawn, because the mentions of one caption succeed and fail together.
-        """
-        if not 0 < level < 1:
-            raise ValueError(f"the confidence level lies between 0 and 1, not at {level}")
+    def interval(self) -> tuple[float, float]:
+        """95 % confidence interval of the accuracy by percentile bootstrap over captions; (0, 1) without mentions."""
         if not self.pointings:
             return 0.0, 1.0
-        hits = estimate(self.values("hit"), self.captions, level, resamples, seed)
+        hits = estimate(self.values("hit"), self.captions)
         return hits.low, hits.high
 
     def values(self, field: str) -> np.ndarray:
@@ -146,23 +117,17 @@ class Grounding:
         return sum(getattr(pointing, field) for pointing in self.pointings) / max(len(self), 1)
 
 
-def ground(captions: Iterable[tuple[GroundableCaption, Boxes]], tolerance: float = 0.0) -> Grounding:
+def ground(captions: Iterable[tuple[Caption, Boxes]], tolerance: float = 0.0) -> Grounding:
     """Play the pointing game on every mention of every caption.
 
     Args:
         captions: each with the boxes of its image, in the pixels of its `box`.
         tolerance: pixels by which a maximum may miss a box and still count, for hits and their chance alike
             (Zhang et al. allow 15).
-
-    Raises ValueError if a caption has not one map per word, or its grid covers no area.
     """
     pointings: list[Pointing] = []
     for number, (caption, boxes) in enumerate(captions):
-        weights = np.asarray(caption.weights, dtype=np.float64)
-        if weights.ndim != 3 or len(weights) != len(caption.words):
-            raise ValueError(
-                f"caption {number} has {len(caption.words)} words, but weights of shape {weights.shape}"
-            )
+        weights = caption.weights.astype(np.float64)
         for mention in find_mentions(caption.words, boxes):
             pointings.append(_point_at(number, mention, weights[mention.word], caption, tolerance))
     return Grounding(tuple(pointings))
@@ -242,7 +207,7 @@ def coverage(
 
 
 def _point_at(
-    number: int, mention: Mention, weights: np.ndarray, caption: GroundableCaption, tolerance: float
+    number: int, mention: Mention, weights: np.ndarray, caption: Caption, tolerance: float
 ) -> Pointing:
     if not mention.boxes:
         return Pointing(number, mention, 0.0, 0.0, 0.0, 0.0)

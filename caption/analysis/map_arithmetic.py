@@ -1,4 +1,4 @@
-"""Arithmetic on attention maps: moved, carried to another grid by area, scaled to the sum that they had.
+"""Arithmetic on attention maps: shifts, resampling to another grid by area, and scaling to a sum.
 
 A map (..., L) lies row by row on a grid (rows, cols). All grids of an image are taken to cover the same part of the
 photo, in equal cells; those of two levels of a CNN differ by less than half of a coarse cell
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-Grid = tuple[int, int]
+from caption.attention.map_hooks import Grid
 
 ROUNDING = 1e-4
 """A sum that differs from 1 by less is 1."""
@@ -19,12 +19,12 @@ TINY = 1e-30
 """A smaller sum leaves nothing to share."""
 
 
-def carried(values: Tensor, grid: Grid, other: Grid) -> Tensor:
+def resampled(values: Tensor, grid: Grid, other: Grid) -> Tensor:
     """Values (..., L) on a grid as values (..., L') on another: the mean over each cell's area."""
     return values if grid == other else _resampled(values, grid, other)
 
 
-def moved(values: Tensor, grid: Grid, down: float, right: float) -> Tensor:
+def shifted(values: Tensor, grid: Grid, down: float, right: float) -> Tensor:
     """Values (..., L) shifted by a number of rows and columns. What leaves the grid is lost, and zeros come in.
 
     Fractions of a cell are shared between two cells by area.
@@ -32,7 +32,7 @@ def moved(values: Tensor, grid: Grid, down: float, right: float) -> Tensor:
     return _resampled(values, grid, grid, down, right)
 
 
-def spread(values: Tensor, maps: Tensor) -> Tensor:
+def with_map_dims(values: Tensor, maps: Tensor) -> Tensor:
     """Values (B, K, L) with as many dimensions between K and L as maps (B, K, ..., L) have."""
     return values.unflatten(1, (values.shape[1], *[1] * (maps.dim() - 3)))
 
@@ -43,7 +43,7 @@ def sums(weights: Tensor) -> Tensor:
     return torch.where((total - 1).abs() < ROUNDING, 1.0, total)
 
 
-def in_place_of(weights: Tensor, values: Tensor) -> Tensor:
+def with_sum_of(weights: Tensor, values: Tensor) -> Tensor:
     """Values (..., L), scaled to the sum of the weights (..., L) in whose place they come, and in their precision."""
     return (values / sums(values)).to(weights) * sums(weights)
 
@@ -53,7 +53,7 @@ def rescaled(left: Tensor, weights: Tensor) -> Tensor:
     return left * (_total(weights) / _total(left).clamp_min(TINY))
 
 
-def used_up(left: Tensor, weights: Tensor) -> bool:
+def nothing_left(left: Tensor, weights: Tensor) -> bool:
     """Whether somewhere nothing is left of weights (..., L) that had a sum."""
     return bool(((_total(left) < TINY) & (_total(weights) >= TINY)).any())
 

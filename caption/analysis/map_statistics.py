@@ -44,7 +44,7 @@ def measure_maps(captions: Iterable[Caption]) -> dict[str, float]:
     "attention_unseen" is a mean over captions.
     """
     captions = list(captions)
-    outcomes = (math.prod(each.weights.shape[1:]) + each.properties.sentinel for each in captions)
+    outcomes = (math.prod(caption.weights.shape[1:]) + caption.properties.sentinel for caption in captions)
     return {
         "attention_entropy": _mean([value for caption in captions for value in entropies(caption)]),
         "attention_entropy_max": math.log(max(outcomes, default=1)),

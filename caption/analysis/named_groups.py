@@ -42,7 +42,7 @@ def named(words: Collection[str]) -> frozenset[str]:
 
 def group_of(references: Sequence[frozenset[str]]) -> str | None:
     """The group that an image's references agree on, from what each of them names; None if they do not."""
-    votes = {group: sum(group in each for each in references) for group in COUNTED}
+    votes = {group: sum(group in groups for groups in references) for group in COUNTED}
     agreed = [group for group, count in votes.items() if count >= AGREE]
     rivals = [group for group in RIVALS if votes[group]]
     if agreed == ["dog"] and not rivals:
@@ -65,10 +65,10 @@ def count(
 ) -> dict[str, tuple[int, dict[str, int]]]:
     """By group: the number of images that count for it, and how many of their captions name each group."""
     counts = {group: (0, dict.fromkeys(GROUPS, 0)) for group in COUNTED}
-    for image, said in candidates.items():
+    for image, groups in candidates.items():
         group = group_of(references[image])
         if group is None:
             continue
         images, names = counts[group]
-        counts[group] = images + 1, {name: number + (name in said) for name, number in names.items()}
+        counts[group] = images + 1, {name: number + (name in groups) for name, number in names.items()}
     return counts

@@ -49,8 +49,8 @@ class PerWord:
         return dataclasses.replace(self, **{**kept, "words": tuple(w for w in self.words if w in words)})
 
 
-class Collected:
-    """Words, their photos and their measurements, collected step by step."""
+class Measurements:
+    """Measurements of words, collected step by step."""
 
     def __init__(self) -> None:
         self._words: list[str] = []
@@ -66,7 +66,7 @@ class Collected:
             step: of the words.
             values: (N, ...) by name; the same names at every call.
         """
-        self._words += batch.said(rows, step)
+        self._words += batch.words_at(rows, step)
         self._images += (rows + batch.first).tolist()
         for name, measured in values.items():
             self._values.setdefault(name, []).append(measured.detach().double().cpu().numpy())

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from caption.analysis import baseline_maps
-from caption.analysis.faithfulness.curves import erase
+from caption.analysis.faithfulness.curves import faithfulness_curves
 from caption.analysis.faithfulness.rankings import AtRandom, Order, by_attention
-from caption.analysis.grounding import GroundableCaption, Grounding, ground
+from caption.analysis.grounding import Grounding, ground
 from caption.analysis.map_statistics import entropies
 from caption.analysis.per_word import Estimate, difference, estimate
 from caption.analysis.posterior import posterior
@@ -125,7 +125,7 @@ def point(
     photos = [str(photo.path) for photo in boxed]
     captions = attend_references(captioner, photos, references)
     numbers = [number for number, texts in enumerate(references) for _ in texts]
-    maps: dict[str, Sequence[GroundableCaption]] = {
+    maps = {
         OWN: captions,
         "posterior": posterior(captioner, [photos[number] for number in numbers], captions),
         MIDDLE: baseline_maps.middle(captions),
@@ -142,13 +142,13 @@ def point(
         ]
         of_kinds[kind] = ground(zip(captions, of_kind, strict=True))
     orders: dict[str, Order] = {"attention": by_attention, "random": AtRandom(DRAWS)}
-    erasure = erase(captioner, photos, orders=orders)
-    attention, random = (erasure.area("deletion", name) for name in orders)
+    curves = faithfulness_curves(captioner, photos, orders=orders)
+    attention, random = (curves.area("deletion", name) for name in orders)
     return PhotoPointing(
         groundings,
         of_kinds,
         np.array(numbers),
         float(np.mean(np.concatenate([entropies(caption) for caption in captions]))),
         math.prod(captions[0].weights.shape[1:]),
-        difference(attention, random, erasure.images),
+        difference(attention, random, curves.images),
     )

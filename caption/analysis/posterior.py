@@ -9,7 +9,7 @@ from which region it came:
     P(z[t] = i | y[t]) = α[t,i] P(y[t] | z[t] = i) / Σ_j α[t,j] P(y[t] | z[t] = j)
 
 This is exact for hard attention that looks at one region at step t and read the expectation before. For soft attention,
-whose word is computed from the mean of the regions, it treats the same weights as the probabilities of single looks.
+whose word is computed from the mean of the regions, the same weights are treated as probabilities of single regions.
 
 Source: Shankar and Sarawagi 2019, "Posterior Attention Models for Sequence to Sequence Learning".
 """
@@ -17,14 +17,14 @@ Source: Shankar and Sarawagi 2019, "Posterior Attention Models for Sequence to S
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from caption.analysis.map_arithmetic import TINY, Grid, carried, in_place_of, spread
-from caption.analysis.replay import Moment, Replay, sentences
+from caption.analysis.map_arithmetic import TINY, resampled, with_map_dims, with_sum_of
+from caption.analysis.replay import Replay, Step, sentences
+from caption.attention.map_hooks import Grid
 from caption.errors import UserError
 from caption.regions import WeightProperties
 from caption.result import Caption
@@ -49,7 +49,7 @@ def posterior(
     Args:
         captioner: the model.
         photos: one, or many; a photo may come several times, once for each of its captions.
-        captions: one for each photo, on the model's grid, such as from `attend_references`; None = what the model says.
+        captions: one for each photo, on the model's grid, such as from `attend_references`; None = the model's own.
         batch_size: captions at once; with all regions of each.
 
     Raises:
@@ -62,31 +62,27 @@ def posterior(
             "posterior attention needs weights that are probabilities: this attention has negative ones"
         )
     replay = Replay(captioner.decoder)
-    found: list[Caption] = []
+    posteriors: list[Caption] = []
     for batch in sentences(captioner, photos, captions, batch_size):
         grid = batch.views[0].grid
         weights = torch.zeros(*batch.words.shape, grid[0] * grid[1])
-        for moment in replay.moments(batch):
-            weights[moment.rows.cpu(), moment.step] = _of_moment(replay, moment).cpu()
-        found += [
-            replace(
-                caption,
-                weights=weights[row, : len(caption.words)].unflatten(1, grid).numpy(),
-                maps={}, map_boxes=None, locations=None, points=None, properties=WeightProperties(),
-            )
-            for row, caption in enumerate(batch.captions)
-        ]  # fmt: skip
-    return found
+        for step in replay.steps(batch):
+            weights[step.rows.cpu(), step.number] = _of_step(replay, step).cpu()
+        posteriors += [
+            caption.with_weights(of_caption[: len(caption.words)].numpy(), WeightProperties())
+            for caption, of_caption in zip(batch.captions, weights.unflatten(2, grid), strict=True)
+        ]
+    return posteriors
 
 
-def _of_moment(replay: Replay, moment: Moment) -> Tensor:
+def _of_step(replay: Replay, step: Step) -> Tensor:
     """(B', L) posterior attention; 0 where the prior is 0 everywhere, as when a sentinel takes all."""
-    grid, prior = moment.views[0].grid, moment.weights.float()
+    grid, prior = step.views[0].grid, step.weights.float()
     single = torch.eye(prior.shape[1], device=prior.device).expand(len(prior), -1, -1)
 
     def forced(weights: Tensor, other: Grid) -> Tensor:
-        return in_place_of(weights, spread(carried(single, grid, other), weights))
+        return with_sum_of(weights, with_map_dims(resampled(single, grid, other), weights))
 
-    log_likelihood = moment.of_word(replay.say(moment, replay.over_grids(forced, moment))).float()
+    log_likelihood = step.of_word(replay.rerun(step, replay.over_grids(forced, step))).float()
     joint = prior * (log_likelihood - log_likelihood.amax(1, keepdim=True)).exp()
     return joint / joint.sum(1, keepdim=True).clamp_min(TINY)

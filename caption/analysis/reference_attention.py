@@ -1,4 +1,4 @@
-"""People's captions, read by a model word by word: where it looks for words that it did not choose."""
+"""The attention of a model that is fed people's captions word by word."""
 
 from __future__ import annotations
 
@@ -35,34 +35,29 @@ def attend_references(
         caption.errors.ImageError: a photo cannot be read.
     """
     texts = [(photo, text) for photo, of_photo in zip(photos, references, strict=True) for text in of_photo]
-    rows, cols = _grid(captioner, texts[0][0]) if texts else (1, 1)
+    rows, cols = captioner.grids(captioner.encode([texts[0][0]]))[0] if texts else (1, 1)
     seen = {id(photo): captioner.transform.box(*open_image(photo).size) for photo in photos}
-    said = [_unread(captioner.vocabulary.tokenizer(text), rows, cols) for _, text in texts]
+    captions = [_blank(captioner.vocabulary.tokenizer(text), rows, cols) for _, text in texts]
     replay = Replay(captioner.decoder)
-    for batch in sentences(captioner, [photo for photo, _ in texts], said, batch_size):
-        for moment in replay.moments(batch):
-            of_word = moment.of_word(moment.log_probs[:, None])[:, 0]
+    for batch in sentences(captioner, [photo for photo, _ in texts], captions, batch_size):
+        for step in replay.steps(batch):
+            of_word = step.of_word(step.log_probs[:, None])[:, 0]
             for row, weights, log_prob in zip(
-                moment.rows.tolist(), moment.weights, of_word.tolist(), strict=True
+                step.rows.tolist(), step.weights, of_word.tolist(), strict=True
             ):
                 caption = batch.captions[row]
-                caption.weights[moment.step] = weights.float().view(rows, cols).cpu().numpy()
-                caption.word_log_probs[moment.step] = log_prob
-    for (photo, _), caption in zip(texts, said, strict=True):
+                caption.weights[step.number] = weights.float().view(rows, cols).cpu().numpy()
+                caption.word_log_probs[step.number] = log_prob
+    for (photo, _), caption in zip(texts, captions, strict=True):
         caption.image = photo
         caption.seen = seen[id(photo)]
         caption.box = captioner.boxes(caption.seen)[0]
         caption.log_prob = float(caption.word_log_probs.sum())
         caption.properties = captioner.decoder.properties
-    return said
+    return captions
 
 
-def _grid(captioner: Captioner, photo: Photo) -> tuple[int, int]:
-    """Of the maps' summary."""
-    return captioner.grids(captioner.encode([photo]))[0]
-
-
-def _unread(words: list[str], rows: int, cols: int) -> Caption:
+def _blank(words: list[str], rows: int, cols: int) -> Caption:
     """A caption whose weights and boxes are yet to be filled in."""
     steps = len(words)
     zeros = np.zeros((steps, rows, cols))

@@ -1,30 +1,29 @@
-"""Replay of captions: a model is fed the words of a caption, and any word can be said again with other maps.
+"""Replay of captions: a model is fed the words of a caption, and any step can be run again with other maps.
 
-Only one step is changed at a time; all steps before it stay. The answer is therefore about the attention of this word,
-not about what earlier words saw.
+Only one step is changed at a time. The result therefore depends on the attention of this word alone, not on that of
+earlier words.
 
-Attention that samples reads the expectation during a replay, however it wrote the caption: of a single chosen region,
-only the whole could be hidden.
+Attention that samples reads the expectation during a replay, whatever it did when it wrote the caption: a single
+sampled region could only be hidden as a whole.
 """
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from caption.analysis.map_arithmetic import Grid
+from caption.analysis.module_copy import with_parts
 from caption.attention.base import Attention, AttentionOutput, Query
-from caption.attention.map_hooks import attentions
+from caption.attention.map_hooks import Grid, attentions
 from caption.attention.maps import named_maps, with_maps
 from caption.attention.stochastic import override_at_test
 from caption.data.batch_inference import decode, encode
@@ -56,20 +55,20 @@ class Sentences(NamedTuple):
     first: int = 0
     """Index of the first of these photos among all photos."""
 
-    def said(self, rows: Tensor, step: int) -> list[str]:
+    def words_at(self, rows: Tensor, step: int) -> list[str]:
         """The words of some sentences (N,) at a step that they have."""
         return [self.captions[row].words[step] for row in rows.tolist()]
 
     @property
-    def fed(self) -> Tensor:
-        """(B, T) int64: what the decoder is fed in order to say `words`."""
+    def inputs(self) -> Tensor:
+        """(B, T) int64: the words before `words`, which the decoder is fed."""
         return torch.cat((torch.full_like(self.words[:, :1], START), self.words[:, :-1]), 1)
 
 
-class Moment(NamedTuple):
-    """One step of the B' captions that have this step: what the model said, and all that is needed to repeat it."""
+class Step(NamedTuple):
+    """One decoding step of the B' captions that have it: its output, and all that is needed to run it again."""
 
-    step: int
+    number: int
     """Counted from 0, the step of the first word."""
     rows: Tensor
     """(B',) int64: which of the B sentences."""
@@ -77,34 +76,34 @@ class Moment(NamedTuple):
     """The regions of the B' images."""
     state: State
     """Before the step, one hypothesis per image."""
-    fed: Tensor
+    inputs: Tensor
     """(B', 1) int64, the word before."""
     words: Tensor
-    """(B',) int64, the word said."""
+    """(B',) int64, the word of the caption."""
     weights: Tensor
     """(B', L) the summary α of the step, over the regions of the first view."""
     maps: Maps
     """All maps of the step, with K = 1."""
     log_probs: Tensor
-    """(B', V) of the words, as the model says them."""
+    """(B', V) of all words."""
 
     def of_word(self, log_probs: Tensor) -> Tensor:
-        """(B', K, V) -> (B', K): the log-probability of the word said."""
+        """(B', K, V) -> (B', K): the log-probability of the caption's word."""
         index = self.words[:, None, None].expand(*log_probs.shape[:2], 1)
         return log_probs.gather(2, index).squeeze(2)
 
-    def take(self, entries: Tensor) -> Moment:
-        """The moment of some of its captions: (B'',) int64 indices into the B', which may repeat."""
+    def take(self, entries: Tensor) -> Step:
+        """The step for some of its captions: (B'',) int64 indices into the B', which may repeat."""
         return select_images(self, entries)
 
 
-class Term(NamedTuple):
-    """One of several readings whose sum is the context."""
+class Reading(NamedTuple):
+    """Maps to be read from a memory; the context may be the sum of several readings."""
 
     maps: Maps
     """With K maps, or one for all K."""
     memory: Memory | None = None
-    """Of the moment's B' images with other regions; None = the moment's own."""
+    """Other regions of the step's B' images; None = the step's own."""
     sign: int = 1
     """1, or -1 for a reading that is subtracted."""
 
@@ -120,34 +119,34 @@ def sentences(
     Args:
         captioner: the model; it is in evaluation mode while the iterator is open.
         photos: one, or many; taken one batch at a time.
-        captions: the caption to be said about each photo, by this model or another; None = what this model says.
+        captions: one for each photo, by this model or another; None = those that this model generates.
         batch_size: photos encoded at once.
 
     Raises:
         ValueError: there are more or fewer captions than photos.
         caption.errors.ImageError: a photo cannot be read.
     """
-    given = None if captions is None else iter(captions)
+    supply = None if captions is None else iter(captions)
     first = 0
     with eval_mode(captioner):
         for batch in batches(photos, batch_size):
-            told = None if given is None else list(islice(given, len(batch)))
-            if told is not None and len(told) < len(batch):
+            of_batch = None if supply is None else list(islice(supply, len(batch)))
+            if of_batch is not None and len(of_batch) < len(batch):
                 raise ValueError("there are fewer captions than photos")
-            yield _prepared(captioner, batch, told)._replace(first=first)
+            yield _encoded(captioner, batch, of_batch)._replace(first=first)
             first += len(batch)
-        if given is not None and next(given, None) is not None:
+        if supply is not None and next(supply, None) is not None:
             raise ValueError("there are more captions than photos")
 
 
 def batches(photos: Photo | Iterable[Photo], batch_size: int) -> Iterator[list[Photo]]:
     """One photo, or many, in lists."""
-    several = listed(photos)
-    while batch := list(islice(several, batch_size)):
+    remaining = iter_photos(photos)
+    while batch := list(islice(remaining, batch_size)):
         yield batch
 
 
-def listed(photos: Photo | Iterable[Photo]) -> Iterator[Photo]:
+def iter_photos(photos: Photo | Iterable[Photo]) -> Iterator[Photo]:
     """One photo, or each of many."""
     is_image = getattr(photos, "ndim", 4) < 4  # an array or tensor
     if is_image or hasattr(photos, "read") or isinstance(photos, (str, bytes, os.PathLike, Image.Image)):
@@ -156,7 +155,7 @@ def listed(photos: Photo | Iterable[Photo]) -> Iterator[Photo]:
 
 
 class Replay:
-    """A decoder that says captions again, and single words of them with other maps.
+    """A decoder that is fed captions, and whose single steps can be run again with other maps.
 
     Args:
         decoder: of a captioner; it is not changed.
@@ -173,14 +172,14 @@ class Replay:
         self._reading = with_parts(self.decoder, self._readers)
 
     @torch.no_grad()
-    def moments(self, batch: Sentences) -> Iterator[Moment]:
+    def steps(self, batch: Sentences) -> Iterator[Step]:
         """The steps of a batch of sentences, one after the other."""
         with override_at_test(self.decoder, "expectation"):
             state = self.decoder.start(self.decoder.project(batch.views))
         rows = torch.arange(len(batch.words), device=batch.words.device)
-        fed = batch.fed
-        for step in range(batch.words.shape[1]):
-            going = (batch.lengths[rows] > step).nonzero().squeeze(1)
+        inputs = batch.inputs
+        for number in range(batch.words.shape[1]):
+            going = (batch.lengths[rows] > number).nonzero().squeeze(1)
             if not len(going):
                 return
             rows = rows[going]
@@ -188,65 +187,65 @@ class Replay:
             maps: dict[str, TensorTree] = {}
             with ExitStack() as hooks:
                 for name, attention in self._attentions.items():
-                    hooks.enter_context(attention.register_forward_hook(partial(_note, maps, name)))
-                log_probs, state = self._step(before, fed[rows, step, None])
-            yield Moment(
-                step, rows, select_images(batch.views, rows), before, fed[rows, step, None],
-                batch.words[rows, step], state.trace.weights[:, 0], maps, log_probs[:, 0],
+                    hooks.enter_context(attention.register_forward_hook(partial(_record, maps, name)))
+                log_probs, state = self._step(before, inputs[rows, number, None])
+            yield Step(
+                number, rows, select_images(batch.views, rows), before, inputs[rows, number, None],
+                batch.words[rows, number], state.trace.weights[:, 0], maps, log_probs[:, 0],
             )  # fmt: skip
 
-    def say(self, moment: Moment, maps: Maps | Sequence[Term], at_once: int = 64) -> Tensor:
-        """Log-probabilities (B', K, V) of the words of a moment, had its maps been each of K others.
+    def rerun(self, step: Step, maps: Maps | Sequence[Reading], at_once: int = 64) -> Tensor:
+        """Log-probabilities (B', K, V) of a step that is run again with each of K other maps.
 
         No score is computed, so K maps cost little more than one. Differentiable in maps that require a gradient.
 
         Args:
-            moment: from `moments`.
-            maps: with K maps, or one for all K, of every attention; or terms whose readings are summed.
+            step: from `steps`.
+            maps: with K maps, or one for all K, of every attention; or readings, which are summed.
             at_once: how many of the K are computed together; bounds the memory.
         """
-        terms = [Term(maps)] if isinstance(maps, Mapping) else maps
-        tensors = leaves([term.maps for term in terms])
+        readings = [Reading(maps)] if isinstance(maps, Mapping) else maps
+        tensors = leaves([reading.maps for reading in readings])
         copies = max(tensor.shape[1] for tensor in tensors)
-        wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
-        def part(start: int, tensor: Tensor) -> Tensor:
-            return _repeated(copies, tensor)[:, start : start + at_once]
+        def part(start: int, reading: Reading) -> Reading:
+            maps = map_tensors(
+                lambda tensor: _repeated(copies, tensor)[:, start : start + at_once], reading.maps
+            )
+            return reading._replace(maps=maps)
 
-        with torch.set_grad_enabled(wanted):
+        with torch.set_grad_enabled(differentiable):
+            starts = range(0, copies, at_once)
             return torch.cat(
-                [
-                    self._say(moment, [term._replace(maps=map_tensors(partial(part, k), term.maps)) for term in terms])
-                    for k in range(0, copies, at_once)
-                ],
-                1,
-            )  # fmt: skip
+                [self._rerun(step, [part(start, reading) for reading in readings]) for start in starts], 1
+            )
 
-    def _say(self, moment: Moment, terms: Sequence[Term]) -> Tensor:
+    def _rerun(self, step: Step, readings: Sequence[Reading]) -> Tensor:
         for number, (name, reader) in enumerate(self._readers.items()):
-            reader.given = [
-                (term.sign, term.maps[name], term.memory and term.memory.projected[number]) for term in terms
+            reader.readings = [
+                (sign, maps[name], memory and memory.projected[number]) for maps, memory, sign in readings
             ]
-        copies = leaves(terms[0].maps)[0].shape[1]
-        state = moment.state._replace(carried=map_tensors(partial(_repeated, copies), moment.state.carried))
-        return self._reading.step(state, moment.fed.expand(-1, copies))[0]
+        copies = leaves(readings[0].maps)[0].shape[1]
+        state = step.state._replace(carried=map_tensors(partial(_repeated, copies), step.state.carried))
+        return self._reading.step(state, step.inputs.expand(-1, copies))[0]
 
     def over_grids(
-        self, function: Callable[[Tensor, Grid], Tensor], moment: Moment, maps: Maps | None = None
+        self, function: Callable[[Tensor, Grid], Tensor], step: Step, maps: Maps | None = None
     ) -> Maps:
         """Maps with `function(map, grid)` in the place of every map that lies on a grid; others are left alone.
 
         Args:
             function: takes (B', K, ..., L) and (rows, cols).
-            moment: says which grids there are.
-            maps: None = the moment's own.
+            step: says which grids there are.
+            maps: None = the step's own.
         """
-        views = [view.grid for view in moment.views]
+        views = [view.grid for view in step.views]
         changed = {}
-        for name, of_attention in (moment.maps if maps is None else maps).items():
+        for name, of_attention in (step.maps if maps is None else maps).items():
             named, grids = named_maps(of_attention), self._attentions[name].grids(views)
             changed[name] = with_maps(
-                of_attention, {each: function(named[each], grid) for each, grid in grids.items()}
+                of_attention, {label: function(named[label], grid) for label, grid in grids.items()}
             )
         return changed
 
@@ -254,39 +253,39 @@ class Replay:
         """(B, T, L) the summary α of every word of a batch, 0 behind the end of a sentence."""
         vectors = batch.views[0].vectors
         weights = vectors.new_zeros(*batch.words.shape, vectors.shape[1])
-        for moment in self.moments(batch):
-            weights[moment.rows, moment.step] = moment.weights.to(weights.dtype)
+        for step in self.steps(batch):
+            weights[step.rows, step.number] = step.weights.to(weights.dtype)
         return weights
 
     def maps(self, batch: Sentences) -> Maps:
         """All maps (B, T, ..., L) of every word of a batch, 0 behind the end of a sentence; {} without words."""
 
-        def placed(moment: Moment, tensor: Tensor) -> Tensor:
+        def placed(step: Step, tensor: Tensor) -> Tensor:
             return tensor.new_zeros(len(batch.words), *tensor.shape[2:]).index_copy(
-                0, moment.rows, tensor[:, 0]
+                0, step.rows, tensor[:, 0]
             )
 
-        of_steps = [map_tensors(partial(placed, moment), moment.maps) for moment in self.moments(batch)]
+        of_steps = [map_tensors(partial(placed, step), step.maps) for step in self.steps(batch)]
         return combine(lambda tensors: torch.stack(tensors, 1), of_steps) if of_steps else {}
 
-    def gradient(self, moment: Moment) -> Tensor:
+    def gradient(self, step: Step) -> Tensor:
         """(B', L, D) ∂ log p(word) / ∂ a_i at this step, for the first view: through the context and the scores."""
         with torch.enable_grad():
-            first, *others = moment.views
+            first, *others = step.views
             vectors = first.vectors.detach().clone().requires_grad_()
             memory = self.decoder.project((first._replace(vectors=vectors), *others))
-            log_probs, _ = self._step(moment.state._replace(shared=memory), moment.fed)
-            return torch.autograd.grad(moment.of_word(log_probs).sum(), vectors)[0]
+            log_probs, _ = self._step(step.state._replace(shared=memory), step.inputs)
+            return torch.autograd.grad(step.of_word(log_probs).sum(), vectors)[0]
 
-    def _step(self, state: State, fed: Tensor) -> tuple[Tensor, State]:
+    def _step(self, state: State, inputs: Tensor) -> tuple[Tensor, State]:
         with override_at_test(self.decoder, "expectation"):
-            return self.decoder.step(state, fed)
+            return self.decoder.step(state, inputs)
 
 
 class _GivenMaps(Attention):
     """Another attention that reads maps that are given to it; it computes no score."""
 
-    given: list[tuple[int, TensorTree, TensorTree]]
+    readings: list[tuple[int, TensorTree, TensorTree]]
     """Sign, maps and memory of each reading; None for the memory that the decoder gives."""
 
     def __init__(self, attention: Attention) -> None:
@@ -294,37 +293,17 @@ class _GivenMaps(Attention):
         self.attention = attention
 
     def forward(self, query: Query, memory: TensorTree, state: TensorTree = None) -> AttentionOutput:
-        readings = [
+        contexts = [
             sign * self.attention.read(maps, query, memory if other is None else other).context
-            for sign, maps, other in self.given
+            for sign, maps, other in self.readings
         ]
-        maps = self.given[0][1]
-        # The state is not carried on: a moment is one step.
-        return AttentionOutput(sum(readings[1:], readings[0]), self.attention.summary(maps), maps, state)
+        maps = self.readings[0][1]
+        # The state is not carried on: only one step is run.
+        return AttentionOutput(sum(contexts[1:], contexts[0]), self.attention.summary(maps), maps, state)
 
 
-Owner = TypeVar("Owner", bound=nn.Module)
-
-
-def with_parts(owner: Owner, parts: Mapping[str, nn.Module | None]) -> Owner:
-    """A copy of a module in which some parts, named by their dotted paths, are others.
-
-    Weights are shared. The module given stays as it is.
-    """
-    made = copy.copy(owner)
-    made.__dict__["_modules"] = dict(owner._modules)
-    for path, part in parts.items():
-        *above, name = path.split(".")
-        inner: nn.Module = made
-        for child in above:
-            inner._modules[child] = with_parts(inner.get_submodule(child), {})
-            inner = inner.get_submodule(child)
-        inner._modules[name] = part
-    return made
-
-
-def _note(
-    maps: dict[str, TensorTree], name: str, module: nn.Module, args: Any, output: AttentionOutput
+def _record(
+    maps: dict[str, TensorTree], name: str, module: Attention, args: Any, output: AttentionOutput
 ) -> None:
     maps[name] = output.maps
 
@@ -335,15 +314,15 @@ def _repeated(copies: int, tensor: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _prepared(captioner: Captioner, photos: list[Photo], captions: list[Caption] | None) -> Sentences:
+def _encoded(captioner: Captioner, photos: list[Photo], captions: list[Caption] | None) -> Sentences:
     decoded = [decode(photo, captioner.transform) for photo in photos]
     views = encode(captioner.encoder, decoded, captioner.device)
     if captions is None:
-        found, seen = captioner.generate(views), [each.box for each in decoded]
-        captions = list(captioner.captions(found, captioner.grids(views), seen, photos))
+        hypotheses, seen = captioner.generate(views), [photo.box for photo in decoded]
+        captions = list(captioner.captions(hypotheses, captioner.grids(views), seen, photos))
     words = [
-        torch.tensor([captioner.vocabulary[word] for word in each.words], dtype=torch.int64)
-        for each in captions
+        torch.tensor([captioner.vocabulary[word] for word in caption.words], dtype=torch.int64)
+        for caption in captions
     ]
     lengths = torch.tensor([len(ids) for ids in words])
     padded = pad_sequence(words, batch_first=True, padding_value=PAD)

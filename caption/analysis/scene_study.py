@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from caption.analysis import baseline_maps
-from caption.analysis.faithfulness import Erasure, Removed, Replaced, erase, mean_region
+from caption.analysis.faithfulness import (
+    FaithfulnessCurves,
+    Removed,
+    Replaced,
+    faithfulness_curves,
+    mean_regions,
+)
 from caption.analysis.faithfulness.interchange import Interchange, interchange
 from caption.analysis.faithfulness.permutation import Permutation, permute
 from caption.analysis.faithfulness.rankings import ORDERS, AtRandom, Order
-from caption.analysis.grounding import GroundableCaption, Grounding, ground
+from caption.analysis.grounding import Grounding, ground
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
 from caption.data.shapes import Shapes
 from caption.data.shapes.scene import COLOURS
 from caption.data.shapes.silhouettes import SHAPES
-from caption.decoders import ConstantState
 from caption.errors import UserError
 from caption.result import Caption
 
@@ -51,18 +56,11 @@ class Study:
     captions: list[Caption]
     groundings: Mapping[str, Grounding]
     """By the maps that were used."""
-    erasures: Mapping[str, Erasure]
+    curves: Mapping[str, FaithfulnessCurves]
     """By the way of hiding regions."""
     permutation: Permutation
     exchanges: Mapping[str, Interchange]
     """By the kind of words whose maps are exchanged."""
-    seconds: float
-    """For captions and groundings."""
-
-    @property
-    def starts_blind(self) -> bool:
-        """Whether all that the model knows of an image comes through attention."""
-        return isinstance(getattr(self.captioner.decoder, "initial", None), ConstantState)
 
 
 def study(
@@ -86,24 +84,26 @@ def study(
         raise UserError(
             f"--model {name}: its captions name no object of Shapes, such as {captions[0].text!r}"
         )
-    seconds = time.monotonic() - started
-    report(f"{name}: grounding, captions included: {seconds:.1f} s")
+    report(f"{name}: grounding, captions included: {time.monotonic() - started:.1f} s")
     permutation = permute(captioner, scenes.photos, captions)
     exchanges = {
         kind: interchange(captioner, scenes.photos, words, captions) for kind, words in KINDS.items()
     }
     report(f"{name}: permuted and exchanged weights: {time.monotonic() - started:.1f} s")
     orders: dict[str, Order] = {**ORDERS, "random": AtRandom(draws=3)}
-    mean = mean_region(captioner, scenes.training)
+    mean = mean_regions(captioner, scenes.training)
     ways: dict[str, Removed | Replaced] = {"removed": Removed(), "replaced": Replaced(mean)}
-    erasures = {way: erase(captioner, scenes.photos, captions, orders, hide) for way, hide in ways.items()}
+    curves = {
+        way: faithfulness_curves(captioner, scenes.photos, captions, orders, ablation)
+        for way, ablation in ways.items()
+    }
     report(f"{name}: deletion and insertion: {time.monotonic() - started:.1f} s")
-    return Study(name, captioner, captions, groundings, erasures, permutation, exchanges, seconds)
+    return Study(name, captioner, captions, groundings, curves, permutation, exchanges)
 
 
 def play(captions: list[Caption], scenes: Scenes) -> dict[str, Grounding]:
     """The pointing game with the model's maps and with baselines."""
-    maps: dict[str, Sequence[GroundableCaption]] = {
+    maps = {
         "its own maps": captions,
         "maps of another word": baseline_maps.other_word(captions),
         "maps of another image": baseline_maps.other_image(captions),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-from torch import get_num_threads
 
 from caption.analysis.agreement import Agreement
-from caption.analysis.faithfulness.curves import Erasure, Kind
+from caption.analysis.faithfulness.curves import FaithfulnessCurves, Kind
 from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
 from caption.analysis.per_word import Estimate, PerWord, estimate
 from caption.analysis.scene_study import KINDS, OBJECT_WORDS, Scenes, Study
@@ -21,11 +20,6 @@ HIDDEN = 4
 """Regions after which the fall of log p is reported: about as many as one object covers."""
 WAYS = {"removed": "Removed", "replaced": "Replaced by the mean region"}
 Rows = Iterator[list[str]]
-STARTS = {
-    True: "The LSTM of {} starts from a learned constant: all it knows of an image comes through attention.",
-    False: "The LSTM of {} starts from the image: it knows something of the image before it attends.",
-}
-
 
 TITLES = {
     "setting": ("Where the models look", "Brackets are 95 % bootstrap intervals over scenes."),
@@ -109,15 +103,11 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _setting(studies: Sequence[Study], scenes: Scenes) -> str:
-    lines = [f"{len(scenes.photos)} scenes of the test split of Shapes."]
-    for blind, sentence in STARTS.items():
-        names = [study.name for study in studies if study.starts_blind == blind]
-        lines += [sentence.format(_listed(names))] if names else []
     log_l = measure_maps(studies[0].captions)["attention_entropy_max"]
-    seconds = _listed([f"{study.seconds:.1f} s ({study.name})" for study in studies])
-    lines.append(f"log L = {log_l:.2f} nats; the centre prior has σ = {scenes.sigma:.2f} of the side.")
-    threads = "1 thread" if get_num_threads() == 1 else f"{get_num_threads()} threads"
-    return "\n".join([*lines, f"Captions and pointing game took {seconds} on {threads}."])
+    return (
+        f"{len(scenes.photos)} scenes of the test split of Shapes. log L = {log_l:.2f} nats; the centre prior has "
+        f"σ = {scenes.sigma:.2f} of the side."
+    )
 
 
 # -- functions that yield the rows of one study
@@ -136,7 +126,7 @@ def _maps(study: Study) -> Rows:
 
 
 def _orders(study: Study, way: str) -> Rows:
-    naming = study.erasures[way].only(OBJECT_WORDS)
+    naming = study.curves[way].only(OBJECT_WORDS)
     for order in naming.orders:
         areas = [_interval(estimate(naming.area(kind, order), naming.images)) for kind in CURVES]
         fall = _interval(estimate(naming.fall(order, HIDDEN), naming.images), 2)
@@ -144,10 +134,10 @@ def _orders(study: Study, way: str) -> Rows:
 
 
 def _classes(study: Study) -> Rows:
-    for name, erasure in _by_class(study.erasures["removed"]).items():
-        curve = erasure.curve("deletion", OWN)
-        values = [curve[:, 0], curve[:, -1], *(erasure.area("deletion", order) for order in (OWN, BLIND))]
-        yield [f"{name} ({len(erasure)})", *(_interval(estimate(of, erasure.images)) for of in values)]
+    for name, curves in _by_class(study.curves["removed"]).items():
+        curve = curves.curve("deletion", OWN)
+        values = [curve[:, 0], curve[:, -1], *(curves.area("deletion", order) for order in (OWN, BLIND))]
+        yield [f"{name} ({len(curves)})", *(_interval(estimate(of, curves.images)) for of in values)]
 
 
 def _permuted(study: Study) -> Rows:
@@ -184,9 +174,9 @@ def _over_captions(measure: Callable[[Caption], np.ndarray], captions: Sequence[
     return estimate(np.concatenate(values), np.repeat(np.arange(len(captions)), [len(of) for of in values]))
 
 
-def _by_class(erasure: Erasure) -> dict[str, Erasure]:
-    classes = {name: erasure.only(words) for name, words in CLASSES.items()}
-    classes["other words"] = erasure.only(set(erasure.words).difference(*CLASSES.values()))
+def _by_class(curves: FaithfulnessCurves) -> dict[str, FaithfulnessCurves]:
+    classes = {name: curves.only(words) for name, words in CLASSES.items()}
+    classes["other words"] = curves.only(set(curves.words).difference(*CLASSES.values()))
     return {name: part for name, part in classes.items() if len(part)}
 
 
@@ -202,9 +192,3 @@ def _interval(of: Estimate, digits: int = 3) -> str:
 
 def _percent(of: Estimate) -> str:
     return f"{100 * of.mean:.0f} % [{100 * of.low:.0f}, {100 * of.high:.0f}]"
-
-
-def _listed(names: Sequence[str]) -> str:
-    if len(names) < 2:
-        return names[0] if names else "none"
-    return f"{', '.join(names[:-1])} and {names[-1]}"

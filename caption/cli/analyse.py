@@ -118,7 +118,7 @@ def _draw(studies: Sequence[Study], path: Path) -> None:
     rows = fig.subplots(len(studies), len(PANELS), squeeze=False, sharey=True)
     for axes, study in zip(rows, studies, strict=True):
         for ax, (kind, way) in zip(axes, PANELS, strict=True):
-            curve_plot(ax, study.erasures[way].only(OBJECT_WORDS), kind)
+            curve_plot(ax, study.curves[way].only(OBJECT_WORDS), kind)
             ax.set_title(f"{study.name}: {kind}, {way}", fontsize=10)
             ax.label_outer()
     rows[0, -1].legend(title="order", frameon=False, fontsize=8, loc="lower right")

@@ -142,14 +142,14 @@ def compare_captions(
         raise ValueError("there is nothing to compare: no captions")
     photo = open_image(image)
     drawings = [
-        Drawing(_caption_panels(name, each, map, index), photo, look) for name, each in captions.items()
+        Drawing(_caption_panels(name, caption, map, index), photo, look) for name, caption in captions.items()
     ]
     if columns is None:
-        columns = max(drawings, key=lambda each: len(each.panels)).layout().columns
+        columns = max(drawings, key=lambda drawing: len(drawing.panels)).layout().columns
     # A short caption leaves places empty rather than spreading over the width.
     layouts = [
-        drawing.layout(columns, str(each))._replace(columns=columns)
-        for drawing, each in zip(drawings, captions.values(), strict=True)
+        drawing.layout(columns, str(caption))._replace(columns=columns)
+        for drawing, caption in zip(drawings, captions.values(), strict=True)
     ]
     heights = [layout.size[1] for layout in layouts]
     fig = new_figure((max(layout.size[0] for layout in layouts), sum(heights)))

@@ -71,27 +71,19 @@ def _small_png(fig: Figure, most: int) -> bytes:
         return picture
     image = Image.open(io.BytesIO(picture)).convert("RGB")
     # Median cut would spend its colours on the photo, and maps would get bands. A ninth of the pixels has all colours.
-    palette = image.resize([max(1, side // 3) for side in image.size], Image.Resampling.NEAREST).quantize(
-        256, Image.Quantize.MAXCOVERAGE
-    )
-    share = 1.0
-    while True:
-        size = [max(1, round(share * side)) for side in image.size]
-        smaller = image if share == 1 else image.resize(size, Image.Resampling.BICUBIC)
-        picture = _with_palette(smaller, palette, DPI * share)
-        if len(picture) <= most or share == SMALLEST:
-            return picture
-        # The bytes grow a little more slowly than the pixels.
-        share = max(SMALLEST, 0.98 * share * (most / len(picture)) ** 0.5)
-
-
-def _with_palette(image: Image.Image, palette: Image.Image, dpi: float) -> bytes:
-    buffer = io.BytesIO()
-    dithered = image.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG)
+    few = image.resize([max(1, side // 3) for side in image.size], Image.Resampling.NEAREST)
+    palette = few.quantize(256, Image.Quantize.MAXCOVERAGE)
     mark = PngInfo()
     mark.add_text("Software", MARK)
-    dithered.save(buffer, "PNG", dpi=(dpi, dpi), pnginfo=mark)
-    return buffer.getvalue()
+    share = 1.0
+    while True:
+        buffer = io.BytesIO()
+        smaller = image.resize([max(1, round(share * side)) for side in image.size], Image.Resampling.BICUBIC)
+        smaller.quantize(palette=palette).save(buffer, "PNG", dpi=(DPI * share,) * 2, pnginfo=mark)
+        if buffer.tell() <= most or share == SMALLEST:
+            return buffer.getvalue()
+        # The bytes grow a little more slowly than the pixels.
+        share = max(SMALLEST, 0.98 * share * (most / buffer.tell()) ** 0.5)
 
 
 def _render(fig: Figure, extension: str, dpi: float) -> bytes:

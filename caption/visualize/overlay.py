@@ -15,7 +15,7 @@ from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as Outline
 from PIL import Image
 
-from caption.box import cell_edges as grid_edges
+from caption.box import BoxLike, cell_box, shares_of
 from caption.data.decoding import open_image
 from caption.visualize.scale import Scale, scale_of
 from caption.visualize.styles import Look, LookOptions
@@ -54,11 +54,11 @@ def photos_of(captions: Sequence[Caption], images: Sequence[Photo] | None) -> li
 def overlay(
     ax: Axes,
     weights: np.ndarray,
-    box: Sequence[float],
+    box: BoxLike,
     image: Photo,
     scale: Scale | None = None,
     *,
-    seen: Sequence[float] | None = None,
+    seen: BoxLike | None = None,
     location: Sequence[int] | None = None,
     point: Sequence[float] | None = None,
     **look: Unpack[LookOptions],
@@ -105,7 +105,11 @@ def overlay(
         heat.set_clip_path(_rectangle(seen), transform=ax.transData)
     _veil_outside(ax, seen, drawn.strength)
     if location is not None:
-        _outline_cell(ax, weights.shape, box, seen, location)
+        left, top, right, bottom = cell_box(weights.shape, box, location, seen)
+        for colour, width in OUTLINE:
+            frame = Rectangle((left, top), right - left, bottom - top)
+            frame.set(fill=False, edgecolor=colour, linewidth=width)
+            ax.add_patch(frame)
     if point is not None:
         for colour, width in OUTLINE:
             ax.plot(*point, "+", color=colour, markersize=10 + width, markeredgewidth=width)
@@ -132,51 +136,31 @@ def _spare_pixels(photo: Image.Image, ax: Axes) -> int:
     return max(1, int(np.min(np.array(photo.size) / np.maximum(inches * PRINT_DPI, 1))))
 
 
-def cell_edges(
-    shape: Sequence[int], box: Sequence[float], cell: Sequence[int], seen: Sequence[float] | None = None
-) -> tuple[float, float, float, float]:
-    """(left, top, right, bottom) of one cell in the photo's pixels.
-
-    Args:
-        shape: (rows, cols) of the grid.
-        box: the part of the photo under the whole grid.
-        cell: (row, col).
-        seen: see `caption.box.cell_edges`.
-    """
-    (rows, cols), (row, col) = shape, cell
-    x, y = grid_edges(rows, cols, box, seen)
-    return float(x[col]), float(y[row]), float(x[col + 1]), float(y[row + 1])
-
-
-def covers(box: Sequence[float], size: tuple[float, float]) -> bool:
+def covers(box: BoxLike, size: tuple[float, float]) -> bool:
     """Whether the box holds a whole photo of this (width, height), to half a pixel."""
     left, top, right, bottom = box
     return left <= 0.5 and top <= 0.5 and right >= size[0] - 0.5 and bottom >= size[1] - 0.5
 
 
 def _continued(
-    weights: np.ndarray, box: Sequence[float], seen: Sequence[float]
+    weights: np.ndarray, box: BoxLike, seen: BoxLike
 ) -> tuple[np.ndarray, tuple[float, float, float, float]]:
     """A map and its box, with the outermost cells repeated until they cover all that the model has seen."""
     (rows, cols), (left, top, right, bottom) = weights.shape, box
     width, height = (right - left) / cols, (bottom - top) / rows
-    missing = (
-        (left - seen[0]) / width,
-        (top - seen[1]) / height,
-        (seen[2] - right) / width,
-        (seen[3] - bottom) / height,
-    )
+    shares = shares_of(seen, box)
+    missing = (-shares.left * cols, -shares.top * rows, (shares.right - 1) * cols, (shares.bottom - 1) * rows)
     west, north, east, south = (max(0, math.ceil(cells - ROUNDING)) for cells in missing)
     cells = np.pad(weights, ((north, south), (west, east)), mode="edge")
     return cells, (left - west * width, top - north * height, right + east * width, bottom + south * height)
 
 
-def _rectangle(box: Sequence[float]) -> Outline:
+def _rectangle(box: BoxLike) -> Outline:
     left, top, right, bottom = box
     return Outline([(left, top), (left, bottom), (right, bottom), (right, top), (left, top)], closed=True)
 
 
-def _veil_outside(ax: Axes, seen: Sequence[float], opacity: float) -> None:
+def _veil_outside(ax: Axes, seen: BoxLike, opacity: float) -> None:
     left, top, right, bottom = seen
     width, height = ax.get_xlim()[1], ax.get_ylim()[0]
     if covers(seen, (width, height)):
@@ -188,13 +172,3 @@ def _veil_outside(ax: Axes, seen: Sequence[float], opacity: float) -> None:
     unseen = Outline.make_compound_path(photo, _rectangle((left, top, right, bottom)))
     ax.add_patch(PathPatch(unseen, facecolor=(0, 0, 0, opacity), edgecolor="none"))
     ax.add_patch(PathPatch(unseen, fill=False, edgecolor=(1, 1, 1, 0.3), hatch="////", linewidth=0))
-
-
-def _outline_cell(
-    ax: Axes, shape: Sequence[int], box: Sequence[float], seen: Sequence[float], cell: Sequence[int]
-) -> None:
-    left, top, right, bottom = cell_edges(shape, box, cell, seen)
-    for colour, width in OUTLINE:
-        ax.add_patch(
-            Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=colour, linewidth=width)
-        )

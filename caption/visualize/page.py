@@ -125,8 +125,8 @@ def _element(
     if not by_model:
         raise ValueError("at least one model is needed")
     photos = photos_of(next(iter(by_model.values())), images)
-    for each in by_model.values():
-        photos_of(each, photos)  # raises if there is not one caption for each photo
+    for of_model in by_model.values():
+        photos_of(of_model, photos)  # raises if there is not one caption for each photo
     if names is not None and len(names) != len(photos):
         raise ValueError(f"{len(photos)} photos need as many names, not {len(names)}")
     groups, records = [], []
@@ -135,10 +135,10 @@ def _element(
         small = _shrunk(photo)
         name = names[index] if names is not None else _name(source, index)
         figures: list[str] = []
-        for model, each in by_model.items():
+        for model, of_model in by_model.items():
             first = not figures
-            figures.append(_figure(each[index], small, first, name if first else "", model))
-            records.append(photo_record(each[index], name, photo.size, small.size))
+            figures.append(_figure(of_model[index], small, first, name if first else "", model))
+            records.append(photo_record(of_model[index], name, photo.size, small.size))
         groups.append(f'<div class="satt-group">\n{"".join(figures)}</div>\n')
     title = "" if heading is None else f"<h1>{html.escape(heading)}</h1>\n"
     # In a notebook, MathJax would read "$" in a caption as a formula, and JupyterLab would intercept arrow keys.

@@ -72,8 +72,10 @@ def photo_record(
     caption: Caption, name: str, size: tuple[int, int], shown: tuple[int, int]
 ) -> dict[str, Any]:
     """A caption with its alternatives and maps, as many as there is room for; sizes are (width, height) in pixels."""
-    first, *others = [_caption_record(each, size) for each in (caption, *caption.alternatives)]
-    first["maps"] = [{"name": label, **_map_record(each)} for label, each in caption.single_maps().items()]
+    first, *others = [_caption_record(one, size) for one in (caption, *caption.alternatives)]
+    first["maps"] = [
+        {"name": label, **_map_record(single)} for label, single in caption.single_maps().items()
+    ]
     room = MAP_BYTES - caption.weights.size
     maps, room = _fitting(first["maps"], room)
     captions, _ = _fitting(others, room)

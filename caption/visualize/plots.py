@@ -12,7 +12,7 @@ from caption.analysis.per_word import estimate
 from caption.visualize.scale import scale_of
 
 if TYPE_CHECKING:
-    from caption.analysis.faithfulness.curves import Erasure, Kind
+    from caption.analysis.faithfulness.curves import FaithfulnessCurves, Kind
     from caption.result import Caption
 
 # Distinct in grey as well. Attention comes first: it is what everything is compared with.
@@ -72,7 +72,7 @@ def gate_plot(ax: Axes, caption: Caption) -> Axes:
     return ax
 
 
-def curve_plot(ax: Axes, erasure: Erasure, kind: Kind, orders: Sequence[str] | None = None) -> Axes:
+def curve_plot(ax: Axes, curves: FaithfulnessCurves, kind: Kind, orders: Sequence[str] | None = None) -> Axes:
     """Draw the mean probability of the words as regions are hidden (deletion) or shown (insertion), a line per order.
 
     Bands are 95 % intervals over images. The axis of regions is a square root, stretched at its start, because with
@@ -80,19 +80,19 @@ def curve_plot(ax: Axes, erasure: Erasure, kind: Kind, orders: Sequence[str] | N
 
     Args:
         ax: drawn on and returned.
-        erasure: the curves; N >= 1 words.
+        curves: the curves; N >= 1 words.
         kind: "deletion" or "insertion".
         orders: which lines; None = all.
 
     Raises:
         ValueError: there are no words.
     """
-    if not len(erasure):
+    if not len(curves):
         raise ValueError("no words: there are no curves to draw")
-    counts = np.array(erasure.counts)
-    for number, order in enumerate(erasure.orders if orders is None else orders):
-        curve = erasure.curve(kind, order)
-        points = np.array([estimate(curve[:, point], erasure.images) for point in range(len(counts))])
+    counts = np.array(curves.counts)
+    for number, order in enumerate(curves.orders if orders is None else orders):
+        curve = curves.curve(kind, order)
+        points = np.array([estimate(curve[:, point], curves.images) for point in range(len(counts))])
         line = STYLES[number % len(STYLES)]
         (drawn,) = ax.plot(
             counts, points[:, 0], linestyle=line, linewidth=2 if number == 0 else 1.3, label=order

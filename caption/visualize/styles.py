@@ -39,11 +39,7 @@ STEPS = 1024  # of a colour map: v is steep at its start
 EASE = 0.25  # k
 SIGNED_TINT = 0.6  # tint of orange and blue, which are darker than white
 ABOVE, BELOW = (1.0, 0.58, 0.12), (0.25, 0.55, 1.0)  # RGB of positive and negative weights
-HEAT = (
-    "inferno",
-    0.4,
-    0.93,
-)  # without its black end, which is no colour on a grey photo, and without its white one
+HEAT = ("inferno", 0.4, 0.93)  # without its black end, which has no colour on a grey photo, and its white end
 
 Array = np.ndarray
 
@@ -77,15 +73,7 @@ def ease(excess: Array) -> Array:
 STYLES: dict[StyleName, Style] = {
     "heat": Style(True, True, 0.85, True, 0.0, WHITE, "colour: more than {even}"),
     "paper": Style(False, True, 0.6, True, 0.6, WHITE, "white: more than {even}"),
-    "glow": Style(
-        False,
-        True,
-        0.85,
-        True,
-        0.12,
-        (1.0, 0.85, 0.5),
-        "light: more than {even}",
-    ),
+    "glow": Style(False, True, 0.85, True, 0.12, (1.0, 0.85, 0.5), "light: more than {even}"),
     "cells": Style(False, False, 0.75, False, 0.25, WHITE, "light: α of a cell"),
 }
 
@@ -190,11 +178,8 @@ def colour_map(cmap: str | Colormap) -> Colormap:
 def heat_colours(colours: Colormap | None, count: int) -> Array:
     """(count, 3) RGB from just above even attention to the highest weight; of a colour map if one is given."""
     name, start, end = HEAT
-    return (
-        colormaps[name](np.linspace(start, end, count))
-        if colours is None
-        else colours(np.linspace(0, 1, count))
-    )[:, :3]
+    cmap, start, end = (colormaps[name], start, end) if colours is None else (colours, 0.0, 1.0)
+    return cmap(np.linspace(start, end, count))[:, :3]
 
 
 def _heat(

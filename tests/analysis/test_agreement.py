@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from helpers import planted
-from helpers.planted import photo, told
+from helpers.planted import caption_of, photo
 from helpers.tiny_captioner import captioner
 from helpers.tiny_captioner import photo as noise
 
@@ -68,7 +68,7 @@ def test_a_model_agrees_with_itself():
 def test_both_emit_the_first_models_words_and_are_compared_per_step():
     first = planted.captioner([1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0], [0, 0, 0.5, 0.5, 0, 0])
     second = planted.captioner([1, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0.5, 0.5, 0, 0])
-    agreement = agree(first, second, [photo(), photo(1)], [told("zero one two"), told("five")])
+    agreement = agree(first, second, [photo(), photo(1)], [caption_of("zero one two"), caption_of("five")])
     assert agreement.words == ("zero", "one", "two", "five")
     assert agreement.images.tolist() == [0, 0, 0, 1]
     assert agreement.measures["overlap"].tolist() == pytest.approx([1, 0, 1, 1])
@@ -83,9 +83,9 @@ def test_both_emit_the_first_models_words_and_are_compared_per_step():
 
 def test_one_photo_has_no_other_and_no_words_have_no_maps():
     model = planted.captioner([1, 0, 0, 0, 0, 0])
-    agreement = agree(model, model, photo(), [told("one two")])
+    agreement = agree(model, model, photo(), [caption_of("one two")])
     assert np.isnan(agreement.other_image["overlap"]).all()
-    nothing = agree(model, model, photo(), [told("", np.zeros((0, 2, 3)))])
+    nothing = agree(model, model, photo(), [caption_of("", np.zeros((0, 2, 3)))])
     assert len(nothing) == 0
     assert nothing.measures["same cell"].shape == (0,)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.planted import told
+from helpers.planted import caption_of
 
 from caption.analysis.baseline_maps import (
     centred,
@@ -28,7 +28,7 @@ def cells(redrawn: object) -> list[int]:
 
 
 def test_uniform_maps_are_at_chance():
-    captions = [told("one two", looking(0, 5)), told("two", looking(3))]
+    captions = [caption_of("one two", looking(0, 5)), caption_of("two", looking(3))]
     boxes = [{"one": [(0, 0, 5, 4)], "two": [(4, 2, 8, 8)]}] * 2
     drawn = uniform(captions)
     assert all(redrawn.weights == pytest.approx(np.full(redrawn.weights.shape, 1 / 6)) for redrawn in drawn)
@@ -40,7 +40,7 @@ def test_uniform_maps_are_at_chance():
 
 def test_the_centre_prior_is_a_gaussian_over_the_grid():
     """Centres of 2 x 3 cells lie at 1/4, 3/4 down and 1/6, 1/2, 5/6 across."""
-    (drawn,) = centred([told("one two", looking(0, 5))], sigma=0.2)
+    (drawn,) = centred([caption_of("one two", looking(0, 5))], sigma=0.2)
     expected = np.exp(-(np.array([[1 / 3, 0, 1 / 3]]) ** 2 + np.array([[0.25], [0.25]]) ** 2) / (2 * 0.2**2))
     assert drawn.weights == pytest.approx(np.stack([expected / expected.sum()] * 2))
     assert drawn.words == ["one", "two"]
@@ -57,21 +57,21 @@ def test_sigma_is_the_root_mean_square_distance_from_the_middle():
 
 
 def test_another_word_is_never_the_word_itself():
-    captions = [told("one two three four", looking(0, 1, 2, 3))] * 20
+    captions = [caption_of("one two three four", looking(0, 1, 2, 3))] * 20
     drawn = [cells(redrawn) for redrawn in other_word(captions)]
     assert all(cell != word for cells_ in drawn for word, cell in enumerate(cells_))
     assert {cell for cells_ in drawn for cell in cells_} == {0, 1, 2, 3}
     assert [cells(redrawn) for redrawn in other_word(captions, seed=1)] != drawn
-    (alone,) = other_word([told("one", looking(4))])
+    (alone,) = other_word([caption_of("one", looking(4))])
     assert cells(alone) == [4]
 
 
 def test_another_image_gives_its_maps_in_their_order():
     captions = [
-        told("one two", looking(0, 0)),
-        told("", np.zeros((0, 2, 3))),
-        told("one two three", looking(1, 2, 3)),
-        told("one", looking(5)),
+        caption_of("one two", looking(0, 0)),
+        caption_of("", np.zeros((0, 2, 3))),
+        caption_of("one two three", looking(1, 2, 3)),
+        caption_of("one", looking(5)),
     ]
     own = [[0, 0], [], [1, 2, 3], [5]]
     for seed in range(8):
@@ -87,13 +87,13 @@ def test_another_image_gives_its_maps_in_their_order():
 
 def test_maps_are_exchanged_among_two_or_more_of_one_grid():
     with pytest.raises(ValueError, match="two or more"):
-        other_image([told("one", looking(0)), told("", np.zeros((0, 2, 3)))])
+        other_image([caption_of("one", looking(0)), caption_of("", np.zeros((0, 2, 3)))])
     with pytest.raises(ValueError, match="of one grid"):
-        other_image([told("one", looking(0)), told("one", np.ones((1, 3, 3)) / 9)])
+        other_image([caption_of("one", looking(0)), caption_of("one", np.ones((1, 3, 3)) / 9)])
 
 
 def test_no_baseline_changes_the_captions():
-    caption = told("one two", looking(0, 5))
+    caption = caption_of("one two", looking(0, 5))
     before = caption.weights.copy()
     for drawn in (uniform([caption]), centred([caption]), other_word([caption]), other_image([caption] * 2)):
         assert drawn[0].words == caption.words
@@ -103,30 +103,30 @@ def test_no_baseline_changes_the_captions():
 
 
 def test_the_middle_is_one_cell_or_those_next_to_it():
-    (odd,) = middle([told("one", np.ones((1, 3, 5)))])
+    (odd,) = middle([caption_of("one", np.ones((1, 3, 5)))])
     assert odd.weights[0, 1, 2] == odd.weights.sum() == 1
-    (even,) = middle([told("one two", np.ones((2, 2, 3)))])
+    (even,) = middle([caption_of("one two", np.ones((2, 2, 3)))])
     assert even.weights[0] == pytest.approx(np.array([[0, 0.5, 0], [0, 0.5, 0]]))
     assert np.array_equal(even.weights[0], even.weights[1])
 
 
 def test_the_mean_map_counts_every_word_once():
-    captions = [told("one two", looking(0, 5)), told("two", looking(5))]
+    captions = [caption_of("one two", looking(0, 5)), caption_of("two", looking(5))]
     for drawn, caption in zip(mean_map(captions), captions, strict=True):
         assert drawn.weights.shape == caption.weights.shape
         assert drawn.weights[0].ravel() == pytest.approx([1 / 3, 0, 0, 0, 0, 2 / 3])
     with pytest.raises(ValueError, match="one grid"):
-        mean_map([told("one", np.ones((1, 2, 3))), told("one", np.ones((1, 3, 3)))])
+        mean_map([caption_of("one", np.ones((1, 2, 3))), caption_of("one", np.ones((1, 3, 3)))])
     assert mean_map([]) == []
 
 
 def test_maps_of_another_image_never_come_from_a_caption_of_the_same_one():
-    captions = [told("one two", looking(cell, cell)) for cell in (0, 1, 2, 3)]
+    captions = [caption_of("one two", looking(cell, cell)) for cell in (0, 1, 2, 3)]
     images = [7, 7, 4, 4]
     for seed in range(5):
         given = [cells(drawn)[0] for drawn in other_image(captions, seed, images)]
         assert given == [2, 3, 0, 1]  # the first caption gets the other image's first
-    uneven = [*captions[:3], told("one", looking(5))]
+    uneven = [*captions[:3], caption_of("one", looking(5))]
     assert [cells(drawn)[0] for drawn in other_image(uneven, 0, [7, 7, 7, 4])] == [5, 5, 5, 0]
     with pytest.raises(ValueError, match="two or more"):
         other_image(captions, images=[1, 1, 1, 1])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from caption.analysis.interventions.edits import Change, Force, Mask, Move, kept, visible
+from caption.analysis.interventions.edits import Change, Force, Mask, Move, visible_on, visible_regions
 from caption.errors import UserError
 from caption.result import Caption
 
@@ -150,18 +150,25 @@ def test_on_a_coarser_grid_parts_of_regions_count_in_part():
 
 
 def test_regions_of_another_grid_that_have_a_part_in_a_place_are_not_visible():
-    assert visible([(1, 2)], CAPTION, (ROWS, COLS)).tolist() == kept([(1, 2)], CAPTION).tolist()
-    assert visible([(1, 2)], CAPTION, (4, 6)).view(4, 6).logical_not().nonzero().tolist() == [
+    assert visible_on([(1, 2)], CAPTION, (ROWS, COLS)).tolist() == visible_regions([(1, 2)], CAPTION).tolist()
+    assert visible_on([(1, 2)], CAPTION, (4, 6)).view(4, 6).logical_not().nonzero().tolist() == [
         [2, 4], [2, 5], [3, 4], [3, 5],
     ]  # fmt: skip
-    assert visible([(0, 0)], CAPTION, (1, 2)).tolist() == [False, True]
+    assert visible_on([(0, 0)], CAPTION, (1, 2)).tolist() == [False, True]
     with pytest.raises(ValueError, match="all 2 regions would be hidden"):
-        visible([(0, 1)], CAPTION, (1, 2))
+        visible_on([(0, 1)], CAPTION, (1, 2))
 
 
 def test_weight_outside_several_places_is_kept():
-    assert kept([(0, 0), (15, 0, 30, 9)], CAPTION).tolist() == [False, False, False, True, True, True]
-    assert kept([], CAPTION).all()
+    assert visible_regions([(0, 0), (15, 0, 30, 9)], CAPTION).tolist() == [
+        False,
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert visible_regions([], CAPTION).all()
 
 
 # -- errors ----------------------------------------------------------------------------------------------------

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 from helpers import planted
-from helpers.planted import REGIONS, VOCABULARY, log_p, photo, told
+from helpers.planted import REGIONS, VOCABULARY, caption_of, log_p, photo
 
 from caption.analysis.faithfulness.ablation import Removed, Replaced
-from caption.analysis.faithfulness.curves import _points, erase
-from caption.analysis.faithfulness.rankings import AtRandom, by_attention, by_gradient, by_occlusion
-from caption.errors import UserError
+from caption.analysis.faithfulness.curves import _points, faithfulness_curves
+from caption.analysis.faithfulness.rankings import AtRandom, by_attention, by_occlusion
 
 NOTHING = torch.zeros(REGIONS + 1)
 ALL = range(1, REGIONS)
@@ -29,64 +28,70 @@ DECOY = [
 
 
 def test_a_word_read_from_where_it_looks_falls_at_once_and_rises_at_once():
-    erasure = erase(planted.captioner(ON_TWO), photo(), [told("two")], hide=Replaced(NOTHING), counts=ALL)
+    curves = faithfulness_curves(
+        planted.captioner(ON_TWO), photo(), [caption_of("two")], ablation=Replaced(NOTHING), counts=ALL
+    )
     high, low = log_p(2, ON_TWO), math.log(1 / VOCABULARY)
-    assert erasure.counts == tuple(range(REGIONS + 1))
+    assert curves.counts == tuple(range(REGIONS + 1))
     for order in ("attention", "gradient x input", "occlusion"):
-        deletion = erasure.log_probs["deletion", order]
+        deletion = curves.log_probs["deletion", order]
         assert deletion.shape == (1, 1, REGIONS + 1)
         assert deletion[0, 0] == pytest.approx([high] + [low] * REGIONS, abs=1e-6)
-        assert erasure.log_probs["insertion", order][0, 0] == pytest.approx(
-            [low] + [high] * REGIONS, abs=1e-6
-        )
+        assert curves.log_probs["insertion", order][0, 0] == pytest.approx([low] + [high] * REGIONS, abs=1e-6)
 
 
 def test_in_random_order_it_falls_half_way_on_average():
     random = {"random": AtRandom(draws=2000)}
-    erasure = erase(planted.captioner(ON_TWO), photo(), [told("two")], random, Replaced(NOTHING), ALL)
+    curves = faithfulness_curves(
+        planted.captioner(ON_TWO), photo(), [caption_of("two")], random, Replaced(NOTHING), ALL
+    )
     high, low = math.exp(log_p(2, ON_TWO)), 1 / VOCABULARY
     # Region 2 remains after n of 6 deletions with probability 1 − n/6.
     expected = [low + (high - low) * (1 - n / REGIONS) for n in range(REGIONS + 1)]
-    assert erasure.curve("deletion", "random")[0] == pytest.approx(expected, abs=0.04)
-    assert erasure.area("deletion", "random")[0] == pytest.approx((high + low) / 2, abs=0.03)
-    assert erasure.area("insertion", "random")[0] == pytest.approx((high + low) / 2, abs=0.03)
+    assert curves.curve("deletion", "random")[0] == pytest.approx(expected, abs=0.04)
+    assert curves.area("deletion", "random")[0] == pytest.approx((high + low) / 2, abs=0.03)
+    assert curves.area("insertion", "random")[0] == pytest.approx((high + low) / 2, abs=0.03)
 
 
 def test_attention_on_a_decoy_is_found_out():
-    """Hiding the most attended region helps the word; hiding the region that it depends on removes it."""
-    erasure = erase(planted.captioner(DECOY), photo(), [told("two")], counts=ALL)
+    """Ablation the most attended region helps the word; hiding the region that it depends on removes it."""
+    curves = faithfulness_curves(planted.captioner(DECOY), photo(), [caption_of("two")], counts=ALL)
     before, alone = log_p(2, DECOY), log_p(2, ON_TWO)
-    attention = erasure.curve("deletion", "attention", logarithm=True)[0]
+    attention = curves.curve("deletion", "attention", logarithm=True)[0]
     assert attention[:3] == pytest.approx([before, alone, math.log(1 / VOCABULARY)], abs=1e-6)
-    assert erasure.fall("attention", 1)[0] == pytest.approx(before - alone)
+    assert curves.fall("attention", 1)[0] == pytest.approx(before - alone)
     for order in ("gradient x input", "occlusion"):
-        assert erasure.fall(order, 1)[0] == pytest.approx(before - log_p(2, [1, 0, 0, 0, 0, 0]))
-        assert erasure.area("deletion", order)[0] < erasure.area("deletion", "random")[0]
-        assert erasure.area("insertion", order)[0] > erasure.area("insertion", "attention")[0]
-    assert erasure.area("deletion", "attention")[0] > erasure.area("deletion", "random")[0]
+        assert curves.fall(order, 1)[0] == pytest.approx(before - log_p(2, [1, 0, 0, 0, 0, 0]))
+        assert curves.area("deletion", order)[0] < curves.area("deletion", "random")[0]
+        assert curves.area("insertion", order)[0] > curves.area("insertion", "attention")[0]
+    assert curves.area("deletion", "attention")[0] > curves.area("deletion", "random")[0]
 
 
 def test_areas_are_mean_heights_of_probability_or_its_logarithm():
-    erasure = erase(planted.captioner(ON_TWO), photo(), [told("two")], hide=Replaced(NOTHING), counts=[1, 3])
+    curves = faithfulness_curves(
+        planted.captioner(ON_TWO), photo(), [caption_of("two")], ablation=Replaced(NOTHING), counts=[1, 3]
+    )
     high, low = log_p(2, ON_TWO), math.log(1 / VOCABULARY)
-    assert erasure.counts == (0, 1, 3, REGIONS)
-    assert erasure.shares == pytest.approx([0, 1 / 6, 3 / 6, 1])
+    assert curves.counts == (0, 1, 3, REGIONS)
+    assert curves.shares == pytest.approx([0, 1 / 6, 3 / 6, 1])
     # One trapezoid from high to low over a sixth, then low to the end.
-    assert erasure.area("deletion", "attention", logarithm=True)[0] == pytest.approx(low + (high - low) / 12)
-    assert erasure.area("deletion", "attention")[0] == pytest.approx(
+    assert curves.area("deletion", "attention", logarithm=True)[0] == pytest.approx(low + (high - low) / 12)
+    assert curves.area("deletion", "attention")[0] == pytest.approx(
         math.exp(low) + (math.exp(high) - math.exp(low)) / 12
     )
 
 
 def test_each_word_is_measured_at_its_own_step_and_photo():
     maps = ([0.4, 0.6, 0, 0, 0, 0], [0, 0, 0.7, 0.3, 0, 0])
-    captions = [told("one three"), told("two"), told("five four zero")]
+    captions = [caption_of("one three"), caption_of("two"), caption_of("five four zero")]
     model = planted.captioner(*maps)
-    erasure = erase(model, [photo(), photo(1), photo(2)], captions, {"attention": by_attention}, batch_size=2)
+    curves = faithfulness_curves(
+        model, [photo(), photo(1), photo(2)], captions, {"attention": by_attention}, batch_size=2
+    )
     said = {
         (image, word): float(curve[0])
         for image, word, curve in zip(
-            erasure.images, erasure.words, erasure.curve("deletion", "attention", True), strict=True
+            curves.images, curves.words, curves.curve("deletion", "attention", True), strict=True
         )
     }
     assert said == pytest.approx(
@@ -104,13 +109,13 @@ def test_each_word_is_measured_at_its_own_step_and_photo():
 
 def test_both_curves_end_where_the_other_starts_for_any_order():
     model = planted.captioner([0.3, 0.1, 0.2, 0.25, 0.05, 0.1])
-    for hide in (Removed(), Replaced(), Replaced(NOTHING)):
-        erasure = erase(model, photo(), [told("two five")], hide=hide)
-        for order in erasure.orders:
-            deletion, insertion = (erasure.log_probs[kind, order] for kind in ("deletion", "insertion"))
+    for ablation in (Removed(), Replaced(), Replaced(NOTHING)):
+        curves = faithfulness_curves(model, photo(), [caption_of("two five")], ablation=ablation)
+        for order in curves.orders:
+            deletion, insertion = (curves.log_probs[kind, order] for kind in ("deletion", "insertion"))
             assert deletion[..., 0] == pytest.approx(insertion[..., -1])
             assert deletion[..., -1] == pytest.approx(insertion[..., 0])
-    assert erasure.orders == (
+    assert curves.orders == (
         "attention", "random", "gradient", "gradient x input", "gradient of hiding", "occlusion",
     )  # fmt: skip
 
@@ -130,7 +135,9 @@ def test_points_are_closer_at_both_ends(regions, expected):
 def test_the_seed_decides_random_orders():
     model, random = planted.captioner([0.3, 0.1, 0.2, 0.25, 0.05, 0.1]), {"random": AtRandom(3)}
     curves = [
-        erase(model, photo(), [told("two one")], random, seed=seed).log_probs["deletion", "random"]
+        faithfulness_curves(model, photo(), [caption_of("two one")], random, seed=seed).log_probs[
+            "deletion", "random"
+        ]
         for seed in (0, 0, 1)
     ]
     assert curves[0].shape == (2, 3, 7)
@@ -139,38 +146,15 @@ def test_the_seed_decides_random_orders():
     assert not np.array_equal(curves[0][:, 0], curves[0][:, 1])
 
 
-def test_some_words_alone():
-    erasure = erase(
-        planted.captioner([0.3, 0.1, 0.2, 0.25, 0.05, 0.1]),
-        [photo(), photo(1)],
-        [told("one two"), told("two three")],
-        {"attention": by_attention, "gradient": by_gradient},
-    )
-    twos = erasure.only({"two", "nine"})
-    chosen = [k for k, word in enumerate(erasure.words) if word == "two"]
-    assert twos.words == ("two", "two")
-    assert twos.images.tolist() == erasure.images[chosen].tolist()
-    assert twos.counts == erasure.counts
-    assert np.array_equal(twos.area("deletion", "gradient"), erasure.area("deletion", "gradient")[chosen])
-    assert len(erasure.only([])) == 0
-
-
 @pytest.mark.parametrize("counts", [[-1], [REGIONS + 1]])
 def test_no_more_regions_are_hidden_than_there_are(counts):
     with pytest.raises(ValueError, match="0 to 6 can be hidden"):
-        erase(planted.captioner(ON_TWO), photo(), [told("two")], counts=counts)
+        faithfulness_curves(planted.captioner(ON_TWO), photo(), [caption_of("two")], counts=counts)
 
 
 def test_a_point_that_is_not_there_is_refused():
-    erasure = erase(
-        planted.captioner(ON_TWO), photo(), [told("two")], {"occlusion": by_occlusion}, counts=[4]
+    curves = faithfulness_curves(
+        planted.captioner(ON_TWO), photo(), [caption_of("two")], {"occlusion": by_occlusion}, counts=[4]
     )
     with pytest.raises(ValueError, match="no point at 5"):
-        erasure.fall("occlusion", 5)
-
-
-def test_a_decoder_without_attention_is_refused():
-    model = planted.captioner(ON_TWO)
-    del model.decoder.attention
-    with pytest.raises(UserError, match="no attention"):
-        erase(model, photo(), [told("two")])
+        curves.fall("occlusion", 5)

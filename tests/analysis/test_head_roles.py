@@ -17,7 +17,7 @@ PLACE = [0.0, 0.0, 1.0, 0.0]
 WORDS = ["a", "red", "a", "blue", "a", "red", "a", "zebra"]
 
 
-def told(words: list[str], heads: list[list[list[float]]]) -> Caption:
+def caption_of(words: list[str], heads: list[list[list[float]]]) -> Caption:
     """`heads` is (T, M, 4) on a grid of 2 x 2."""
     maps = np.array(heads, dtype=np.float32).reshape(len(words), -1, 2, 2)
     return Caption(
@@ -28,7 +28,7 @@ def told(words: list[str], heads: list[list[list[float]]]) -> Caption:
 def planted(words: list[str] = WORDS, rare: str = "zebra") -> list[Caption]:
     """Two captions, of heads that look at the place, at the rare word's region, and everywhere."""
     heads = [[PLACE, [0, 1, 0, 0] if word == rare else EVEN, EVEN] for word in words]
-    return [told(words[:3], heads[:3]), told(words[3:], heads[3:])]
+    return [caption_of(words[:3], heads[:3]), caption_of(words[3:], heads[3:])]
 
 
 def test_the_planted_roles_are_found():
@@ -54,7 +54,7 @@ def test_divergence_is_that_of_two_models():
         for other in range(3):
             expected = compare_maps(maps[:, one], maps[:, other])["divergence"].mean()
             assert roles.divergence[one, other] == pytest.approx(expected, abs=1e-9)
-    assert head_roles([told(["a"], [[[1, 0, 0, 0], [0, 1, 0, 0]]])]).divergence.tolist() == [
+    assert head_roles([caption_of(["a"], [[[1, 0, 0, 0], [0, 1, 0, 0]]])]).divergence.tolist() == [
         [pytest.approx(0), pytest.approx(1)],
         [pytest.approx(1), pytest.approx(0)],
     ]
@@ -70,14 +70,14 @@ def test_counts_of_the_training_captions_decide_what_is_rare():
 
 
 def test_a_place_where_all_heads_look_shows_in_the_others():
-    roles = head_roles([told(["a", "b"], [[PLACE, PLACE], [PLACE, PLACE]])])
+    roles = head_roles([caption_of(["a", "b"], [[PLACE, PLACE], [PLACE, PLACE]])])
     assert roles.positional.tolist() == roles.positional_others.tolist() == [1, 1]
 
 
 def test_signs_scale_and_empty_maps():
     """Maps are taken as shares of |α|; a map without weight is left out."""
-    plain = head_roles([told(["a", "b"], [[[0, 0.75, 0.25, 0]], [[0, 0.75, 0.25, 0]]])])
-    signed = head_roles([told(["a", "b"], [[[0, -3, 1, 0]], [[0, 0, 0, 0]]])])
+    plain = head_roles([caption_of(["a", "b"], [[[0, 0.75, 0.25, 0]], [[0, 0.75, 0.25, 0]]])])
+    signed = head_roles([caption_of(["a", "b"], [[[0, -3, 1, 0]], [[0, 0, 0, 0]]])])
     for measure in ("confidence", "entropy", "positional"):
         assert getattr(signed, measure) == pytest.approx(getattr(plain, measure))
     assert np.isnan(plain.positional_others).all()
@@ -105,7 +105,7 @@ def test_the_tables():
     html = roles._repr_html_()
     assert "<th>&lt;b&gt;</th>" in html
     assert len(re.findall("<tr>", html)) == 4
-    assert "closest" not in str(head_roles([told(["a"], [[EVEN]])]))
+    assert "closest" not in str(head_roles([caption_of(["a"], [[EVEN]])]))
 
 
 def test_what_cannot_be_measured_is_said():
@@ -114,4 +114,4 @@ def test_what_cannot_be_measured_is_said():
     with pytest.raises(ValueError, match="no map 'hops' in the caption 'a red a': it has heads"):
         head_roles(planted(), "hops")
     with pytest.raises(ValueError, match="must have one shape"):
-        head_roles([*planted(), told(["a"], [[EVEN]])])
+        head_roles([*planted(), caption_of(["a"], [[EVEN]])])

@@ -16,7 +16,7 @@ STILL = [[[0.5, 0.5, 0], [0, 0, 0]], [[0.5, 0.5, 0], [0, 0, 0]], [[0, 0.5, 0], [
 
 
 def with_maps(maps: object) -> Caption:
-    return planted.told(" ".join(["dog"] * len(maps)), maps)
+    return planted.caption_of(" ".join(["dog"] * len(maps)), maps)
 
 
 def test_entropy_in_nats():
@@ -47,7 +47,7 @@ def test_change_is_the_share_that_moves():
 
 
 def test_captions_without_words_have_no_maps():
-    none = planted.told("", np.zeros((0, 2, 3)))
+    none = planted.caption_of("", np.zeros((0, 2, 3)))
     assert entropies(none).shape == (0,)
     assert changes(none).shape == (0,)
     assert measure_maps([none]) == {
@@ -59,7 +59,10 @@ def test_captions_without_words_have_no_maps():
 
 
 def test_means_are_over_words_and_never_between_captions():
-    captions = [planted.told("one two three", STILL), planted.told("one", [[[1, 0, 0], [0, 0, 0]]])]
+    captions = [
+        planted.caption_of("one two three", STILL),
+        planted.caption_of("one", [[[1, 0, 0], [0, 0, 0]]]),
+    ]
     numbers = measure_maps(captions)
     assert numbers["attention_entropy"] == pytest.approx(3 * math.log(2) / 4)
     assert numbers["attention_change"] == pytest.approx(0.25)
@@ -72,4 +75,4 @@ def test_unseen_are_regions_that_a_whole_caption_hardly_looked_at():
     two = with_maps([[[0.05, 0.05, 0.9]], [[0.04, 0.06, 0.9]]])  # 0.09, 0.11 and 1.8
     assert unseen(two) == pytest.approx(1 / 3)
     assert unseen(with_maps(STILL), below=0.6) == pytest.approx(4 / 6)
-    assert np.isnan(unseen(planted.told("", np.zeros((0, 2, 3)))))
+    assert np.isnan(unseen(planted.caption_of("", np.zeros((0, 2, 3)))))

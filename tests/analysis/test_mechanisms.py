@@ -18,13 +18,13 @@ from helpers.mechanisms import ATTENTIONS, LargestWeighted, TwoAttentions
 from helpers.tiny_captioner import WORDS, photo
 from torch import Tensor
 
-from caption.analysis.faithfulness import Removed, Replaced, erase, mean_region
+from caption.analysis.faithfulness import Removed, Replaced, faithfulness_curves, mean_regions
 from caption.analysis.faithfulness.interchange import WEIGHTS, interchange
 from caption.analysis.faithfulness.permutation import permute, permuted
 from caption.analysis.faithfulness.rankings import ORDERS
 from caption.analysis.interventions import Erase, Force, Mask, Move, intervene
 from caption.analysis.map_arithmetic import sums
-from caption.analysis.replay import Maps, Moment, Replay, Sentences, sentences
+from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences
 from caption.attention.maps import named_maps
 from caption.captioner import Captioner
 from caption.tensor_tree import combine, leaves, map_tensors, select_images
@@ -46,27 +46,27 @@ def captioner(mechanism: str) -> Captioner:
     return mechanisms.captioner(decoder, scale=4.0, end=-6.0, seed=3).float()
 
 
-def opened(model: Captioner) -> tuple[Replay, Sentences, list[Moment]]:
+def opened(model: Captioner) -> tuple[Replay, Sentences, list[Step]]:
     (batch,) = sentences(model, PHOTOS)
     replay = Replay(model.decoder)
-    return replay, batch, list(replay.moments(batch))
+    return replay, batch, list(replay.steps(batch))
 
 
-def stepped(replay: Replay, moment: Moment, maps: Maps | None = None, shared: Any = None) -> Tensor:
+def stepped(replay: Replay, step: Step, maps: Maps | None = None, shared: Any = None) -> Tensor:
     """(B', V) of one step of the decoder itself, with maps that hooks put in the place of its own."""
-    state = moment.state if shared is None else moment.state._replace(shared=shared)
+    state = step.state if shared is None else step.state._replace(shared=shared)
     with ExitStack() as stack, torch.no_grad():
         for name, attention in replay.decoder.attentions.items():
             if maps is not None:
                 stack.enter_context(
                     attention.maps.register_forward_hook(lambda *of_hook, given=maps[name]: given)
                 )
-        return replay.decoder.step(state, moment.fed)[0][:, 0]
+        return replay.decoder.step(state, step.inputs)[0][:, 0]
 
 
-def turned(moment: Moment) -> Maps:
+def turned(step: Step) -> Maps:
     """Maps that differ from the model's: those of the next image."""
-    return select_images(moment.maps, (torch.arange(len(moment.rows)) + 1) % len(moment.rows))
+    return select_images(step.maps, (torch.arange(len(step.rows)) + 1) % len(step.rows))
 
 
 # -- replay ------------------------------------------------------------------------------------------------------
@@ -75,42 +75,40 @@ def turned(moment: Moment) -> Maps:
 @every
 def test_replays_give_the_captions_numbers(mechanism):
     model = captioner(mechanism)
-    replay, batch, moments = opened(model)
-    assert sum(len(moment.rows) for moment in moments) == sum(
-        len(caption.words) for caption in batch.captions
-    )
-    for moment in moments:
-        said = moment.of_word(moment.log_probs[:, None])[:, 0]
-        for row, value in zip(moment.rows.tolist(), said.tolist(), strict=True):
-            assert value == pytest.approx(batch.captions[row].word_log_probs[moment.step], abs=1e-4)
-        assert set(moment.maps) == set(model.decoder.attentions)
-        assert torch.allclose(replay.say(moment, moment.maps)[:, 0], moment.log_probs, atol=1e-5)
+    replay, batch, steps = opened(model)
+    assert sum(len(step.rows) for step in steps) == sum(len(caption.words) for caption in batch.captions)
+    for step in steps:
+        said = step.of_word(step.log_probs[:, None])[:, 0]
+        for row, value in zip(step.rows.tolist(), said.tolist(), strict=True):
+            assert value == pytest.approx(batch.captions[row].word_log_probs[step.number], abs=1e-4)
+        assert set(step.maps) == set(model.decoder.attentions)
+        assert torch.allclose(replay.rerun(step, step.maps)[:, 0], step.log_probs, atol=1e-5)
 
 
 @every
 def test_any_number_of_other_maps_is_read_as_the_mechanism_would(mechanism):
-    replay, _, moments = opened(captioner(mechanism))
-    moment = moments[1]
-    other = turned(moment)
-    tried = combine(lambda tensors: torch.cat(tensors, 1), [moment.maps, other, moment.maps])
-    found = replay.say(moment, tried, at_once=2)
-    assert torch.allclose(found[:, 0], moment.log_probs, atol=1e-5)
-    assert torch.allclose(found[:, 1], stepped(replay, moment, other), atol=1e-5)
-    assert torch.allclose(found[:, 2], moment.log_probs, atol=1e-5)
+    replay, _, steps = opened(captioner(mechanism))
+    step = steps[1]
+    other = turned(step)
+    tried = combine(lambda tensors: torch.cat(tensors, 1), [step.maps, other, step.maps])
+    found = replay.rerun(step, tried, at_once=2)
+    assert torch.allclose(found[:, 0], step.log_probs, atol=1e-5)
+    assert torch.allclose(found[:, 1], stepped(replay, step, other), atol=1e-5)
+    assert torch.allclose(found[:, 2], step.log_probs, atol=1e-5)
     assert not torch.allclose(found[:, 1], found[:, 0], atol=1e-4)
 
 
 @every
 def test_replays_compute_no_scores(mechanism):
     model = captioner(mechanism)
-    replay, _, moments = opened(model)
+    replay, _, steps = opened(model)
 
     def refuse(*given: Any) -> None:
         raise AssertionError("weighed again")
 
     for attention in model.decoder.attentions.values():
         attention.weigh = refuse
-    replay.say(moments[0], moments[0].maps)
+    replay.rerun(steps[0], steps[0].maps)
 
 
 # -- hiding ------------------------------------------------------------------------------------------------------
@@ -123,34 +121,34 @@ def block() -> Tensor:
     return visible.flatten()
 
 
-def masked_memory(replay: Replay, moment: Moment, visible: Tensor) -> Any:
+def masked_memory(replay: Replay, step: Step, visible: Tensor) -> Any:
     """The memory of images with some regions absent."""
     coarse = visible.view(4, 2, 4, 2)[:, 0, :, 0].flatten()
-    masks = (visible, coarse)[: len(moment.views)]
+    masks = (visible, coarse)[: len(step.views)]
     views = (
-        view._replace(mask=mask.expand(len(moment.rows), -1))
-        for view, mask in zip(moment.views, masks, strict=True)
+        view._replace(mask=mask.expand(len(step.rows), -1))
+        for view, mask in zip(step.views, masks, strict=True)
     )
-    return moment.state.shared._replace(projected=replay.decoder.project(tuple(views)).projected)
+    return step.state.shared._replace(projected=replay.decoder.project(tuple(views)).projected)
 
 
 @pytest.mark.parametrize("mechanism", SOFTMAX)
 def test_removing_is_masking_for_every_softmax(mechanism):
-    replay, batch, moments = opened(captioner(mechanism))
-    hide = Removed().prepare(replay, batch)
-    for moment in moments[:2]:
-        found = replay.say(moment, hide(moment, block().expand(len(moment.rows), 1, -1)))[:, 0]
-        expected = stepped(replay, moment, shared=masked_memory(replay, moment, block()))
+    replay, batch, steps = opened(captioner(mechanism))
+    ablate = Removed().prepare(replay, batch)
+    for step in steps[:2]:
+        found = replay.rerun(step, ablate(step, block().expand(len(step.rows), 1, -1)))[:, 0]
+        expected = stepped(replay, step, shared=masked_memory(replay, step, block()))
         assert torch.allclose(found, expected, atol=1e-5)
-        assert not torch.allclose(found, moment.log_probs, atol=1e-4)
+        assert not torch.allclose(found, step.log_probs, atol=1e-4)
 
 
 @every
 def test_removed_weight_is_shared_by_the_rest_of_its_map(mechanism):
-    replay, batch, moments = opened(captioner(mechanism))
-    moment = moments[0]
-    (term,) = Removed().prepare(replay, batch)(moment, block().expand(len(moment.rows), 1, -1))
-    for before, after in zip(leaves(moment.maps), leaves(term.maps), strict=True):
+    replay, batch, steps = opened(captioner(mechanism))
+    step = steps[0]
+    (reading,) = Removed().prepare(replay, batch)(step, block().expand(len(step.rows), 1, -1))
+    for before, after in zip(leaves(step.maps), leaves(reading.maps), strict=True):
         assert torch.allclose(before.abs().sum(-1), after.abs().sum(-1), atol=1e-6)
         if before.shape[-1] == 64:
             assert not after[..., ~block()].any()
@@ -162,44 +160,42 @@ def test_removed_weight_is_shared_by_the_rest_of_its_map(mechanism):
 @pytest.mark.parametrize("given", [True, False])
 def test_replacing_is_reading_the_same_maps_from_changed_regions(mechanism, given):
     model = captioner(mechanism)
-    replay, batch, moments = opened(model)
-    vectors = mean_region(model, PHOTOS) if given else None
-    hide = Replaced(vectors).prepare(replay, batch)
-    moment = moments[1]
+    replay, batch, steps = opened(model)
+    vectors = mean_regions(model, PHOTOS) if given else None
+    ablate = Replaced(vectors).prepare(replay, batch)
+    step = steps[1]
     visible = (block(), block().view(4, 2, 4, 2)[:, 0, :, 0].flatten())
     changed = []
-    for number, view in enumerate(moment.views):
+    for number, view in enumerate(step.views):
         blank = view.vectors.mean(1, keepdim=True) if vectors is None else vectors[number]
         changed.append(view._replace(vectors=view.vectors.where(visible[number][:, None], blank)))
-    shared = moment.state.shared
+    shared = step.state.shared
     # The decoder's own image vector, if it has one, comes after the memory of the attention.
     projected = (replay.decoder.project(tuple(changed)).projected[0], *shared.projected[1:])
-    expected = stepped(replay, moment, moment.maps, shared._replace(projected=projected))
-    found = replay.say(moment, hide(moment, block().expand(len(moment.rows), 1, -1)))[:, 0]
+    expected = stepped(replay, step, step.maps, shared._replace(projected=projected))
+    found = replay.rerun(step, ablate(step, block().expand(len(step.rows), 1, -1)))[:, 0]
     assert torch.allclose(found, expected, atol=1e-5)
-    assert not torch.allclose(found, moment.log_probs, atol=1e-4)
+    assert not torch.allclose(found, step.log_probs, atol=1e-4)
 
 
 @every
-@pytest.mark.parametrize("hide", [Removed(), Replaced()])
-def test_curves_of_every_order_start_at_the_original_probability(mechanism, hide):
+@pytest.mark.parametrize("ablation", [Removed(), Replaced()])
+def test_curves_of_every_order_start_at_the_original_probability(mechanism, ablation):
     model = captioner(mechanism)
     orders = {**ORDERS}
-    erasure = erase(model, PHOTOS[:2], hide=hide, orders=orders, counts=[8])
+    curves = faithfulness_curves(model, PHOTOS[:2], ablation=ablation, orders=orders, counts=[8])
     said = np.concatenate([caption.word_log_probs for caption in model.describe(PHOTOS[:2])])
-    order = np.lexsort((np.arange(len(said)), erasure.images))
-    affine = mechanism in AFFINE or isinstance(hide, Removed)
+    order = np.lexsort((np.arange(len(said)), curves.images))
+    affine = mechanism in AFFINE or isinstance(ablation, Removed)
     for name in orders:
-        deletion, insertion = (
-            erasure.curve(kind, name, logarithm=True) for kind in ("deletion", "insertion")
-        )
+        deletion, insertion = (curves.curve(kind, name, logarithm=True) for kind in ("deletion", "insertion"))
         assert np.isfinite(deletion).all()
         if affine:
             assert deletion[order, 0] == pytest.approx(said, abs=1e-4)
             assert insertion[:, -1] == pytest.approx(deletion[:, 0], abs=1e-4)
             assert insertion[:, 0] == pytest.approx(deletion[:, -1], abs=1e-4)
     if affine:  # occlusion measures single regions, so it is at least as good as chance
-        assert erasure.area("deletion", "occlusion").mean() < erasure.area("deletion", "random").mean()
+        assert curves.area("deletion", "occlusion").mean() < curves.area("deletion", "random").mean()
 
 
 # -- permutation and interchange ---------------------------------------------------------------------------------
@@ -207,11 +203,11 @@ def test_curves_of_every_order_start_at_the_original_probability(mechanism, hide
 
 @every
 def test_a_permutation_moves_whole_regions_and_keeps_other_maps(mechanism):
-    replay, _, moments = opened(captioner(mechanism))
-    moment = moments[0]
-    maps = permuted(replay, moment, moment.maps, 3, torch.Generator().manual_seed(0))
+    replay, _, steps = opened(captioner(mechanism))
+    step = steps[0]
+    maps = permuted(replay, step, step.maps, 3, torch.Generator().manual_seed(0))
     by_length: dict[int, Tensor] = {}
-    for before, after in zip(leaves(moment.maps), leaves(maps), strict=True):
+    for before, after in zip(leaves(step.maps), leaves(maps), strict=True):
         before = before.expand_as(after)
         if after.shape[-1] == 1:  # the sentinel
             assert torch.equal(after, before)
@@ -231,16 +227,16 @@ def test_a_permutation_moves_whole_regions_and_keeps_other_maps(mechanism):
 def test_words_are_replayed_under_other_maps(mechanism):
     model = captioner(mechanism)
     found = permute(model, PHOTOS)
-    replay, _, moments = opened(model)
-    assert found.words == tuple(word for m in moments for word in [model.vocabulary[int(i)] for i in m.words])
+    replay, _, steps = opened(model)
+    assert found.words == tuple(word for m in steps for word in [model.vocabulary[int(i)] for i in m.words])
     expected = []
-    for moment in moments:
+    for step in steps:
         even = map_tensors(
             lambda each: each if each.shape[-1] == 1 else (sums(each) / each.shape[-1]).expand_as(each),
-            moment.maps,
+            step.maps,
         )
-        under = moment.of_word(stepped(replay, moment, even)[:, None])
-        expected += (moment.of_word(moment.log_probs[:, None]) - under)[:, 0].tolist()
+        under = step.of_word(stepped(replay, step, even)[:, None])
+        expected += (step.of_word(step.log_probs[:, None]) - under)[:, 0].tolist()
     assert found.falls["uniform"] == pytest.approx(np.array(expected), abs=1e-4)
     assert all(np.isfinite(values).all() for values in found.falls.values())
     assert np.abs(found.falls["other image"]).max() > 1e-6
@@ -252,18 +248,18 @@ def test_words_that_interchange_their_maps(mechanism):
     model = captioner(mechanism)
     found = interchange(model, PHOTOS, WORDS)
     assert len(found) > 10
-    replay, batch, moments = opened(model)
+    replay, batch, steps = opened(model)
     expected: dict[str, list[float]] = {name: [] for name in WEIGHTS[:2]}
-    for moment in moments:
-        for entry, row in enumerate(moment.rows.tolist()):
-            own = int(moment.words[entry])
-            for other in moments:
-                if row not in other.rows.tolist() or int(batch.words[row, other.step]) == own:
+    for step in steps:
+        for entry, row in enumerate(step.rows.tolist()):
+            own = int(step.words[entry])
+            for other in steps:
+                if row not in other.rows.tolist() or int(batch.words[row, other.number]) == own:
                     continue
                 place = torch.tensor([other.rows.tolist().index(row)])
-                word = int(batch.words[row, other.step])
-                alone = moment.take(torch.tensor([entry]))
-                under = {WEIGHTS[0]: moment.log_probs[[entry]]}
+                word = int(batch.words[row, other.number])
+                alone = step.take(torch.tensor([entry]))
+                under = {WEIGHTS[0]: step.log_probs[[entry]]}
                 under[WEIGHTS[1]] = stepped(replay, alone, select_images(other.maps, place))
                 for name, log_probs in under.items():
                     expected[name].append(float(log_probs[0, word] - log_probs[0, own]))
@@ -309,11 +305,11 @@ def test_masking_every_step_is_masking_scores(mechanism):
     result = intervene(model, PHOTOS[0], Mask(~block().view(8, 8).numpy()))
     replay = Replay(model.decoder)
     (batch,) = sentences(model, PHOTOS[:1], [result.original])
-    moment = next(replay.moments(batch))
-    state = moment.state._replace(shared=masked_memory(replay, moment, block()))
+    step = next(replay.steps(batch))
+    state = step.state._replace(shared=masked_memory(replay, step, block()))
     said = []
     with torch.no_grad():
-        for fed, word in zip(batch.fed[0], batch.words[0], strict=True):
+        for fed, word in zip(batch.inputs[0], batch.words[0], strict=True):
             log_probs, state = replay.decoder.step(state, fed.view(1, 1))
             said.append(float(log_probs[0, 0, word]))
     assert result.original_log_probs.under[: len(said)] == pytest.approx(said, abs=1e-4)
@@ -333,14 +329,14 @@ def test_each_level_is_edited_on_its_own_grid():
 
 def test_several_attentions_are_edited_by_step_and_named_apart():
     model = captioner("two")
-    replay, _, moments = opened(model)
-    assert set(moments[0].maps) == {"attention", "second.0"}
+    replay, _, steps = opened(model)
+    assert set(steps[0].maps) == {"attention", "second.0"}
     zero = partial(map_tensors, torch.zeros_like)
-    for name in moments[0].maps:
-        maps = {**moments[0].maps, name: zero(moments[0].maps[name])}
-        found = replay.say(moments[0], maps)[:, 0]
-        assert torch.allclose(found, stepped(replay, moments[0], maps), atol=1e-5)
-        assert not torch.allclose(found, moments[0].log_probs, atol=1e-4)
+    for name in steps[0].maps:
+        maps = {**steps[0].maps, name: zero(steps[0].maps[name])}
+        found = replay.rerun(steps[0], maps)[:, 0]
+        assert torch.allclose(found, stepped(replay, steps[0], maps), atol=1e-5)
+        assert not torch.allclose(found, steps[0].log_probs, atol=1e-4)
     forced = []
     for attention in model.decoder.attentions.values():
         attention.register_forward_hook(lambda *of_hook: forced.append(of_hook[2].weights))
@@ -356,7 +352,7 @@ def test_the_captioner_is_the_same_afterwards(mechanism):
     before = [parameter.clone() for parameter in model.parameters()]
     parts = [id(part) for part in model.modules()]
     intervene(model, PHOTOS[0], Erase((0, 0)), Force((3, 4), at=1))
-    erase(model, PHOTOS[:1], counts=[8])
+    faithfulness_curves(model, PHOTOS[:1], counts=[8])
     assert model.training
     assert [id(part) for part in model.modules()] == parts
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
@@ -364,5 +360,5 @@ def test_the_captioner_is_the_same_afterwards(mechanism):
 
 
 def test_the_summary_stays_that_of_the_mechanism():
-    moment = opened(captioner("multi_head"))[2][0]
-    assert torch.allclose(moment.weights, named_maps(moment.maps["attention"])["heads"].mean(2)[:, 0])
+    step = opened(captioner("multi_head"))[2][0]
+    assert torch.allclose(step.weights, named_maps(step.maps["attention"])["heads"].mean(2)[:, 0])

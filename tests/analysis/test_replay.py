@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers import planted
-from helpers.planted import told
+from helpers.planted import caption_of
 from helpers.tiny_captioner import captioner, photo
 
 from caption.analysis.replay import Replay, sentences
@@ -37,10 +36,10 @@ def test_replaying_a_models_captions_gives_their_numbers(alignment):
         captions = batch.captions
         weights = replay.weights(batch)
         seen = 0
-        for moment in replay.moments(batch):
-            said = moment.of_word(moment.log_probs[:, None])[:, 0]
-            for row, value in zip(moment.rows.tolist(), said.tolist(), strict=True):
-                assert value == pytest.approx(captions[row].word_log_probs[moment.step], abs=1e-4)
+        for step in replay.steps(batch):
+            said = step.of_word(step.log_probs[:, None])[:, 0]
+            for row, value in zip(step.rows.tolist(), said.tolist(), strict=True):
+                assert value == pytest.approx(captions[row].word_log_probs[step.number], abs=1e-4)
                 seen += 1
         assert seen == sum(len(caption.words) for caption in captions)
         for row, caption in enumerate(captions):
@@ -61,31 +60,31 @@ def test_batches_hold_photos_in_order_and_anything_may_be_one():
 
 def test_words_are_fed_one_late_and_strangers_are_unknown():
     model = captioner()
-    captions = [told("a cat flies", np.ones((3, 8, 8))), told("dog", np.ones((1, 8, 8)))]
+    captions = [caption_of("a cat flies", np.ones((3, 8, 8))), caption_of("dog", np.ones((1, 8, 8)))]
     (batch,) = sentences(model, PHOTOS[:2], captions)
     a, cat, dog = (model.vocabulary.words.index(word) for word in ("a", "cat", "dog"))
     assert batch.words.tolist() == [[a, cat, UNKNOWN], [dog, PAD, PAD]]
-    assert batch.fed.tolist() == [[START, a, cat], [START, dog, PAD]]
+    assert batch.inputs.tolist() == [[START, a, cat], [START, dog, PAD]]
     assert batch.lengths.tolist() == [3, 1]
-    moments = list(Replay(model.decoder).moments(batch))
-    assert [moment.rows.tolist() for moment in moments] == [[0, 1], [0], [0]]
-    assert [moment.words.tolist() for moment in moments] == [[a, dog], [cat], [UNKNOWN]]
+    steps = list(Replay(model.decoder).steps(batch))
+    assert [step.rows.tolist() for step in steps] == [[0, 1], [0], [0]]
+    assert [step.words.tolist() for step in steps] == [[a, dog], [cat], [UNKNOWN]]
 
 
 def test_photos_and_captions_go_together():
     model = captioner()
     for count, complaint in ((1, "fewer captions"), (3, "more captions")):
         with pytest.raises(ValueError, match=complaint):
-            list(sentences(model, PHOTOS[:2], [told("dog", np.ones((1, 8, 8)))] * count))
+            list(sentences(model, PHOTOS[:2], [caption_of("dog", np.ones((1, 8, 8)))] * count))
 
 
-def test_a_caption_without_words_has_no_moments():
+def test_a_caption_without_words_has_no_steps():
     model = captioner()
-    empty = told("", np.zeros((0, 8, 8)))
+    empty = caption_of("", np.zeros((0, 8, 8)))
     (batch,) = sentences(model, PHOTOS[0], [empty])
-    assert list(Replay(model.decoder).moments(batch)) == []
-    (both,) = sentences(model, PHOTOS[:2], [empty, told("dog", np.ones((1, 8, 8)))])
-    assert [moment.rows.tolist() for moment in Replay(model.decoder).moments(both)] == [[1]]
+    assert list(Replay(model.decoder).steps(batch)) == []
+    (both,) = sentences(model, PHOTOS[:2], [empty, caption_of("dog", np.ones((1, 8, 8)))])
+    assert [step.rows.tolist() for step in Replay(model.decoder).steps(both)] == [[1]]
 
 
 def test_the_model_is_in_evaluation_mode_only_while_a_batch_is_out():
@@ -97,43 +96,27 @@ def test_the_model_is_in_evaluation_mode_only_while_a_batch_is_out():
     assert model.training
 
 
-def test_replaying_the_same_weights_gives_the_same_and_keeps_the_state():
-    model = captioner()
-    (batch,) = sentences(model, PHOTOS)
-    replay = Replay(model.decoder)
-    for moment in replay.moments(batch):
-        again = replay.say(moment, {"attention": moment.weights[:, None].expand(-1, 5, -1)}, at_once=2)
-        assert again.shape == (len(moment.rows), 5, len(model.vocabulary))
-        assert torch.allclose(again, moment.log_probs[:, None].expand_as(again), atol=1e-5)
-        corner = torch.zeros_like(moment.weights)
-        corner[:, 0] = 1
-        assert not torch.allclose(
-            replay.say(moment, {"attention": corner[:, None]})[:, 0], moment.log_probs, atol=1e-2
-        )
-    # Later moments do not depend on the tested weights.
-    plain = [moment.log_probs for moment in Replay(model.decoder).moments(batch)]
-    assert torch.allclose(plain[-1], moment.log_probs)
-
-
 def test_the_gradient_is_that_of_finite_differences():
     model = captioner().double()
     (batch,) = sentences(captioner(), PHOTOS[:2])
     batch = batch._replace(views=(batch.views[0]._replace(vectors=batch.views[0].vectors.double()),))
     replay = Replay(model.decoder)
-    moment = list(replay.moments(batch))[1]
-    gradient = replay.gradient(moment)
-    (view,) = moment.views
+    step = list(replay.steps(batch))[1]
+    gradient = replay.gradient(step)
+    (view,) = step.views
     assert gradient.shape == view.vectors.shape
     generator = torch.Generator().manual_seed(0)
     direction = torch.randn(view.vectors.shape, generator=generator, dtype=torch.float64)
 
     def log_p(vectors: torch.Tensor) -> torch.Tensor:
-        state = moment.state._replace(shared=model.decoder.project((view._replace(vectors=vectors),)))
+        state = step.state._replace(shared=model.decoder.project((view._replace(vectors=vectors),)))
         with torch.no_grad():
-            return moment.of_word(replay.decoder.step(state, moment.fed)[0])[:, 0]
+            return step.of_word(replay.decoder.step(state, step.inputs)[0])[:, 0]
 
-    step = 1e-2  # log-probabilities are in single precision
-    numeric = (log_p(view.vectors + step * direction) - log_p(view.vectors - step * direction)) / (2 * step)
+    delta = 1e-2  # log-probabilities are in single precision
+    numeric = (log_p(view.vectors + delta * direction) - log_p(view.vectors - delta * direction)) / (
+        2 * delta
+    )
     assert (gradient * direction).sum((1, 2)).tolist() == pytest.approx(numeric.tolist(), rel=1e-2, abs=1e-4)
 
 
@@ -144,31 +127,15 @@ def test_hard_attention_is_replayed_in_expectation(chosen):
     replay = Replay(model.decoder)
     torch.manual_seed(0)
     for batch in sentences(model, PHOTOS, batch_size=3):
-        for moment in replay.moments(batch):
-            again = replay.say(moment, moment.maps)[:, 0]
-            assert torch.allclose(again, moment.log_probs, atol=1e-5)
-            assert (replay.gradient(moment).norm(dim=-1) > 0).all()  # every region has an effect
+        for step in replay.steps(batch):
+            again = replay.rerun(step, step.maps)[:, 0]
+            assert torch.allclose(again, step.log_probs, atol=1e-5)
+            assert (replay.gradient(step).norm(dim=-1) > 0).all()  # every region has an effect
     torch.manual_seed(0)
     (batch,) = sentences(model, PHOTOS)
     torch.manual_seed(0)
     assert [caption.words for caption in batch.captions] == [c.words for c in model.describe(PHOTOS)]
     assert [part.at_test for part in model.modules() if isinstance(part, Multinoulli)] == [chosen]
-
-
-def test_some_captions_of_a_moment():
-    model = captioner()
-    (batch,) = sentences(model, PHOTOS)
-    replay = Replay(model.decoder)
-    for moment in replay.moments(batch):
-        entries = torch.tensor([len(moment.rows) - 1, 0, 0])
-        taken = moment.take(entries)
-        assert taken.rows.tolist() == moment.rows[entries].tolist()
-        again = replay.say(taken, taken.maps)[:, 0]
-        assert torch.allclose(again, moment.log_probs[entries], atol=1e-5)
-        assert torch.equal(
-            taken.of_word(taken.log_probs[:, None]), moment.of_word(moment.log_probs[:, None])[entries]
-        )
-        assert torch.allclose(replay.gradient(taken), replay.gradient(moment)[entries], atol=1e-6)
 
 
 def test_regions_are_the_refined_ones():
@@ -177,12 +144,3 @@ def test_regions_are_the_refined_ones():
     assert view.vectors.shape == (2, 64, 5)
     (batch,) = sentences(model, PHOTOS[:2])
     assert torch.equal(batch.views[0].vectors, view.vectors)
-
-
-def test_a_planted_model_emits_its_planted_words():
-    maps = ([0.4, 0.6, 0, 0, 0, 0], [0, 0, 0.7, 0.3, 0, 0])
-    (batch,) = sentences(planted.captioner(*maps), planted.photo(), [told("one three")])
-    moments = list(Replay(planted.captioner(*maps).decoder).moments(batch))
-    for moment, word, read in zip(moments, (1, 3), maps, strict=True):
-        assert moment.weights[0].tolist() == pytest.approx(read)
-        assert float(moment.log_probs[0, 4 + word]) == pytest.approx(planted.log_p(word, read), abs=1e-5)

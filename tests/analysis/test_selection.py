@@ -15,14 +15,14 @@ from caption.result import Caption
 ROWS, COLS = 2, 4
 
 
-def told(sentence: str, finished: bool = True, box: tuple[float, ...] = (10, 20, 50, 40)) -> Caption:
+def caption_of(sentence: str, finished: bool = True, box: tuple[float, ...] = (10, 20, 50, 40)) -> Caption:
     """Cells of 10 x 10 pixels."""
     words = sentence.split()
     maps = np.full((len(words), ROWS, COLS), 1 / 8)
     return Caption(sentence, words, maps, 0.0, np.zeros(len(words)), box, finished=finished)
 
 
-CAPTION = told("a red cat and a dog")
+CAPTION = caption_of("a red cat and a dog")
 
 
 # -- places ----------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def test_a_box_may_extend_beyond_the_grid():
 
 
 def test_a_neighbour_is_not_touched_by_rounding():
-    caption = told("a cat", box=(0, 0, 0.3, 0.1))
+    caption = caption_of("a cat", box=(0, 0, 0.3, 0.1))
     third = 3 * 0.3 / 4
     assert touched((0, 0, third + 1e-12, 0.05), caption).tolist() == [[True, True, True, False], [False] * 4]
 
@@ -109,9 +109,9 @@ def test_all_steps_are_all_also_of_another_caption():
 
 
 def test_an_unfinished_caption_has_no_step_for_its_end():
-    cut = told("a red cat", finished=False)
+    cut = caption_of("a red cat", finished=False)
     assert tokens_of(cut) == ("a", "red", "cat")
-    assert tokens_of(told("a red cat")) == ("a", "red", "cat", "<end>")
+    assert tokens_of(caption_of("a red cat")) == ("a", "red", "cat", "<end>")
     with pytest.raises(ValueError, match=r"no step 3: they run from 0 \('a'\) to 2 \('cat'\)"):
         steps_of(3, cut)
     with pytest.raises(ValueError, match="'<end>' is not said"):
@@ -138,4 +138,4 @@ def test_steps_that_are_not_there_are_named(at: Any, said: str):
 
 def test_a_caption_without_any_step():
     with pytest.raises(ValueError, match="no step 0: it has none"):
-        steps_of(0, told("", finished=False))
+        steps_of(0, caption_of("", finished=False))

@@ -10,7 +10,7 @@ import torch
 from helpers.tiny_captioner import captioner, photo
 from torch import Tensor
 
-from caption.analysis.interventions.intervene import combined, masked, seeded, under
+from caption.analysis.interventions.intervene import combine_edits, edited_attention, fixed_seed, mask_views
 from caption.attention import Alignment, GumbelSoftmax, Multinoulli, Softmax
 from caption.attention.map_hooks import Edit
 from caption.captioner import Captioner
@@ -41,9 +41,9 @@ def steps(
 ) -> list[Any]:
     """Traces of some steps that all emit word 4."""
     seen = {} if left is None else {GRID: left}
-    views = masked(made.encode([photo(), photo(seed=1)]), seen)
+    views = mask_views(made.encode([photo(), photo(seed=1)]), seen)
     traces, fed = [], START
-    with torch.no_grad(), under(made.decoder, combined(edits, seen), [GRID], seed):
+    with torch.no_grad(), edited_attention(made.decoder, combine_edits(edits, seen), [GRID], seed):
         state = made.decoder.start(made.project(views), 2)
         for _ in range(count):
             _, state = made.decoder.step(state, torch.full((2, 2), fed))
@@ -57,7 +57,7 @@ def test_without_changes_it_is_the_same(alignment: Alignment):
     plain = model(alignment)
     views = plain.encode([photo(), photo(seed=1)])
     found = plain.generate(views)
-    with under(plain.decoder, combined([]), [GRID], 0):
+    with edited_attention(plain.decoder, combine_edits([]), [GRID], 0):
         same = plain.generate(views)
     assert torch.equal(found.words, same.words)
     assert torch.equal(found.word_log_probs, same.word_log_probs)
@@ -84,7 +84,7 @@ def test_invisible_regions_are_masked_in_the_memory():
     plain = model()
     visible = torch.arange(REGIONS) % 3 > 0
     (view,) = plain.encode([photo(), photo(seed=1)])
-    (left,) = masked((view,), {GRID: visible})
+    (left,) = mask_views((view,), {GRID: visible})
     assert torch.equal(left.mask, visible.expand(2, -1))
     hidden = plain.decoder.start(plain.project((left,))).carried.hidden
     fewer = Regions(view.vectors[:, visible], (1, int(visible.sum())))
@@ -95,7 +95,7 @@ def test_invisible_regions_are_masked_in_the_memory():
 def test_a_mask_that_is_there_already_stays():
     visible, real = torch.arange(REGIONS) > 3, torch.arange(REGIONS) < 60
     (view,) = model().encode([photo()])
-    (left,) = masked((view._replace(mask=real[None]),), {GRID: visible})
+    (left,) = mask_views((view._replace(mask=real[None]),), {GRID: visible})
     assert torch.equal(left.mask[0], visible & real)
 
 
@@ -180,9 +180,9 @@ def test_the_global_generator_is_left_alone():
     before = torch.get_rng_state()
     steps(plain, [at(1, onto(9))], seed=5)
     assert torch.equal(torch.get_rng_state(), before)
-    with seeded(3, torch.device("cpu")):
+    with fixed_seed(3, torch.device("cpu")):
         first = torch.rand(2)
-    with seeded(3, torch.device("cpu")):
+    with fixed_seed(3, torch.device("cpu")):
         assert torch.equal(torch.rand(2), first)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -190,5 +190,8 @@ def test_the_global_generator_is_left_alone():
 def test_a_decoder_without_attention_is_refused():
     plain = model()
     del plain.decoder.attention
-    with pytest.raises(UserError, match="has no attention"), under(plain.decoder, combined([]), [GRID], 0):
+    with (
+        pytest.raises(UserError, match="has no attention"),
+        edited_attention(plain.decoder, combine_edits([]), [GRID], 0),
+    ):
         pass

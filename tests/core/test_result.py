@@ -1,7 +1,6 @@
 """A result holds its words, weights and box in the photo, validates them, and can be saved."""
 
 import json
-import math
 import pickle
 import subprocess
 import sys
@@ -236,17 +235,6 @@ def test_an_unwritable_path_raises_an_error(tmp_path):
     with pytest.raises(OutputError, match=r"cannot write .*nowhere.*No such file"):
         dog().save_attention(tmp_path / "nowhere" / "dog.npz")
     assert issubclass(OutputError, UserError)
-
-
-def test_without_a_photo_there_is_nothing_to_draw_over():
-    with pytest.raises(ValueError, match="no photo"):
-        dog().plot()
-
-
-def test_log_probabilities_stay_natural():
-    caption = dog(word_log_probs=np.log([0.5, 0.25, 0.125]), log_prob=math.log(1 / 128))
-    assert math.exp(caption.to_dict()["log_prob"]) == pytest.approx(1 / 128)
-    np.testing.assert_allclose(np.exp(caption.word_log_probs), [0.5, 0.25, 0.125], rtol=1e-6)
 
 
 def test_importing_the_result_loads_neither_torch_nor_matplotlib():

@@ -112,7 +112,7 @@ def photo(turn: int = 0) -> Image.Image:
     return Image.new("RGB", (8, 8), (turn, turn, turn))
 
 
-def told(sentence: str, weights: Any = None) -> Caption:
+def caption_of(sentence: str, weights: Any = None) -> Caption:
     """A caption of a photo; its maps are uniform by default."""
     words = sentence.split()
     maps = np.full((len(words), ROWS, COLS), 1 / REGIONS) if weights is None else weights

@@ -195,13 +195,15 @@ def test_an_encoder_of_its_own_has_regions_of_its_own(tmp_path: Path, commands: 
 
 
 def test_deletion_is_the_mean_of_each_images_words(monkeypatch: pytest.MonkeyPatch):
-    def erase(captioner: Any, photos: list[str], captions: list[Any], orders: dict[str, Any]) -> Any:
+    def faithfulness_curves(
+        captioner: Any, photos: list[str], captions: list[Any], orders: dict[str, Any]
+    ) -> Any:
         areas = {"attention": [0.1, 0.4, 0.3, 0.2, 0.5], "random": [0.3, 0.9, 0.5, 0.1, 0.6]}
         return SimpleNamespace(
             images=np.array([2, 0, 2, 0, 1]), area=lambda kind, name: np.array(areas[name])
         )
 
-    monkeypatch.setattr(runs, "erase", erase)
+    monkeypatch.setattr(runs, "faithfulness_curves", faithfulness_curves)
     captioner: Any = SimpleNamespace(describe=lambda photos: [SimpleNamespace(words=["a"])])
     assert runs.deletion(captioner, ["x.png"]) == {
         "images": [0, 1, 2],

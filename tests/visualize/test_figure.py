@@ -55,96 +55,114 @@ def texts_of(fig):
     return [text.get_text() for ax in fig.axes for text in ax.texts]
 
 
-def test_the_photo_comes_first_then_a_panel_per_word():
-    fig = plot_caption(caption_of(WORDS), photo_of())
-    assert [ax.get_title() for ax in panels_of(fig)] == ["", *WORDS]
+@pytest.fixture(scope="module")
+def dog():
+    """A caption of twelve words with gates, and its figure."""
+    caption = caption_of(
+        WORDS, gates=np.full(len(WORDS), 0.5), locations=[[step % 7, 0] for step in range(12)]
+    )
+    settings, backend = dict(mpl.rcParams), mpl.get_backend()
+    fig = plot_caption(caption, photo_of())
+    assert dict(mpl.rcParams) == settings
+    assert mpl.get_backend() == backend
+    return caption, fig
+
+
+def test_the_photo_comes_first_then_a_panel_per_word_with_its_own_weights(dog):
+    caption, fig = dog
     photo, *words = panels_of(fig)
+    assert [ax.get_title() for ax in panels_of(fig)] == ["", *WORDS]
     assert len(photo.images) == 1
-    assert all(len(ax.images) == 2 for ax in words)
-
-
-def test_each_word_is_drawn_with_its_own_weights():
-    caption = caption_of(WORDS, locations=[[step % 7, 0] for step in range(12)])
-    for step, ax in enumerate(panels_of(plot_caption(caption, photo_of()))[1:]):
+    for step, ax in enumerate(words):
+        assert len(ax.images) == 2
         np.testing.assert_array_equal(ax.images[1].get_array(), caption.weights[step])
         assert ax.patches[0].get_y() == pytest.approx(step % 7 * 375 / 7)
 
 
-@pytest.mark.parametrize("size", [(4000, 400), (400, 4000), (900, 120)])
-def test_a_panorama_does_not_waste_its_page(size):
-    fig = plot_caption(caption_of(WORDS, size), photo_of(size))
-    pixels_of(fig)
-    areas = [ax.get_window_extent() for ax in panels_of(fig)]
-    share = sum(box.width * box.height for box in areas) / (fig.bbox.width * fig.bbox.height)
-    assert share > 0.4
-    assert fig.get_size_inches()[0] <= 10.01
-
-
-def test_no_figure_is_wider_than_a_page():
-    for size in ((500, 375), (375, 500), (900, 300)):
-        assert plot_caption(caption_of(WORDS, size), photo_of(size)).get_size_inches()[0] <= 10
-
-
-@pytest.mark.parametrize("style", ["heat", "paper", "glow", "cells"])
-def test_a_png_has_at_most_400_kb(tmp_path, style):
-    caption, photo = caption_of(WORDS, gates=np.full(len(WORDS), 0.5)), photo_of()
-    save_figure(plot_caption(caption, photo, style=style), tmp_path / "small.png")
-    assert (tmp_path / "small.png").stat().st_size <= 400_000
-    save_figure(plot_caption(caption, photo, style=style), tmp_path / "asked.png", dpi=150)
-    assert (tmp_path / "asked.png").stat().st_size > 400_000
-
-
-def test_vector_files_keep_text_and_stay_small(tmp_path):
-    caption, photo = caption_of(WORDS), photo_of()
-    for name in ("dog.svg", "dog.pdf"):
-        save_figure(plot_caption(caption, photo), tmp_path / name)
-        assert (tmp_path / name).stat().st_size < 8_000_000
-    assert (tmp_path / "dog.svg").read_text().count("<text") + (tmp_path / "dog.svg").read_text().count(
-        "<use"
-    ) > 100
-
-
-@pytest.mark.parametrize("size", [(500, 375), (257, 500), (500, 245), (900, 120), (2000, 150)])
-def test_every_panel_has_the_photos_aspect_ratio(size):
-    fig = plot_caption(caption_of(WORDS, size), photo_of(size))
-    pixels_of(fig)
-    for ax in panels_of(fig):
-        shown = ax.get_window_extent()
-        assert shown.width / shown.height == pytest.approx(size[0] / size[1], rel=0.02)
-
-
-def test_panels_and_titles_do_not_run_into_each_other():
-    fig = plot_caption(caption_of(WORDS, gates=np.full(len(WORDS), 0.5)), photo_of())
-    pixels_of(fig)
-    boxes = [ax.get_window_extent() for ax in fig.axes]
-    for one, first in enumerate(boxes):
-        assert not any(first.overlaps(second) for second in boxes[one + 1 :])
-
-
-def test_all_words_share_one_scale_and_the_figure_states_it():
-    caption = caption_of(WORDS)
-    fig = plot_caption(caption, photo_of())
+def test_all_words_share_one_scale_and_the_figure_states_it(dog):
+    caption, fig = dog
     limits = {ax.images[1].get_clim() for ax in panels_of(fig)[1:]}
     assert limits == {(0.0, float(caption.weights.max()))}
-    legend = fig.axes[-1]
-    assert [label.get_text() for label in legend.get_xticklabels()] == ["0", f"{caption.weights.max():.2g}"]
-    assert "one scale for all panels" in texts_of(fig)[-1]
-    assert "1/49" in texts_of(fig)[-1]
+    ticks = [label.get_text() for label in fig.axes[-1].get_xticklabels()]
+    assert ticks == ["0", f"{caption.weights.max():.2g}"]
+    assert "one scale for all panels" in legend_of(fig)
+    assert "1/49" in legend_of(fig)
+
+
+SIZES = [(500, 375), (257, 500), (500, 245), (900, 120), (2000, 150), (1000, 100), (100, 1000)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_panels_have_the_photos_aspect_ratio_and_fill_a_page_without_overlap(size):
+    caption = caption_of(WORDS, size, gates=np.full(len(WORDS), 0.5))
+    fig = plot_caption(caption, Image.new("RGB", size))
+    fig.draw_without_rendering()
+    assert fig.get_size_inches()[0] <= 10.01
+    boxes = [ax.get_window_extent() for ax in fig.axes]
+    for box in boxes[:-1]:
+        assert box.width / box.height == pytest.approx(size[0] / size[1], rel=0.02)
+    share = sum(box.width * box.height for box in boxes[:-1]) / (fig.bbox.width * fig.bbox.height)
+    assert share > 0.4
+    for number, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[number + 1 :])
+
+
+def test_a_png_has_at_most_400_kb_and_is_drawn_within_a_second(dog, tmp_path):
+    """Or, on a slow processor, hardly longer than Matplotlib alone takes for as many photos and maps of that size."""
+    (caption, fig), photo = dog, photo_of()
+
+    def bare() -> None:
+        bare = Figure(figsize=(9.3, 9.6))
+        for ax in bare.subplots(4, 4).flat[: len(WORDS) + 1]:
+            ax.imshow(photo)
+            extent = (0, photo.width, photo.height, 0)
+            ax.imshow(caption.weights[0], extent=extent, alpha=0.5, interpolation="hermite")
+        bare.savefig(tmp_path / "bare.png", dpi=150)
+
+    def seconds(draw: Callable[[], None]) -> float:
+        start = time.process_time()  # without the time of other processes
+        draw()
+        return time.process_time() - start
+
+    save_figure(fig, tmp_path / "asked.png", dpi=150)
+    assert (tmp_path / "asked.png").stat().st_size > 400_000
+    own = seconds(lambda: save_figure(plot_caption(caption, photo), tmp_path / "small.png"))
+    assert own < 1 or own < 1.5 * seconds(bare)
+    assert (tmp_path / "small.png").stat().st_size <= 400_000
+
+
+@pytest.mark.parametrize("extension", ["png", "pdf", "svg", "jpg", "PNG"])
+def test_figures_are_written_in_the_format_of_their_name(tmp_path, extension):
+    path = tmp_path / f"dog.{extension}"
+    save_figure(plot_caption(caption_of(["dog"]), photo_of()), path)
+    starts = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml", "jpg": b"\xff\xd8"}
+    assert path.read_bytes().startswith(starts[extension.lower()])
+    assert path.stat().st_size < 1_500_000
+    if extension == "svg":  # text is kept as text
+        assert path.read_text().count("<text") + path.read_text().count("<use") > 30
 
 
 def test_equal_alpha_has_equal_colour_in_a_peaked_and_in_a_flat_word():
     weights = np.array([[[0.7, 0.1, 0.2]], [[0.4, 0.1, 0.5]]])
     caption = Caption("a b", ["a", "b"], weights, -1, [-1, -1], (0, 0, 300, 100))
     fig = plot_caption(caption, Image.new("RGB", (300, 100), (150, 150, 150)))
-    peaked, flat = (middle_of(fig, ax) for ax in panels_of(fig)[1:])
-    assert peaked == flat
-
-
-def middle_of(fig, ax):
     pixels = pixels_of(fig)
-    box = ax.get_window_extent()
-    row = pixels.shape[0] - int((box.y0 + box.y1) / 2)
-    return tuple(pixels[row, int((box.x0 + box.x1) / 2)])
+    boxes = [ax.get_window_extent() for ax in panels_of(fig)[1:]]
+    middles = [
+        pixels[len(pixels) - int((box.y0 + box.y1) / 2), int((box.x0 + box.x1) / 2)].tolist() for box in boxes
+    ]
+    assert middles[0] == middles[1]
+
+
+def test_the_sentence_is_the_title_and_no_formula():
+    words = ["a", "$\\frac$", "<unk>", *["and", "another"] * 12]
+    fig = plot_caption(caption_of(words), Image.new("RGB", (500, 375)))
+    assert fig.texts[0].get_text().replace("\n", " ") == " ".join(words)
+    assert [ax.get_title() for ax in panels_of(fig)[1:4]] == words[:3]
+    fig.draw_without_rendering()
+    box, first = fig.texts[0].get_window_extent(), fig.axes[0].get_window_extent()
+    assert box.x1 <= fig.bbox.width
+    assert box.y0 >= first.y1
 
 
 def test_the_gate_is_under_each_word_if_there_is_one():
@@ -166,17 +184,6 @@ def test_the_peak_of_a_word_is_under_it_in_multiples_of_even_attention():
     assert "multiples of even attention" in legend_of(fig)
 
 
-def test_the_sentence_is_the_title():
-    words = ["a", "$dog$", *["and", "another"] * 12]
-    for style in ("heat", "cells"):
-        fig = plot_caption(caption_of(words), photo_of(), style=style)
-        assert fig.texts[0].get_text().replace("\n", " ") == " ".join(words)
-        pixels_of(fig)
-        box, first = fig.texts[0].get_window_extent(), fig.axes[0].get_window_extent()
-        assert box.x1 <= fig.bbox.width
-        assert box.y0 >= first.y1
-
-
 def test_the_legend_names_smoothing_hatching_and_frame():
     plain = legend_of(plot_caption(caption_of(["dog"]), photo_of(), style="cells"))
     assert not any(word in plain for word in ("interpolated", "hatched", "frame"))
@@ -188,16 +195,10 @@ def test_the_legend_names_smoothing_hatching_and_frame():
     assert "hatched" not in legend_of(plot_caption(hard, photo_of()))
 
 
-def test_words_are_never_read_as_formulas():
-    fig = plot_caption(caption_of(["$\\frac$", "<unk>"]), photo_of())
-    pixels_of(fig)
-    assert [ax.get_title() for ax in panels_of(fig)[1:]] == ["$\\frac$", "<unk>"]
-
-
 @pytest.mark.parametrize("length", [25, 40, 60])
 def test_a_long_word_stays_over_its_panel(length):
     fig = plot_caption(caption_of(["a" * length, "dog"]), photo_of())
-    pixels_of(fig)
+    fig.draw_without_rendering()
     panel = fig.axes[1]
     assert panel.title.get_window_extent().width <= 1.1 * panel.get_window_extent().width
 
@@ -217,14 +218,6 @@ def test_a_given_figure_is_drawn_on_and_given_back():
 def test_columns_must_be_positive():
     with pytest.raises(ValueError, match="columns"):
         plot_caption(caption_of(WORDS), photo_of(), columns=0)
-
-
-@pytest.mark.parametrize("extension", ["png", "pdf", "svg", "jpg", "PNG"])
-def test_figures_are_written_in_the_format_of_their_name(tmp_path, extension):
-    path = tmp_path / f"dog.{extension}"
-    save_figure(plot_caption(caption_of(["dog"]), photo_of()), path)
-    starts = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml", "jpg": b"\xff\xd8"}
-    assert path.read_bytes().startswith(starts[extension.lower()])
 
 
 @pytest.mark.parametrize(
@@ -382,34 +375,3 @@ def test_soft_is_above_hard_in_equal_panels(columns):
 def test_nothing_cannot_be_compared():
     with pytest.raises(ValueError, match="nothing to compare"):
         compare_captions({}, photo_of())
-
-
-def test_drawing_does_not_change_matplotlibs_state():
-    settings, backend = dict(mpl.rcParams), mpl.get_backend()
-    plot_caption(caption_of(WORDS), photo_of())
-    assert dict(mpl.rcParams) == settings
-    assert mpl.get_backend() == backend
-
-
-def test_a_figure_takes_less_than_a_second(tmp_path):
-    """Or, on a slow processor, hardly longer than Matplotlib alone takes for as many photos and maps of that size."""
-    caption, photo = caption_of(WORDS, gates=np.full(len(WORDS), 0.5)), photo_of()
-
-    def ours() -> None:
-        save_figure(plot_caption(caption, photo), tmp_path / "dog.png")
-
-    def bare() -> None:
-        fig = Figure(figsize=(9.3, 9.6))
-        for ax in fig.subplots(4, 4).flat[: len(WORDS) + 1]:
-            ax.imshow(photo)
-            extent = (0, photo.width, photo.height, 0)
-            ax.imshow(caption.weights[0], extent=extent, alpha=0.5, interpolation="hermite")
-        fig.savefig(tmp_path / "bare.png", dpi=150)
-
-    def seconds(draw: Callable[[], None]) -> float:
-        start = time.process_time()  # without the time of other processes
-        draw()
-        return time.process_time() - start
-
-    tries = [(seconds(ours), seconds(bare)) for _ in range(3)]
-    assert min(own for own, _ in tries) < max(1, 1.5 * min(other for _, other in tries))

@@ -222,12 +222,12 @@ def test_a_gallery_is_filtered_and_sorted(show):
 
 
 def test_the_likeliest_other_words_are_told(show, dog):
-    told = (
+    likeliest = (
         [("a", -0.1)],
         [("dog", -0.5), ("<b>cat</b>", -1.0), ("(end)", -3.0)],
         [("hops", -0.4), ("runs", -0.5)],
     )
-    dog.likeliest = list(map(list, told))
+    dog.likeliest = list(map(list, likeliest))
     page = show(dog.to_html())
     said = []
     for step in range(3):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from caption.analysis.faithfulness.curves import Erasure
+from caption.analysis.faithfulness.curves import FaithfulnessCurves
 from caption.result import Caption
 from caption.visualize import alignment_matrix, curve_plot, gate_plot
 
@@ -56,19 +56,19 @@ def test_without_a_gate_there_is_no_gate_plot():
 PROBABILITIES = np.array([[[0.9, 0.5, 0.2]], [[0.7, 0.3, 0.2]]])  # two words, one draw, three points
 
 
-def erasure() -> Erasure:
+def curves() -> FaithfulnessCurves:
     curves = {
         ("deletion", "attention"): np.log(PROBABILITIES),
         ("deletion", "random"): np.log(np.concatenate([PROBABILITIES, PROBABILITIES / 2], 1)),
         ("insertion", "attention"): np.log(PROBABILITIES[..., ::-1]),
         ("insertion", "random"): np.log(PROBABILITIES[..., ::-1]),
     }
-    return Erasure(("red", "dog"), np.array([0, 1]), (0, 4, 16), curves)
+    return FaithfulnessCurves(("red", "dog"), np.array([0, 1]), (0, 4, 16), curves)
 
 
 def test_a_line_per_order_at_the_mean_over_words_and_draws():
     ax = Figure().subplots()
-    assert curve_plot(ax, erasure(), "deletion") is ax
+    assert curve_plot(ax, curves(), "deletion") is ax
     attention, random = ax.get_lines()
     assert attention.get_xdata().tolist() == [0, 4, 16]
     assert attention.get_ydata() == pytest.approx([0.8, 0.4, 0.2])
@@ -79,7 +79,7 @@ def test_a_line_per_order_at_the_mean_over_words_and_draws():
 
 def test_bands_are_intervals_over_images():
     ax = Figure().subplots()
-    curve_plot(ax, erasure(), "deletion", ["attention"])
+    curve_plot(ax, curves(), "deletion", ["attention"])
     (band,) = ax.collections
     corners = band.get_paths()[0].vertices
     at_none = corners[corners[:, 0] == 0][:, 1]
@@ -88,14 +88,14 @@ def test_bands_are_intervals_over_images():
 
 def test_the_axis_names_its_quantity_and_starts_stretched():
     ax = Figure().subplots()
-    curve_plot(ax, erasure(), "insertion", ["attention"])
+    curve_plot(ax, curves(), "insertion", ["attention"])
     assert ax.get_xlabel() == "regions shown, of 16"
     places = ax.transData.transform([(0, 0), (4, 0), (16, 0)])[:, 0]
     assert places[1] - places[0] == pytest.approx(places[2] - places[1])
     assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1", "4", "16"]
-    assert "hidden" in curve_plot(Figure().subplots(), erasure(), "deletion").get_xlabel()
+    assert "hidden" in curve_plot(Figure().subplots(), curves(), "deletion").get_xlabel()
 
 
 def test_no_words_no_curves():
     with pytest.raises(ValueError, match="no words"):
-        curve_plot(Figure().subplots(), erasure().only([]), "deletion")
+        curve_plot(Figure().subplots(), curves().only([]), "deletion")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from caption import checkpoint
-from caption.analysis.faithfulness.curves import erase
+from caption.analysis.faithfulness.curves import faithfulness_curves
 from caption.analysis.faithfulness.rankings import AtRandom, by_attention
 from caption.captioner import Captioner
 from caption.data.decoding import open_image
@@ -154,9 +154,9 @@ def deletion(captioner: Captioner, photos: Sequence[str]) -> dict[str, list[floa
     if not any(caption.words for caption in captions):
         return None
     orders = {"attention": by_attention, "random": AtRandom(DRAWS)}
-    erasure = erase(captioner, list(photos), captions, orders)
-    images, words = np.unique(erasure.images, return_counts=True)
-    areas = {name: np.bincount(erasure.images, erasure.area("deletion", name))[images] for name in orders}
+    curves = faithfulness_curves(captioner, list(photos), captions, orders)
+    images, words = np.unique(curves.images, return_counts=True)
+    areas = {name: np.bincount(curves.images, curves.area("deletion", name))[images] for name in orders}
     means = {name: (sums / words).round(5).tolist() for name, sums in areas.items()}
     return {"images": images.tolist(), "words": words.tolist(), **means}
 

@@ -1,9 +1,9 @@
-"""Two ways to hide regions from what one step reads; they differ in what happens to the hidden regions' weight.
+"""Ablation of regions at one step, in two ways, which differ in what happens to the weight of hidden regions.
 
     Removed     the other regions share it in proportion: α_i / Σ_visible α. For a softmax of scores, this is as if the
                 regions had not been in the memory. The model may find the same thing in a neighbouring region.
-    Replaced    it goes to a vector that says nothing about the image. Where the model looks stays the same, and
-                no neighbour is read more than before.
+    Replaced    it goes to a vector without information about the image. The maps stay the same, and no neighbour is
+                read more than before.
 
 Only this step's context changes: the words before, the LSTM's state and its first state stay as they were. With several
 grids, regions are hidden on that of the summary weights, and on the others by the area that they cover.
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from caption.analysis.map_arithmetic import Grid, carried, rescaled, spread
-from caption.analysis.replay import Moment, Replay, Sentences, Term, batches
-from caption.regions import Regions
+from caption.analysis.map_arithmetic import resampled, rescaled, with_map_dims
+from caption.analysis.replay import Reading, Replay, Sentences, Step, batches
+from caption.attention.map_hooks import Grid
+from caption.regions import Regions, mean_region
 from caption.runtime.eval_mode import eval_mode
 from caption.tensor_tree import select_images
 
@@ -27,23 +28,23 @@ if TYPE_CHECKING:
     from caption.captioner import Captioner
     from caption.data.decoding import Photo
 
-Hide = Callable[[Moment, Tensor], Sequence[Term]]
-"""A moment, and how much of each region is visible (B', K, L), bool or 0 to 1 -> what is read, for `Replay.say`."""
+Ablate = Callable[[Step, Tensor], Sequence[Reading]]
+"""A step, and how much of each region is visible (B', K, L), bool or 0 to 1 -> readings for `Replay.rerun`."""
 
 
 class Removed:
     """Every map keeps the sum that it had, over the regions that are left. With none left, all its weights are 0."""
 
-    def prepare(self, replay: Replay, batch: Sentences) -> Hide:
-        """How regions are hidden in a batch of sentences."""
+    def prepare(self, replay: Replay, batch: Sentences) -> Ablate:
+        """The ablation for a batch of sentences."""
 
-        def hide(moment: Moment, visible: Tensor) -> list[Term]:
+        def ablate(step: Step, visible: Tensor) -> list[Reading]:
             def left(weights: Tensor, grid: Grid) -> Tensor:
-                return rescaled(weights * _share(visible, moment, weights, grid), weights)
+                return rescaled(weights * _share(visible, step, weights, grid), weights)
 
-            return [Term(replay.over_grids(left, moment))]
+            return [Reading(replay.over_grids(left, step))]
 
-        return hide
+        return ablate
 
 
 class Replaced:
@@ -54,15 +55,15 @@ class Replaced:
     `Removed`. The blank memory is made of the same grids filled with the vector.
 
     Args:
-        vector: (D,), as the decoder gets its regions, for instance `mean_region`; one for each view, if there are
-            several. None = the mean of the image's own regions, which tells what is in the image, but not where.
+        vector: (D,), as the decoder gets its regions, for instance `mean_regions`; one for each view, if there are
+            several. None = the mean of the image's own regions: what the image shows, but not where.
     """
 
     def __init__(self, vector: Tensor | Sequence[Tensor] | None = None) -> None:
         self.vectors = [vector] if isinstance(vector, Tensor) else vector
 
-    def prepare(self, replay: Replay, batch: Sentences) -> Hide:
-        """How regions are hidden in a batch of sentences.
+    def prepare(self, replay: Replay, batch: Sentences) -> Ablate:
+        """The ablation for a batch of sentences.
 
         Raises:
             ValueError: there is not one vector for each view, or its length is another.
@@ -75,27 +76,27 @@ class Replaced:
         with torch.no_grad():
             blank = replay.decoder.project(tuple(map(_filled, batch.views, vectors)))
 
-        def hide(moment: Moment, visible: Tensor) -> list[Term]:
+        def ablate(step: Step, visible: Tensor) -> list[Reading]:
             def kept(weights: Tensor, grid: Grid) -> Tensor:
-                return weights * _share(visible, moment, weights, grid)
+                return weights * _share(visible, step, weights, grid)
 
             def hidden(weights: Tensor, grid: Grid) -> Tensor:
-                return weights * (1 - _share(visible, moment, weights, grid))
+                return weights * (1 - _share(visible, step, weights, grid))
 
             return [
-                Term(replay.over_grids(kept, moment)),
-                Term(replay.over_grids(hidden, moment), select_images(blank, moment.rows)),
-                Term(replay.over_grids(lambda weights, grid: torch.zeros_like(weights), moment), sign=-1),
+                Reading(replay.over_grids(kept, step)),
+                Reading(replay.over_grids(hidden, step), select_images(blank, step.rows)),
+                Reading(replay.over_grids(lambda weights, grid: torch.zeros_like(weights), step), sign=-1),
             ]
 
-        return hide
+        return ablate
 
 
-Hiding = Removed | Replaced
+Ablation = Removed | Replaced
 
 
-def mean_region(captioner: Captioner, photos: Photo | Iterable[Photo], batch_size: int = 32) -> list[Tensor]:
-    """(D,) for each view: the mean of all regions of many photos, a region of which nothing is known."""
+def mean_regions(captioner: Captioner, photos: Photo | Iterable[Photo], batch_size: int = 32) -> list[Tensor]:
+    """(D,) for each view: the mean of all regions of many photos."""
     means: list[list[Tensor]] = []
     with eval_mode(captioner), torch.no_grad():
         for batch in batches(photos, batch_size):
@@ -103,21 +104,15 @@ def mean_region(captioner: Captioner, photos: Photo | Iterable[Photo], batch_siz
     return [torch.cat(of_view).mean(0) for of_view in zip(*means, strict=True)]
 
 
-def _share(visible: Tensor, moment: Moment, weights: Tensor, grid: Grid) -> Tensor:
+def _share(visible: Tensor, step: Step, weights: Tensor, grid: Grid) -> Tensor:
     """(B', K, L) over the summary's grid -> how much of each region of a map (B', K, ..., L') is visible."""
-    return spread(carried(visible.to(weights.dtype), moment.views[0].grid, grid), weights)
+    return with_map_dims(resampled(visible.to(weights.dtype), step.views[0].grid, grid), weights)
 
 
 def _filled(view: Regions, vector: Tensor | None) -> Regions:
     """The view with one vector everywhere."""
     if vector is None:
-        real = (
-            torch.ones_like(view.vectors[..., :1])
-            if view.mask is None
-            else view.mask[..., None].to(view.vectors)
-        )
-        mean = (view.vectors * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)
-        return view._replace(vectors=mean.expand_as(view.vectors))
+        return view._replace(vectors=mean_region(view).expand_as(view.vectors))
     if vector.shape != view.vectors.shape[2:]:
         raise ValueError(
             f"a region is replaced by ({view.vectors.shape[2]},) numbers, not {tuple(vector.shape)}"

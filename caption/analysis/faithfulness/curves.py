@@ -8,12 +8,11 @@ a large one under the second. Attention is compared with random orders, which an
 and with occlusion, which measures single regions.
 
 A region is hidden from the context of one step alone. The words before and the decoder's state stay, so the fall is
-that of a word that is read from less, not of one that follows a sentence gone astray. What the state already knew is
-not hidden; the end of the deletion curve tells how much that was. Hiding from all steps at once would mix the two: it
-would measure what the caption owes to a place in the image, not what the word owes to its attention.
+that of a word with less context, not of a word whose preceding words have changed. What the state already knew is not
+hidden; the end of the deletion curve shows how much that was.
 
-    erasure = erase(captioner, "photo.jpg")
-    erasure.area("deletion", "attention")     # one number per word
+    curves = faithfulness_curves(captioner, "photo.jpg")
+    curves.area("deletion", "attention")     # one number per word
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
-from caption.analysis.faithfulness.ablation import Hiding, Removed
+from caption.analysis.faithfulness.ablation import Ablation, Removed
 from caption.analysis.faithfulness.rankings import ORDERS, Order, Trial, ranks
-from caption.analysis.per_word import Collected, PerWord
+from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Replay, sentences
 from caption.result import Caption
 
@@ -41,7 +40,7 @@ Kind = Literal["deletion", "insertion"]
 
 
 @dataclass(frozen=True)
-class Erasure(PerWord):
+class FaithfulnessCurves(PerWord):
     """The curves of N words, P points each. Log-probabilities are natural."""
 
     counts: tuple[int, ...]
@@ -76,22 +75,22 @@ class Erasure(PerWord):
         return curve[:, 0] - curve[:, self.counts.index(hidden)]
 
 
-def erase(
+def faithfulness_curves(
     captioner: Captioner,
     photos: Photo | Iterable[Photo],
     captions: Iterable[Caption] | None = None,
     orders: Mapping[str, Order] | None = None,
-    hide: Hiding | None = None,
+    ablation: Ablation | None = None,
     counts: Iterable[int] | None = None,
     seed: int = 0,
     batch_size: int = 32,
-) -> Erasure:
+) -> FaithfulnessCurves:
     """Deletion and insertion curves of every word of the captions of some photos.
 
     Args:
         captioner, photos, captions, batch_size: see `replay.sentences`. The end word is not measured.
         orders: by name, see `caption.analysis.faithfulness.rankings`; None = `ORDERS`.
-        hide: how regions are hidden; None = `Removed()`.
+        ablation: how regions are hidden; None = `Removed()`.
         counts: numbers of regions hidden; 0 and L are added. None = powers of √2, and L less powers of 2: the first
             regions matter most, and where the rest share the weights, so do the last.
         seed: for orders drawn at random, and for ties.
@@ -100,21 +99,20 @@ def erase(
         UserError: the decoder has no attention.
         ValueError: photos and captions differ in number, or a count is negative or above L.
     """
-    hiding = Removed() if hide is None else hide
     generator = torch.Generator().manual_seed(seed)
     replay = Replay(captioner.decoder)
-    found = Collected()
+    measured = Measurements()
     points = torch.zeros(0, dtype=torch.int64)
     for batch in sentences(captioner, photos, captions, batch_size):
         points = _points(counts, batch.views[0].vectors.shape[1])
-        prepared = hiding.prepare(replay, batch)
-        for moment in replay.moments(batch):
-            trial = Trial(replay, moment, prepared, generator)
+        ablate = (ablation or Removed()).prepare(replay, batch)
+        for step in replay.steps(batch):
+            trial = Trial(replay, step, ablate, generator)
             curves: dict[tuple[Kind, str], Tensor] = {}
             for name, order in (ORDERS if orders is None else orders).items():
                 curves |= _curves(trial, name, ranks(order(trial), generator), points)
-            found.add(batch, moment.rows, moment.step, curves)
-    return Erasure(found.words, found.images, tuple(points.tolist()), found.values)
+            measured.add(batch, step.rows, step.number, curves)
+    return FaithfulnessCurves(measured.words, measured.images, tuple(points.tolist()), measured.values)
 
 
 def _curves(trial: Trial, name: str, ranking: Tensor, points: Tensor) -> dict[tuple[Kind, str], Tensor]:

@@ -1,9 +1,9 @@
 """Interchange of attention between two words of a caption: does the word follow the map?
 
-In "a red circle above a blue square", "red" is said again with the maps of "blue". If the model then says "blue",
-the word comes from the place that is looked at: an interchange intervention (Geiger et al. 2021, "Causal Abstractions
-of Neural Networks") on attention. It asks more than a permutation, which shows only that a word breaks: here the
-word that must come instead is known beforehand. Only one step is changed at a time.
+In "a red circle above a blue square", the step of "red" is run again with the maps of "blue". If the model then says
+"blue", the word depends on the attended place: an interchange intervention (Geiger et al. 2021, "Causal Abstractions of
+Neural Networks") on attention. It asks more than a permutation, which shows only that a word breaks: here the word that
+must come instead is known beforehand. Only one step is changed at a time.
 
     exchanged = interchange(captioner, "scene.png", ["red", "blue", "green"])
     exchanged.follows["of the other"].mean()      # how often the other word became the likeliest
@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.faithfulness.permutation import at, permuted
-from caption.analysis.per_word import Collected, PerWord
+from caption.analysis.faithfulness.permutation import maps_at, permuted
+from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Replay, Sentences, sentences
 from caption.result import Caption
 from caption.tensor_tree import combine
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from caption.data.decoding import Photo
 
 WEIGHTS = ("its own", "of the other", "of the other, permuted")
-"""The maps under which each word is said again. The last are as concentrated as the other's, but lie elsewhere."""
+"""The maps with which each step is run again. The last are as concentrated as the other's, but lie elsewhere."""
 
 
 @dataclass(frozen=True)
 class Interchange(PerWord):
-    """N ordered pairs of different words of one caption; `words` are those whose step is said again."""
+    """N ordered pairs of different words of one caption; `words` are those whose step is run again."""
 
     others: np.ndarray
     """(N,) str: the words whose maps they get."""
@@ -56,7 +56,7 @@ def interchange(
     seed: int = 0,
     batch_size: int = 32,
 ) -> Interchange:
-    """Say words again with the maps of others of their kind, for all pairs of different ones in each caption.
+    """Run steps of words again with the maps of others of their kind, for all pairs of different words of a caption.
 
     Args:
         captioner, photos, captions, batch_size: see `replay.sentences`.
@@ -70,24 +70,27 @@ def interchange(
     """
     generator = torch.Generator().manual_seed(seed)
     replay = Replay(captioner.decoder)
-    found = Collected()
+    measured = Measurements()
     others: list[str] = []
     for batch in sentences(captioner, photos, captions, batch_size):
         maps, pairs = replay.maps(batch), _pairs(batch, words)
-        for moment in replay.moments(batch):
-            rows, steps = pairs[:, pairs[1] == moment.step][[0, 2]]
+        for step in replay.steps(batch):
+            rows, other_steps = pairs[:, pairs[1] == step.number][[0, 2]]
             if not len(rows):
                 continue
-            asked = moment.take(torch.searchsorted(moment.rows, rows))
-            given = at(maps, rows, steps)
-            tried = (asked.maps, given, permuted(replay, asked, given, draws, generator))
-            log_probs = replay.say(asked, combine(lambda tensors: torch.cat(tensors, 1), tried))
-            others += [batch.said(row[None], int(step))[0] for row, step in zip(rows, steps, strict=True)]
-            values = _measures(log_probs, asked.words[:, None], batch.words[rows, steps][:, None])
-            found.add(batch, rows, moment.step, values)
+            of_pairs = step.take(torch.searchsorted(step.rows, rows))
+            of_others = maps_at(maps, rows, other_steps)
+            candidates = (of_pairs.maps, of_others, permuted(replay, of_pairs, of_others, draws, generator))
+            log_probs = replay.rerun(of_pairs, combine(lambda tensors: torch.cat(tensors, 1), candidates))
+            others += [
+                batch.captions[row].words[other]
+                for row, other in zip(rows.tolist(), other_steps.tolist(), strict=True)
+            ]
+            values = _measures(log_probs, of_pairs.words[:, None], batch.words[rows, other_steps][:, None])
+            measured.add(batch, rows, step.number, values)
     none = {name: np.zeros(0) for name in WEIGHTS}
-    measured = (found.of(measure) or none for measure in ("follows", "stays", "leads"))
-    return Interchange(found.words, found.images, np.array(others, dtype=str), *measured)
+    measures = (measured.of(measure) or none for measure in ("follows", "stays", "leads"))
+    return Interchange(measured.words, measured.images, np.array(others, dtype=str), *measures)
 
 
 def _pairs(batch: Sentences, words: Collection[str]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Words said again under other maps: permuted, even, of another word, of another image.
+"""Steps run again with other maps: permuted, even, of another word, of another image.
 
 If a word comes out the same whatever α is, α is not a reason for it (Jain and Wallace 2019, "Attention is not
 Explanation"). If it changes, what is read matters to this model; this does not show that no other α would do as well
@@ -18,9 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.map_arithmetic import Grid, spread, sums
-from caption.analysis.per_word import Collected, PerWord
-from caption.analysis.replay import Maps, Moment, Replay, Sentences, sentences
+from caption.analysis.map_arithmetic import sums, with_map_dims
+from caption.analysis.per_word import Measurements, PerWord
+from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences
+from caption.attention.map_hooks import Grid
 from caption.result import Caption
 from caption.tensor_tree import map_tensors
 
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Permutation(PerWord):
-    """N words, each said again under other maps: "permuted", "uniform", "other word", "other image".
+    """N words, each run again with other maps: "permuted", "uniform", "other word", "other image".
 
     NaN where there is no other: for the only word of a caption, and for the only caption of a batch.
     """
 
     log_probs: np.ndarray
-    """(N,) log p of the word as the model said it."""
+    """(N,) log p of the word with the model's own maps."""
     falls: Mapping[str, np.ndarray]
     """(N,) how much log p of the word falls, in nats; the mean over draws."""
     distances: Mapping[str, np.ndarray]
@@ -54,7 +55,7 @@ def permute(
     seed: int = 0,
     batch_size: int = 32,
 ) -> Permutation:
-    """Say every word of the captions of some photos again under other maps.
+    """Run the step of every word of the captions of some photos again with other maps.
 
     Args:
         captioner, photos, captions, batch_size: see `replay.sentences`. The end word is not measured; another image is
@@ -68,21 +69,21 @@ def permute(
     """
     generator = torch.Generator().manual_seed(seed)
     replay = Replay(captioner.decoder)
-    found = Collected()
+    measured = Measurements()
     for batch in sentences(captioner, photos, captions, batch_size):
         own = replay.maps(batch)
-        for moment in replay.moments(batch):
-            measures = {("log_prob", ""): moment.of_word(moment.log_probs[:, None])[:, 0]}
-            for name, (maps, possible) in _others(replay, moment, batch, own, draws, generator).items():
-                for measure, measured in _compare(moment, replay.say(moment, maps)).items():
-                    measures[measure, name] = measured.masked_fill(~possible, torch.nan)
-            found.add(batch, moment.rows, moment.step, measures)
-    log_probs = found.of("log_prob").get("", np.zeros(0))
-    falls, distances, changed = map(found.of, ("fall", "distance", "changed"))
-    return Permutation(found.words, found.images, log_probs, falls, distances, changed)
+        for step in replay.steps(batch):
+            measures = {("log_prob", ""): step.of_word(step.log_probs[:, None])[:, 0]}
+            for name, (maps, possible) in _others(replay, step, batch, own, draws, generator).items():
+                for measure, values in _compare(step, replay.rerun(step, maps)).items():
+                    measures[measure, name] = values.masked_fill(~possible, torch.nan)
+            measured.add(batch, step.rows, step.number, measures)
+    log_probs = measured.of("log_prob").get("", np.zeros(0))
+    falls, distances, changed = map(measured.of, ("fall", "distance", "changed"))
+    return Permutation(measured.words, measured.images, log_probs, falls, distances, changed)
 
 
-def permuted(replay: Replay, moment: Moment, maps: Maps, draws: int, generator: torch.Generator) -> Maps:
+def permuted(replay: Replay, step: Step, maps: Maps, draws: int, generator: torch.Generator) -> Maps:
     """Maps with K = 1 -> with K = `draws`, the regions of every grid permuted.
 
     A draw permutes all maps on one grid alike: a region that has the weight of another has it from all heads.
@@ -93,45 +94,48 @@ def permuted(replay: Replay, moment: Moment, maps: Maps, draws: int, generator: 
         if grid not in shuffles:
             shape = (len(weights), draws, weights.shape[-1])
             shuffles[grid] = torch.rand(shape, generator=generator).to(weights.device).argsort(-1)
-        return weights.gather(-1, spread(shuffles[grid], weights).expand_as(weights))
+        return weights.gather(-1, with_map_dims(shuffles[grid], weights).expand_as(weights))
 
     wide = map_tensors(lambda tensor: tensor.expand(-1, draws, *tensor.shape[2:]), maps)
-    return replay.over_grids(shuffle, moment, wide)
+    return replay.over_grids(shuffle, step, wide)
 
 
 def _others(
-    replay: Replay, moment: Moment, batch: Sentences, own: Maps, draws: int, generator: torch.Generator
+    replay: Replay, step: Step, batch: Sentences, own: Maps, draws: int, generator: torch.Generator
 ) -> dict[str, tuple[Maps, Tensor]]:
-    """Other maps for a moment by name, and (B',) bool whether there is another word, or image.
+    """Other maps for a step by name, and (B',) bool whether there is another word, or image.
 
     `own` (B, T, ...) are the model's maps of all words of the batch; `draws` is the K of the permutations.
     """
-    shuffled = permuted(replay, moment, moment.maps, draws, generator)
-    even = replay.over_grids(lambda each, _: (sums(each) / each.shape[-1]).expand_as(each), moment)
-    rows, lengths = moment.rows, batch.lengths[moment.rows]
+    shuffled = permuted(replay, step, step.maps, draws, generator)
+    even = replay.over_grids(lambda weights, _: (sums(weights) / weights.shape[-1]).expand_as(weights), step)
+    rows, lengths = step.rows, batch.lengths[step.rows]
     shift = 1 + (torch.rand(len(rows), generator=generator).to(rows.device) * (lengths - 1)).long()
     # The next sentence of the batch that has any words, at the same step or its last.
-    told = batch.lengths.nonzero().squeeze(1)
-    giver = told[(torch.searchsorted(told, rows) + 1) % len(told)]
+    nonempty = batch.lengths.nonzero().squeeze(1)
+    donors = nonempty[(torch.searchsorted(nonempty, rows) + 1) % len(nonempty)]
     always = torch.ones_like(rows, dtype=torch.bool)
     return {
         "permuted": (shuffled, always),
         "uniform": (even, always),
-        "other word": (at(own, rows, (moment.step + shift) % lengths), lengths > 1),
-        "other image": (at(own, giver, (batch.lengths[giver] - 1).clamp_max(moment.step)), giver != rows),
+        "other word": (maps_at(own, rows, (step.number + shift) % lengths), lengths > 1),
+        "other image": (
+            maps_at(own, donors, (batch.lengths[donors] - 1).clamp_max(step.number)),
+            donors != rows,
+        ),
     }
 
 
-def at(maps: Maps, rows: Tensor, steps: Tensor) -> Maps:
+def maps_at(maps: Maps, rows: Tensor, steps: Tensor) -> Maps:
     """Maps (B, T, ...) of whole sentences -> those of some of their words (N,), with K = 1."""
     return map_tensors(lambda tensor: tensor[rows, steps][:, None], maps)
 
 
-def _compare(moment: Moment, log_probs: Tensor) -> dict[str, Tensor]:
+def _compare(step: Step, log_probs: Tensor) -> dict[str, Tensor]:
     """(B', K, V) under other maps -> (B',) each, means over K."""
-    before = moment.log_probs[:, None]
+    before = step.log_probs[:, None]
     return {
-        "fall": (moment.of_word(before) - moment.of_word(log_probs)).mean(-1),
+        "fall": (step.of_word(before) - step.of_word(log_probs)).mean(-1),
         "distance": (before.exp() - log_probs.exp()).abs().sum(-1).mean(-1) / 2,
         "changed": (before.argmax(-1) != log_probs.argmax(-1)).float().mean(-1),
     }

@@ -12,29 +12,29 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.analysis.faithfulness.ablation import Hide
-from caption.analysis.replay import Moment, Replay
+from caption.analysis.faithfulness.ablation import Ablate
+from caption.analysis.replay import Replay, Step
 
 
 class Trial(NamedTuple):
-    """One moment, and what is needed to measure what its words depend on."""
+    """One step, and what is needed to measure the effect of hiding regions from it."""
 
     replay: Replay
-    moment: Moment
-    hide: Hide
+    step: Step
+    ablate: Ablate
     generator: torch.Generator
 
     def log_probs(self, visible: Tensor) -> Tensor:
         """(B', K, L) bool or 0 to 1, how much of each region is visible -> (B', K) log p of the word."""
-        return self.moment.of_word(self.replay.say(self.moment, self.hide(self.moment, visible)))
+        return self.step.of_word(self.replay.rerun(self.step, self.ablate(self.step, visible)))
 
 
 Order = Callable[[Trial], Tensor]
 
 
 def by_attention(trial: Trial) -> Tensor:
-    """|α|: the claim under test is that this order is a good one."""
-    return trial.moment.weights.abs()[:, None]
+    """|α|, the order under test."""
+    return trial.step.weights.abs()[:, None]
 
 
 def by_gradient(trial: Trial) -> Tensor:
@@ -43,12 +43,12 @@ def by_gradient(trial: Trial) -> Tensor:
     Where the context is Σ α_i a_i, the gradient through the context is α_i ‖∂ log p / ∂ z‖, which is the order of α
     itself; only the gradient through the scores differs. This order is therefore not independent of attention.
     """
-    return trial.replay.gradient(trial.moment).norm(dim=-1)[:, None]
+    return trial.replay.gradient(trial.step).norm(dim=-1)[:, None]
 
 
 def by_gradient_times_input(trial: Trial) -> Tensor:
     """a_i · ∂ log p / ∂ a_i: to first order, what the word would lose if the vector were zero."""
-    return (trial.replay.gradient(trial.moment) * trial.moment.views[0].vectors).sum(-1)[:, None]
+    return (trial.replay.gradient(trial.step) * trial.step.views[0].vectors).sum(-1)[:, None]
 
 
 def by_gradient_of_hiding(trial: Trial) -> Tensor:
@@ -58,15 +58,15 @@ def by_gradient_of_hiding(trial: Trial) -> Tensor:
     z = Σ α_i a_i and g = ∂ log p / ∂ z it is α_i g·(a_i − z) for `Removed`, α_i g·(a_i − vector) for `Replaced`.
     """
     with torch.enable_grad():
-        visible = torch.ones_like(trial.moment.weights[:, None], requires_grad=True)
+        visible = torch.ones_like(trial.step.weights[:, None], requires_grad=True)
         return torch.autograd.grad(trial.log_probs(visible).sum(), visible)[0]
 
 
 def by_occlusion(trial: Trial) -> Tensor:
     """How much log p falls when the region alone is hidden: measured, not estimated, for single regions."""
-    weights = trial.moment.weights
+    weights = trial.step.weights
     others = ~torch.eye(weights.shape[1], dtype=torch.bool, device=weights.device)
-    whole = trial.moment.of_word(trial.moment.log_probs[:, None])
+    whole = trial.step.of_word(trial.step.log_probs[:, None])
     return (whole - trial.log_probs(others.expand(len(weights), -1, -1)))[:, None]
 
 
@@ -81,9 +81,9 @@ class AtRandom:
         self.draws = draws
 
     def __call__(self, trial: Trial) -> Tensor:
-        words, regions = trial.moment.weights.shape
+        words, regions = trial.step.weights.shape
         scores = torch.rand((words, self.draws, regions), generator=trial.generator)
-        return scores.to(trial.moment.weights.device)
+        return scores.to(trial.step.weights.device)
 
 
 ORDERS: dict[str, Order] = {

@@ -1,14 +1,14 @@
 """What would the model say if it looked elsewhere? Captions under edited attention."""
 
 from caption.analysis.interventions.edits import Erase, Force, Mask, Move
-from caption.analysis.interventions.everywhere import Everywhere, force_everywhere
+from caption.analysis.interventions.forced_step import ForcedStep, force_everywhere
 from caption.analysis.interventions.intervene import Intervention, intervene
 from caption.analysis.interventions.log_probs import LogProbs
 
 __all__ = [
     "Erase",
-    "Everywhere",
     "Force",
+    "ForcedStep",
     "Intervention",
     "LogProbs",
     "Mask",

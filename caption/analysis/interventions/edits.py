@@ -35,8 +35,8 @@ from caption.analysis.interventions.selection import (
     tokens_of,
     touched,
 )
-from caption.analysis.map_arithmetic import Grid, carried, in_place_of, moved, rescaled, used_up
-from caption.attention.map_hooks import Edit
+from caption.analysis.map_arithmetic import nothing_left, resampled, rescaled, shifted, with_sum_of
+from caption.attention.map_hooks import Edit, Grid
 from caption.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Change(ABC):
     at: Steps
 
     def edit(self, caption: Caption) -> Edit:
-        """The edit; it returns the very map that it was given at the steps that are not meant.
+        """The edit; at other steps it returns the map itself.
 
         Args:
             caption: of the unedited model; steps, words and places refer to it.
@@ -57,19 +57,19 @@ class Change(ABC):
         Raises:
             ValueError: it has no such step, word or place.
         """
-        steps, changed = steps_of(self.at, caption), self.changed(caption)
+        steps, function = steps_of(self.at, caption), self.function(caption)
         return lambda weights, step, grid: (
-            changed(weights, grid) if steps is None or step in steps else weights
+            function(weights, grid) if steps is None or step in steps else weights
         )
 
     @abstractmethod
-    def changed(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
+    def function(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
         """A map (B, K, ..., L) and its grid -> the edited map, at any step."""
 
 
 @dataclass(frozen=True, eq=False)
 class Force(Change):
-    """α[t] ← a given map.
+    """α[t] ← another map.
 
     Args:
         where: a place; or a word of the caption, other than the end token, whose map is taken.
@@ -79,7 +79,7 @@ class Force(Change):
     where: Place | str
     at: Steps = None
 
-    def changed(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
+    def function(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
         if isinstance(self.where, str):
             step = step_of(self.where, tokens_of(caption))
             if step == len(caption.words):
@@ -87,12 +87,12 @@ class Force(Change):
             place = caption.weights[step]
         else:
             place = amounts(self.where, caption)
-        given = torch.from_numpy(place / np.abs(place).sum()).flatten()
+        target = torch.from_numpy(place / np.abs(place).sum()).flatten()
 
-        def forced(weights: Tensor, grid: Grid) -> Tensor:
-            return in_place_of(weights, carried(given, _grid(caption), grid))
+        def force(weights: Tensor, grid: Grid) -> Tensor:
+            return with_sum_of(weights, resampled(target, _grid(caption), grid))
 
-        return forced
+        return force
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ class Move(Change):
     right: int = 0
     at: Steps = None
 
-    def changed(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
+    def function(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
         rows, cols = _grid(caption)
         down, right = operator.index(self.down), operator.index(self.right)
         if abs(down) >= rows or abs(right) >= cols:
@@ -117,10 +117,10 @@ class Move(Change):
                 f"moved by {down} rows and {right} columns, nothing stays on the grid of {rows} rows and {cols} columns"
             )
 
-        def shifted(weights: Tensor, grid: Grid) -> Tensor:
-            return scaled_like(moved(weights, grid, down * grid[0] / rows, right * grid[1] / cols), weights)
+        def move(weights: Tensor, grid: Grid) -> Tensor:
+            return scaled_like(shifted(weights, grid, down * grid[0] / rows, right * grid[1] / cols), weights)
 
-        return shifted
+        return move
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,14 +135,14 @@ class Mask(Change):
     where: Place
     at: Steps = None
 
-    def changed(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
-        left = kept([self.where], caption).double()
+    def function(self, caption: Caption) -> Callable[[Tensor, Grid], Tensor]:
+        left = visible_regions([self.where], caption).double()
 
-        def masked(weights: Tensor, grid: Grid) -> Tensor:
-            share = carried(left, _grid(caption), grid)
+        def mask(weights: Tensor, grid: Grid) -> Tensor:
+            share = resampled(left, _grid(caption), grid)
             return scaled_like(weights * share.where(share > SLIVER, 0).to(weights), weights)
 
-        return masked
+        return mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,17 +159,17 @@ class Erase:
     where: Place
 
 
-def kept(places: Sequence[Place], caption: Caption) -> Tensor:
-    """(L,) bool: the regions that have a part in none of the places. Raises a ValueError if there are none left."""
+def visible_regions(places: Sequence[Place], caption: Caption) -> Tensor:
+    """(L,) bool: the regions that have no part in any of the places. Raises a ValueError if there are none."""
     hidden = np.zeros(_grid(caption), dtype=bool)
     for place in places:
         hidden |= touched(place, caption)
     return _some(torch.from_numpy(~hidden).flatten())
 
 
-def visible(places: Sequence[Place], caption: Caption, grid: Grid) -> Tensor:
-    """(L',) bool: the regions of any grid that have no part in the regions that `kept` leaves out; errors as there."""
-    return _some(carried(kept(places, caption).double(), _grid(caption), grid) > 1 - SLIVER)
+def visible_on(places: Sequence[Place], caption: Caption, grid: Grid) -> Tensor:
+    """(L',) bool: `visible_regions` for another grid of the image; errors as there."""
+    return _some(resampled(visible_regions(places, caption).double(), _grid(caption), grid) > 1 - SLIVER)
 
 
 def scaled_like(left: Tensor, weights: Tensor) -> Tensor:
@@ -178,7 +178,7 @@ def scaled_like(left: Tensor, weights: Tensor) -> Tensor:
     Raises:
         UserError: nothing is left that could be scaled.
     """
-    if used_up(left, weights):
+    if nothing_left(left, weights):
         raise UserError("all of the attention lies where it may not be: there is nothing left to read")
     return rescaled(left, weights)
 

@@ -1,12 +1,12 @@
 """Captions under edited attention: what would the model say if it looked elsewhere?
 
     result = intervene(captioner, "photo.jpg", Force((2, 5), at="circle"))
-    print(result)      # both captions, their log-probabilities, and where they part
+    print(result)      # both captions, their log-probabilities, and the first difference
     caption.visualize.plot_intervention(result)
 
-The question is asked in two ways. The model goes on from the words before the first change, with the same search, under
-the changes. And it is made to say its earlier caption again, so that the change of log p can be seen at every word,
-even if the caption stays the same. The first follows all consequences; the second compares the same words.
+There are two answers. The model continues from the words before the first changed step, with the same search, under
+the changes: this includes all consequences. And it is fed the original caption under the changes: this compares log p
+of the same words, even if the caption stays the same.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from caption.analysis.interventions.edits import Change, Erase, scaled_like, visible
+from caption.analysis.interventions.edits import Change, Erase, scaled_like, visible_on
 from caption.analysis.interventions.log_probs import LogProbs, log_probs_table
 from caption.analysis.interventions.selection import steps_of, tokens_of
-from caption.analysis.map_arithmetic import Grid
-from caption.analysis.replay import with_parts
-from caption.attention.map_hooks import Edit, attentions, edit_maps
+from caption.analysis.module_copy import with_parts
+from caption.attention.map_hooks import Edit, Grid, attentions, edit_maps
 from caption.data.decoding import open_image
 from caption.decoders.base import Decoder
 from caption.regions import Regions, Views
@@ -55,21 +54,23 @@ class Intervention:
     """The steps of the changed caption at which the weights were edited."""
 
     @property
-    def parting(self) -> int | None:
+    def first_difference(self) -> int | None:
         """The first step at which the captions have different tokens; None for the same caption."""
         one, other = self.original_log_probs.tokens, self.changed_log_probs.tokens
-        differ = (step for step, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
-        return None if one == other else next(differ, min(len(one), len(other)))
+        different = (step for step, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
+        return None if one == other else next(different, min(len(one), len(other)))
 
     @property
     def verdict(self) -> str:
-        """Where the captions part, in words."""
-        if self.parting is None:
+        """The first difference, in words."""
+        if self.first_difference is None:
             return "the same caption"
-        told = (self.original_log_probs.tokens, self.changed_log_probs.tokens)
-        said = [tokens[self.parting : self.parting + 1] for tokens in told]
-        before, after = (repr(token[0]) if token else "nothing" for token in said)
-        return f"they part at step {self.parting}: {before} becomes {after}"
+        step, captions = (
+            self.first_difference,
+            (self.original_log_probs.tokens, self.changed_log_probs.tokens),
+        )
+        before, after = (repr(tokens[step]) if step < len(tokens) else "nothing" for tokens in captions)
+        return f"they part at step {step}: {before} becomes {after}"
 
     def __str__(self) -> str:
         one, other = self.original_log_probs, self.changed_log_probs
@@ -128,19 +129,19 @@ def intervene(
         model = with_parts(captioner, {"refiner": None})  # these regions are refined
 
         def describe(views: Views, edit: Edit, begin: Sequence[str] = ()) -> Caption:
-            with seeded(seed, model.device), under(model.decoder, edit, grids, seed):
-                found = model.generate(views, search, [model.vocabulary[word] for word in begin])
-            return next(model.captions(found, grids, [part], [photo]))
+            with fixed_seed(seed, model.device), edited_attention(model.decoder, edit, grids, seed):
+                hypotheses = model.generate(views, search, [model.vocabulary[word] for word in begin])
+            return next(model.captions(hypotheses, grids, [part], [photo]))
 
-        def say(caption: Caption) -> LogProbs:
-            both = ((views, combined([])), (left, edit))
-            return LogProbs(tokens_of(caption), *(_log_probs(model, *each, caption, seed) for each in both))
+        def log_probs_of(caption: Caption) -> LogProbs:
+            without = _log_probs(model, views, combine_edits([]), caption, seed)
+            return LogProbs(tokens_of(caption), without, _log_probs(model, left, edit, caption, seed))
 
-        original = describe(views, combined([]))
+        original = describe(views, combine_edits([]))
         edits = [change.edit(original) for change in changes if isinstance(change, Change)]
         places = [change.where for change in changes if isinstance(change, Erase)]
-        seen = {grid: visible(places, original, grid) for grid in grids} if places else {}
-        left, edit = masked(views, seen), combined(edits, seen)
+        seen = {grid: visible_on(places, original, grid) for grid in grids} if places else {}
+        left, edit = mask_views(views, seen), combine_edits(edits, seen)
         named = [steps_of(change.at, original) for change in changes if isinstance(change, Change)]
 
         def edited_steps(caption: Caption) -> list[int]:
@@ -150,10 +151,10 @@ def intervene(
         kept_words = 0 if anew or places else min(edited_steps(original), default=len(original.words))
         changed = describe(left, edit, original.words[:kept_words])
         steps = tuple(edited_steps(changed))
-        return Intervention(changes, original, changed, say(original), say(changed), steps)
+        return Intervention(changes, original, changed, log_probs_of(original), log_probs_of(changed), steps)
 
 
-def masked(views: Views, seen: Mapping[Grid, Tensor]) -> Views:
+def mask_views(views: Views, seen: Mapping[Grid, Tensor]) -> Views:
     """Views in which only some regions are left: (L,) bool by grid; {} = all."""
 
     def left(view: Regions) -> Regions:
@@ -163,7 +164,7 @@ def masked(views: Views, seen: Mapping[Grid, Tensor]) -> Views:
     return tuple(map(left, views)) if seen else views
 
 
-def combined(edits: Sequence[Edit], seen: Mapping[Grid, Tensor] | None = None) -> Edit:
+def combine_edits(edits: Sequence[Edit], seen: Mapping[Grid, Tensor] | None = None) -> Edit:
     """Edits one after the other, which keep out of erased regions.
 
     Args:
@@ -174,8 +175,8 @@ def combined(edits: Sequence[Edit], seen: Mapping[Grid, Tensor] | None = None) -
 
     def edit(weights: Tensor, step: int, grid: Grid) -> Tensor:
         after = weights
-        for each in edits:
-            after = each(after, step, grid)
+        for apply in edits:
+            after = apply(after, step, grid)
         if after is weights or not seen:
             return after
         return scaled_like(after * seen[grid].to(after), after)
@@ -184,7 +185,7 @@ def combined(edits: Sequence[Edit], seen: Mapping[Grid, Tensor] | None = None) -
 
 
 @contextmanager
-def under(decoder: Decoder, edit: Edit, grids: Sequence[Grid], seed: int) -> Iterator[None]:
+def edited_attention(decoder: Decoder, edit: Edit, grids: Sequence[Grid], seed: int) -> Iterator[None]:
     """Within it, attention is edited, and samples from a generator of its own at each step.
 
     Captioners that differ in their edits therefore draw alike. For one search or one caption, since it counts steps.
@@ -204,7 +205,7 @@ def under(decoder: Decoder, edit: Edit, grids: Sequence[Grid], seed: int) -> Ite
             nonlocal step
             step += 1
             of_step = np.random.SeedSequence((seed, step, number)).generate_state(1)[0]
-            drawing.enter_context(seeded(int(of_step), next(decoder.parameters()).device))
+            drawing.enter_context(fixed_seed(int(of_step), next(decoder.parameters()).device))
 
         return seed_step
 
@@ -218,7 +219,7 @@ def under(decoder: Decoder, edit: Edit, grids: Sequence[Grid], seed: int) -> Ite
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
+def fixed_seed(seed: int, device: torch.device) -> Iterator[None]:
     """Within it, random numbers begin with `seed`; the global generators stay as they are."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -228,11 +229,11 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 @torch.no_grad()
 def _log_probs(model: Captioner, views: Views, edit: Edit, caption: Caption, seed: int) -> np.ndarray:
     """(N,) of the caption's tokens, by teacher forcing."""
-    said = []
-    with under(model.decoder, edit, [view.grid for view in views], seed):
+    log_p = []
+    with edited_attention(model.decoder, edit, [view.grid for view in views], seed):
         state, word = model.decoder.start(model.project(views)), START
         for token in tokens_of(caption):
             log_probs, state = model.decoder.step(state, torch.tensor([[word]], device=model.device))
             word = model.vocabulary[token]
-            said.append(float(log_probs[0, 0, word]))
-    return np.array(said)
+            log_p.append(float(log_probs[0, 0, word]))
+    return np.array(log_p)

@@ -54,10 +54,10 @@ def amounts(place: Place, caption: Caption) -> np.ndarray:
         if not np.isfinite(values).all() or (values < 0).any() or not values.any():
             raise ValueError("a map holds numbers that are not negative, not all of them 0")
         return values
-    given = f"an array of shape {values.shape}" if values.size > 4 else repr(place)
+    actual = f"an array of shape {values.shape}" if values.size > 4 else repr(place)
     raise ValueError(
         "a place is a cell (row, col), a box (left, top, right, bottom) in the photo's pixels, or a map of "
-        f"{rows} x {cols} numbers, not {given}"
+        f"{rows} x {cols} numbers, not {actual}"
     )
 
 
@@ -75,7 +75,7 @@ def steps_of(at: Steps, caption: Caption) -> frozenset[int] | None:
     """The numbers of the selected steps, or None for all, also those of a longer caption.
 
     Raises:
-        ValueError: a step that the caption does not have, a word that it does not say or says more than once.
+        ValueError: a step that the caption does not have, a word that it does not contain or contains more than once.
     """
     if at is None:
         return None
@@ -89,23 +89,23 @@ def steps_of(at: Steps, caption: Caption) -> frozenset[int] | None:
 def step_of(one: SupportsIndex | str, tokens: Sequence[str]) -> int:
     """The number of one step; errors as for `steps_of`."""
     if isinstance(one, str):
-        found = [step for step, token in enumerate(tokens) if token == one]
-        if not found:
+        steps = [step for step, token in enumerate(tokens) if token == one]
+        if not steps:
             raise ValueError(f"{one!r} is not said: the caption is {' '.join(tokens)!r}")
-        if len(found) > 1:
-            raise ValueError(f"{one!r} is said at the steps {found}: select one by its number")
-        return found[0]
+        if len(steps) > 1:
+            raise ValueError(f"{one!r} is said at the steps {steps}: select one by its number")
+        return steps[0]
     try:
         step = operator.index(one)
     except TypeError:
         raise ValueError(f"a step is a number or a word of the caption, not {one!r}") from None
     if not 0 <= step < len(tokens):
-        there = (
+        range_ = (
             f"they run from 0 ({tokens[0]!r}) to {len(tokens) - 1} ({tokens[-1]!r})"
             if tokens
             else "it has none"
         )
-        raise ValueError(f"the caption has no step {step}: {there}")
+        raise ValueError(f"the caption has no step {step}: {range_}")
     return step
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from caption.visualize.trade_off import trade_off
 from tools import trade_off as tool
+from tools.trade_off import trade_off
 
 MODELS = {
     "soft": {"BLEU-4": 0.20, "CIDEr": 0.5, "pointing accuracy": 0.6, "entropy": 3.2, "faithfulness": 0.1},

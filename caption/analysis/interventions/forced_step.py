@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from caption.analysis.interventions.selection import step_of, tokens_of
-from caption.analysis.map_arithmetic import Grid, carried, in_place_of, spread
-from caption.analysis.replay import with_parts
-from caption.attention.map_hooks import Edit, attentions, edit_maps
+from caption.analysis.map_arithmetic import resampled, with_map_dims, with_sum_of
+from caption.analysis.module_copy import with_parts
+from caption.attention.map_hooks import Edit, Grid, attentions, edit_maps
 from caption.attention.stochastic import override_at_test
 from caption.data.decoding import open_image
 from caption.result import Caption
@@ -37,8 +37,8 @@ AT_ONCE = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Everywhere:
-    """What a model says at one step of a caption, with all attention on one region, for each region."""
+class ForcedStep:
+    """The predictions of one step of a caption with all attention on one region, for each region."""
 
     caption: Caption
     """Of the unedited model; the words before the step are those of this caption."""
@@ -53,7 +53,7 @@ class Everywhere:
 @torch.no_grad()
 def force_everywhere(
     captioner: Captioner, photo: Photo, at: SupportsIndex | str, search: Search | None = None
-) -> Everywhere:
+) -> ForcedStep:
     """Force the attention of one word to each region of the first grid in turn.
 
     Every map of every attention is forced, as by `Force`. Attention that samples reads its expectation.
@@ -79,22 +79,21 @@ def force_everywhere(
         caption = next(model.captions(model.generate(views, search), grids, [seen], [image]))
         tokens = tokens_of(caption)
         step = step_of(at, tokens)
-        said = [START, *(model.vocabulary[token] for token in tokens[: step + 1])]
+        ids = [START, *(model.vocabulary[token] for token in tokens[: step + 1])]
         rows, cols = grids[0]
         parts = []
         for regions in torch.eye(rows * cols, device=model.device).split(AT_ONCE):
             copies = select_images(views, torch.zeros(len(regions), dtype=torch.long, device=model.device))
             with edit_maps(model.decoder, _forced(regions, grids[0], step), grids):
                 state = model.decoder.start(model.project(copies))
-                for word in said[:-1]:
-                    fed = torch.full((len(regions), 1), word, device=model.device)
-                    log_probs, state = model.decoder.step(state, fed)
+                for word in ids[:-1]:
+                    inputs = torch.full((len(regions), 1), word, device=model.device)
+                    log_probs, state = model.decoder.step(state, inputs)
             parts.append(log_probs[:, 0])
     log_probs = torch.cat(parts)
-    likeliest = model.vocabulary.words
-    best = [likeliest[number] for number in log_probs.argmax(-1).tolist()]
-    probability = log_probs[:, said[-1]].exp().float().view(rows, cols).cpu().numpy()
-    return Everywhere(
+    best = [model.vocabulary.words[number] for number in log_probs.argmax(-1).tolist()]
+    probability = log_probs[:, ids[-1]].exp().float().view(rows, cols).cpu().numpy()
+    return ForcedStep(
         caption, step, [best[row * cols : (row + 1) * cols] for row in range(rows)], probability
     )
 
@@ -105,7 +104,7 @@ def _forced(regions: Tensor, grid: Grid, at: int) -> Edit:
     def edit(weights: Tensor, step: int, other: Grid) -> Tensor:
         if step != at:
             return weights
-        target = carried(regions, grid, other)[:, None]  # (B, 1, L')
-        return in_place_of(weights, spread(target, weights))
+        target = resampled(regions, grid, other)[:, None]  # (B, 1, L')
+        return with_sum_of(weights, with_map_dims(target, weights))
 
     return edit

@@ -8,7 +8,7 @@ import torch
 from helpers import planted, tiny_captioner
 from helpers.planted import COLS, ROWS
 
-from caption.analysis.interventions import Force, everywhere, force_everywhere, intervene
+from caption.analysis.interventions import Force, force_everywhere, forced_step, intervene
 from caption.attention import MultiHeadAttention, Multinoulli
 from caption.captioner import Captioner
 from caption.decoders import LSTMDecoder
@@ -64,10 +64,5 @@ def test_hard_attention_reads_its_expectation_and_keeps_its_setting():
 def test_the_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch):
     model = models()["soft"]
     whole = force_everywhere(model, PHOTO, 1)
-    monkeypatch.setattr(everywhere, "AT_ONCE", 5)
+    monkeypatch.setattr(forced_step, "AT_ONCE", 5)
     np.testing.assert_allclose(force_everywhere(model, PHOTO, 1).probability, whole.probability, rtol=1e-5)
-
-
-def test_a_word_that_is_not_said():
-    with pytest.raises(ValueError, match="is not said"):
-        force_everywhere(models()["soft"], PHOTO, "zebra")
