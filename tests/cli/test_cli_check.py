@@ -81,15 +81,6 @@ def test_a_file_of_a_configuration_may_be_missing(own: Data, capsys: pytest.Capt
     assert "1 fault, 0 notes" in out
 
 
-def test_fractions_divide_a_table(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
-    file = own.folder / "own.csv"
-    file.write_text(file.read_text().replace("split", "part"))
-    report = report_of(capsys, str(file), "--splits", "train=0.6", "test=0.4")
-    assert report["reader"]["init_args"]["fractions"] == {"train": 0.6, "test": 0.4}
-    assert list(report["splits"]) == ["train", "test"]
-    assert sum(split["images"] for split in report["splits"].values()) == 12
-
-
 WRONG = [
     (["--splits", "train"], "expected SPLIT=FILE or SPLIT=FRACTION"),
     (["--splits", "train=0.5", "train=0.5"], "one too many"),
@@ -174,15 +165,19 @@ def test_captions_of_absurd_length_are_faults(tmp_path: Path, capsys: pytest.Cap
     assert "a caption of 30,000 characters" in capsys.readouterr().out
 
 
-def test_help_tells_the_faults_and_does_not_wait_for_torch() -> None:
+@pytest.mark.parametrize(
+    ("module", "texts"),
+    [("check", [kind.label for kind in Kind]), ("features", ["--config"]), ("score", ["CIDEr"])],
+)
+def test_help_is_whole_and_does_not_wait_for_torch(module: str, texts: list[str]) -> None:
     code = (
         "import sys; from caption.cli.main import main; "
-        "code = main(['check', '--help']); print(code, 'torch' in sys.modules)"
+        f"code = main(['{module}', '--help']); print(code, [n for n in ('torch', 'nltk', 'rich') if n in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     words = " ".join(ran.stdout.split())
-    assert all(kind.label in words for kind in Kind)
-    assert words.endswith("0 False"), ran.stderr
+    assert all(text in words for text in texts)
+    assert words.endswith("0 []"), ran.stderr
 
 
 # -- the report ------------------------------------------------------------------------------------------------

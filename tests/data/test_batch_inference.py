@@ -120,16 +120,6 @@ def test_an_error_in_the_search_is_raised_and_leaves_no_thread():
     assert threading.active_count() == before
 
 
-def test_nothing_keeps_a_gradient():
-    model = captioner()
-    seen = []
-    model.encoder.register_forward_hook(
-        lambda module, inputs, regions: seen.append(regions[0].vectors.requires_grad)
-    )
-    list(model.describe_each(sizes(3)))
-    assert seen == [False]
-
-
 def test_photos_are_decoded_in_batches_with_their_boxes_and_errors(tmp_path: Path):
     model, photos = captioner(), [*sizes(3), tmp_path / "missing.jpg", *sizes(1)]
     batches = list(decode_ahead(photos, model.transform, batch_size=2, workers=2))

@@ -8,11 +8,9 @@ import torch
 from PIL import Image
 from torch.utils.data import RandomSampler, SequentialSampler
 
-from caption.captioner import Captioner
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
 from caption.data.readers.captions import CaptionedImage
 from caption.data.resize import ImageTransform
-from caption.decoders import LSTMDecoder
 from caption.errors import ImageError
 from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
@@ -45,29 +43,18 @@ def batch(images: list[CaptionedImage]) -> Batch:
 # -- contents of a batch ---------------------------------------------------------------------------------------
 
 
-def test_targets_are_the_caption_and_its_end(batch: Batch):
-    a, red, circle = (WORDS[word] for word in ("a", "red", "circle"))
-    assert batch.targets[0, 0].tolist() == [a, red, circle, END, PAD, PAD, PAD, PAD]
-    assert batch.targets[2, 1, :4].tolist() == [a, UNKNOWN, WORDS["square"], END]
-
-
-def test_inputs_are_the_start_and_the_caption(batch: Batch):
+def test_inputs_begin_with_the_start_targets_close_with_the_end_and_lengths_include_it(batch: Batch):
     a, red, circle = (WORDS[word] for word in ("a", "red", "circle"))
     assert batch.inputs[0, 0].tolist() == [START, a, red, circle, PAD, PAD, PAD, PAD]
-
-
-def test_inputs_are_the_targets_one_step_later(batch: Batch):
-    for inputs, targets, length in zip(
-        batch.inputs.flatten(0, 1), batch.targets.flatten(0, 1), batch.lengths.flatten(), strict=True
-    ):
-        assert inputs[1:length].tolist() == targets[: max(length - 1, 0)].tolist()
-        assert (inputs[length:] == PAD).all()
-        assert (targets[length:] == PAD).all()
-
-
-def test_lengths_include_the_end_and_are_zero_without_a_caption(batch: Batch):
+    assert batch.targets[0, 0].tolist() == [a, red, circle, END, PAD, PAD, PAD, PAD]
+    assert batch.targets[2, 1, :4].tolist() == [a, UNKNOWN, WORDS["square"], END]
     assert batch.lengths.tolist() == [[4, 8, 0], [3, 0, 0], [3, 4, 4]]
     assert batch.inputs.shape == batch.targets.shape == (3, 3, 8)
+    padding = torch.arange(8) >= batch.lengths[..., None]
+    assert (batch.inputs[padding] == PAD).all()
+    assert (batch.targets[padding] == PAD).all()
+    later = ~padding[..., 1:]
+    assert torch.equal(batch.inputs[..., 1:][later], batch.targets[..., :-1][later])
 
 
 def test_images_references_ids_and_boxes_are_those_of_the_images(batch: Batch):
@@ -135,32 +122,6 @@ def test_long_captions_are_cut_and_still_end(images):
 # -- padding never counts --------------------------------------------------------------------------------------
 
 
-def test_values_in_the_padding_change_nothing(batch: Batch):
-    from caption.attention import AdditiveScore, ScoredAttention, Softmax
-    from caption.encoders import SmallCNN
-    from caption.objectives import CaptionBatch, CrossEntropy
-
-    torch.manual_seed(0)
-    decoder = LSTMDecoder(ScoredAttention(AdditiveScore(4), Softmax()), embedding_size=4, hidden_size=5)
-    model = Captioner(SmallCNN((4, 4)), decoder, WORDS, TRANSFORM).eval()
-    assert batch.images is not None
-    regions = model.encoder(batch.images)
-    padding = torch.arange(8) >= batch.lengths[..., None]
-    losses = [
-        CrossEntropy()(
-            model.decoder,
-            model.project(regions),
-            CaptionBatch(
-                batch.inputs.masked_fill(padding, word),
-                batch.targets.masked_fill(padding, word),
-                batch.lengths,
-            ),
-        ).value
-        for word in (PAD, WORDS["circle"])
-    ]
-    assert losses[0] == losses[1]
-
-
 # -- single captions of near-equal length ----------------------------------------------------------------------
 
 
@@ -178,11 +139,12 @@ def test_single_captions_are_every_caption_once_with_its_image(images):
 LENGTHS = torch.randint(3, 25, (1003,), generator=torch.Generator().manual_seed(0)).tolist()
 
 
-def batches(drop_last: bool = False, size: int = 8, lengths: list[int] = LENGTHS) -> list[list[int]]:
-    return list(SimilarLengths(RandomSampler(range(len(lengths))), size, drop_last, lengths))
+def batches(drop_last: bool = False) -> list[list[int]]:
+    return list(SimilarLengths(RandomSampler(range(len(LENGTHS))), 8, drop_last, LENGTHS))
 
 
 def test_every_caption_comes_once():
+    assert len(LENGTHS) > SimilarLengths.POOL * 8
     torch.manual_seed(0)
     assert sorted(index for batch in batches() for index in batch) == list(range(1003))
 
@@ -221,14 +183,6 @@ def test_epochs_differ_and_the_seed_decides():
     torch.manual_seed(0)
     assert batches() == first != second
     assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}
-
-
-def test_more_than_a_pool():
-    lengths = LENGTHS * 2
-    torch.manual_seed(0)
-    found = batches(size=4, lengths=lengths)
-    assert len(lengths) > SimilarLengths.POOL * 4
-    assert sorted(index for batch in found for index in batch) == list(range(2006))
 
 
 def test_under_several_processes_each_takes_its_share():

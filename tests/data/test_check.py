@@ -228,17 +228,6 @@ def test_a_file_named_twice_is_not_a_duplicate_and_read_once(tmp_path: Path) -> 
     assert check_images(splits, Findings()) == (1, 1)
 
 
-def test_many_images_are_examined_in_their_order(tmp_path: Path) -> None:
-    """The threads end in any order."""
-    paths = [tmp_path / f"{number}.png" for number in range(40)]
-    for path in paths[::3]:
-        path.touch()
-    for path in set(paths) - set(paths[::3]):
-        photo(path, np.random.default_rng(int(path.stem)).integers(0, 256, (4, 4, 3), dtype=np.uint8))
-    names = [text.split("'")[1] for _, text in examined({"val": captioned(*paths)})]
-    assert names == [path.name for path in paths[::3]]
-
-
 def test_no_image_starts_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [tmp_path / f"{number}.png" for number in range(200)]
     begun: list[Path] = []

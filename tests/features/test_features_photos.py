@@ -222,13 +222,3 @@ def test_without_room_for_them_changed_photos_keep_their_old_regions(
     with pytest.raises(DataError, match="has 0 bytes left"):
         extract(images, folder, verify=True)
     assert contents(folder) == before
-
-
-def test_copied_photos_are_the_same(images: list[CaptionedImage], folder: Path, tmp_path: Path) -> None:
-    """Only the bytes matter, not the folder or the dates."""
-    (tmp_path / "moved").mkdir()
-    moved = []
-    for image in images:
-        shutil.copyfile(image.path, tmp_path / "moved" / image.path.name)
-        moved.append(CaptionedImage(image.id, tmp_path / "moved" / image.path.name, image.captions))
-    assert extract(moved, folder).present == 10

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from helpers.shared_data import FLICKR8K, needs_flickr8k
 
 from caption.data.readers.captions import Findings, Kind
 from caption.data.readers.flickr import Flickr
@@ -94,17 +93,3 @@ def test_lists_that_do_not_fit(folder: Path) -> None:
     assert "no split" in refused(folder)
     assert "'dev' is not a split" in refused(folder, dev="a.jpg")
     assert "image 'b.jpg' (train)" in refused(folder, "a.jpg#0\tA dog\n", train="a.jpg\nb.jpg\n")
-
-
-@needs_flickr8k
-def test_the_whole_of_flickr8k() -> None:
-    folder = FLICKR8K.parent
-    lists = {"train": "train", "val": "dev", "test": "test"}
-    splits = Flickr(
-        captions=str(FLICKR8K),
-        splits={split: str(folder / f"Flickr_8k.{name}Images.txt") for split, name in lists.items()},
-        images=str(folder / "images"),
-    ).read()
-    sizes = {split: len(images) for split, images in splits.items()}
-    assert sizes == {"train": 6000, "val": 1000, "test": 1000}
-    assert all(len(image.captions) == 5 for images in splits.values() for image in images)

@@ -20,7 +20,7 @@ from helpers.planted_faults import (
     write,
 )
 
-from caption.data.readers.captions import CaptionReader, Findings, Kind, Splits
+from caption.data.readers.captions import CaptionReader, Kind, Splits
 from caption.data.readers.recognise import reader_for
 from caption.errors import DataError
 from caption.metrics.caption_files import read_captions
@@ -163,12 +163,3 @@ def test_a_configuration_file_can_name_the_reader(format: str, tmp_path: Path) -
     instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes  # its name before 4.49
     assert instantiate(config).reader == reader
     assert reader.boxes("train") is None
-
-
-def test_a_reader_that_only_raises_is_surveyed() -> None:
-    class Strict(CaptionReader):
-        def read(self) -> Splits:
-            raise DataError("there is a fault")
-
-    with pytest.raises(DataError, match="there is a fault"):
-        Strict().survey(Findings())
