@@ -28,7 +28,7 @@ def top_k(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         count: N; if V is smaller, V values are returned.
 
     Returns:
-        (..., N) values, largest first, and (..., N) int64 indices. Several values of −inf may have the same index.
+        (..., N) values, largest first, and (..., N) int64 indices.
     """
     words = values.shape[-1]
     if words <= count * BLOCK:
@@ -36,8 +36,11 @@ def top_k(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     # The N largest values are all in the N blocks with the largest maxima.
     maxima = _block_reductions(values, torch.amax)
     candidates, exists = _words_of(maxima.topk(count, dim=-1).indices, words)
-    best, index = values.gather(-1, candidates).masked_fill(~exists, -torch.inf).topk(count, dim=-1)
-    return best, candidates.gather(-1, index)
+    # Of a value of −inf, too, the index is that of a word that exists.
+    ranks = values.gather(-1, candidates).clamp_min(torch.finfo(values.dtype).min)
+    best = ranks.masked_fill(~exists, -torch.inf).topk(count, dim=-1).indices
+    indices = candidates.gather(-1, best)
+    return values.gather(-1, indices), indices
 
 
 def inverse_cdf(weights: Tensor, chance: Tensor) -> Tensor:

@@ -41,15 +41,10 @@ def test_values_and_gradients_are_those_of_single_precision_to_its_rounding():
         values.append(value.item())
         gradients.append(torch.autograd.grad(value, list(parameters.values())))
     assert values[1] == pytest.approx(values[0], rel=0.01)
+    assert values[1] != values[0]  # it is not single precision after all
     for name, ours, theirs in zip(parameters, gradients[1], gradients[0], strict=True):
         assert ours.dtype == torch.float32
         assert float((ours - theirs).norm() / theirs.norm()) < 0.05, name
-
-
-def test_it_is_not_single_precision_after_all():
-    """Otherwise the test above would compare equal computations."""
-    made, regions = small(decoder(gate=Gate())), images(3).float()
-    assert loss(made, regions, low=True).item() != loss(made, regions, low=False).item()
 
 
 @pytest.mark.parametrize("alignment", [None, Multinoulli(at_test="argmax")])

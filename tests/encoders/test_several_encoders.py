@@ -8,13 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import tiny_torchvision  # noqa: F401  (registers tiny_cnn)
-from helpers.tiny_captioner import captioner, photo
 
-from caption import checkpoint
 from caption.encoders import (
     Encoder,
-    LinearRefiner,
-    MetaEmbeddingRefiner,
     SeveralEncoders,
     SmallCNN,
     TorchvisionEncoder,
@@ -89,17 +85,6 @@ def test_pretrained_weights_of_each_are_loaded(tmp_path: Path):
     encoder.load_pretrained()
     for name, tensor in source.state_dict().items():
         assert torch.equal(encoder.encoders[1].state_dict()[name], tensor)
-
-
-def test_a_captioner_with_several_encoders_comes_back(tmp_path: Path):
-    encoder = SeveralEncoders([SmallCNN((4, 4, 6)), SmallCNN((4, 4, 5))])
-    with pytest.raises(UserError, match="attends to one grid, and the encoder gives 2"):
-        captioner(encoder=encoder, refiner=LinearRefiner(4))
-    model = captioner(encoder=encoder, refiner=MetaEmbeddingRefiner(4))
-    checkpoint.save(model, tmp_path / "model.ckpt")
-    again = checkpoint.load(tmp_path / "model.ckpt")
-    assert again.description() == model.description()
-    assert again.describe(photo()).words == model.describe(photo()).words
 
 
 def test_no_encoder_is_refused():

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from caption.kernels.top_k import BLOCK, inverse_cdf, top_k
@@ -21,6 +21,9 @@ SIZES = st.one_of(st.integers(1, 3), st.sampled_from([BLOCK - 1, BLOCK, BLOCK + 
     count=st.integers(1, 8),
     holes=st.sampled_from([0.0, 0.5, 0.99, 1.0]),
 )
+@example(
+    seed=428522, words=7 * BLOCK + 3, count=5, holes=0.99
+)  # few possible words, one of them in the short block
 def test_the_largest_are_those_of_topk(seed: int, words: int, count: int, holes: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     values = torch.randn(2, 3, words, generator=generator)
@@ -28,9 +31,7 @@ def test_the_largest_are_those_of_topk(seed: int, words: int, count: int, holes:
     found, places = top_k(values, count)
     assert torch.equal(found, values.topk(min(count, words)).values)
     assert torch.equal(values.gather(-1, places), found)
-    for row, best in zip(places.flatten(0, 1), found.flatten(0, 1), strict=True):
-        real = row[best > -math.inf].tolist()
-        assert len(set(real)) == len(real), "each place once"
+    assert all(len(set(row)) == len(row) for row in places.flatten(0, 1).tolist()), "each place once"
 
 
 def test_equal_values_are_found_each_once() -> None:
@@ -63,16 +64,6 @@ def test_inversion_is_that_of_the_cumulated_weights(
         reached = row.cumsum(0)
         wanted, slack = float(number * reached[-1]), 1e-6 * float(reached[-1])
         assert float(reached[place - 1]) * (place > 0) - slack <= wanted <= float(reached[place]) + slack
-
-
-def test_inversion_has_the_frequencies_of_the_weights() -> None:
-    """Evenly spaced random numbers select words in proportion to their probability, with many blocks and a partial
-    one."""
-    weights = torch.rand(3 * BLOCK + 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    many = 200_000
-    chance = (torch.arange(many, dtype=torch.float64) + 0.5) / many
-    counts = inverse_cdf(weights.expand(many, -1), chance).bincount(minlength=len(weights))
-    assert (counts - many * weights / weights.sum()).abs().max() <= 1.0 + 1e-6
 
 
 def test_inversion_avoids_the_impossible() -> None:
