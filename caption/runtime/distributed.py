@@ -23,9 +23,7 @@ def total(values: Tensor) -> Tensor:
 def mean(values: Tensor) -> Tensor:
     """The mean of `values` over all processes, without gradient. Every process must call it.
 
-    As the divisor of a process's sum, the mean of the processes' counts makes a share of the mean over the whole batch:
-    Σ_r (sum_r / mean count) / R = Σ_r sum_r / Σ_r count_r for R processes. DistributedDataParallel averages gradients
-    in the same way, so the gradient is that of one process with the whole batch, also when the counts differ.
+    As the divisor of a process's sum, the mean of the processes' counts makes a share of the mean over the whole batch.
     """
     return total(values) / process_count()
 

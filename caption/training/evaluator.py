@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed
@@ -26,12 +26,15 @@ from caption.result import Caption
 from caption.runtime.distributed import process_count
 from caption.search import Search
 
+ImageId = int | str
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True)
 class Answer:
     """A model's results for one image."""
 
-    id: int | str
+    id: ImageId
     caption: Caption
     """The caption found by search."""
     references: tuple[str, ...]
@@ -39,17 +42,6 @@ class Answer:
     """−log p of all references under teacher forcing, summed, in nats."""
     steps: int
     """Number of words in that sum, end tokens included."""
-
-    def without_maps(self) -> CaptionText:
-        """The part that is written: thousands of times smaller than the maps."""
-        return CaptionText(self.id, self.caption.text)
-
-
-class CaptionText(NamedTuple):
-    """What a results file says of one image."""
-
-    id: int | str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -65,30 +57,27 @@ class Evaluation:
         return self.scores.signature
 
 
-AnyAnswer = TypeVar("AnyAnswer", "Answer", "CaptionText")
-
-
-def gather(answers: Sequence[AnyAnswer]) -> list[AnyAnswer]:
-    """Collect the answers of all processes in the order of the data, each image once.
+def gather(results: dict[ImageId, Result]) -> dict[ImageId, Result]:
+    """Collect the results of all processes in the order of the data, each image once.
 
     A distributed sampler deals images out in turn, and repeats some to make equal shares.
     """
-    by_process = [list(answers)]
+    by_process = [results]
     if process_count() > 1:
-        by_process = [[] for _ in range(process_count())]
-        distributed.all_gather_object(by_process, list(answers))
-    unique: dict[int | str, AnyAnswer] = {}
-    for turn in zip_longest(*by_process):
-        for answer in turn:
-            if answer is not None:
-                unique.setdefault(answer.id, answer)
-    return list(unique.values())
+        by_process = [{} for _ in range(process_count())]
+        distributed.all_gather_object(by_process, results)
+    unique: dict[ImageId, Result] = {}
+    for turn in zip_longest(*(share.items() for share in by_process)):
+        for item in turn:
+            if item is not None:
+                unique.setdefault(*item)
+    return unique
 
 
 def summarise(
-    answers: Sequence[Answer],
+    answers: Collection[Answer],
     protocol: Mapping[str, object],
-    boxes: Mapping[int | str, Boxes] | None = None,
+    boxes: Mapping[ImageId, Boxes] | None = None,
 ) -> Evaluation:
     """Compute BLEU, CIDEr and ROUGE-L of the captions, NLL per word, and statistics of the attention.
 
@@ -132,17 +121,17 @@ class Evaluator:
     def __init__(self, captioner: Captioner, at_test: AtTest | None = None) -> None:
         self.captioner = captioner
         self.at_test = at_test
-        self.answers: list[Answer] = []
-        self._predicted: list[CaptionText] = []
+        self.answers: dict[ImageId, Answer] = {}
+        self._predicted: dict[ImageId, str] = {}
 
     def evaluate(self, batch: Batch, views: Views, search: Search) -> None:
         """Caption a batch, and keep the answers until `score`."""
-        self.answers += self._answer(batch, views, search)
+        self.answers |= {answer.id: answer for answer in self._answer(batch, views, search)}
 
     def predict(self, batch: Batch, views: Views, search: Search) -> list[dict[str, Any]]:
         """Caption a batch, and keep the texts until `write_predictions`."""
         answers = self._answer(batch, views, search)
-        self._predicted += [answer.without_maps() for answer in answers]
+        self._predicted |= {answer.id: answer.caption.text for answer in answers}
         return [{"image_id": answer.id, **answer.caption.to_dict()} for answer in answers]
 
     def _answer(self, batch: Batch, views: Views, search: Search) -> list[Answer]:
@@ -152,14 +141,14 @@ class Evaluator:
         nll = -unrolled.unpack(word_log_likelihoods(unrolled, batch.targets)).sum((1, 2))
         steps = unrolled.unpack(torch.ones_like(unrolled.positions)).sum((1, 2))
         captions = self.captioner.captions(hypotheses, self.captioner.grids(views), batch.boxes)
-        answers = zip(batch.ids, captions, batch.references, nll.tolist(), steps.tolist(), strict=True)
-        return [Answer(*fields) for fields in answers]
+        fields = zip(batch.ids, captions, batch.references, nll.tolist(), steps.tolist(), strict=True)
+        return [Answer(*values) for values in fields]
 
     def score(
         self,
         split: str,
         search: Search,
-        boxes: Mapping[int | str, Boxes] | None,
+        boxes: Mapping[ImageId, Boxes] | None,
         folder: Path | None = None,
     ) -> Evaluation:
         """Score the answers of all processes, which are forgotten.
@@ -170,16 +159,18 @@ class Evaluator:
             boxes: see `summarise`.
             folder: for captions and scores as files; None = none are written.
         """
-        answers, self.answers = gather(self.answers), []
-        evaluation = summarise(answers, self.protocol(split, search), boxes)
+        answers, self.answers = gather(self.answers), {}
+        evaluation = summarise(answers.values(), self.protocol(split, search), boxes)
         if folder is not None:
-            write_results([answer.without_maps() for answer in answers], folder / f"{split}_captions.json")
-            write_evaluation(evaluation, folder / f"{split}_scores.json")
+            texts = {image: answer.caption.text for image, answer in answers.items()}
+            write_results(texts, folder / f"{split}_captions.json")
+            scores = {"scores": evaluation.numbers, "signature": evaluation.signature}
+            _write_json(folder / f"{split}_scores.json", scores)
         return evaluation
 
     def write_predictions(self, folder: Path | None) -> None:
         """Gather the predictions of all processes, and write them if there is a folder."""
-        predicted, self._predicted = gather(self._predicted), []
+        predicted, self._predicted = gather(self._predicted), {}
         if folder is not None:
             write_results(predicted, folder / "predictions.json")
 
@@ -192,15 +183,9 @@ class Evaluator:
         return protocol | ({"hard": ",".join(settings)} if settings else {})
 
 
-def write_results(captions: Sequence[CaptionText], path: Path) -> None:
+def write_results(captions: Mapping[ImageId, str], path: Path) -> None:
     """Write the captions in COCO results format, which other tools score."""
-    results = [{"image_id": caption.id, "caption": caption.text} for caption in captions]
-    _write_json(path, results)
-
-
-def write_evaluation(evaluation: Evaluation, path: Path) -> None:
-    """Write scores and signature as JSON."""
-    _write_json(path, {"scores": evaluation.numbers, "signature": evaluation.signature})
+    _write_json(path, [{"image_id": image, "caption": text} for image, text in captions.items()])
 
 
 def _write_json(path: Path, content: Any) -> None:

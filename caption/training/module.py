@@ -173,16 +173,12 @@ class CaptionTraining(LightningModule):
         captions = CaptionBatch(batch.inputs, batch.targets, batch.lengths)
         loss = self.objective(self.captioner.decoder, memory, captions, views)
         size = len(batch.ids)
-        shares = {
-            "loss": loss.value.detach(),
-            **loss.logged,
-            **diagnose(loss.unrolled, self.captioner.decoder.properties),
-        }
+        decoder = self.captioner.decoder
+        shares = {"loss": loss.value.detach()} | loss.logged | diagnose(loss.unrolled, decoder.properties)
         logged = mean_of_each(shares)
         self.log("train/loss", logged.pop("loss"), prog_bar=True, batch_size=size)
         self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
-        has_attention = bool(self.captioner.decoder.attentions)
-        if has_attention and (warning := self.still_maps.watch(logged["attention_change"])) is not None:
+        if decoder.attentions and (warning := self.still_maps.watch(logged["attention_change"])):
             rank_zero_warn(warning)
         return loss.value
 
@@ -259,9 +255,7 @@ class CaptionTraining(LightningModule):
                 "the checkpoint's vocabulary is not the one of this data: it was trained on other captions"
             )
         if self.trainer.state.fn == "fit":
-            fine_tuning = self.fine_tuning.learning_rate is not None
-            path = self.trainer.ckpt_path
-            self.resumed_optimizer.check(checkpoint_contents, path, self._make_optimizer, fine_tuning)
+            self.resumed_optimizer.check(checkpoint_contents, self.trainer.ckpt_path, self._make_optimizer())
         else:  # the objective is not evaluated, and a model without training state has none
             own = self.objective.state_dict(prefix="objective.")
             checkpoint_contents["state_dict"] = own | checkpoint_contents["state_dict"]

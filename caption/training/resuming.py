@@ -217,16 +217,13 @@ class ResumedOptimizer:
         self._untried_path: object = None
         """The checkpoint of the state, until a step has used it."""
 
-    def check(
-        self, contents: dict[str, Any], path: object, optimizer: Callable[[], Optimizer], fine_tuning: bool
-    ) -> None:
-        """Check that the optimizer can load the state to be resumed.
+    def check(self, contents: dict[str, Any], path: object, optimizer: Optimizer) -> None:
+        """Check that an optimizer can load the state to be resumed.
 
         Args:
             contents: of the checkpoint.
             path: of the checkpoint, for messages.
-            optimizer: makes the optimizer, which has a second group if and only if the encoder is fine-tuned.
-            fine_tuning: whether it is.
+            optimizer: has a second group if and only if the encoder is fine-tuned.
 
         Raises:
             CheckpointError: there is no state, or it does not fit.
@@ -238,13 +235,13 @@ class ResumedOptimizer:
             )
         try:
             state = contents["optimizer_states"][0]
-            fine_tuned = len(state["param_groups"]) > 1
-            if fine_tuned == fine_tuning:
-                optimizer().load_state_dict(state)
+            before, now = len(state["param_groups"]), len(optimizer.param_groups)
+            if before == now:
+                optimizer.load_state_dict(state)
         except Exception as error:
             raise _does_not_fit(path, error) from error
-        if fine_tuned != fine_tuning:
-            was, remedy = ("frozen", "leave out") if fine_tuning else ("fine-tuned", "set")
+        if before != now:
+            was, remedy = ("frozen", "leave out") if before < now else ("fine-tuned", "set")
             raise CheckpointError(
                 f"the encoder was {was} when the checkpoint was written: {remedy} model.encoder_learning_rate to "
                 "resume it, or start from its weights with model.warm_start"
@@ -252,15 +249,14 @@ class ResumedOptimizer:
         self._untried_path = path
 
     def step(self, step: Callable[[Callable[[], Any]], None], closure: Callable[[], Any]) -> None:
-        """Call `step(closure)`. In the first step after resuming, the optimizer meets the values in its state, which it
-        loads without a check.
+        """Call `step(closure)`. The first step after resuming is the first to use the values in the loaded state.
 
         Args:
             step: steps the optimizer.
             closure: computes the gradients.
 
         Raises:
-            CheckpointError: the step fails behind the gradients.
+            CheckpointError: that step fails after the gradients have been computed.
         """
         if self._untried_path is None:
             step(closure)

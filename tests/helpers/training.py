@@ -10,12 +10,7 @@ import torch
 from pytorch_lightning import Callback, Trainer, seed_everything
 from torch import Tensor, nn
 
-from caption.attention import (
-    AdditiveScore,
-    Alignment,
-    ScoredAttention,
-    Softmax,
-)
+from caption.attention import AdditiveScore, Alignment, ScoredAttention, Softmax
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
@@ -26,29 +21,34 @@ from caption.training.module import CaptionTraining
 
 
 def make_data(reader: Shapes, **options: Any) -> CaptionData:
-    made: dict[str, Any] = {"batch_size": 8, "captions_per_image": 3, "min_count": 1}
-    return CaptionData(reader, ImageTransform(48, "squash"), **made | options)
+    defaults: dict[str, Any] = {"batch_size": 8, "captions_per_image": 3, "min_count": 1}
+    return CaptionData(reader, ImageTransform(48, "squash"), **defaults | options)
 
 
 def make_training(data: CaptionData, alignment: Alignment | None = None, **options: Any) -> CaptionTraining:
     score = AdditiveScore(8, previous_word=options.pop("previous_word", False))
     attention = ScoredAttention(score, alignment or Softmax())
     decoder = LSTMDecoder(attention, 8, 12, gate=Gate(), readout=DeepOutput(dropout=0.1))
-    made: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "encoder": SmallCNN((4, 4, 8)),
         "search": BeamSearch(2, max_length=10),
         "validation_search": Greedy(10),
         "decoder": decoder,
     }
-    return CaptionTraining(vocabulary=data.vocabulary, transform=data.transform, **made | options)
+    return CaptionTraining(vocabulary=data.vocabulary, transform=data.transform, **defaults | options)
 
 
 def make_trainer(folder: Path, *callbacks: Callback, **options: Any) -> Trainer:
     quiet: dict[str, Any] = dict.fromkeys(
         ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
     )
-    made: dict[str, Any] = {"accelerator": "cpu", "devices": 1, "max_epochs": 1, "num_sanity_val_steps": 0}
-    return Trainer(default_root_dir=folder, callbacks=list(callbacks), **quiet | made | options)
+    defaults: dict[str, Any] = {
+        "accelerator": "cpu",
+        "devices": 1,
+        "max_epochs": 1,
+        "num_sanity_val_steps": 0,
+    }
+    return Trainer(default_root_dir=folder, callbacks=list(callbacks), **quiet | defaults | options)
 
 
 def fit(folder: Path, reader: Shapes, *callbacks: Callback, seed: int = 0, **options: Any) -> CaptionTraining:
@@ -74,8 +74,8 @@ def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
 
 
 class Watch(Callback):
-    """Records a value at each step or epoch."""
+    """Records a value of the module at each call of a hook."""
 
-    def __init__(self, look: Any, each: str = "on_train_batch_start") -> None:
+    def __init__(self, value: Any, hook: str = "on_train_batch_start") -> None:
         self.seen: list[Any] = []
-        setattr(self, each, lambda trainer, module, *args: self.seen.append(look(module, *args)))
+        setattr(self, hook, lambda trainer, module, *args: self.seen.append(value(module, *args)))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers.toy import REGIONS, gradient, problem, toy
+from helpers.toy import gradient, problem, toy
 from torch import Tensor
 
-from caption.attention import Softmax
-from caption.decoders import Memory, Trace, Unrolled
+from caption.decoders import Trace, Unrolled
 from caption.objectives import (
     Baseline,
     CaptionBatch,
@@ -22,7 +21,6 @@ from caption.objectives import (
     SelfCritical,
 )
 from caption.objectives.exact import fixed_paths
-from caption.tensor_tree import select_images
 
 # One image, one caption of two words, three samples; credit for the future.
 WORDS = torch.tensor([[[[-1.0, -2.0], [-3.0, -4.0], [-5.0, -9.0]]]])
@@ -127,50 +125,21 @@ def test_the_critic_learns_the_credit():
     torch.testing.assert_close(made(given), CREDITED, atol=0.5, rtol=0)
 
 
-def test_the_critics_loss_has_no_gradient_in_the_decoder():
-    def decoders_gradient(weight: float) -> Tensor:
-        made = toy()
-        baseline = Critic(3)
-        baseline.build(4)
-        with torch.no_grad():
-            for parameter in baseline.parameters():
-                parameter.fill_(weight)
-        objective = Reinforce(baseline.double(), reward_weight=0.0)
-        with fixed_paths(made, torch.tensor([[4]])):
-            return gradient(objective(made, *problem(made, [[2]])).value, made)
-
-    torch.testing.assert_close(decoders_gradient(0.0), decoders_gradient(2.0))
-
-
-def test_a_baseline_learns_in_training_only():
-    made = toy()
-    for training in (True, False):
-        baseline = Critic(3)
-        baseline.build(4)
-        objective = Reinforce(baseline.double()).train(training)
-        loss = objective(made, *problem(made, [[2]]))
-        assert ("baseline_loss" in loss.logged) is training
-        loss.value.backward()
-        assert (baseline.network[0].weight.grad is not None) is training
-
-
-def test_the_logged_loss_of_a_baseline_has_no_graph():
-    made, baseline = toy(), Critic(3)
-    baseline.build(4)
-    logged = Reinforce(baseline.double())(made, *problem(made, [[2]])).logged
-    assert "baseline_loss" in logged
-    assert not any(value.requires_grad for value in logged.values())
-
-
-def test_the_critics_loss_is_added():
+def test_the_critic_learns_in_training_only_and_does_not_train_the_decoder():
     made = toy()
     objective = Reinforce(baseline := Critic(3), reward_weight=0.0, terms=[])
     objective.build(4, (2,), 5)
     baseline.double()
+    memory, captions = problem(made, [[2]])
     with fixed_paths(made, torch.tensor([[4]])):
-        loss = objective.train()(made, *problem(made, [[2]]))
-        alone = objective.eval()(made, *problem(made, [[2]]))
+        alone = objective.eval()(made, memory, captions)
+        loss = objective.train()(made, memory, captions)
+    assert "baseline_loss" not in alone.logged
     torch.testing.assert_close(loss.value, alone.value + loss.logged["baseline_loss"])
+    assert not any(value.requires_grad for value in loss.logged.values())
+    torch.testing.assert_close(gradient(loss.value, made), gradient(alone.value, made))
+    loss.value.backward()
+    assert baseline.network[0].weight.grad.any()
 
 
 @pytest.mark.parametrize("credit", ["caption", "future"])
@@ -178,71 +147,36 @@ def test_self_critical_compares_with_the_most_probable_path(credit: str):
     made = toy()
     memory, captions = problem(made, [[2], [1]])
     baseline, calls = watched(SelfCritical)
-    Reinforce(baseline, samples=2, reward="sum", credit=credit)(made, memory, captions)
+    objective = Reinforce(baseline, samples=2, reward="sum", credit=credit)
+    objective(made, memory, captions)
+    made.dropout.p = made.readout.dropout.p = 0.5  # not applied in the greedy pass
+    objective(made, memory, captions)
+    torch.testing.assert_close(calls[1][1], calls[0][1])
     assert made.training
+    assert made.dropout.training
     assert made.attention.alignment.at_test == "expectation"
-    log_likelihoods = greedy_walk(memory, captions)
+    log_likelihoods = greedy_walk(captions)
     to_come = log_likelihoods.flip(-1).cumsum(-1).flip(-1)
     real = torch.tensor([[[True, True]], [[True, False]]])
     expected = to_come if credit == "future" else to_come[..., :1] * real
     values = calls[0][1].expand_as(calls[0][0].credited)
+    assert ((calls[0][0].credited != 0) == real[:, :, None]).all()
     for sample in range(2):
         torch.testing.assert_close(values[:, :, sample], expected)
     assert not values.requires_grad
 
 
-def test_the_self_critical_pass_is_without_dropout():
-    made = toy()
-    memory, captions = problem(made, [[2], [1]])
-    baseline, calls = watched(SelfCritical)
-    objective = Reinforce(baseline, reward="sum")
-    objective(made, memory, captions)
-    made.dropout.p = made.readout.dropout.p = 0.5
-    objective(made, memory, captions)
-    torch.testing.assert_close(calls[1][1], calls[0][1])
-    assert made.training
-    assert made.dropout.training
-
-
-@pytest.mark.parametrize("credit", ["caption", "future"])
-def test_there_is_no_credit_where_there_is_no_step(credit: str):
-    made = toy()
-    memory, captions = problem(made, [[2, 1], [1, 0]])
-    baseline, calls = watched(SelfCritical)
-    Reinforce(baseline, samples=2, credit=credit)(made, memory, captions)
-    real = torch.arange(2) < captions.lengths[:, :, None, None]
-    for credits in (calls[0][0].credited, calls[0][1]):
-        assert ((credits != 0) == real).all()
-
-
-def greedy_walk(memory: Memory, captions: CaptionBatch) -> Tensor:
+def greedy_walk(captions: CaptionBatch) -> Tensor:
     """(B, 1, T) log-likelihoods when each step reads its most probable region, word by word."""
-    made = toy().eval()
-    made.attention.alignment = Softmax()
-    images, _, steps = captions.words.shape
-    found = torch.zeros(images, 1, steps, dtype=torch.float64)
-    for b in range(images):
-        one = select_images(memory, torch.tensor([b]))
-        state = made.start(one)
-        for t in range(int(captions.lengths[b, 0])):
-            # Find the best region first, then attend to an image that has it everywhere.
-            best = made.step(state, captions.words[b : b + 1, :, t])[1].trace.weights[0, 0].argmax()
-            (projected,) = one.projected
-            everywhere = projected.values[:, best : best + 1].expand(-1, REGIONS, -1)
-            single = one._replace(projected=(projected._replace(values=everywhere),))
-            scores, after = made.step(state._replace(shared=single), captions.words[b : b + 1, :, t])
-            found[b, 0, t] = scores[0, 0, captions.targets[b, 0, t]]
-            state = after._replace(shared=one)
-    return found
-
-
-def test_copies_of_a_caption_are_adjacent():
-    captions = problem(toy(), [[2, 1]])[1]
-    twice = captions.repeated(2)
-    assert twice.lengths.tolist() == [[2, 2, 1, 1]]
-    for copies, single in zip(twice[:2], captions[:2], strict=True):
-        assert torch.equal(copies[:, 0], copies[:, 1])
-        assert torch.equal(copies[:, ::2], single)
+    decoder = toy().eval()
+    memory, _ = problem(decoder, captions.lengths.tolist())
+    decoder.attention.alignment.at_test = "argmax"
+    state = decoder.start(memory)
+    log_likelihoods = torch.zeros(captions.words.shape, dtype=torch.float64)
+    for t in range(captions.words.shape[2]):
+        scores, state = decoder.step(state, captions.words[:, :, t])
+        log_likelihoods[..., t] = scores.gather(-1, captions.targets[:, :, t, None]).squeeze(-1)
+    return log_likelihoods * captions.real()
 
 
 def test_more_samples_are_a_mean_over_samples():

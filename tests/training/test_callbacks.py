@@ -17,57 +17,46 @@ import pytest
 import torch
 import yaml
 from helpers.command_line import Trained
+from helpers.training import differing, make_data, make_trainer, make_training, weights
 from matplotlib import pyplot
 from PIL import Image
-from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning import seed_everything
 from pytorch_lightning.loggers import CometLogger, CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from caption.attention import AdditiveScore, Multinoulli, ScoredAttention
+from caption.attention import Multinoulli
 from caption.captioner import Captioner
-from caption.data.module import CaptionData
-from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
-from caption.decoders import LSTMDecoder
-from caption.encoders import SmallCNN
 from caption.errors import UserError
 from caption.objectives import Reinforce
 from caption.search import Greedy, Sampling
 from caption.training.callbacks import PICTURE_LOGGERS, AttentionFigures, log_picture
-from caption.training.module import CaptionTraining
 
 SHEET, BY_WORD = "val/attention", "val/attention_by_word"
 
 
 class Fitted:
-    """A short training run, with a record of a callback."""
+    """A short training run of sampled attention, with loggers."""
 
     def __init__(
         self, folder: Path, reader: Shapes, callback: AttentionFigures | None, **options: Any
     ) -> None:
-        made: dict[str, Any] = dict.fromkeys(
-            ("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-        )
-        made |= {"accelerator": "cpu", "max_epochs": 2, "num_sanity_val_steps": 0, "limit_train_batches": 2}
-        made |= {"logger": [TensorBoardLogger(str(folder)), CSVLogger(str(folder))]}
-        of_model = {name: options.pop(name) for name in ("validation_search", "at_test") if name in options}
-        features = options.pop("features", None)
-        self.trainer = Trainer(
-            default_root_dir=folder, callbacks=[callback] if callback else [], **made | options
-        )
         seed_everything(0, verbose=False)
-        self.data = CaptionData(
-            reader, ImageTransform(48, "squash"), batch_size=8, min_count=1, features=features
-        )
-        attention = ScoredAttention(AdditiveScore(8), Multinoulli(at_test="sample"))
-        self.training = CaptionTraining(
-            SmallCNN((4, 4, 8)),
-            LSTMDecoder(attention, 8, 12),
-            self.data.vocabulary,
-            self.data.transform,
+        self.data = make_data(reader, captions_per_image=1, features=options.pop("features", None))
+        parts = {name: options.pop(name) for name in ("validation_search", "at_test") if name in options}
+        options = {
+            "max_epochs": 2,
+            "limit_train_batches": 2,
+            "logger": [TensorBoardLogger(str(folder)), CSVLogger(str(folder))],
+            **options,
+        }
+        self.training = make_training(
+            self.data,
+            Multinoulli(at_test="sample"),
             objective=Reinforce(),
-            **{"validation_search": Greedy(6)} | of_model,
+            **{"validation_search": Greedy(6), **parts},
         )
+        self.trainer = make_trainer(folder, *([callback] if callback else []), **options)
         self.trainer.fit(self.training, self.data)
 
     def pictures(self, name: str) -> dict[int, Image.Image]:
@@ -75,22 +64,24 @@ class Fitted:
         events = EventAccumulator(self.trainer.loggers[0].log_dir, size_guidance={"images": 0}).Reload()
         if name not in events.Tags()["images"]:
             return {}
-        found = {event.step: event.encoded_image_string for event in events.Images(name)}
-        return {step: Image.open(io.BytesIO(picture)) for step, picture in found.items()}
+        return {
+            event.step: Image.open(io.BytesIO(event.encoded_image_string)) for event in events.Images(name)
+        }
 
 
 @pytest.fixture
 def described(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The photos and the search of every call of `Captioner.describe`."""
+    """The photos, search, setting, mode and next random number of every call of `Captioner.describe`."""
     calls: list[Any] = []
     describe = Captioner.describe
 
-    def noted(self: Captioner, photos: Any, search: Any = None, **options: Any) -> Any:
-        how = self.decoder.attention.alignment.at_test
-        calls.append(([Path(photo).stem for photo in photos], search, how, self.training))
-        return describe(self, photos, search, **options)
+    def record(self: Captioner, photos: Any, search: Any = None) -> Any:
+        at_test = self.decoder.attention.alignment.at_test
+        names = [Path(photo).stem for photo in photos]
+        calls.append((names, search, at_test, self.training, float(torch.rand(()))))
+        return describe(self, photos, search)
 
-    monkeypatch.setattr(Captioner, "describe", noted)
+    monkeypatch.setattr(Captioner, "describe", record)
     return calls
 
 
@@ -108,27 +99,14 @@ def test_every_validation_leaves_two_pictures(tmp_path: Path, reader: Shapes):
         assert np.any(np.asarray(pictures[2].resize((90, 60))) != np.asarray(pictures[4].resize((90, 60))))
 
 
-def test_figures_show_the_first_images_with_the_validation_search(
+def test_figures_show_the_first_images_with_the_validation_search_and_the_same_samples_each_time(
     tmp_path: Path, reader: Shapes, described: list[Any]
 ):
     search = Greedy(4)
     Fitted(tmp_path, reader, AttentionFigures(3), validation_search=search, at_test="argmax")
-    names = ["val_000001", "val_000002", "val_000003"]
-    assert described == [(names, search, "argmax", False)] * 2
-
-
-def test_samples_use_the_same_random_numbers_each_time(
-    tmp_path: Path, reader: Shapes, monkeypatch: pytest.MonkeyPatch
-):
-    drawn = []
-    describe = Captioner.describe
-    monkeypatch.setattr(
-        Captioner,
-        "describe",
-        lambda self, *args: drawn.append(float(torch.rand(()))) or describe(self, *args),
-    )
-    Fitted(tmp_path, reader, AttentionFigures(1))
-    assert drawn[0] == drawn[1]
+    first, second = described
+    assert first == second
+    assert first[:4] == (["val_000001", "val_000002", "val_000003"], search, "argmax", False)
 
 
 @pytest.mark.parametrize("options", [{"images": 0}, {"csv": True}, {"limit_val_batches": 0}, {"quick": True}])
@@ -171,14 +149,13 @@ def test_training_is_the_same_to_the_last_bit(tmp_path: Path, reader: Shapes):
         Fitted(tmp_path / str(i), reader, callback, limit_train_batches=2, **copy.deepcopy(options))
         for i, callback in enumerate((None, AttentionFigures(2)))
     ]
-    plain, watched = ({**each.training.state_dict()} for each in fitted)
-    assert [name for name in plain if not torch.equal(plain[name], watched[name])] == []
+    assert differing(*(weights(run.training) for run in fitted)) == set()
     metrics = [
         [
             {name: value for name, value in row.items() if not name.endswith("time")}
-            for row in csv.DictReader((Path(each.trainer.loggers[1].log_dir) / "metrics.csv").open())
+            for row in csv.DictReader((Path(run.trainer.loggers[1].log_dir) / "metrics.csv").open())
         ]
-        for each in fitted
+        for run in fitted
     ]
     assert metrics[0] == metrics[1]
     assert len(fitted[1].pictures(SHEET)) == 4
@@ -210,7 +187,7 @@ def test_a_photo_that_has_gone_costs_the_figure_and_not_the_training(
         fitted = Fitted(tmp_path, reader, AttentionFigures(2))
     assert fitted.trainer.current_epoch == 2
     assert fitted.pictures(SHEET) == {}
-    assert any("no attention figures are drawn" in str(each.message) for each in caught)
+    assert any("no attention figures are drawn" in str(warning.message) for warning in caught)
 
 
 # -- from the command line -------------------------------------------------------------------------------------

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import torch
 from helpers.command_line import Ran
+from helpers.training import Watch, fit
 
+from caption.data.shapes import Shapes
 from caption.training import precision
 from caption.training.divergence import StopOnDivergence
 from caption.training.module import CaptionTraining
@@ -22,26 +24,24 @@ QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=
 
 
 @pytest.fixture
-def ids(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[int]]:
-    """The image ids of each step."""
-    seen: dict[int, list[int]] = {}
-    step = CaptionTraining.training_step
-
-    def noted(self: CaptionTraining, batch: Any, index: int) -> Any:
-        seen[self.global_step] = list(batch.ids)
-        return step(self, batch, index)
-
-    monkeypatch.setattr(CaptionTraining, "training_step", noted)
-    return seen
+def ids() -> dict[int, list[int]]:
+    """The image ids of each step, which `change` records."""
+    return {}
 
 
-def change(monkeypatch: pytest.MonkeyPatch, at: int, loss: Callable[[Any, CaptionTraining], Any]) -> None:
+def change(
+    monkeypatch: pytest.MonkeyPatch,
+    ids: dict[int, list[int]],
+    at: int,
+    loss: Callable[[Any, CaptionTraining], Any],
+) -> None:
     """Change the loss of one step."""
     step = CaptionTraining.training_step
 
     def changed(self: CaptionTraining, batch: Any, index: int) -> Any:
-        found = step(self, batch, index)
-        return loss(found, self) if self.global_step == at else found
+        ids[self.global_step] = list(batch.ids)
+        value = step(self, batch, index)
+        return loss(value, self) if self.global_step == at else value
 
     monkeypatch.setattr(CaptionTraining, "training_step", changed)
 
@@ -54,7 +54,7 @@ def finite(path: Path) -> bool:
 def test_a_loss_that_is_not_finite_ends_training(
     cli: Cli, tiny: Path, tmp_path: Path, monkeypatch, ids, value
 ):
-    change(monkeypatch, 7, lambda loss, module: loss * value)
+    change(monkeypatch, ids, 7, lambda loss, module: loss * value)
     ran = cli("fit", "-c", tiny, *QUIET)
     assert (ran.code, ran.out) == (2, "")
     last = tmp_path / "run" / "last.ckpt"
@@ -77,7 +77,7 @@ def test_an_infinite_gradient_ends_training(cli: Cli, tiny: Path, tmp_path: Path
         weight = next(module.captioner.decoder.parameters())
         return loss + 1e-30 * (weight - weight.detach()).sum() * 1e38 * 1e38
 
-    change(monkeypatch, 3, steep)
+    change(monkeypatch, ids, 3, steep)
     ran = cli("fit", "-c", tiny, *QUIET)
     assert ran.code == 2
     assert "the gradient's norm inf" in ran.err or "the gradient's norm nan" in ran.err
@@ -101,7 +101,7 @@ def test_weights_that_are_not_finite_are_not_written(cli: Cli, tiny: Path, tmp_p
 
 
 def test_the_norm_of_the_gradient_is_logged_before_it_is_clipped(
-    cli: Cli, tiny: Path, tmp_path: Path, monkeypatch
+    tmp_path: Path, reader: Shapes, monkeypatch: pytest.MonkeyPatch
 ):
     norms: list[float] = []
 
@@ -111,13 +111,13 @@ def test_the_norm_of_the_gradient_is_logged_before_it_is_clipped(
         self.clip_gradients(optimizer, gradient_clip_val=0.001)
 
     monkeypatch.setattr(CaptionTraining, "configure_gradient_clipping", clip)
-    assert cli("fit", "-c", tiny, *QUIET, "--trainer.log_every_n_steps=1", "--trainer.max_epochs=1").code == 0
-    import csv
-
-    rows = csv.DictReader((tmp_path / "run" / "logs" / "version_0" / "metrics.csv").open())
-    logged = [float(row["train/gradient_norm"]) for row in rows if row.get("train/gradient_norm")]
-    assert len(logged) == 5
-    assert logged == pytest.approx(norms, rel=1e-4)
+    logged = Watch(
+        lambda module, *args: float(module.trainer.callback_metrics["train/gradient_norm"]),
+        "on_train_batch_end",
+    )
+    fit(tmp_path, reader, logged, limit_val_batches=0)
+    assert len(norms) == 5
+    assert logged.seen == pytest.approx(norms, rel=1e-4)
 
 
 def test_with_a_scaler_steps_of_infinite_gradients_are_counted():
@@ -146,15 +146,7 @@ def test_with_a_scaler_steps_of_infinite_gradients_are_counted():
 CPU = torch.device("cpu")
 
 
-def test_slow_lower_precision_is_measured_and_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(precision, "seconds", lambda dtype: 0.025 if dtype == torch.bfloat16 else 0.001)
-    with pytest.warns(
-        UserWarning, match=r"25\.0 times as long with bf16-mixed.*leave out trainer\.precision"
-    ):
-        precision.warn_if_slower("bf16-mixed", CPU)
-
-
-def test_no_warning_where_nothing_is_slower(
+def test_lower_precision_is_measured_and_named_where_it_is_slower(
     monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ):
     monkeypatch.setattr(precision, "seconds", lambda dtype: 0.0012 if dtype == torch.bfloat16 else 0.001)
@@ -163,6 +155,11 @@ def test_no_warning_where_nothing_is_slower(
     precision.warn_if_slower("32-true", CPU)
     precision.warn_if_slower("16-mixed", torch.device("cuda"))
     assert not recwarn.list
+    monkeypatch.setattr(precision, "seconds", lambda dtype: 0.025 if dtype == torch.bfloat16 else 0.001)
+    with pytest.warns(
+        UserWarning, match=r"25\.0 times as long with bf16-mixed.*leave out trainer\.precision"
+    ):
+        precision.warn_if_slower("bf16-mixed", CPU)
 
 
 def test_a_product_takes_time():

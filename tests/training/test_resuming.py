@@ -11,18 +11,15 @@ from typing import Any
 
 import pytest
 import torch
-from pytorch_lightning import Trainer, seed_everything
+from helpers.training import make_data, make_trainer, make_training
+from pytorch_lightning import seed_everything
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.plugins.precision import MixedPrecision
 from torch.optim import Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
 
-from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
-from caption.data.module import CaptionData
-from caption.data.resize import ImageTransform
+from caption.attention import Multinoulli, Softmax
 from caption.data.shapes import Shapes
-from caption.decoders import DeepOutput, Gate, LSTMDecoder
-from caption.encoders import SmallCNN
 from caption.errors import Stopped, UserError
 from caption.objectives import CrossEntropy, Reinforce
 from caption.search import Greedy
@@ -36,12 +33,12 @@ class Killed(BaseException):
     """Stands for SIGKILL: the process has no time to write anything."""
 
 
-MODEL = ("scheduler", "encoder_from_epoch", "alignment", "objective")
-DATA = ("workers", "batching")
+DATA = ("workers", "batching", "batch_size")
+MODEL = ("scheduler", "encoder_from_epoch")
 
 
 class Run:
-    """Training in a folder: 3 epochs of 5 batches, each followed by 2 batches of validation, which are its events."""
+    """Training in a folder: 3 epochs of 5 batches, each followed by one batch of validation, which are its events."""
 
     def __init__(self, reader: Shapes, folder: Path, **options: Any) -> None:
         self.folder = folder
@@ -50,23 +47,15 @@ class Run:
 
     def fit(self, resume: bool = False, at: int = -1, event: Callable[[], object] = int) -> None:
         """Train; `event` happens in the event number `at`, counted from 1."""
-        options = dict(self.options)
+        options: dict[str, Any] = {"max_epochs": 3, "enable_checkpointing": True, **self.options}
         seed_everything(0, verbose=False)
         for_data = {name: options.pop(name) for name in DATA if name in options}
-        size = 40 if for_data.get("batching") == "lengths" else 8
-        data = CaptionData(
-            self.reader, ImageTransform(48, "squash"), size, captions_per_image=2, min_count=1, **for_data
-        )
-        if for_data.get("workers"):
-            data.val_dataloader = self._val_dataloader(data)  # type: ignore[method-assign]
+        data = make_data(self.reader, captions_per_image=2, **for_data)
         for_model = {name: options.pop(name) for name in MODEL if name in options}
-        attention = ScoredAttention(AdditiveScore(4), for_model.pop("alignment", Softmax)())
-        training = CaptionTraining(
-            encoder=SmallCNN((4, 4, 4)),
-            decoder=LSTMDecoder(attention, 4, 6, gate=Gate(), readout=DeepOutput(dropout=0.3)),
-            vocabulary=data.vocabulary,
-            transform=data.transform,
-            objective=for_model.pop("objective", CrossEntropy)(),
+        training = make_training(
+            data,
+            options.pop("alignment", Softmax)(),
+            objective=options.pop("objective", CrossEntropy)(),
             optimizer=lambda groups: Adam(groups, lr=0.01),
             encoder_learning_rate=0.01,
             validation_search=Greedy(8),
@@ -83,27 +72,9 @@ class Run:
             ModelCheckpoint(self.folder, "best", monitor=monitor, enable_version_counter=False),
             LastCheckpoint(str(self.folder), options.pop("every", "1 step")),
         ]
-        quiet: dict[str, Any] = dict.fromkeys(
-            ("logger", "enable_progress_bar", "enable_model_summary"), False
-        )
-        made: dict[str, Any] = {"accelerator": "cpu", "max_epochs": 3, "num_sanity_val_steps": 0}
-        made |= {"default_root_dir": self.folder, "plugins": plugins, "callbacks": callbacks}
-        self.trainer = Trainer(**quiet | made | options)
+        self.trainer = make_trainer(self.folder, *callbacks, plugins=plugins, **options)
         last = self.folder / "last.ckpt"
         self.trainer.fit(training, data, ckpt_path=str(last) if resume and last.exists() else None)
-
-    @staticmethod
-    def _val_dataloader(data: CaptionData) -> Callable[[], Any]:
-        """Without workers, to save time."""
-
-        def made() -> Any:
-            workers, data.workers = data.workers, 0
-            try:
-                return CaptionData.val_dataloader(data)
-            finally:
-                data.workers = workers
-
-        return made
 
     def _count(self, training: CaptionTraining, at: int, event: Callable[[], object]) -> None:
         self.events = 0
@@ -152,19 +123,21 @@ def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
     return [(path, tree)]
 
 
-def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    assert one.keys() == other.keys()
+def differing(run: Run, other: Run, name: str = "last.ckpt") -> list[str]:
+    """What differs between the checkpoints of two runs."""
+    one, two = run.state(name), other.state(name)
+    assert one.keys() == two.keys()
 
     def equal(x: Any, y: Any) -> bool:
         return torch.equal(x, y) if isinstance(x, torch.Tensor) else x == y
 
-    return [name for name in one if not equal(one[name], other[name])]
+    return [leaf for leaf in one if not equal(one[leaf], two[leaf])]
 
 
 CASES: dict[str, dict[str, Any]] = {
     "soft": {},
     "hard": {"alignment": Multinoulli, "objective": Reinforce},
-    "lengths": {"batching": "lengths"},
+    "lengths": {"batching": "lengths", "batch_size": 40},
     "workers": {"workers": 2},
     "plateau": {"scheduler": lambda optimizer: ReduceLROnPlateau(optimizer, patience=0, mode="max")},
     "late": {"encoder_from_epoch": 1, "scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=3)},
@@ -201,13 +174,13 @@ def whole(reader: Shapes, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     """The run of a case that is never stopped."""
     runs: dict[str, Run] = {}
 
-    def found(case: str) -> Run:
+    def get(case: str) -> Run:
         if case not in runs:
             runs[case] = Run(reader, tmp_path_factory.mktemp(case.replace(" ", "_")), **CASES[case])
             runs[case].fit()
         return runs[case]
 
-    return found
+    return get
 
 
 @pytest.mark.parametrize(("case", "at", "how"), [(case, *stop) for case in STOPS for stop in STOPS[case]])
@@ -219,8 +192,8 @@ def test_stopped_and_resumed_is_never_stopped(
     run.stop(at, how)
     before = run.events
     run.fit(resume=True)
-    assert differing(expected.state(), run.state()) == []
-    assert differing(expected.state("best.ckpt"), run.state("best.ckpt")) == []
+    assert differing(expected, run) == []
+    assert differing(expected, run, "best.ckpt") == []
     # Nothing that was saved is done again: a signal saves the step it interrupts, a kill loses at most two.
     assert before + run.events - expected.events <= (1 if how else 3)
 
@@ -237,8 +210,8 @@ def test_the_number_of_workers_may_change(whole: Callable[[str], Run], tmp_path:
     run.stop(3, None)
     run.options["workers"] = 0
     run.fit(resume=True)
-    assert differing(whole("soft").state(), run.state()) == []
-    assert differing(whole("workers").state(), run.state()) == []
+    assert differing(whole("soft"), run) == []
+    assert differing(whole("workers"), run) == []
 
 
 def test_stopped_again_and_again(whole: Callable[[str], Run], tmp_path: Path):
@@ -249,7 +222,7 @@ def test_stopped_again_and_again(whole: Callable[[str], Run], tmp_path: Path):
         except Stopped:
             continue
         break
-    assert differing(whole("hard").state(), run.state()) == []
+    assert differing(whole("hard"), run) == []
 
 
 def copied(run: Run, folder: Path) -> Run:
@@ -279,7 +252,7 @@ def test_the_seed_of_the_checkpoint_counts(whole: Callable[[str], Run], tmp_path
     run.stop(3, None)
     monkeypatch.setattr(f"{__name__}.seed_everything", lambda *args, **options: torch.manual_seed(7))
     run.fit(resume=True)
-    assert differing(whole("soft").state(), run.state()) == []
+    assert differing(whole("soft"), run) == []
 
 
 def test_how_often(whole: Callable[[str], Run], tmp_path: Path, monkeypatch):

@@ -5,26 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers.training import (
-    Watch,
-    differing,
-    fit,
-    make_data,
-    make_trainer,
-    make_training,
-    weights,
-)
+from helpers.training import Watch, differing, fit, make_data, make_trainer, make_training, weights
 
 from caption import checkpoint
-from caption.attention import (
-    Multinoulli,
-)
+from caption.attention import Multinoulli
 from caption.data.shapes import Shapes
 from caption.encoders import SmallCNN
 from caption.errors import CheckpointError
-from caption.objectives import (
-    Reinforce,
-)
+from caption.objectives import Reinforce
 from caption.text.vocabulary import Vocabulary
 
 
@@ -45,14 +33,14 @@ def test_hard_attention_starts_from_soft(tmp_path: Path, reader: Shapes, soft: P
     assert training.captioner.decoder.attention.alignment.expectation == 0.5
 
 
-def test_warm_start_refuses_another_vocabulary(tmp_path: Path, reader: Shapes, soft: Path):
-    with pytest.raises(CheckpointError, match="another vocabulary"):
-        fit(tmp_path, reader, warm_start=str(soft), data={"min_count": 60})
-
-
-def test_warm_start_refuses_other_shapes(tmp_path: Path, reader: Shapes, soft: Path):
-    with pytest.raises(CheckpointError, match="other shapes"):
-        fit(tmp_path, reader, warm_start=str(soft), encoder=SmallCNN((4, 4, 6)))
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"data": {"min_count": 60}}, "another vocabulary"), ({"encoder": SmallCNN((4, 4, 6))}, "other shapes")],
+    ids=["vocabulary", "shapes"],
+)
+def test_another_model_is_refused(tmp_path: Path, reader: Shapes, soft: Path, options, message: str):
+    with pytest.raises(CheckpointError, match=message):
+        fit(tmp_path, reader, warm_start=str(soft), **options)
 
 
 def test_a_new_part_starts_untrained_and_is_named(tmp_path: Path, reader: Shapes, soft: Path):
@@ -75,15 +63,12 @@ def test_warm_start_refuses_parts_that_it_would_lose(tmp_path: Path, reader: Sha
         fit(tmp_path, reader, warm_start=str(richer))
 
 
-def test_resuming_does_not_start_again_from_the_other_model(tmp_path: Path, reader: Shapes):
+def test_resuming_does_not_start_again_from_the_other_model(tmp_path: Path, reader: Shapes, soft: Path):
     data = make_data(reader)
-    trainer = make_trainer(tmp_path)
-    trainer.fit(make_training(data), data)
-    trainer.save_checkpoint(tmp_path / "one.ckpt")
     start = Watch(lambda module: weights(module.captioner), "on_train_start")
-    training = make_training(data, warm_start=str(tmp_path / "no longer there.ckpt"))
-    make_trainer(tmp_path, start, max_epochs=2).fit(training, data, ckpt_path=tmp_path / "one.ckpt")
-    assert differing(start.seen[0], weights(checkpoint.load(tmp_path / "one.ckpt"))) == set()
+    options = {"warm_start": str(tmp_path / "no longer there.ckpt"), "encoder_learning_rate": 1e-3}
+    make_trainer(tmp_path, start, max_steps=3).fit(make_training(data, **options), data, ckpt_path=soft)
+    assert differing(start.seen[0], weights(checkpoint.load(soft))) == set()
 
 
 def test_the_weights_that_an_encoder_names_are_loaded_for_a_fresh_run_only(tmp_path: Path, reader: Shapes):
