@@ -89,8 +89,7 @@ class SelfCriticalSequence(Objective):
 
     def _rewards(self, sampled: CaptionBatch, captions: CaptionBatch) -> Tensor:
         """(B, S) CIDEr-D of the samples, and their weighted BLEU-4."""
-        if self.cider is None:
-            raise RuntimeError("prepare was not called with the training captions")
+        assert self.cider is not None
         references = [[words for words in group if words] for group in _sentences(captions)]
         images = list(zip(_sentences(sampled), references, strict=True))
         rewards = torch.tensor([self.cider(group, texts) for group, texts in images])

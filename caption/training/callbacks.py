@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +57,15 @@ class AttentionFigures(Callback):
         except ImageError as error:  # training on precomputed regions does not open photos
             rank_zero_warn(f"no attention figures are drawn: {error}")
             return
-        for name, figure in _figures(captions):
+        from caption.visualize import contact_sheet, plot_caption  # here, because Matplotlib is slow to load
+
+        first = captions[0]
+        assert first.image is not None
+        figures = {
+            "val/attention": contact_sheet(captions, columns=2),
+            "val/attention_by_word": plot_caption(first, first.image),
+        }
+        for name, figure in figures.items():
             pixels = _pixels(figure)
             for logger in loggers:
                 log_picture(logger, name, pixels, trainer.global_step)
@@ -69,18 +76,6 @@ class AttentionFigures(Callback):
         with isolate_rng(), trainer.precision_plugin.forward_context(), validation_setting:
             torch.manual_seed(0)  # samples differ between epochs only through training
             return module.captioner.describe([image.path for image in images], module.validation_search)
-
-
-def _figures(captions: list[Caption]) -> Iterator[tuple[str, Figure]]:
-    from caption.visualize import (
-        contact_sheet,
-        plot_caption,
-    )  # imported here, because Matplotlib is slow to load
-
-    yield "val/attention", contact_sheet(captions, columns=2)
-    first = captions[0]
-    assert first.image is not None
-    yield "val/attention_by_word", plot_caption(first, first.image)
 
 
 def _pixels(figure: Figure) -> np.ndarray:

@@ -57,7 +57,7 @@ class StopOnDivergence(Callback):
             self.skipped += not norm.isfinite()
             pl_module.log("train/skipped_steps", float(self.skipped))
         else:
-            finite = finite and bool(norm.isfinite())
+            finite &= bool(norm.isfinite())
         # One process raises only if all do, or the others would wait for it.
         if trainer.strategy.reduce_boolean_decision(not finite, all=False):
             report = {

@@ -261,20 +261,18 @@ class ResumedOptimizer:
         if self._untried_path is None:
             step(closure)
             return
-        has_gradients = False
+        losses = []
 
-        def noted_closure() -> Any:
-            nonlocal has_gradients
-            loss = closure()
-            has_gradients = True
-            return loss
+        def recorded_closure() -> Any:
+            losses.append(closure())
+            return losses[-1]
 
         try:
-            step(noted_closure)
+            step(recorded_closure)
         except (UserError, OSError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            if not has_gradients:
+            if not losses:
                 raise
             raise _does_not_fit(self._untried_path, error) from error
         self._untried_path = None

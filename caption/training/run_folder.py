@@ -64,9 +64,9 @@ def check_free(folder: Path, filename: str, resumed: str | None) -> None:
     if resumed is not None and Path(resumed).expanduser().resolve().parent == folder.resolve():
         return
     best = re.sub(r"\{[^}]*\}", "*", filename)
-    found = [path.name for pattern in (LAST, f"{best}.ckpt") for path in sorted(folder.glob(pattern))]
-    if found:
+    earlier = [path.name for pattern in (LAST, f"{best}.ckpt") for path in sorted(folder.glob(pattern))]
+    if earlier:
         raise UserError(
-            f"{folder} holds {' and '.join(found)} of an earlier run: resume it with --ckpt_path auto, or choose "
+            f"{folder} holds {' and '.join(earlier)} of an earlier run: resume it with --ckpt_path auto, or choose "
             "another folder with --trainer.default_root_dir"
         )

@@ -16,7 +16,7 @@ REGIONS, WORDS = 3, 5
 def toy(attention: Attention | None = None) -> LSTMDecoder:
     """In double precision, in training mode, without dropout."""
     hard = ScoredAttention(AdditiveScore(4), Multinoulli(expectation=0.0))
-    made = LSTMDecoder(
+    decoder = LSTMDecoder(
         attention or hard,
         3,
         4,
@@ -25,25 +25,25 @@ def toy(attention: Attention | None = None) -> LSTMDecoder:
         readout=DeepOutput(dropout=0),
         dropout=0,
     )
-    made.build((2,), vocabulary_size=WORDS, padding=0, start=1)
+    decoder.build((2,), vocabulary_size=WORDS, padding=0, start=1)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in decoder.parameters():
             parameter.copy_(1.5 * torch.randn(parameter.shape, generator=generator))
-    return made.double().train()
+    return decoder.double().train()
 
 
-def problem(made: LSTMDecoder, lengths: list[list[int]]) -> tuple[Memory, CaptionBatch]:
+def problem(decoder: LSTMDecoder, lengths: list[list[int]]) -> tuple[Memory, CaptionBatch]:
     """Images and captions of the given lengths (B, K)."""
     generator = torch.Generator().manual_seed(6)
-    given = torch.tensor(lengths)
+    counts = torch.tensor(lengths)
     regions = torch.randn(len(lengths), REGIONS, 2, generator=generator, dtype=torch.float64)
-    words, targets = torch.randint(1, WORDS, (2, *given.shape, int(given.max())), generator=generator)
-    return made.project(one_row(regions)), CaptionBatch(words, targets, given)
+    words, targets = torch.randint(1, WORDS, (2, *counts.shape, int(counts.max())), generator=generator)
+    return decoder.project(one_row(regions)), CaptionBatch(words, targets, counts)
 
 
-def gradient(value: Tensor, made: LSTMDecoder) -> Tensor:
+def gradient(value: Tensor, decoder: LSTMDecoder) -> Tensor:
     """The gradients of all the decoder's parameters as one vector; 0 without a gradient."""
-    parameters = list(made.parameters())
-    found = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True)
-    return torch.cat([part.flatten() for part in found])
+    parameters = list(decoder.parameters())
+    gradients = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True)
+    return torch.cat([part.flatten() for part in gradients])

@@ -104,25 +104,25 @@ def critic() -> Critic:
 
 def test_the_critic_reads_the_query_of_its_step():
     made, queries = critic(), torch.randn(6, 2)
-    found = made(rewards(queries)).flatten()
+    values = made(rewards(queries)).flatten()
     first, last = made.network[0], made.network[2]
     for place in range(6):
         hidden = (first.weight @ queries[place] + first.bias).tanh()
-        assert found[place].item() == pytest.approx((last.weight @ hidden + last.bias).item(), rel=1e-5)
-    assert not found.requires_grad
+        assert values[place].item() == pytest.approx((last.weight @ hidden + last.bias).item(), rel=1e-5)
+    assert not values.requires_grad
 
 
 def test_the_critic_learns_the_credit():
     made, queries = critic(), torch.randn(6, 2)
-    given = rewards(queries)
+    batch = rewards(queries)
     optimizer = torch.optim.Adam(made.parameters(), 0.03)
     for _ in range(1500):
         optimizer.zero_grad()
-        loss = made.learn(given)
+        loss = made.learn(batch)
         loss.backward()
         optimizer.step()
     assert loss.item() < 0.05
-    torch.testing.assert_close(made(given), CREDITED, atol=0.5, rtol=0)
+    torch.testing.assert_close(made(batch), CREDITED, atol=0.5, rtol=0)
 
 
 def test_the_critic_learns_in_training_only_and_does_not_train_the_decoder():
@@ -186,13 +186,13 @@ def test_more_samples_are_a_mean_over_samples():
     one = Reinforce(NoBaseline(), reward="sum", terms=[DoublyStochastic(0.5)])
     paths = torch.tensor([[0, 4, 7], [1, 2, 2]])
     with fixed_paths(made, paths):
-        found = objective(made, memory, captions).value
+        value = objective(made, memory, captions).value
     values = []
     for sample in range(3):
         with fixed_paths(made, paths[:, sample : sample + 1]):
             values.append(one(made, memory, captions).value)
-    torch.testing.assert_close(found, sum(values) / 3)
-    torch.testing.assert_close(gradient(found, made), gradient(sum(values) / 3, made))
+    torch.testing.assert_close(value, sum(values) / 3)
+    torch.testing.assert_close(gradient(value, made), gradient(sum(values) / 3, made))
 
 
 def test_the_score_function_may_be_a_sum_over_captions():

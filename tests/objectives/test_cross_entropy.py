@@ -25,8 +25,8 @@ def example() -> Unrolled:
 
 
 def test_word_log_likelihoods():
-    found = example().unpack(word_log_likelihoods(example(), TARGETS))
-    torch.testing.assert_close(found, torch.tensor([[[-LN2, -2 * LN2], [-3 * LN2, 0.0]]]))
+    log_likelihoods = example().unpack(word_log_likelihoods(example(), TARGETS))
+    torch.testing.assert_close(log_likelihoods, torch.tensor([[[-LN2, -2 * LN2], [-3 * LN2, 0.0]]]))
 
 
 @pytest.mark.parametrize(

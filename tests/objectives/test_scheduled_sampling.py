@@ -21,7 +21,7 @@ class Recorded(Objective):
         self.prepared = list(references)
 
     def forward(self, decoder, memory, captions: CaptionBatch, views=None) -> Loss:
-        self.given = captions
+        self.captions = captions
         return CrossEntropy([])(decoder, memory, captions)
 
 
@@ -35,7 +35,7 @@ def run(probability: float, ramp: int = 0, batches: int = 1, training: bool = Tr
     objective = ScheduledSampling(inner, probability, ramp).train(training)
     torch.manual_seed(0)
     losses = [objective(made, memory, captions) for _ in range(batches)]
-    return captions, inner.given, losses
+    return captions, inner.captions, losses
 
 
 def test_at_one_every_word_after_the_first_is_the_models():
@@ -55,8 +55,8 @@ def test_at_zero_and_in_evaluation_nothing_changes():
 
 def test_the_probability_rises_over_the_ramp_and_stays():
     _, _, losses = run(0.5, ramp=4, batches=6)
-    found = [loss.logged["scheduled_sampling"].item() for loss in losses]
-    assert found == pytest.approx([0, 0.125, 0.25, 0.375, 0.5, 0.5])
+    probabilities = [loss.logged["scheduled_sampling"].item() for loss in losses]
+    assert probabilities == pytest.approx([0, 0.125, 0.25, 0.375, 0.5, 0.5])
 
 
 def test_words_are_drawn_from_the_model_given_the_words_before():
@@ -65,7 +65,7 @@ def test_words_are_drawn_from_the_model_given_the_words_before():
     made.embed = nn.Embedding(8, 3).double()
     memory, captions = problem(made, [[2]])
     captions = CaptionBatch(
-        *(each.repeat(1, 4000, 1)[..., :2] for each in captions[:2]), torch.full((1, 4000), 2)
+        *(ids.repeat(1, 4000, 1)[..., :2] for ids in captions[:2]), torch.full((1, 4000), 2)
     )
     unrolled = made(memory, captions.words, captions.lengths)
     logits = unrolled.unpack(unrolled.logits)[0, 0, 0]
@@ -73,9 +73,9 @@ def test_words_are_drawn_from_the_model_given_the_words_before():
     inner = Recorded()
     torch.manual_seed(0)
     ScheduledSampling(inner, 1.0)(made, memory, captions)
-    found = torch.bincount(inner.given.words[0, :, 1], minlength=8) / 4000
-    assert found[:4].sum() == 0
-    torch.testing.assert_close(found[4:].double(), expected, atol=0.03, rtol=0)
+    frequencies = torch.bincount(inner.captions.words[0, :, 1], minlength=8) / 4000
+    assert frequencies[:4].sum() == 0
+    torch.testing.assert_close(frequencies[4:].double(), expected, atol=0.03, rtol=0)
 
 
 def test_the_inner_objective_is_prepared_and_its_batches_are_restored():

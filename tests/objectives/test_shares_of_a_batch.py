@@ -73,14 +73,14 @@ def measured(name: str, images: slice) -> dict[str, Tensor]:
     for _ in range(2):
         memory, captions = problem(decoder, LENGTHS)
         part = select_images(memory, torch.arange(len(LENGTHS))[images])
-        given = CaptionBatch(*(tensor[images] for tensor in captions))
+        batch = CaptionBatch(*(tensor[images] for tensor in captions))
         if stochastic_parts(decoder):
             with override_draws(decoder, draw):
-                loss = objective(decoder, part, given)
+                loss = objective(decoder, part, batch)
         else:
-            loss = objective(decoder, part, given)
+            loss = objective(decoder, part, batch)
     gradients = torch.autograd.grad(loss.value, parameters, materialize_grads=True)
-    gradient = torch.cat([each.flatten() for each in gradients])
+    gradient = torch.cat([part.flatten() for part in gradients])
     logged = mean_of_each({**loss.logged, **diagnose(loss.unrolled, decoder.properties)})
     return {"gradient": mean(gradient), "value": mean(loss.value.detach()), **logged}
 
@@ -110,7 +110,7 @@ if __name__ == "__main__":
 
     distributed.init_process_group("gloo")
     mine = slice(0, 2) if distributed.get_rank() == 0 else slice(2, 4)
-    found = {name: measured(name, mine) for name in objectives()}
+    numbers = {name: measured(name, mine) for name in objectives()}
     if distributed.get_rank() == 0:
-        torch.save(found, sys.argv[1])
+        torch.save(numbers, sys.argv[1])
     distributed.destroy_process_group()

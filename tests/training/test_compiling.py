@@ -77,6 +77,7 @@ def test_the_compiled_step_gives_the_same_and_is_not_compiled_for_every_length()
     assert compiled[-1] == compiled[2], compiled
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_quick")
 def test_hard_attention_compiles_too():
     decoder = captioner(alignment=Multinoulli(at_test="argmax")).decoder

@@ -24,13 +24,13 @@ def unrolled() -> Unrolled:
 
 
 def test_by_hand():
-    found = diagnose(unrolled(), WeightProperties())
+    numbers = diagnose(unrolled(), WeightProperties())
     ln2 = math.log(2)
     last = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
-    assert found["attention_entropy"].item() == pytest.approx((0 + ln2 + ln2 + last) / 4, rel=1e-5)
-    assert found["attention_change"].item() == pytest.approx((0.5 + 0.0) / 2)  # the only two pairs
-    assert found["coverage_min"].item() == pytest.approx((1.0 + 0.25) / 2)
-    assert found["coverage_max"].item() == pytest.approx((2.0 + 0.75) / 2)
+    assert numbers["attention_entropy"].item() == pytest.approx((0 + ln2 + ln2 + last) / 4, rel=1e-5)
+    assert numbers["attention_change"].item() == pytest.approx((0.5 + 0.0) / 2)  # the only two pairs
+    assert numbers["coverage_min"].item() == pytest.approx((1.0 + 0.25) / 2)
+    assert numbers["coverage_max"].item() == pytest.approx((2.0 + 0.75) / 2)
 
 
 def test_captions_of_one_word_have_no_pairs():
@@ -39,17 +39,17 @@ def test_captions_of_one_word_have_no_pairs():
 
 
 def test_nothing_carries_a_graph():
-    given = unrolled()
-    weights = given.trace.weights.clone().requires_grad_()
-    found = diagnose(given._replace(trace=Trace(weights, {})), WeightProperties())
-    assert not any(value.requires_grad for value in found.values())
+    steps = unrolled()
+    weights = steps.trace.weights.clone().requires_grad_()
+    numbers = diagnose(steps._replace(trace=Trace(weights, {})), WeightProperties())
+    assert not any(value.requires_grad for value in numbers.values())
 
 
 def test_the_entropy_counts_the_share_of_a_sentinel():
     sentinel = Trace(torch.tensor([[0.25, 0.25]]), {})  # the sentinel takes the other half
     one = Unrolled(torch.zeros(1, 1), sentinel, torch.zeros(1, 1), torch.tensor([0]), (1, 1, 1))
-    found = diagnose(one, WeightProperties(sentinel=True))
-    assert found["attention_entropy"].item() == pytest.approx(1.5 * math.log(2), rel=1e-5)
+    numbers = diagnose(one, WeightProperties(sentinel=True))
+    assert numbers["attention_entropy"].item() == pytest.approx(1.5 * math.log(2), rel=1e-5)
 
 
 def warnings(watch: StillMaps, changes: list[float]) -> list[str]:

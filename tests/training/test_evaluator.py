@@ -24,7 +24,6 @@ from pytorch_lightning import seed_everything
 from torch import distributed
 from torch.optim import Adam
 
-from caption import checkpoint
 from caption.attention import (
     Multinoulli,
     Softmax,
@@ -242,16 +241,6 @@ def test_at_test_of_hard_attention_can_be_overridden(tmp_path: Path, reader: Sha
         assert overridden.captioner.decoder.attention.alignment.at_test == "expectation"
         nlls.add(overridden.evaluation.numbers["NLL"])
     assert len(nlls) == 3
-
-
-def test_training_saves_a_model(evaluated, tmp_path: Path, reader: Shapes):
-    evaluated.trainer.save_checkpoint(tmp_path / "model.ckpt")
-    torch.load(tmp_path / "model.ckpt", weights_only=True)
-    loaded = checkpoint.load(tmp_path / "model.ckpt")
-    assert differing(weights(loaded), weights(evaluated.captioner)) == set()
-    photo = str(make_data(reader).splits["test"][0].path)
-    assert loaded.search == BeamSearch(2, max_length=10)
-    assert loaded.describe(photo).to_dict() == evaluated.captioner.eval().describe(photo).to_dict()
 
 
 def test_test_and_predict_search_as_the_model_does_and_write_results(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers.training import Watch, differing, fit, make_data, make_trainer, make_training, weights
+from helpers.training import Watch, differing, fit, make_data, make_training, weights
 from torch import nn
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
@@ -50,18 +50,6 @@ def test_fine_tuning_starts_with_its_epoch(tmp_path: Path, reader: Shapes):
     assert differing(start.seen[0], states.seen[0]) == set()
     assert len(differing(states.seen[0], states.seen[1])) > 10
     assert len(differing(states.seen[1], states.seen[2])) > 10
-
-
-def test_a_resumed_run_is_thawed_where_an_uninterrupted_one_would_be(tmp_path: Path, reader: Shapes):
-    data = make_data(reader)
-    trainer = make_trainer(tmp_path, max_epochs=2)
-    trainer.fit(make_training(data, **LATE), data)
-    trainer.save_checkpoint(tmp_path / "two.ckpt")
-    modes = Watch(lambda module, *args: (module.current_epoch, module.captioner.encoder.training))
-    again = make_training(data, **LATE)
-    make_trainer(tmp_path, modes, max_epochs=3).fit(again, data, ckpt_path=tmp_path / "two.ckpt")
-    assert modes.seen == [(2, True)] * 5
-    assert all(parameter.requires_grad for parameter in again.captioner.encoder.parameters())
 
 
 @pytest.mark.parametrize(("rate", "from_epoch"), [(None, 0), (0.25, 0), (0.25, 3)])

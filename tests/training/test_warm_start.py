@@ -67,7 +67,7 @@ def test_resuming_does_not_start_again_from_the_other_model(tmp_path: Path, read
     data = make_data(reader)
     start = Watch(lambda module: weights(module.captioner), "on_train_start")
     options = {"warm_start": str(tmp_path / "no longer there.ckpt"), "encoder_learning_rate": 1e-3}
-    make_trainer(tmp_path, start, max_steps=3).fit(make_training(data, **options), data, ckpt_path=soft)
+    make_trainer(tmp_path, start, max_epochs=2).fit(make_training(data, **options), data, ckpt_path=soft)
     assert differing(start.seen[0], weights(checkpoint.load(soft))) == set()
 
 
