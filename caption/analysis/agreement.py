@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from caption.analysis.per_word import PerWord
 from caption.analysis.replay import Replay, iter_photos, sentences
+from caption.captioner import Captioner
+from caption.data.decoding import Photo
 from caption.errors import UserError
 from caption.result import Caption
-
-if TYPE_CHECKING:
-    from caption.captioner import Captioner
-    from caption.data.decoding import Photo
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,13 +11,11 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from caption.analysis.replay import batches
+from caption.captioner import Captioner
+from caption.data.decoding import Photo
 from caption.errors import UserError
 from caption.runtime.eval_mode import eval_mode
 from caption.text.vocabulary import PAD, START
-
-if TYPE_CHECKING:
-    from caption.captioner import Captioner
-    from caption.data.decoding import Photo
 
 TEMPERATURES = np.geomspace(0.5, 2.0, 61)
 """Those that are tried; neighbours differ by 2.3 %."""
@@ -128,7 +125,6 @@ def _measure(
 
 
 def _error(sure: np.ndarray, right: np.ndarray) -> float:
-    """The expected calibration error."""
     place = np.minimum((sure * BINS).astype(int), BINS - 1)
     distances = [abs((sure - right)[place == number].sum()) for number in range(BINS)]
     return float(sum(distances) / len(sure))

@@ -32,9 +32,9 @@ def coverage(caption: Caption) -> np.ndarray:
     return np.abs(caption.weights.astype(np.float64)).sum(0)
 
 
-def unseen(caption: Caption, below: float = UNSEEN) -> float:
-    """The share of regions whose coverage by the whole caption is less than `below`. NaN without words."""
-    return float((coverage(caption) < below).mean()) if caption.words else math.nan
+def unseen(caption: Caption) -> float:
+    """The share of regions whose coverage by the whole caption is less than `UNSEEN`. NaN without words."""
+    return float((coverage(caption) < UNSEEN).mean()) if caption.words else math.nan
 
 
 def measure_maps(captions: Iterable[Caption]) -> dict[str, float]:
@@ -58,5 +58,4 @@ def _mean(values: list[float]) -> float:
 
 
 def _maps(caption: Caption) -> Tensor:
-    """(T, L) float64."""
     return torch.from_numpy(caption.weights).double().flatten(1)

@@ -36,7 +36,6 @@ Z = 1.96
 
 
 def named(words: Collection[str]) -> frozenset[str]:
-    """The groups that a caption names."""
     return frozenset(group for group, members in GROUPS.items() if not members.isdisjoint(words))
 
 

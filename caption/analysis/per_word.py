@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from caption.metrics.score import MetricScore, mean_of
-from caption.metrics.significance import LEVEL, RESAMPLES, Comparison, compare, confidence_interval
+from caption.metrics.significance import Comparison, compare, confidence_interval
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from caption.analysis.replay import Sentences
+    from caption.analysis.replay import Sentences, Step
 
 Measured = TypeVar("Measured", bound="PerWord")
 
@@ -57,17 +57,11 @@ class Measurements:
         self._images: list[int] = []
         self._values: dict[Any, list[np.ndarray]] = {}
 
-    def add(self, batch: Sentences, rows: Tensor, step: int, values: Mapping[Any, Tensor]) -> None:
-        """Add the words that some sentences (N,) of a batch say at a step.
-
-        Args:
-            batch: the sentences.
-            rows: (N,) int64 which of them; the same ones may be added again.
-            step: of the words.
-            values: (N, ...) by name; the same names at every call.
-        """
-        self._words += batch.words_at(rows, step)
-        self._images += (rows + batch.first).tolist()
+    def add(self, batch: Sentences, step: Step, values: Mapping[Any, Tensor]) -> None:
+        """Add the words of a step, with values (B', ...) by name; the same names at every call."""
+        rows = step.rows.tolist()
+        self._words += [batch.captions[row].words[step.number] for row in rows]
+        self._images += [batch.first + row for row in rows]
         for name, measured in values.items():
             self._values.setdefault(name, []).append(measured.detach().double().cpu().numpy())
 
@@ -100,25 +94,18 @@ class Estimate(NamedTuple):
     high: float
 
 
-def estimate(
-    values: Sequence[float] | np.ndarray,
-    images: Sequence[int] | np.ndarray,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Estimate:
-    """The mean of N values, and its interval.
+def estimate(values: Sequence[float] | np.ndarray, images: Sequence[int] | np.ndarray) -> Estimate:
+    """The mean of N values, and its 95 % interval.
 
     Args:
         values: (N,), one for each word, mention or whatever was measured.
         images: (N,), which image each belongs to; images with more words weigh more.
-        level, resamples, seed: see `confidence_interval`.
 
     Raises:
         ValueError: there are no values, or not one image for each.
     """
     score = _score(values, images)
-    interval = confidence_interval(score, level, resamples, seed)
+    interval = confidence_interval(score)
     assert score.value is not None
     assert interval is not None
     return Estimate(score.value, interval.low, interval.high)
@@ -128,14 +115,12 @@ def difference(
     first: Sequence[float] | np.ndarray,
     second: Sequence[float] | np.ndarray,
     images: Sequence[int] | np.ndarray,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> Comparison:
     """Mean of `second` less mean of `first`, measured on the same words: interval and p-value of the paired bootstrap.
 
     Args as in `estimate`. Raises ValueError where the three differ in length or are empty.
     """
-    compared = compare(_score(first, images), _score(second, images), resamples, seed)
+    compared = compare(_score(first, images), _score(second, images))
     assert compared is not None
     return compared
 

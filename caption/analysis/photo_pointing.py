@@ -60,7 +60,6 @@ class PhotoPointing(NamedTuple):
 
     @property
     def own(self) -> Grounding:
-        """With the model's own maps."""
         return self.groundings[OWN]
 
     @property
@@ -75,7 +74,6 @@ class PhotoPointing(NamedTuple):
         return difference(self.groundings[MIDDLE].values("hit"), self.own.values("hit"), photos)
 
     def numbers(self) -> dict[str, float]:
-        """All numbers by name."""
         accuracies = {name: of.accuracy for name, of in (self.groundings | self.of_kinds).items()}
         return accuracies | {
             "above the middle": self.own.accuracy - self.groundings[MIDDLE].accuracy,

@@ -17,7 +17,6 @@ Source: Shankar and Sarawagi 2019, "Posterior Attention Models for Sequence to S
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -25,13 +24,11 @@ from torch import Tensor
 from caption.analysis.map_arithmetic import TINY, resampled, with_map_dims, with_sum_of
 from caption.analysis.replay import Replay, Step, sentences
 from caption.attention.map_hooks import Grid
+from caption.captioner import Captioner
+from caption.data.decoding import Photo
 from caption.errors import UserError
 from caption.regions import WeightProperties
 from caption.result import Caption
-
-if TYPE_CHECKING:
-    from caption.captioner import Captioner
-    from caption.data.decoding import Photo
 
 
 @torch.no_grad()

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from caption.analysis.replay import Replay, sentences
-from caption.data.decoding import open_image
+from caption.captioner import Captioner
+from caption.data.decoding import Photo, open_image
 from caption.result import Caption
-
-if TYPE_CHECKING:
-    from caption.captioner import Captioner
-    from caption.data.decoding import Photo
 
 
 def attend_references(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from PIL import Image
@@ -26,17 +26,15 @@ from caption.attention.base import Attention, AttentionOutput, Query
 from caption.attention.map_hooks import Grid, attentions
 from caption.attention.maps import named_maps, with_maps
 from caption.attention.stochastic import override_at_test
+from caption.captioner import Captioner
 from caption.data.batch_inference import decode, encode
+from caption.data.decoding import Photo
 from caption.decoders.base import Decoder, Memory
 from caption.regions import Views
 from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
 from caption.tensor_tree import State, TensorTree, combine, leaves, map_tensors, select_images
 from caption.text.vocabulary import PAD, START
-
-if TYPE_CHECKING:
-    from caption.captioner import Captioner
-    from caption.data.decoding import Photo
 
 Maps = Mapping[str, TensorTree]
 """The maps (B, K, ..., L) of each of a decoder's attentions, by the attention's name; see `WeighOutput.maps`."""
@@ -54,10 +52,6 @@ class Sentences(NamedTuple):
     """(B,) int64 number of words."""
     first: int = 0
     """Index of the first of these photos among all photos."""
-
-    def words_at(self, rows: Tensor, step: int) -> list[str]:
-        """The words of some sentences (N,) at a step that they have."""
-        return [self.captions[row].words[step] for row in rows.tolist()]
 
     @property
     def inputs(self) -> Tensor:
@@ -147,7 +141,6 @@ def batches(photos: Photo | Iterable[Photo], batch_size: int) -> Iterator[list[P
 
 
 def iter_photos(photos: Photo | Iterable[Photo]) -> Iterator[Photo]:
-    """One photo, or each of many."""
     is_image = getattr(photos, "ndim", 4) < 4  # an array or tensor
     if is_image or hasattr(photos, "read") or isinstance(photos, (str, bytes, os.PathLike, Image.Image)):
         return iter([cast("Photo", photos)])

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from PIL import Image, UnidentifiedImageError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    Photo = Image.Image | str | os.PathLike[str] | np.ndarray | Tensor | bytes | IO[bytes]
+Photo: TypeAlias = "Image.Image | str | os.PathLike[str] | np.ndarray | Tensor | bytes | IO[bytes]"
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # our own messages name damaged files
 

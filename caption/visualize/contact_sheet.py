@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -35,28 +35,25 @@ def contact_sheet(
     captions: Sequence[Caption],
     images: Sequence[Photo] | None = None,
     *,
-    summary: Literal["max", "mean"] = "max",
     columns: int = 3,
     **look: Unpack[LookOptions],
 ) -> Figure:
-    """Draw each photo beside its own attention map, with the caption beneath; one scale for the whole sheet.
+    """Draw each photo beside the maximum of its attention maps, with the caption beneath, on one scale.
 
     Args:
         captions: at least one.
         images: their photos, in the same order; by default those that the captions carry.
-        summary: the largest ("max") or the mean weight of a cell over the words. For signed weights, "max" takes the
-            weight that is furthest from 0.
         columns: pairs of pictures in a row.
         look: see `plot_caption`.
 
     Raises:
-        ValueError: no captions, not one photo each, an unknown summary, columns below 1, no such style.
+        ValueError: no captions, not one photo each, columns below 1, no such style.
         caption.errors.ImageError: a photo cannot be opened.
     """
     photos = photos_of(captions, images)
     if columns < 1:
         raise ValueError(f"columns must be at least 1, not {columns}")
-    maps = [summary_map(caption, summary) for caption in captions]
+    maps = [summary_map(caption) for caption in captions]
     signed = any(caption.properties.signed for caption in captions)
     scale = scale_of(*maps, signed=signed)
     columns = min(columns, len(captions))
@@ -75,24 +72,16 @@ def contact_sheet(
         fig.text(across, down, lines, ha="center", va="top", fontsize=8, parse_math=False)
     legend = add_axes(fig, size, (MARGIN + 0.1, height - LEGEND - MARGIN + 0.14, 1.1, 0.12))
     draw_scale(legend, scale, **look)
-    note = f"{summary} of α over the words, one scale for all photos"
+    note = "max of α over the words, one scale for all photos"
     note += "; orange above 0, blue below" if signed else ""
     legend.text(1.2, 0.5, note, transform=legend.transAxes, va="center", fontsize=7)
     return fig
 
 
-def summary_map(caption: Caption, summary: Literal["max", "mean"]) -> np.ndarray:
-    """(rows, cols) float32: for each cell the largest or the mean weight over the words; 0 without words.
-
-    Raises:
-        ValueError: the summary is neither "max" nor "mean".
-    """
-    if summary not in ("max", "mean"):
-        raise ValueError(f'summary is "max" or "mean", not {summary!r}')
+def summary_map(caption: Caption) -> np.ndarray:
+    """(rows, cols) float32: the largest weight of each cell over the words, by magnitude if signed; 0 without words."""
     weights = caption.weights
     if not caption.words:
         return np.zeros(weights.shape[1:], np.float32)
-    if summary == "mean":
-        return weights.mean(axis=0)
     size = np.abs(weights) if caption.properties.signed else weights
     return np.take_along_axis(weights, size.argmax(axis=0)[None], axis=0)[0]

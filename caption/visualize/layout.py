@@ -45,27 +45,22 @@ class Layout(NamedTuple):
 
     @property
     def heading_lines(self) -> list[str]:
-        """The heading, broken into lines that fit."""
         return textwrap.wrap(self.heading, int(HEADING_LETTERS * self.width), max_lines=4, placeholder=" …")
 
     @property
     def legend_lines(self) -> list[str]:
-        """The legend, broken into lines that fit beside the bar."""
         return textwrap.wrap(self.legend, int(LEGEND_LETTERS * (self.width - BESIDE_BAR - MARGIN)))
 
     @property
     def top(self) -> float:
-        """Height of the heading."""
         return len(self.heading_lines) * HEADING_LINE + (MARGIN if self.heading else 0)
 
     @property
     def bottom(self) -> float:
-        """Height of the legend."""
         return max(0.2, len(self.legend_lines) * LEGEND_LINE) + 2 * MARGIN if self.legend else MARGIN
 
     @property
     def size(self) -> tuple[float, float]:
-        """Width and height of the whole."""
         rows = math.ceil(self.panels / self.columns)
         return self.width, self.top + rows * (TITLE + self.panel[1] + self.foot + GAP) + self.bottom
 
@@ -78,7 +73,6 @@ class Layout(NamedTuple):
         return add_axes(fig, self.size, (left, top, width, height))
 
     def write_heading(self, fig: Figure | SubFigure) -> None:
-        """Write the heading."""
         across, down = self.size
         fig.text(
             MARGIN / across, 1 - MARGIN / down, "\n".join(self.heading_lines), ha="left", va="top", fontsize=13,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,7 +71,7 @@ def gate_plot(ax: Axes, caption: Caption) -> Axes:
     return ax
 
 
-def curve_plot(ax: Axes, curves: FaithfulnessCurves, kind: Kind, orders: Sequence[str] | None = None) -> Axes:
+def curve_plot(ax: Axes, curves: FaithfulnessCurves, kind: Kind) -> Axes:
     """Draw the mean probability of the words as regions are hidden (deletion) or shown (insertion), a line per order.
 
     Bands are 95 % intervals over images. The axis of regions is a square root, stretched at its start, because with
@@ -82,7 +81,6 @@ def curve_plot(ax: Axes, curves: FaithfulnessCurves, kind: Kind, orders: Sequenc
         ax: drawn on and returned.
         curves: the curves; N >= 1 words.
         kind: "deletion" or "insertion".
-        orders: which lines; None = all.
 
     Raises:
         ValueError: there are no words.
@@ -90,7 +88,7 @@ def curve_plot(ax: Axes, curves: FaithfulnessCurves, kind: Kind, orders: Sequenc
     if not len(curves):
         raise ValueError("no words: there are no curves to draw")
     counts = np.array(curves.counts)
-    for number, order in enumerate(curves.orders if orders is None else orders):
+    for number, order in enumerate(curves.orders):
         curve = curves.curve(kind, order)
         points = np.array([estimate(curve[:, point], curves.images) for point in range(len(counts))])
         line = STYLES[number % len(STYLES)]

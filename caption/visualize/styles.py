@@ -109,7 +109,6 @@ class Look(NamedTuple):
 
     @property
     def grey(self) -> bool:
-        """Whether the photo is drawn in grey."""
         return style_of(self.style).grey
 
     @property

@@ -6,14 +6,9 @@ import re
 
 import numpy as np
 import pytest
+from helpers.captions import caption_of
 
 from caption.analysis.interventions import Force, Intervention, LogProbs
-from caption.result import Caption
-
-
-def caption_of(words: list[str]) -> Caption:
-    weights = np.random.default_rng(len(words)).dirichlet(np.ones(6), len(words)).reshape(-1, 2, 3)
-    return Caption(" ".join(words), words, weights, -3.0, np.zeros(len(words)), (0, 0, 30, 20))
 
 
 @pytest.fixture

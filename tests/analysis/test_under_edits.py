@@ -11,7 +11,7 @@ from helpers.tiny_captioner import captioner, photo
 from torch import Tensor
 
 from caption.analysis.interventions.intervene import combine_edits, edited_attention, fixed_seed, mask_views
-from caption.attention import Alignment, GumbelSoftmax, Multinoulli, Softmax
+from caption.attention import Alignment, GumbelSoftmax, Multinoulli
 from caption.attention.map_hooks import Edit
 from caption.captioner import Captioner
 from caption.errors import UserError
@@ -50,17 +50,6 @@ def steps(
             traces.append(state.trace)
             fed = 4
     return traces
-
-
-@pytest.mark.parametrize("alignment", [Softmax(), Multinoulli(), Multinoulli(at_test="argmax")])
-def test_without_changes_it_is_the_same(alignment: Alignment):
-    plain = model(alignment)
-    views = plain.encode([photo(), photo(seed=1)])
-    found = plain.generate(views)
-    with edited_attention(plain.decoder, combine_edits([]), [GRID], 0):
-        same = plain.generate(views)
-    assert torch.equal(found.words, same.words)
-    assert torch.equal(found.word_log_probs, same.word_log_probs)
 
 
 def hooks(made: Captioner) -> int:
@@ -137,12 +126,6 @@ def test_the_most_probable_of_the_edited_weights_is_read(kind: Any):
     assert all((trace.location >= 0).all() for trace in traces)
     (view,) = plain.encode([photo(), photo(seed=1)])
     assert torch.allclose(contexts[1], view.vectors[:, 9:10].expand(-1, 2, -1))
-
-
-def test_an_expectation_is_read_as_one():
-    traces = steps(model(Multinoulli(at_test="expectation")), [at(1, onto(9, 10))])
-    assert all((trace.location == -1).all() for trace in traces)
-    assert torch.equal(traces[1].weights[0, 0], onto(9, 10))
 
 
 def test_samples_are_drawn_of_the_edited_weights():

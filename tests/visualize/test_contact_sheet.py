@@ -2,20 +2,14 @@
 
 import numpy as np
 import pytest
+from helpers.captions import caption_of
 from PIL import Image
 
 from caption.regions import WeightProperties
-from caption.result import Caption
 from caption.visualize import contact_sheet
 from caption.visualize.contact_sheet import summary_map
 
-WIDE, TALL = (300, 200), (160, 240)
-
-
-def caption_of(words, weights, size=WIDE, **fields):
-    weights = np.asarray(weights, dtype=float)
-    log_probs = np.full(len(words), -0.5)
-    return Caption(" ".join(words), words, weights, -3.0, log_probs, (0, 0, *size), **fields)
+WIDE, TALL = (500, 375), (160, 240)
 
 
 @pytest.fixture
@@ -40,10 +34,9 @@ def test_a_sheet_shows_every_photo_its_map_and_its_caption_on_one_scale(dog):
 
 
 def test_summaries_go_over_words(dog):
-    np.testing.assert_allclose(summary_map(dog, "max"), [[0.7, 0.2, 0.2], [0.2, 0.2, 0.2]], rtol=1e-6)
-    np.testing.assert_allclose(summary_map(dog, "mean"), [[0.35, 0.15, 0.2], [0.1, 0.1, 0.1]], rtol=1e-6)
+    np.testing.assert_allclose(summary_map(dog), [[0.7, 0.2, 0.2], [0.2, 0.2, 0.2]], rtol=1e-6)
     silent = caption_of([], np.zeros((0, 2, 3)))
-    assert summary_map(silent, "max").tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert summary_map(silent).tolist() == [[0, 0, 0], [0, 0, 0]]
 
 
 def test_a_sheet_uses_the_photos_that_captions_carry(dog):
@@ -58,7 +51,6 @@ def test_a_sheet_uses_the_photos_that_captions_carry(dog):
         (1, {}, "carry no photo"),
         (2, {"images": [Image.new("RGB", WIDE)]}, "2 captions need as many photos, not 1"),
         (1, {"images": [Image.new("RGB", WIDE)], "columns": 0}, "columns"),
-        (1, {"images": [Image.new("RGB", WIDE)], "summary": "sum"}, "summary"),
     ],
 )
 def test_an_impossible_sheet_raises_an_error(dog, number, arguments, said):
@@ -69,7 +61,7 @@ def test_an_impossible_sheet_raises_an_error(dog, number, arguments, said):
 def test_signed_maps_keep_the_weight_furthest_from_zero(dog):
     dog.properties = WeightProperties(sums_to_one=False, signed=True)
     dog.weights[1, 0, 0] = -0.9
-    np.testing.assert_allclose(summary_map(dog, "max")[0, 0], -0.9)
+    np.testing.assert_allclose(summary_map(dog)[0, 0], -0.9)
     fig = contact_sheet([dog], [Image.new("RGB", WIDE)])
     high = float(np.float32(0.9))
     assert fig.axes[1].images[1].get_clim() == (-high, high)

@@ -116,7 +116,7 @@ def test_the_heat_lies_on_the_object(where: tuple[int, ...], smooth: bool):
     assert np.subtract(beside, middle_of(where)) == pytest.approx([7, 5.25], abs=1.5)  # 3.5 of 64 pixels
 
 
-def test_both_boxes_are_kept():
+def test_both_boxes_are_kept_and_saved(tmp_path):
     caption = seen_by_the_encoder(OBJECTS["middle"])
     assert caption.box == (-7, -5.25, 121, 90.75)
     assert caption.map_boxes == {"fine": (-3, -2.25, 125, 93.75)}
@@ -128,15 +128,10 @@ def test_both_boxes_are_kept():
     assert first["covers"]
     assert (first["box"], first["seen"]) == (record["box"], record["seen"])
     assert first["maps"][0]["box"] == record["map_boxes"]["fine"]
-
-
-def test_saved_attention_has_them(tmp_path):
-    caption = seen_by_the_encoder(OBJECTS["middle"])
     caption.save_attention(tmp_path / "cat.npz")
     with np.load(tmp_path / "cat.npz", allow_pickle=False) as saved:
-        assert tuple(saved["box"]) == caption.box
-        assert tuple(saved["seen"]) == caption.seen
-        assert tuple(saved["map_box_fine"]) == caption.map_boxes["fine"]
+        boxes = [tuple(saved[name]) for name in ("box", "seen", "map_box_fine")]
+    assert boxes == [caption.box, caption.seen, caption.map_boxes["fine"]]
 
 
 def test_the_grid_of_a_crop_and_of_padding_is_moved_as_well():

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.captions import caption_of
 from matplotlib.colors import same_color
 from PIL import Image
 
 from caption.analysis.interventions import Force, Intervention, LogProbs
-from caption.result import Caption
 from caption.visualize.intervention import CHANGED, plot_intervention
-
-
-def caption_of(words: list[str], finished: bool = True) -> Caption:
-    weights = np.random.default_rng(len(words)).dirichlet(np.ones(6), len(words)).reshape(-1, 2, 3)
-    return Caption(
-        " ".join(words), words, weights, -3.0, np.zeros(len(words)), (0, 0, 30, 20), finished=finished
-    )
 
 
 @pytest.fixture
 def result() -> Intervention:
-    original, changed = caption_of(["red", "dog"]), caption_of(["red", "cat", "runs"], finished=False)
+    shape = {"size": (30, 20), "grid": (2, 3)}
+    original = caption_of(["red", "dog"], **shape)
+    changed = caption_of(["red", "cat", "runs"], finished=False, **shape)
     return Intervention(
         (Force((0, 0), at=1),),
         original,

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.captions import caption_of
 from matplotlib.figure import Figure
 
 from caption.analysis.faithfulness.curves import FaithfulnessCurves
-from caption.result import Caption
 from caption.visualize import alignment_matrix, curve_plot, gate_plot
-
-WIDE = (300, 200)
-
-
-def caption_of(words, weights, size=WIDE, **fields):
-    weights = np.asarray(weights, dtype=float)
-    log_probs = np.full(len(words), -0.5)
-    return Caption(" ".join(words), words, weights, -3.0, log_probs, (0, 0, *size), **fields)
 
 
 @pytest.fixture
@@ -79,8 +71,8 @@ def test_a_line_per_order_at_the_mean_over_words_and_draws():
 
 def test_bands_are_intervals_over_images():
     ax = Figure().subplots()
-    curve_plot(ax, curves(), "deletion", ["attention"])
-    (band,) = ax.collections
+    curve_plot(ax, curves(), "deletion")
+    band, _ = ax.collections
     corners = band.get_paths()[0].vertices
     at_none = corners[corners[:, 0] == 0][:, 1]
     assert (at_none.min(), at_none.max()) == pytest.approx((0.7, 0.9))
@@ -88,7 +80,7 @@ def test_bands_are_intervals_over_images():
 
 def test_the_axis_names_its_quantity_and_starts_stretched():
     ax = Figure().subplots()
-    curve_plot(ax, curves(), "insertion", ["attention"])
+    curve_plot(ax, curves(), "insertion")
     assert ax.get_xlabel() == "regions shown, of 16"
     places = ax.transData.transform([(0, 0), (4, 0), (16, 0)])[:, 0]
     assert places[1] - places[0] == pytest.approx(places[2] - places[1])

@@ -12,7 +12,6 @@ grids, regions are hidden on that of the summary weights, and on the others by t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,13 +19,11 @@ from torch import Tensor
 from caption.analysis.map_arithmetic import resampled, rescaled, with_map_dims
 from caption.analysis.replay import Reading, Replay, Sentences, Step, batches
 from caption.attention.map_hooks import Grid
+from caption.captioner import Captioner
+from caption.data.decoding import Photo
 from caption.regions import Regions, mean_region
 from caption.runtime.eval_mode import eval_mode
 from caption.tensor_tree import select_images
-
-if TYPE_CHECKING:
-    from caption.captioner import Captioner
-    from caption.data.decoding import Photo
 
 Ablate = Callable[[Step, Tensor], Sequence[Reading]]
 """A step, and how much of each region is visible (B', K, L), bool or 0 to 1 -> readings for `Replay.rerun`."""

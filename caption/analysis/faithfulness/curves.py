@@ -19,22 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from caption.analysis.faithfulness.ablation import Ablation, Removed
 from caption.analysis.faithfulness.rankings import ORDERS, Order, Trial, ranks
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Replay, sentences
+from caption.captioner import Captioner
+from caption.data.decoding import Photo
 from caption.result import Caption
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from caption.captioner import Captioner
-    from caption.data.decoding import Photo
 
 Kind = Literal["deletion", "insertion"]
 
@@ -55,7 +52,6 @@ class FaithfulnessCurves(PerWord):
 
     @property
     def orders(self) -> tuple[str, ...]:
-        """The names of the orders."""
         return tuple(dict.fromkeys(order for _, order in self.log_probs))
 
     def curve(self, kind: Kind, order: str, logarithm: bool = False) -> np.ndarray:
@@ -63,9 +59,9 @@ class FaithfulnessCurves(PerWord):
         values = self.log_probs[kind, order]
         return (values if logarithm else np.exp(values)).mean(1)
 
-    def area(self, kind: Kind, order: str, logarithm: bool = False) -> np.ndarray:
+    def area(self, kind: Kind, order: str) -> np.ndarray:
         """(N,) area under each word's curve over the share of regions, by trapezoids: its mean height."""
-        return np.trapezoid(self.curve(kind, order, logarithm), self.shares, axis=1)
+        return np.trapezoid(self.curve(kind, order), self.shares, axis=1)
 
     def fall(self, order: str, hidden: int) -> np.ndarray:
         """(N,) by how much log p falls (nats) once the first `hidden` regions of the order are; one of `counts`."""
@@ -111,7 +107,7 @@ def faithfulness_curves(
             curves: dict[tuple[Kind, str], Tensor] = {}
             for name, order in (ORDERS if orders is None else orders).items():
                 curves |= _curves(trial, name, ranks(order(trial), generator), points)
-            measured.add(batch, step.rows, step.number, curves)
+            measured.add(batch, step, curves)
     return FaithfulnessCurves(measured.words, measured.images, tuple(points.tolist()), measured.values)
 
 

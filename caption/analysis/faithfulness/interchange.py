@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,12 +21,10 @@ from torch import Tensor
 from caption.analysis.faithfulness.permutation import maps_at, permuted
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Replay, Sentences, sentences
+from caption.captioner import Captioner
+from caption.data.decoding import Photo
 from caption.result import Caption
 from caption.tensor_tree import combine
-
-if TYPE_CHECKING:
-    from caption.captioner import Captioner
-    from caption.data.decoding import Photo
 
 WEIGHTS = ("its own", "of the other", "of the other, permuted")
 """The maps with which each step is run again. The last are as concentrated as the other's, but lie elsewhere."""
@@ -87,7 +84,7 @@ def interchange(
                 for row, other in zip(rows.tolist(), other_steps.tolist(), strict=True)
             ]
             values = _measures(log_probs, of_pairs.words[:, None], batch.words[rows, other_steps][:, None])
-            measured.add(batch, rows, step.number, values)
+            measured.add(batch, of_pairs, values)
     none = {name: np.zeros(0) for name in WEIGHTS}
     measures = (measured.of(measure) or none for measure in ("follows", "stays", "leads"))
     return Interchange(measured.words, measured.images, np.array(others, dtype=str), *measures)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,12 +21,10 @@ from caption.analysis.map_arithmetic import sums, with_map_dims
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences
 from caption.attention.map_hooks import Grid
+from caption.captioner import Captioner
+from caption.data.decoding import Photo
 from caption.result import Caption
 from caption.tensor_tree import map_tensors
-
-if TYPE_CHECKING:
-    from caption.captioner import Captioner
-    from caption.data.decoding import Photo
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ def permute(
             for name, (maps, possible) in _others(replay, step, batch, own, draws, generator).items():
                 for measure, values in _compare(step, replay.rerun(step, maps)).items():
                     measures[measure, name] = values.masked_fill(~possible, torch.nan)
-            measured.add(batch, step.rows, step.number, measures)
+            measured.add(batch, step, measures)
     log_probs = measured.of("log_prob").get("", np.zeros(0))
     falls, distances, changed = map(measured.of, ("fall", "distance", "changed"))
     return Permutation(measured.words, measured.images, log_probs, falls, distances, changed)

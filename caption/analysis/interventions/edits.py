@@ -19,7 +19,6 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -38,9 +37,7 @@ from caption.analysis.interventions.selection import (
 from caption.analysis.map_arithmetic import nothing_left, resampled, rescaled, shifted, with_sum_of
 from caption.attention.map_hooks import Edit, Grid
 from caption.errors import UserError
-
-if TYPE_CHECKING:
-    from caption.result import Caption
+from caption.result import Caption
 
 
 class Change(ABC):

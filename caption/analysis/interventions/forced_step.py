@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import SupportsIndex
 
 import numpy as np
 import torch
@@ -19,18 +19,13 @@ from caption.analysis.map_arithmetic import resampled, with_map_dims, with_sum_o
 from caption.analysis.module_copy import with_parts
 from caption.attention.map_hooks import Edit, Grid, attentions, edit_maps
 from caption.attention.stochastic import override_at_test
-from caption.data.decoding import open_image
+from caption.captioner import Captioner
+from caption.data.decoding import Photo, open_image
 from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
+from caption.search import Search
 from caption.tensor_tree import select_images
 from caption.text.vocabulary import START
-
-if TYPE_CHECKING:
-    from typing import SupportsIndex
-
-    from caption.captioner import Captioner
-    from caption.data.decoding import Photo
-    from caption.search import Search
 
 AT_ONCE = 64
 """Regions that are forced together; bounds the memory."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,17 +25,14 @@ from caption.analysis.interventions.log_probs import LogProbs, log_probs_table
 from caption.analysis.interventions.selection import steps_of, tokens_of
 from caption.analysis.module_copy import with_parts
 from caption.attention.map_hooks import Edit, Grid, attentions, edit_maps
-from caption.data.decoding import open_image
+from caption.captioner import Captioner
+from caption.data.decoding import Photo, open_image
 from caption.decoders.base import Decoder
 from caption.regions import Regions, Views
 from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
+from caption.search import Search
 from caption.text.vocabulary import START
-
-if TYPE_CHECKING:
-    from caption.captioner import Captioner
-    from caption.data.decoding import Photo
-    from caption.search import Search
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 
 from caption.analysis.grounding import coverage
+from caption.result import Caption
 from caption.text.vocabulary import END, SPECIAL_TOKENS
-
-if TYPE_CHECKING:
-    from caption.result import Caption
 
 END_WORD = SPECIAL_TOKENS[END]
 
