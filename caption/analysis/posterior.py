@@ -21,9 +21,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from caption.analysis.map_arithmetic import TINY, resampled, with_map_dims, with_sum_of
+from caption.analysis.map_arithmetic import TINY
 from caption.analysis.replay import Replay, Step, sentences
-from caption.attention.map_hooks import Grid
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
 from caption.errors import UserError
@@ -74,12 +73,7 @@ def posterior(
 
 def _of_step(replay: Replay, step: Step) -> Tensor:
     """(B', L) posterior attention; 0 where the prior is 0 everywhere, as when a sentinel takes all."""
-    grid, prior = step.views[0].grid, step.weights.float()
-    single = torch.eye(prior.shape[1], device=prior.device).expand(len(prior), -1, -1)
-
-    def forced(weights: Tensor, other: Grid) -> Tensor:
-        return with_sum_of(weights, with_map_dims(resampled(single, grid, other), weights))
-
-    log_likelihood = step.of_word(replay.rerun(step, replay.over_grids(forced, step))).float()
+    prior = step.weights.float()
+    log_likelihood = step.of_word(replay.rerun(step, replay.single_regions(step))).float()
     joint = prior * (log_likelihood - log_likelihood.amax(1, keepdim=True)).exp()
     return joint / joint.sum(1, keepdim=True).clamp_min(TINY)

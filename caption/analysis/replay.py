@@ -21,6 +21,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from caption.analysis.map_arithmetic import resampled, with_map_dims, with_sum_of
 from caption.analysis.module_copy import with_parts
 from caption.attention.base import Attention, AttentionOutput, Query
 from caption.attention.map_hooks import Grid, attentions
@@ -241,6 +242,14 @@ class Replay:
                 of_attention, {label: function(named[label], grid) for label, grid in grids.items()}
             )
         return changed
+
+    def single_regions(self, step: Step) -> Maps:
+        """The step's maps with K = L: each with all its weight on one region of the first grid, its sum kept."""
+        grid, weights = step.views[0].grid, step.weights
+        single = torch.eye(weights.shape[1], device=weights.device).expand(len(weights), -1, -1)
+        return self.over_grids(
+            lambda map_, other: with_sum_of(map_, with_map_dims(resampled(single, grid, other), map_)), step
+        )
 
     def weights(self, batch: Sentences) -> Tensor:
         """(B, T, L) the summary α of every word of a batch, 0 behind the end of a sentence."""

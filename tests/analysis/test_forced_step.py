@@ -8,7 +8,7 @@ import torch
 from helpers import planted, tiny_captioner
 from helpers.planted import COLS, ROWS
 
-from caption.analysis.interventions import Force, force_everywhere, forced_step, intervene
+from caption.analysis.interventions import Force, force_everywhere, intervene
 from caption.attention import MultiHeadAttention, Multinoulli
 from caption.captioner import Captioner
 from caption.decoders import LSTMDecoder
@@ -61,8 +61,13 @@ def test_hard_attention_reads_its_expectation_and_keeps_its_setting():
     assert np.isfinite(result.probability).all()
 
 
-def test_the_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch):
+def test_the_end_token_has_a_step_too():
     model = models()["soft"]
-    whole = force_everywhere(model, PHOTO, 1)
-    monkeypatch.setattr(forced_step, "AT_ONCE", 5)
-    np.testing.assert_allclose(force_everywhere(model, PHOTO, 1).probability, whole.probability, rtol=1e-5)
+    with torch.no_grad():
+        model.decoder.readout.to_words.bias[2] = -0.5  # so that the caption ends
+    search = BeamSearch(3, max_length=8, length_normalization=1.0)
+    result = force_everywhere(model, PHOTO, "<end>", search)
+    assert result.step == len(result.caption.words)
+    forced = intervene(model, PHOTO, Force((3, 5), at="<end>"), search=search)
+    under = np.exp(forced.original_log_probs.under[-1])
+    assert result.probability[3, 5] == pytest.approx(under, rel=1e-4)

@@ -171,6 +171,11 @@ class Page:
         """What an element says."""
         return self.run(f"document.querySelectorAll({json.dumps(selector)})[{index}].textContent")
 
+    def pressed(self, root=""):
+        """The words that are chosen."""
+        selector = f"{root} .satt-word[aria-pressed=true]"
+        return self.run(f"[...document.querySelectorAll('{selector}')].map(chip => chip.firstChild.data)")
+
     def _middle(self, selector, index):
         left, top, width, height = self.box_of(selector, index)
         scroll = self.run("[scrollX, scrollY]")

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import tiny_captioner
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from helpers.drawing import draw_overlay
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional
@@ -24,7 +23,6 @@ from caption.decoders import Trace
 from caption.encoders import Encoder
 from caption.result import Caption
 from caption.search import Hypotheses
-from caption.visualize import overlay
 from caption.visualize.page_data import photo_record
 from caption.visualize.scale import Scale
 
@@ -87,14 +85,9 @@ def centre_of_mass(light: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[flo
 
 def drawn(caption: Caption, **options) -> np.ndarray:
     """The light of the only word alone, one pixel for each of the photo's."""
-    fig = Figure(figsize=(SIZE[0] / 100, SIZE[1] / 100), dpi=100)
-    canvas, weights = FigureCanvasAgg(fig), caption.weights[0]
-    overlay(
-        fig.add_axes((0, 0, 1, 1)), weights, caption.box, caption.image, Scale(0, weights.max()),
-        seen=caption.seen, cmap="gray", opacity=1, **options,
-    )  # fmt: skip
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., 0].astype(float)
+    weights = caption.weights[0]
+    options = {"seen": caption.seen, "cmap": "gray", "opacity": 1, **options}
+    return draw_overlay(caption.image, weights, caption.box, Scale(0, weights.max()), **options)[..., 0]
 
 
 @pytest.mark.parametrize("where", OBJECTS.values(), ids=OBJECTS)

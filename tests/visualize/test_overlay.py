@@ -3,6 +3,7 @@
 import matplotlib
 import numpy as np
 import pytest
+from helpers.drawing import draw_overlay
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -43,12 +44,7 @@ OPACITY, TINT = STYLES["cells"].opacity, STYLES["cells"].tint
 
 def draw(photo, weights, box, vmax, vmin=0, style="cells", **options):
     """The axes' pixels, (height, width) grey levels, one for each of the photo's when it is grey."""
-    width, height = photo.size
-    fig = Figure(figsize=(width / 100, height / 100), dpi=100)
-    canvas = FigureCanvasAgg(fig)
-    overlay(fig.add_axes((0, 0, 1, 1)), weights, box, photo, Scale(vmin, vmax), style=style, **options)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].astype(int).mean(axis=2)
+    return draw_overlay(photo, weights, box, Scale(vmin, vmax), style=style, **options).mean(axis=2)
 
 
 def one_hot(grid, cell):

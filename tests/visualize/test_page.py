@@ -107,11 +107,6 @@ def test_pointing_beside_the_grid_finds_the_nearest_cell(show):
     assert said_at(40, 100) == "The model did not see this part."  # though the grid begins at 30
 
 
-def pressed(page, root=""):
-    selector = f"{root} .satt-word[aria-pressed=true]"
-    return page.run(f"[...document.querySelectorAll('{selector}')].map(chip => chip.firstChild.data)")
-
-
 def test_keys_move_along_the_words_and_speak(show, dog):
     page = show(dog.to_html(style="cells"))
     for _ in range(5):  # past the four controls
@@ -123,14 +118,14 @@ def test_keys_move_along_the_words_and_speak(show, dog):
     words = []
     for key in steps:
         page.press(key)
-        words += pressed(page)
+        words += page.pressed()
         assert page.run("document.activeElement.getAttribute('aria-pressed')") == "true"
     assert words == ["a", "dog", "a", "runs", "runs", "a", "photo", "photo"]
     page.press("End")
     said = page.text("[role=status]")
     assert said == "“runs”, p 0.5: looked most at the lower right (row 4, column 6 of 4 × 6), α 1, 24.0× even"
     page.press("Escape")
-    assert pressed(page) == ["photo"]
+    assert page.pressed() == ["photo"]
     assert page.run("document.querySelectorAll('.satt-words [tabindex=\"0\"].satt-word').length") == 1
 
 
@@ -200,7 +195,7 @@ def test_each_map_can_be_chosen_and_has_its_own_grid(show, dog):
             f"(select => {{ select.selectedIndex = {choice}; select.dispatchEvent(new Event('change')); }})"
             "(document.querySelector('.satt-map select'))"
         )
-        assert pressed(page) == ["dog"]
+        assert page.pressed() == ["dog"]
         assert_lit(page, WIDE, dog.box, grid, cell)
     page.click(".satt-choice input", 1)
     assert page.box_of(".satt-map")[2:] == [0, 0]
@@ -302,7 +297,7 @@ def test_a_phone_shows_all_of_it_and_answers_taps(show, dog, dark):
     dog.words[1] = "d" + "o" * 60 + "g"
     page = show(dog.to_html(style="cells"), width=360, height=740, touch=True, dark=dark)
     page.tap(".satt-word", 3)
-    assert pressed(page) == ["runs"]
+    assert page.pressed() == ["runs"]
     assert page.run("document.documentElement.scrollWidth") <= 360
     chips = [page.box_of(".satt-word", index) for index in range(4)]
     assert min(height for *_, height in chips) >= 36  # large enough for a finger
@@ -342,7 +337,7 @@ def test_photos_of_a_gallery_are_lit_one_by_one(show, dog):
     page.run("document.querySelectorAll('.satt-photo')[1].classList.add('second')")
     before = page.picture(".second")
     page.hover(".satt-word", 2)
-    assert pressed(page) == ["dog", "cat"]
+    assert page.pressed() == ["dog", "cat"]
     assert (page.picture(".second") == before).all()
     # Rows line up, although the photos have other shapes.
     first, second = (page.box_of("figure", index) for index in range(2))
@@ -384,20 +379,20 @@ def test_a_notebook_shows_several_and_one_twice(show, dog):
         )
     )
     page.hover("#cell1 .satt-word", 2)
-    assert [pressed(page, f"#cell{index}") for index in range(3)] == [["a"], ["dog"], ["other"]]
+    assert [page.pressed(f"#cell{index}") for index in range(3)] == [["a"], ["dog"], ["other"]]
     assert_lit(page, WIDE, dog.box, (4, 6), (2, 3), photo="#cell1 .satt-photo")
     page.click("#cell0 .satt-choice input", 1)
     checked = "[...document.querySelectorAll('.satt-choice input')].map(radio => radio.checked)"
     assert page.run(checked) == [False, True, True, False]
     page.hover("#cell2 .satt-word", 1)
-    assert [pressed(page, f"#cell{index}") for index in range(3)] == [["cat"], ["dog"], ["other"]]
+    assert [page.pressed(f"#cell{index}") for index in range(3)] == [["cat"], ["dog"], ["other"]]
 
 
 def test_words_are_shown_as_they_are(show):
     evil = '</script><b onclick="x()">$a$ &amp; '
     page = show(pointing(WIDE, (0, 0, 300, 200), (2, 2), [(0, 0)], [evil]).to_html(style="cells", title=evil))
     page.hover(".satt-word", 1)
-    assert pressed(page) == [evil]
+    assert page.pressed() == [evil]
     assert page.run("document.title") == evil.strip()
     assert page.run("document.querySelectorAll('b').length") == 0
 
@@ -420,7 +415,7 @@ def test_playing_goes_through_the_words_and_stops(show, dog):
     assert page.text(".satt-play") == "❚❚ Pause"
     page.wait_for("document.querySelector('.satt-word[aria-pressed=true]').firstChild.data === 'runs'")
     page.wait_for("document.querySelector('.satt-play').textContent === '▶ Play'")
-    assert pressed(page) == ["runs"]
+    assert page.pressed() == ["runs"]
 
 
 def test_a_caption_without_words_still_has_its_photo(show):

@@ -5,12 +5,11 @@ import time
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from helpers.drawing import draw_overlay
 from PIL import Image
 
 from caption.result import Caption
-from caption.visualize import overlay, to_html
+from caption.visualize import to_html
 from caption.visualize.scale import scale_of
 from caption.visualize.styles import STYLE_NAMES
 
@@ -37,10 +36,6 @@ def dog():
     return caption_of(["a", "dog", "runs"], gates=[0.1, 0.9, 0.5])
 
 
-def pressed(page):
-    return page.run("[...document.querySelectorAll('[aria-pressed=true]')].map(chip => chip.firstChild.data)")
-
-
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1400])
 def test_all_words_are_seen_at_once_on_a_phone_and_on_a_desk(show, dog, width, dark):
@@ -62,14 +57,14 @@ def test_all_words_are_seen_at_once_on_a_phone_and_on_a_desk(show, dog, width, d
     assert colour[third // 2] > 80
     assert colour[-third // 2] < 5
     (page.tap if width == 390 else page.click)(".satt-thumb", 0)
-    assert pressed(page) == ["a"]
+    assert page.pressed() == ["a"]
 
 
 def test_the_page_starts_on_the_word_with_the_sharpest_weights(show, dog):
-    assert pressed(show(dog.to_html())) == ["runs"]
+    assert show(dog.to_html()).pressed() == ["runs"]
     weights = np.full((3, 1, 3), 0.1)
     weights[1, 0, 1] = 0.8
-    assert pressed(show(caption_of(["a", "dog", "runs"], weights).to_html())) == ["dog"]
+    assert show(caption_of(["a", "dog", "runs"], weights).to_html()).pressed() == ["dog"]
 
 
 def test_words_that_looked_at_the_place_under_the_pointer_light_up(show, dog):
@@ -98,7 +93,7 @@ def test_two_models_stand_side_by_side_over_one_photo(show, dog):
     assert [page.text(".satt-model", index) for index in range(4)] == ["soft <1>", "hard"] * 2
     widths = "[...document.querySelectorAll('.satt-photo img')].map(image => image.naturalWidth)"
     page.wait_for(f"{widths}.every(width => width === 300)")
-    assert pressed(page) == ["runs", "cat", "cat", "runs"]
+    assert page.pressed() == ["runs", "cat", "cat", "runs"]
     narrow = show(html, width=390, height=900, touch=True)
     assert narrow.box_of(".satt-photo", 0)[0] == narrow.box_of(".satt-photo", 1)[0]
 
@@ -119,13 +114,7 @@ def test_each_style_has_the_colours_of_the_figures(show, style):
     page = show(caption.to_html(style=style))
     seen = page.picture(".satt-photo")
     seen = seen[seen.shape[0] // 2, ((np.arange(5) + 0.5) * seen.shape[1] / 5).astype(int)]
-    fig = Figure(figsize=(5, 1), dpi=100)
-    canvas = FigureCanvasAgg(fig)
-    overlay(
-        fig.add_axes((0, 0, 1, 1)), weights[0], caption.box, caption.image, scale_of(weights), style=style
-    )
-    canvas.draw()
-    drawn = np.asarray(canvas.buffer_rgba())[50, 50::100, :3].astype(int)
+    drawn = draw_overlay(caption.image, weights[0], caption.box, scale_of(weights), style=style)[50, 50::100]
     np.testing.assert_allclose(seen, drawn, atol=8)
     page.choose(".satt-style", "cells")
     page.choose(".satt-style", style)
@@ -172,7 +161,7 @@ def test_the_address_names_the_word_and_finds_it(show, browser, dog, tmp_path):
     for odd in ("#photo=9&word=1", "#photo=1&word=99", "#word=x", "#%E0%A4%A"):
         page.run(f"location.hash = '{odd}'")
     page.settle()
-    assert pressed(page) == ["a", "dog"]
+    assert page.pressed() == ["a", "dog"]
 
 
 def test_photos_have_the_names_of_their_files_without_folders(show):

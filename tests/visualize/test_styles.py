@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from helpers.drawing import draw_overlay
 from PIL import Image
 
-from caption.visualize import overlay
 from caption.visualize.scale import Scale, scale_of
 from caption.visualize.styles import STYLE_NAMES, STYLES, Look, ease
 
@@ -18,12 +16,7 @@ def draw(weights, scale=None, photo=PHOTO, **look):
     """RGB in the middle of every cell of one row, (cells, 3)."""
     weights = np.asarray(weights, dtype=float)[None]
     size = (20 * weights.size, 20)
-    fig = Figure(figsize=(size[0] / 100, 0.2), dpi=100)
-    canvas = FigureCanvasAgg(fig)
-    image = Image.new("RGB", size, photo)
-    overlay(fig.add_axes((0, 0, 1, 1)), weights, (0, 0, *size), image, scale, **look)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[10, 10::20, :3].astype(int)
+    return draw_overlay(Image.new("RGB", size, photo), weights, (0, 0, *size), scale, **look)[10, 10::20]
 
 
 def colourfulness(pixels):

@@ -12,23 +12,14 @@ from typing import SupportsIndex
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from caption.analysis.interventions.selection import step_of, tokens_of
-from caption.analysis.map_arithmetic import resampled, with_map_dims, with_sum_of
-from caption.analysis.module_copy import with_parts
-from caption.attention.map_hooks import Edit, Grid, attentions, edit_maps
+from caption.analysis.replay import Replay, sentences
 from caption.attention.stochastic import override_at_test
 from caption.captioner import Captioner
 from caption.data.decoding import Photo, open_image
 from caption.result import Caption
-from caption.runtime.eval_mode import eval_mode
 from caption.search import Search
-from caption.tensor_tree import select_images
-from caption.text.vocabulary import START
-
-AT_ONCE = 64
-"""Regions that are forced together; bounds the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,42 +55,17 @@ def force_everywhere(
         UserError: the decoder has no attention.
         caption.errors.ImageError: the photo cannot be read.
     """
-    attentions(captioner.decoder)
-    image = open_image(photo)
-    with eval_mode(captioner), override_at_test(captioner, "expectation"):
-        views = captioner.refine(captioner.encode([image]))
-        model = with_parts(captioner, {"refiner": None})  # these regions are refined
-        grids = [view.grid for view in views]
-        seen = model.transform.box(*image.size)
-        caption = next(model.captions(model.generate(views, search), grids, [seen], [image]))
-        tokens = tokens_of(caption)
-        step = step_of(at, tokens)
-        ids = [START, *(model.vocabulary[token] for token in tokens[: step + 1])]
-        rows, cols = grids[0]
-        parts = []
-        for regions in torch.eye(rows * cols, device=model.device).split(AT_ONCE):
-            copies = select_images(views, torch.zeros(len(regions), dtype=torch.long, device=model.device))
-            with edit_maps(model.decoder, _forced(regions, grids[0], step), grids):
-                state = model.decoder.start(model.project(copies))
-                for word in ids[:-1]:
-                    inputs = torch.full((len(regions), 1), word, device=model.device)
-                    log_probs, state = model.decoder.step(state, inputs)
-            parts.append(log_probs[:, 0])
-    log_probs = torch.cat(parts)
-    best = [model.vocabulary.words[number] for number in log_probs.argmax(-1).tolist()]
-    probability = log_probs[:, ids[-1]].exp().float().view(rows, cols).cpu().numpy()
-    return ForcedStep(
-        caption, step, [best[row * cols : (row + 1) * cols] for row in range(rows)], probability
-    )
-
-
-def _forced(regions: Tensor, grid: Grid, at: int) -> Edit:
-    """An edit that gives image b of the batch the map regions[b] (L,) over `grid` at one step."""
-
-    def edit(weights: Tensor, step: int, other: Grid) -> Tensor:
-        if step != at:
-            return weights
-        target = resampled(regions, grid, other)[:, None]  # (B, 1, L')
-        return with_sum_of(weights, with_map_dims(target, weights))
-
-    return edit
+    image, replay = open_image(photo), Replay(captioner.decoder)
+    with override_at_test(captioner, "expectation"):
+        caption = captioner.describe(image, search)
+    rows, cols = caption.weights.shape[1:]
+    tokens = tokens_of(caption)
+    steps = step_of(at, tokens) + 1
+    blank = np.zeros((steps, rows, cols))
+    prefix = Caption(caption.text, list(tokens[:steps]), blank, 0.0, np.zeros(steps), caption.box)
+    (batch,) = sentences(captioner, image, [prefix])
+    *_, step = replay.steps(batch)
+    log_probs = replay.rerun(step, replay.single_regions(step))
+    likeliest = np.array(captioner.vocabulary.words)[log_probs[0].argmax(-1).cpu().numpy()]
+    probability = step.of_word(log_probs)[0].exp().float().view(rows, cols).cpu().numpy()
+    return ForcedStep(caption, step.number, likeliest.reshape(rows, cols).tolist(), probability)
