@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,3 +97,9 @@ def trained(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     ran = run_command("fit", "-c", config)
     assert ran.code == 0, ran.err
     return Trained(config, folder / "run", ran)
+
+
+@pytest.fixture
+def copied(trained: Trained, tmp_path: Path) -> Path:
+    """A copy of the trained run's folder, for changes."""
+    return Path(shutil.copytree(trained.folder, tmp_path / "copy"))

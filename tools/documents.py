@@ -7,13 +7,14 @@ text between these two lines and nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from caption.analysis.study_tables import markdown_table as table
 from caption.errors import UserError
 
-__all__ = ["read_sections", "table", "write_sections"]
+__all__ = ["mean_and_deviation", "read_sections", "table", "write_sections"]
 
 MARKS = "<!-- section {} begins -->", "<!-- section {} ends -->"
 
@@ -40,3 +41,11 @@ def write_sections(document: Path, sections: Mapping[str, str]) -> None:
             raise UserError(f"{document} lacks the lines {begin} and {end}: put them where the tables belong")
         text = f"{before}{begin}\n\n{section.strip()}\n\n{end}{after}"
     document.write_text(text, encoding="utf-8")
+
+
+def mean_and_deviation(values: Sequence[float], digits: int, signed: bool = False) -> str:
+    """Mean ± standard deviation; a dash without values."""
+    if not values:
+        return "–"
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):{'+' if signed else ''}.{digits}f}{deviation}"

@@ -9,11 +9,10 @@ to show that torch and ONNX Runtime agree, and captions 20 scenes. Needs the ext
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -104,9 +103,8 @@ def compared(captioner: Captioner, scenes: Sequence[Path]) -> list[str]:
         except UserError as error:
             return [f"not exported: {error}", "", "", ""]
         size = sum(path.stat().st_size for path in folder.glob("*.onnx")) / 1e6
-        exported = load_module(folder / onnx_files.SCRIPT).OnnxCaptioner(
-            folder, threads=torch.get_num_threads()
-        )
+        script = runpy.run_path(str(folder / onnx_files.SCRIPT))
+        exported = script["OnnxCaptioner"](folder, threads=torch.get_num_threads())
         pixels = np.stack([exported.pixels(scene) for scene in scenes])
         theirs = [
             caption
@@ -118,16 +116,6 @@ def compared(captioner: Captioner, scenes: Sequence[Path]) -> list[str]:
     weights = max((np.abs(one.weights - other.weights).max(initial=0) for one, other in same), default=0.0)
     log_prob = max((abs(one.log_prob - other.log_prob) for one, other in same), default=0.0)
     return [f"{len(same)} of {len(scenes)}", f"{weights:.0e}", f"{log_prob:.0e}", f"{size:.1f}"]
-
-
-def load_module(path: Path) -> ModuleType:
-    """A Python file as a module."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ SHELLS = ("bash", "zsh", "tcsh")
 def main(args: list[str]) -> int:
     """Run `caption completion`."""
     options = make_parser().parse_args(args)
-    print(script(command(), options.shell))
+    import shtab
+
+    print(shtab.complete(command(), options.shell))
     return DONE
 
 
@@ -30,13 +32,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser = verb_parser("completion", DESCRIPTION)
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
     return parser
-
-
-def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The script for a shell, one of `SHELLS`."""
-    import shtab
-
-    return shtab.complete(parser, shell)
 
 
 def command() -> argparse.ArgumentParser:

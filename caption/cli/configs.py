@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from itertools import takewhile
 from pathlib import Path
 
 from caption.cli.configuration.arguments import verb_parser
@@ -39,9 +40,6 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _title(text: str) -> str:
     """The first sentence of a configuration's header, without the comment sign."""
-    comments = []
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            break
-        comments.append(line.lstrip("# "))
-    return " ".join(comments).partition(". ")[0].partition("  ")[0].strip().rstrip(".:")
+    comments = takewhile(lambda line: line.startswith("#"), text.splitlines())
+    title = " ".join(line.lstrip("# ") for line in comments)
+    return title.partition(". ")[0].partition("  ")[0].strip().rstrip(".:")

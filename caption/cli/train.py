@@ -137,23 +137,18 @@ class CaptionCLI(LightningCLI):
         config = self.config_init[self.config_init["subcommand"]]["trainer"]
         folder = Path(config["default_root_dir"])
         if config.get("logger") in (None, True):
-            kwargs["logger"] = self._loggers(folder)
-        callbacks: list[Any] = []
-        if config.get("enable_progress_bar") is not False:
-            callbacks.append(RichProgressBar(console_kwargs={"stderr": True}))
+            tensorboard = TensorBoardLogger(str(folder), name="logs")
+            kwargs["logger"] = [tensorboard, CSVLogger(str(folder), name="logs", version=tensorboard.version)]
+        show = config.get("enable_progress_bar") is not False
+        self.trainer_defaults["callbacks"] = [RichProgressBar(console_kwargs={"stderr": True})] * show
         if config.get("enable_checkpointing") is False:
             for key in ("checkpoint", "last_checkpoint"):
                 self._parser(self.subcommand).callback_keys.remove(key)
         plugins = config.get("plugins") or []
         kwargs["plugins"] = [*(plugins if isinstance(plugins, list) else [plugins]), CheckpointFile()]
-        self.trainer_defaults["callbacks"] = callbacks
         trainer = super().instantiate_trainer(**torchrun.trainer_settings(config), **kwargs)
         make_folder(folder, "--trainer.default_root_dir")
         return trainer
-
-    def _loggers(self, folder: Path) -> list[Any]:
-        tensorboard = TensorBoardLogger(str(folder), name="logs")
-        return [tensorboard, CSVLogger(str(folder), name="logs", version=tensorboard.version)]
 
     def fit(self, **options: Any) -> None:
         folder = Path(self.trainer.default_root_dir)
@@ -174,6 +169,9 @@ class CaptionCLI(LightningCLI):
                     f"{self.trainer.ckpt_path}: the state of the training in it is malformed, or of another version of "
                     f"Lightning ({kind_and_reason(error)}): start from its weights with model.warm_start"
                 ) from error
+            finally:
+                # After an error in validation, Lightning leaves the workers of training, for which Python would wait.
+                self.trainer.fit_loop.teardown()
 
     def after_fit(self) -> None:
         """Name the best model and its score."""

@@ -13,7 +13,7 @@ from helpers.command_line import Ran
 from caption.cli.main import VERBS
 
 Cli = Callable[..., Ran]
-pytest.importorskip("shtab")
+shtab = pytest.importorskip("shtab")
 ASK = """\
 source {script}
 COMP_WORDS=({words}); COMP_CWORD=$(({count} - 1)); COMP_LINE="{words}"
@@ -27,7 +27,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from caption.cli import completion
 
     path = tmp_path_factory.mktemp("completion") / "caption"
-    path.write_text(completion.script(completion.command(), "bash"))
+    path.write_text(shtab.complete(completion.command(), "bash"))
     return path
 
 

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from filelock import FileLock
-from helpers.command_line import Ran, Trained
+from helpers.command_line import QUIET, SIGNALS, Ran, Trained
 
+from caption.errors import UserError
 from caption.training.module import CaptionTraining
 from caption.training.run_folder import find_checkpoint
 
 pytestmark = pytest.mark.slow
 Cli = Callable[..., Ran]
-QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
-
-
-@pytest.fixture
-def copied(trained: Trained, tmp_path: Path) -> Path:
-    """A copy of the trained run's folder, for changes."""
-    shutil.copytree(trained.folder, tmp_path / "copy")
-    return tmp_path / "copy"
 
 
 def weights(folder: Path, name: str = "last") -> dict[str, Any]:
@@ -55,7 +48,7 @@ def send(monkeypatch: pytest.MonkeyPatch, number: int, step: str, epoch: int, ba
 # -- exit codes ------------------------------------------------------------------------------------------------
 
 
-TRAIN, VALIDATE = ("training_step", 1, 2), ("validation_step", 0, 0)
+FIRST_STEP, TRAIN, VALIDATE = ("training_step", 0, 0), ("training_step", 1, 2), ("validation_step", 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -63,15 +56,15 @@ TRAIN, VALIDATE = ("training_step", 1, 2), ("validation_step", 0, 0)
     [
         (signal.SIGTERM, "SIGTERM", TRAIN),
         (signal.SIGTERM, "SIGTERM", VALIDATE),
-        (signal.SIGINT, "Ctrl-C", TRAIN),
-        (signal.SIGHUP, "SIGHUP", TRAIN),
-        (signal.SIGUSR1, "SIGUSR1", TRAIN),
+        (signal.SIGINT, "Ctrl-C", FIRST_STEP),
+        (signal.SIGHUP, "SIGHUP", FIRST_STEP),
+        (signal.SIGUSR1, "SIGUSR1", FIRST_STEP),
     ],
 )
 def test_a_signal_saves_says_how_to_go_on_and_is_the_exit_code(
     cli: Cli, trained: Trained, tiny: Path, tmp_path: Path, monkeypatch, number: int, name: str, where
 ):
-    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, number)]
+    handlers = [signal.getsignal(each) for each in SIGNALS]
     with monkeypatch.context() as patch:
         send(patch, number, *where)
         ran = cli("fit", "-c", tiny, *QUIET)
@@ -81,8 +74,8 @@ def test_a_signal_saves_says_how_to_go_on_and_is_the_exit_code(
     assert str(tmp_path / "run" / "last.ckpt") in message
     assert "--ckpt_path auto" in message
     assert "Traceback" not in ran.err
-    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, number)] == handlers
-    if number != signal.SIGTERM:
+    assert [signal.getsignal(each) for each in SIGNALS] == handlers
+    if where == FIRST_STEP:
         return  # what is written does not depend on the signal
     ran = cli("fit", "-c", tiny, *QUIET, "--ckpt_path", "auto")
     assert ran.code == 0
@@ -146,42 +139,29 @@ def _epoch(path: Path) -> int:
     return torch.load(path, weights_only=True)["epoch"] if path.exists() else -1
 
 
-FAILING = """
-import sys
-from caption.cli.main import main
-from caption.errors import UserError
-from caption.training.module import CaptionTraining
+def test_a_training_with_workers_that_fails_ends_them(cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch):
+    """A failure in validation leaves workers of training behind, for which Python would wait at its exit."""
 
-def fail(*batch):
-    raise UserError("something fails")
+    def fail(*batch: Any) -> None:
+        raise UserError("something fails")
 
-CaptionTraining.validation_step = fail
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-def test_a_training_with_workers_that_fails_ends(tiny: Path):
-    """A failure in validation leaves workers of training behind, for which Python waits at its exit."""
-    done = subprocess.run(
-        [sys.executable, "-c", FAILING, "fit", "-c", str(tiny), "--data.workers=1", *QUIET],
-        capture_output=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines()[-1] == "caption: something fails"
+    monkeypatch.setattr(CaptionTraining, "validation_step", fail)
+    ran = cli("fit", "-c", tiny, "--data.workers=1", *QUIET)
+    assert (ran.code, ran.err.splitlines()[-1]) == (2, "caption: something fails")
+    assert not active_children()
 
 
 # -- names of checkpoints --------------------------------------------------------------------------------------
 
 
-def test_auto_starts_where_there_is_nothing(cli: Cli, tiny: Path, tmp_path: Path):
-    ran = cli("fit", "-c", tiny, *QUIET, "--ckpt_path", "auto", "--trainer.max_epochs=1")
+def test_auto_starts_where_there_is_nothing_and_goes_on(cli: Cli, tiny: Path, tmp_path: Path):
+    fit = ("fit", "-c", tiny, *QUIET, "--ckpt_path", "auto", "--trainer.max_epochs")
+    ran = cli(*fit, 1)
     assert ran.code == 0
     assert "resuming" not in ran.err
-    assert (tmp_path / "run" / "last.ckpt").exists()
+    assert cli(*fit, 2).code == 0
+    assert torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["global_step"] == 10
+    assert {path.name for path in (tmp_path / "run" / "logs").iterdir()} == {"version_0", "version_1"}
 
 
 def test_auto_takes_the_best_where_the_last_is_damaged(cli: Cli, trained: Trained, copied: Path):

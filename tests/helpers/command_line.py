@@ -51,6 +51,7 @@ data:
 """
 
 
+QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """Signals that stop a command."""
 

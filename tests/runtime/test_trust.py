@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.command_line import Ran, Trained
+from helpers.command_line import QUIET, Ran, Trained
 from helpers.tiny_captioner import captioner
 
 import caption
@@ -23,7 +23,6 @@ from caption.parts import make
 from caption.runtime.trust import check_texts, class_paths, find_object
 
 Cli = Callable[..., Ran]
-QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
 MODULE = """\
 from pathlib import Path
 
@@ -233,6 +232,7 @@ def test_a_part_of_another_package_is_refused_by_name(
     assert not canary.exists()
 
 
+@pytest.mark.slow
 def test_the_users_own_mechanism_in_the_users_own_checkpoint(
     cli: Cli, tiny: Path, tmp_path: Path, canary: Path, shapes: Path
 ):

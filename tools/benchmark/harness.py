@@ -5,15 +5,14 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import runpy
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -97,19 +96,14 @@ def measure_section(name: str, setting: Setting) -> str:
 
 def measure_task(task: str, region_size: int, setting: Setting) -> list[float]:
     """Seconds, seconds of CPU time and peak memory of a task. The first call in a process also prepares the task."""
-    values: list[float] = _core().measure_task(task, region_size, setting)
+    values: list[float] = _core()["measure_task"](task, region_size, setting)
     return values
 
 
 @cache
-def _core() -> ModuleType:
+def _core() -> dict[str, Any]:
     """`tools.benchmark.core` of the process's checkout, which fits the package beside it."""
-    spec = spec_from_file_location("benchmark_core", Path("tools", "benchmark", "core.py").resolve())
-    assert spec is not None
-    assert spec.loader is not None
-    core = module_from_spec(spec)
-    spec.loader.exec_module(core)
-    return core
+    return runpy.run_path(str(Path("tools", "benchmark", "core.py").resolve()))
 
 
 def seconds(value: float) -> str:

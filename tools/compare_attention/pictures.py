@@ -13,7 +13,6 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from caption import checkpoint
 from caption.analysis.grounding import Mention, find_mentions
 from caption.box import BoxLike
 from caption.captioner import Captioner
@@ -53,11 +52,6 @@ class Word(NamedTuple):
     """A caption that was given to all mechanisms."""
     mention: Mention
     """Of the object that the word names."""
-
-
-def load_models(checkpoints: Mapping[str, Path]) -> dict[str, Captioner]:
-    """The trained models by the name of their mechanism."""
-    return {name: checkpoint.load(path) for name, path in checkpoints.items()}
 
 
 def choose_words(scenes: Sequence[CaptionedImage], boxes: Mapping[int | str, Boxes]) -> list[Word]:

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from caption.analysis.per_word import difference, estimate
+from tools.compare_attention.differences import by_seed
 from tools.compare_attention.mechanisms import Mechanism
 from tools.compare_attention.runs import DRAWS, ERASED, Result
+from tools.documents import mean_and_deviation
 from tools.documents import table as markdown_table
 
 FIT = "`caption fit` and `caption test`"
@@ -59,7 +61,6 @@ def summarise(results: Sequence[Result], mechanism: Mechanism) -> dict[str, Any]
         "seconds_per_epoch": last[
             "seconds_per_epoch"
         ],  # of one seed: seeds may have run on different machines
-        "scores": {name: _spread([result["numbers"].get(name) for result in results]) for name in COLUMNS},
         "faithfulness": faithfulness(results),
         "runs": [{name: part for name, part in run.items() if name != "mechanism"} for run in results],
     }
@@ -135,11 +136,11 @@ def tables(ways: Mapping[str, dict[str, Any]]) -> str:
 
 
 def _tables(summaries: Summaries) -> list[str]:
-    ordered = sorted(summaries.items(), key=lambda entry: entry[1]["scores"]["NLL"]["mean"])
+    ordered = sorted(summaries.items(), key=lambda entry: statistics.mean(by_seed(entry[1], "NLL")))
     columns = {
         key: column
         for key, column in COLUMNS.items()
-        if any(summary["scores"][key]["mean"] is not None for summary in summaries.values())
+        if any(by_seed(summary, key) for summary in summaries.values())
     }
     head = ["mechanism", "regions", "parameters", "s/epoch", *(head for head, _ in columns.values())]
     head += ["deletion, attention", "deletion, random", "random − attention [95 %]"]
@@ -157,25 +158,9 @@ def _tables(summaries: Summaries) -> list[str]:
 def _row(name: str, summary: dict[str, Any], columns: Mapping[str, tuple[str, int]]) -> list[str]:
     cells = [f"`{name}`", summary["regions"]]
     cells += [f"{summary['parameters']:,}", f"{summary['seconds_per_epoch']:.1f}"]
-    cells += [_cell(summary["scores"][key], digits) for key, (_, digits) in columns.items()]
+    cells += [mean_and_deviation(by_seed(summary, key), digits) for key, (_, digits) in columns.items()]
     areas = summary["faithfulness"]
     if areas is None:
         return [*cells, "–", "–", "–"]
     interval = f"{areas['random_less_attention']:.3f} [{areas['low']:.3f}, {areas['high']:.3f}]"
     return [*cells, f"{areas['attention']:.3f}", f"{areas['random']:.3f}", interval.replace("-", "−")]
-
-
-def _cell(spread: dict[str, Any], digits: int) -> str:
-    if spread["mean"] is None:
-        return "–"
-    deviation = "" if spread["deviation"] is None else f" ± {spread['deviation']:.{digits}f}"
-    return f"{spread['mean']:.{digits}f}{deviation}"
-
-
-def _spread(scores: Sequence[float | None]) -> dict[str, Any]:
-    """Mean and standard deviation (n − 1 in the denominator; None for one seed)."""
-    values = [score for score in scores if score is not None]
-    return {
-        "mean": statistics.mean(values) if values else None,
-        "deviation": statistics.stdev(values) if len(values) > 1 else None,
-    }

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from caption.metrics.caption_files import match_images, read_captions
 from caption.metrics.evaluation import evaluate
 from caption.runtime.atomic import replacing
-from tools.documents import table, write_sections
+from tools.documents import mean_and_deviation, table, write_sections
 from tools.reproduce.curves import draw
 from tools.reproduce.runs import CONFIGS, curve, fit, run, test, trained_seconds
 
@@ -272,7 +272,7 @@ def paper_table(runs: Mapping[tuple[str, int], Run]) -> str:
             str(len(tests)),
             ", ".join(map(str, _of(runs, name, "beam"))),
             *(
-                spread([scores[number] for scores in tests if number in scores], digits)
+                mean_and_deviation([scores[number] for scores in tests if number in scores], digits)
                 for number, digits in NUMBERS.items()
             ),
         ]
@@ -295,16 +295,18 @@ def steps_table(runs: Mapping[tuple[str, int], Run]) -> str:
         if not seeds:
             continue
         own = {seed: _best(runs[name, seed]) for seed in seeds}
-        cells = [spread([own[seed][number] for seed in seeds], 3) for number in ("BLEU-4", "CIDEr")]
+        cells = [
+            mean_and_deviation([own[seed][number] for seed in seeds], 3) for number in ("BLEU-4", "CIDEr")
+        ]
         for number in ("BLEU-4", "CIDEr"):
             both = [
                 own[seed][number] - _best(runs["soft", seed])[number]
                 for seed in seeds
                 if ("soft", seed) in runs
             ]
-            cells.append(spread(both, 3, signed=True) if name != "soft" else "")
+            cells.append(mean_and_deviation(both, 3, signed=True) if name != "soft" else "")
         with_maps = [scores for scores in own.values() if "attention_entropy" in scores]
-        cells.append(spread([scores["attention_entropy"] for scores in with_maps], 2))
+        cells.append(mean_and_deviation([scores["attention_entropy"] for scores in with_maps], 2))
         if with_maps:  # all seeds have one grid
             cells[-1] += f" of {with_maps[0]['attention_entropy_max']:.2f}"
         minutes = statistics.mean(runs[name, seed]["seconds"] for seed in seeds) / 60
@@ -320,14 +322,6 @@ def steps_table(runs: Mapping[tuple[str, int], Run]) -> str:
         "minutes",
     ]
     return f"Dev split, each run with its best beam.\n\n{table(head, rows)}"
-
-
-def spread(values: Sequence[float], digits: int, signed: bool = False) -> str:
-    """Mean ± standard deviation; a dash without values."""
-    if not values:
-        return "–"
-    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):{'+' if signed else ''}.{digits}f}{deviation}"
 
 
 def _best(run: Run) -> Mapping[str, float]:

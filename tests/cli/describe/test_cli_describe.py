@@ -6,12 +6,12 @@ import csv
 import io
 import json
 import os
-import pickle
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,12 +21,13 @@ from helpers.tiny_captioner import captioner, photo
 from PIL import Image
 
 import caption
+import caption.visualize
 from caption import checkpoint
 from caption.attention import Multinoulli
 from caption.cli.describe import pictures
 from caption.cli.describe.command import Printer, coco_id
 from caption.data.resize import ImageTransform
-from caption.search import BeamSearch, Greedy
+from caption.search import BeamSearch, Greedy, Search
 from caption.visualize.styles import STYLE_NAMES
 
 Cli = Callable[..., Ran]
@@ -57,17 +58,15 @@ def expected(model: Path) -> list[caption.Caption]:
 # -- formats ---------------------------------------------------------------------------------------------------
 
 
-def test_one_photo_is_a_sentence_and_nothing_else(cli: Cli, model, photos, expected):
-    ran = cli("describe", photos[0], "--model", model)
-    assert ran == (0, f"{expected[0]}\n", "")
-
-
-def test_captions_name_their_photos(cli: Cli, model, photos, expected):
+def test_one_photo_is_a_sentence_and_captions_of_several_name_their_photos(cli: Cli, model, photos, expected):
+    assert cli("describe", photos[0], "--model", model) == (0, f"{expected[0]}\n", "")
     ran = cli("describe", *photos[:2], "--model", model)
     assert ran == (0, "".join(f"{path}\t{each}\n" for path, each in zip(photos, expected, strict=False)), "")
 
 
-def test_json_is_a_list_of_captions_without_weights(cli: Cli, model, photos, expected):
+def test_json_is_a_list_of_captions_without_weights_and_jsonl_has_a_line_each(
+    cli: Cli, model, photos, expected
+):
     ran = cli("describe", *photos, "--model", model, "--format", "json")
     entries = json.loads(ran.out)
     assert (ran.code, ran.err) == (0, "")
@@ -82,12 +81,8 @@ def test_json_is_a_list_of_captions_without_weights(cli: Cli, model, photos, exp
         assert entry["gates"] == pytest.approx(caption_.gates.tolist(), abs=1e-5)
         assert len(entry["word_log_probs"]) == len(entry["words"])
     assert [entry["box"] for entry in entries[:2]] == [list(each.box) for each in expected]
-
-
-def test_jsonl_is_the_same_a_line_each(cli: Cli, model, photos):
-    whole = cli("describe", *photos, "--model", model, "--format", "json")
-    lines = cli("describe", *photos, "--model", model, "--format", "jsonl")
-    assert [json.loads(line) for line in lines.out.splitlines()] == json.loads(whole.out)
+    lines = cli("describe", *photos, "--model", model, "--format", "jsonl").out.splitlines()
+    assert [json.loads(line) for line in lines] == entries
 
 
 def test_csv_is_a_table_that_survives_commas_in_names(cli: Cli, model, tmp_path, expected):
@@ -142,25 +137,29 @@ def test_the_models_own_search_is_the_default(cli: Cli, photos, tmp_path):
     assert len(words[0]) <= 3 < len(words[1])
 
 
-def test_a_beam_of_one_is_greedy_search(cli: Cli, model, photos):
-    greedy = captioner().describe(photo(80, 40, 0), Greedy(max_length=8))
-    found = described(cli, photos[0], "--model", model, "--beam-size", 1)
-    assert found["words"] == greedy.words
-    assert found["log_prob"] == pytest.approx(greedy.log_prob, abs=1e-5)
+@pytest.mark.parametrize(
+    ("option", "search"),
+    [
+        (("--beam-size", 1), Greedy(max_length=8)),
+        (("--length-normalization", 1), BeamSearch(3, 8, length_normalization=1.0)),
+    ],
+    ids=str,
+)
+def test_options_reach_the_search(cli: Cli, model, photos, option: tuple, search: Search):
+    found, expected = described(cli, photos[0], "--model", model, *option), captioner()
+    caption_ = expected.describe(photo(80, 40, 0), search)
+    assert found["words"] == caption_.words
+    assert found["log_prob"] == pytest.approx(caption_.log_prob, abs=1e-5)
 
 
-def test_length_normalization_reaches_the_search(cli: Cli, model, photos):
-    found = described(cli, photos[0], "--model", model, "--length-normalization", 1)
-    search = BeamSearch(3, 8, length_normalization=1.0)
-    assert found["words"] == captioner().describe(photo(80, 40, 0), search).words
-
-
-@pytest.mark.parametrize("form", ["text", "csv", "json"])
-def test_candidates_are_several_captions_best_first(cli: Cli, model, photos, form: str):
-    ran = cli("describe", photos[0], "--model", model, "--candidates", 3, "--format", form)
-    best = captioner().describe(photo(80, 40, 0), BeamSearch(3, 8, candidates=3))
+@pytest.mark.parametrize(("form", "count"), [("text", 3), ("csv", 3), ("json", 3), ("json", 5)])
+def test_candidates_are_several_captions_best_first_for_which_the_beam_widens(
+    cli: Cli, model, photos, form: str, count: int
+):
+    ran = cli("describe", photos[0], "--model", model, "--candidates", count, "--format", form)
+    best = captioner().describe(photo(80, 40, 0), BeamSearch(count, 8, candidates=count))
     texts = [each.text for each in (best, *best.alternatives)]
-    assert len(texts) == 3
+    assert len(texts) == count
     if form == "text":
         assert ran.out.splitlines() == texts
     elif form == "csv":
@@ -184,14 +183,6 @@ def test_an_impossible_search_is_wrong_usage(cli: Cli, model, photos, options: l
     assert (ran.code, ran.out) == (2, "")
     assert options[1] in ran.err
     assert "Traceback" not in ran.err
-
-
-def test_more_candidates_than_the_models_beam_widen_it(cli: Cli, model, photos):
-    entry = described(cli, photos[0], "--model", model, "--candidates", 5)
-    best = captioner().describe(photo(80, 40, 0), BeamSearch(5, 8, candidates=5))
-    texts = [each.text for each in (best, *best.alternatives)]
-    assert len(texts) == 5
-    assert [entry["text"], *(other["text"] for other in entry["alternatives"])] == texts
 
 
 def test_an_empty_caption_is_not_an_empty_line(cli: Cli, photos, tmp_path):
@@ -238,34 +229,40 @@ def test_heatmaps_are_figures_in_a_file_or_a_folder(cli: Cli, model, photos, tmp
         assert min(figure.size) > 100
     assert cli("describe", *photos[:2], "--model", model, "--heatmap", tmp_path / "many").code == 0
     assert sorted(path.name for path in (tmp_path / "many").iterdir()) == ["x-2.png", "x.png"]
-    drawn = {(tmp_path / "one.png").read_bytes()}
-    for look in (
-        "--style paper",
-        "--style glow",
-        "--style cells",
-        "--no-smooth",
-        "--cmap viridis",
-        "--opacity 0.2",
-    ):
-        assert (
-            cli(
-                "describe", photos[0], "--model", model, "--heatmap", tmp_path / "look.png", *look.split()
-            ).code
-            == 0
-        )
-        drawn.add((tmp_path / "look.png").read_bytes())
-    assert len(drawn) == 7
 
 
-def test_the_look_is_checked_before_anything_is_done(cli: Cli, model, photos, tmp_path):
-    for look, said in (
+@pytest.mark.parametrize(
+    ("option", "function"),
+    [("--heatmap", "plot_caption"), ("--contact-sheet", "contact_sheet"), ("--html", "to_html")],
+)
+def test_the_look_is_that_of_the_options(
+    cli: Cli, model, photos, tmp_path, monkeypatch: pytest.MonkeyPatch, option: str, function: str
+):
+    looks, draw = [], getattr(caption.visualize, function)
+
+    def recording(*args: Any, **look: Any) -> Any:
+        looks.append(look)
+        return draw(*args)
+
+    monkeypatch.setattr(caption.visualize, function, recording)
+    options = {"style": "cells", "smooth": False, "cmap": "viridis", "opacity": 0.2}
+    for look in ((), ("--style", "cells", "--no-smooth", "--cmap", "viridis", "--opacity", "0.2")):
+        assert cli("describe", photos[0], "--model", model, option, tmp_path / "x.png", *look).code == 0
+    assert looks == [{}, options]
+
+
+@pytest.mark.parametrize(
+    ("look", "message"),
+    [
         ("--cmap rainbows", "no colour map 'rainbows'"),
         ("--opacity 2", "between 0 and 1"),
         ("--style neon", "invalid choice: 'neon'"),
-    ):
-        ran = cli("describe", photos[0], "--model", model, "--heatmap", tmp_path / "x.png", *look.split())
-        assert (ran.code, ran.out) == (2, "")
-        assert said in ran.err
+    ],
+)
+def test_the_look_is_checked_before_anything_is_done(cli: Cli, photos, tmp_path, look: str, message: str):
+    ran = cli("describe", photos[0], "--model", "none", "--heatmap", tmp_path / "x.png", *look.split())
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
 
 
 def test_styles_of_the_command_line_are_those_of_figures():
@@ -303,23 +300,38 @@ def test_two_models_are_compared_on_the_page(cli: Cli, model, photos, tmp_path):
         assert said in ran.err
 
 
-def test_smooth_is_for_the_page_too(cli: Cli, model, photos, tmp_path):
-    pages = []
-    for smooth in ("--smooth", "--no-smooth"):
-        assert (
-            cli("describe", photos[0], "--model", model, "--html", tmp_path / "page.html", smooth).code == 0
-        )
-        pages.append((tmp_path / "page.html").read_text())
-    assert '"smooth":true' in pages[0]
-    assert '"smooth":false' in pages[1]
-
-
 def test_a_page_holds_all_photos(cli: Cli, model, photos, tmp_path, expected):
-    ran = cli("describe", *photos[:2], "--model", model, "--html", tmp_path / "new" / "page.html")
+    path = tmp_path / "new" / "page.html"
+    ran = cli("describe", *photos[:2], "--model", model, "--html", path)
     assert (ran.code, ran.err) == (0, "")
-    page = (tmp_path / "new" / "page.html").read_text(encoding="utf-8")
+    page = path.read_text(encoding="utf-8")
     assert page.count("data:image/") >= 2
     assert all(word in page for each in expected for word in each.words)
+
+
+@pytest.mark.parametrize(
+    ("option", "target", "message"),
+    [
+        ("--heatmap", "file/out.png", "--heatmap: the folder"),
+        ("--attention", "file/out.npz", "--attention: the folder"),
+        ("--html", "file/out.html", "--html: the folder"),
+        ("--heatmap", "out.docx", "out.docx"),
+        ("--heatmap", "a/x.png", "would overwrite the input"),
+        ("--attention", "a/x.png", "would overwrite the input"),
+        ("--html", "a/x.png", "would overwrite the input"),
+        ("--heatmap", "a", "would overwrite the input"),
+    ],
+)
+def test_outputs_that_cannot_be_written_or_are_inputs_are_refused(
+    cli: Cli, model, photos, tmp_path, option: str, target: str, message: str
+):
+    (tmp_path / "file").write_text("not a folder")
+    before = photos[0].read_bytes()
+    ran = cli("describe", photos[0], "--model", model, option, tmp_path / target)
+    assert ran.code == 2
+    assert message in ran.err
+    assert "Traceback" not in ran.err
+    assert photos[0].read_bytes() == before
 
 
 def test_one_file_for_several_photos_is_refused_before_anything_is_loaded(cli: Cli, photos, tmp_path):
@@ -328,56 +340,24 @@ def test_one_file_for_several_photos_is_refused_before_anything_is_loaded(cli: C
     assert "one.png is one file for 3 photos" in ran.err
 
 
-@pytest.mark.parametrize("option", ["--heatmap", "--attention", "--html"])
-def test_an_output_that_cannot_be_written_is_an_error_of_the_user(
-    cli: Cli, model, photos, tmp_path, option: str
-):
-    (tmp_path / "file").write_text("not a folder")
-    ran = cli("describe", photos[0], "--model", model, option, tmp_path / "file" / "out.png")
-    assert (ran.code, ran.out) == (2, "")
-    assert option in ran.err
-    assert "Traceback" not in ran.err
-
-
-def test_an_unknown_kind_of_figure_is_an_error_of_the_user(cli: Cli, model, photos, tmp_path):
-    ran = cli("describe", photos[0], "--model", model, "--heatmap", tmp_path / "out.docx")
-    assert ran.code == 2
-    assert "out.docx" in ran.err
-    assert "png" in ran.err
-
-
 def test_hard_attention_reports_its_locations(cli: Cli, photos, tmp_path):
     checkpoint.save(captioner(alignment=Multinoulli(at_test="argmax")), tmp_path / "hard.ckpt")
     found = described(cli, photos[0], "--model", tmp_path / "hard.ckpt")
     assert np.array(found["locations"]).shape == (len(found["words"]), 2)
 
 
-@pytest.mark.parametrize("option", ["--heatmap", "--attention", "--html"])
-def test_photos_and_models_are_never_overwritten(cli: Cli, model, photos, tmp_path, option: str):
-    kept = {path: path.read_bytes() for path in [*photos, model]}
-    folder = tmp_path / "own"
-    (tmp_path / "a").rename(folder)
-    kept[folder / "x.png"] = kept.pop(photos[0])
-    for target in (folder, folder / "x.png", model):
-        ran = cli("describe", folder / "x.png", "--model", model, option, target)
-        if target == folder and option != "--heatmap":
-            continue  # x.npz is another file, and a page needs a name
-        assert (ran.code, ran.out) == (2, ""), (option, target)
-        assert str(target) in ran.err
-    assert all(path.read_bytes() == content for path, content in kept.items())
+def test_a_model_is_never_overwritten(cli: Cli, model, photos):
+    before = model.read_bytes()
+    ran = cli("describe", photos[0], "--model", model, "--html", model)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"would overwrite the input '{model}'" in ran.err
+    assert model.read_bytes() == before
 
 
 def test_the_same_command_runs_twice(cli: Cli, model, photos, tmp_path):
-    outputs = (
-        "--heatmap",
-        tmp_path / "maps",
-        "--attention",
-        tmp_path / "maps",
-        "--html",
-        tmp_path / "page.html",
-    )
+    maps = ("--heatmap", tmp_path / "maps", "--attention", tmp_path / "maps")
     for _ in range(2):
-        assert cli("describe", *photos, "--model", model, *outputs).code == 0
+        assert cli("describe", photos[0], "--model", model, *maps, "--html", tmp_path / "page.html").code == 0
 
 
 def test_a_line_of_text_is_a_photo_whatever_its_name(cli: Cli, model, photos, tmp_path, expected):
@@ -398,49 +378,31 @@ def test_a_line_of_text_is_a_photo_whatever_its_name(cli: Cli, model, photos, tm
 
 @pytest.fixture
 def bad(tmp_path: Path) -> dict[str, Path]:
-    whole = {}
-    for suffix in ("jpg", "png"):
-        buffer = io.BytesIO()
-        Image.effect_noise((200, 200), 80).convert("RGB").save(buffer, {"jpg": "JPEG", "png": "PNG"}[suffix])
-        whole[suffix] = buffer.getvalue()
-    paths = {
-        "missing": tmp_path / "missing.jpg",
-        "empty": tmp_path / "empty.jpg",
-        "truncated JPEG": tmp_path / "cut.jpg",
-        "truncated PNG": tmp_path / "cut.png",
-        "text": tmp_path / "text.jpg",
-        "folder": tmp_path / "folder.jpg",
-    }
+    """Files that are not photos, by a word of the reason."""
+    paths = {"does not exist": tmp_path / "missing.jpg"}
+    for reason, name in (("empty", "empty.jpg"), ("not an image", "text.jpg"), ("folder", "folder.jpg")):
+        paths[reason] = tmp_path / name
     paths["empty"].touch()
-    paths["truncated JPEG"].write_bytes(whole["jpg"][: len(whole["jpg"]) // 2])
-    paths["truncated PNG"].write_bytes(whole["png"][: len(whole["png"]) // 2])
-    paths["text"].write_text("This is no photo.")
+    paths["not an image"].write_text("This is no photo.")
     paths["folder"].mkdir()
+    noise = Image.effect_noise((200, 200), 80).convert("RGB")
+    for name in ("truncated.jpg", "truncated.png"):
+        noise.save(tmp_path / name)
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[: len(content) // 2])
+        paths[name.partition(".")[0] if name.endswith("jpg") else "truncated PNG"] = tmp_path / name
     return paths
-
-
-REASONS = {
-    "missing": "does not exist",
-    "empty": "empty",
-    "truncated JPEG": "truncated",
-    "truncated PNG": "truncated",
-    "text": "not an image",
-    "folder": "folder",
-}
 
 
 @pytest.mark.parametrize("form", ["text", "json", "jsonl", "csv", "coco"])
 def test_every_bad_photo_is_named_with_its_reason_and_the_others_are_answered(
     cli: Cli, model, photos, bad, expected, form: str
 ):
-    mixed = [photos[0], *bad.values(), photos[1]]
-    ran = cli("describe", *mixed, "--model", model, "--format", form)
+    ran = cli("describe", photos[0], *bad.values(), photos[1], "--model", model, "--format", form)
     assert ran.code == 1
-    complaints = ran.err.splitlines()
-    assert len(complaints) == len(bad)
-    for complaint, (kind, path) in zip(complaints, bad.items(), strict=True):
+    for complaint, (reason, path) in zip(ran.err.splitlines(), bad.items(), strict=True):
         assert str(path) in complaint
-        assert REASONS[kind] in complaint
+        assert reason.removesuffix(" PNG") in complaint
     assert all(each.text in ran.out for each in expected)
     if form in ("json", "coco"):
         assert len(json.loads(ran.out)) == 2
@@ -453,36 +415,32 @@ def test_a_folder_without_images_is_called_that(cli: Cli, model, photos, tmp_pat
     assert f"'{tmp_path / 'empty'}' is a folder without images" in ran.err
 
 
-def test_captions_match_their_photos_among_bad_ones(cli: Cli, model, photos, bad, expected, tmp_path):
-    mixed = [bad["empty"], photos[0], bad["text"], photos[1], bad["folder"]]
+def test_captions_match_their_photos_among_bad_ones_and_beyond_a_batch(
+    cli: Cli, model, photos, bad, expected, tmp_path
+):
+    mixed = [bad["empty"], *[photos[0]] * 20, bad["not an image"], *[photos[1]] * 20, bad["folder"]]
     ran = cli("describe", *mixed, "--model", model, "--format", "json", "--attention", tmp_path / "numbers")
     entries = json.loads(ran.out)
-    assert [entry["image"] for entry in entries] == [str(photos[0]), str(photos[1])]
-    assert [entry["log_prob"] for entry in entries] == pytest.approx(
-        [each.log_prob for each in expected], abs=1e-5
-    )
-    assert sorted(path.name for path in (tmp_path / "numbers").iterdir()) == ["x-2.npz", "x.npz"]
-
-
-def test_more_photos_than_a_batch(cli: Cli, model, photos, bad, expected):
-    mixed = [*[photos[0]] * 20, bad["empty"], *[photos[1]] * 20]
-    ran = cli("describe", *mixed, "--model", model, "--format", "json")
-    entries = json.loads(ran.out)
     assert [entry["image"] for entry in entries] == [str(photos[0])] * 20 + [str(photos[1])] * 20
-    assert [entry["text"] for entry in entries] == [expected[0].text] * 20 + [expected[1].text] * 20
+    log_probs = [entry["log_prob"] for entry in entries]
+    assert log_probs == pytest.approx([each.log_prob for each in expected for _ in range(20)], abs=1e-5)
+    files = ["x.npz", *(f"x-{number}.npz" for number in range(2, 41))]
+    assert {path.name for path in (tmp_path / "numbers").iterdir()} == set(files)
+    for name, caption_ in (("x-20.npz", expected[0]), ("x-21.npz", expected[1])):
+        with np.load(tmp_path / "numbers" / name) as arrays:
+            np.testing.assert_allclose(arrays["weights"], caption_.weights, atol=1e-5)
 
 
-@pytest.mark.parametrize(("form", "nothing"), [("text", ""), ("jsonl", ""), ("json", "[]"), ("coco", "[]")])
+HEADER = "image,text,log_prob,finished"
+
+
+@pytest.mark.parametrize(
+    ("form", "nothing"), [("text", ""), ("jsonl", ""), ("json", "[]"), ("coco", "[]"), ("csv", HEADER)]
+)
 def test_only_bad_photos_are_an_empty_answer(cli: Cli, model, bad, tmp_path, form: str, nothing: str):
     ran = cli("describe", *bad.values(), "--model", model, "--format", form, "--html", tmp_path / "page.html")
     assert (ran.code, ran.out.strip()) == (1, nothing)
     assert not (tmp_path / "page.html").exists()
-
-
-def test_only_bad_photos_are_a_table_without_rows(cli: Cli, model, bad):
-    ran = cli("describe", *bad.values(), "--model", model, "--format", "csv")
-    assert (ran.code, list(csv.DictReader(io.StringIO(ran.out)))) == (1, [])
-    assert ran.out.startswith("image,text,")
 
 
 @pytest.mark.skipif(
@@ -503,50 +461,34 @@ def test_a_name_that_is_not_unicode(command, model, tmp_path):
 # -- files that are not models ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def impostors(tmp_path: Path, model: Path) -> dict[str, Path]:
-    paths = {
-        name: tmp_path / f"{name}.ckpt" for name in ("text", "pickle", "state", "objects", "cut", "missing")
-    }
-    paths["text"].write_text("weights")
-    paths["pickle"].write_bytes(pickle.dumps({"state_dict": print}))
-    torch.save({"weight": torch.zeros(2)}, paths["state"])
-    torch.save({**torch.load(model, weights_only=True), "more": print}, paths["objects"])
-    paths["cut"].write_bytes(model.read_bytes()[:-1000])
-    return paths
-
-
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
         ("text", "not a checkpoint of this package"),
-        ("pickle", "pickle"),
-        ("state", "not a checkpoint of this package"),
         ("objects", "refused"),
         ("cut", "damaged"),
         ("missing", "there is no"),
     ],
 )
-def test_other_files_are_refused_as_checkpoints(cli: Cli, photos, impostors, kind: str, reason: str):
-    ran = cli("describe", photos[0], "--model", impostors[kind])
+def test_other_files_are_refused_as_checkpoints(cli: Cli, photos, model, tmp_path, kind: str, reason: str):
+    path = tmp_path / "impostor.ckpt"
+    if kind == "text":
+        path.write_text("weights")
+    elif kind == "objects":
+        torch.save({**torch.load(model, weights_only=True), "more": print}, path)
+    elif kind == "cut":
+        path.write_bytes(model.read_bytes()[:-1000])
+    ran = cli("describe", photos[0], "--model", path)
     assert (ran.code, ran.out) == (2, "")
-    assert str(impostors[kind]) in ran.err
+    assert str(path) in ran.err
     assert reason in ran.err
-    assert "Traceback" not in ran.err
     assert len(ran.err.splitlines()) == 1
 
 
-def test_an_unknown_model_lists_the_installed_ones(cli: Cli, photos):
-    ran = cli("describe", photos[0], "--model", "nonesuch")
-    assert (ran.code, ran.out) == (2, "")
-    assert "nonesuch" in ran.err
-    assert "installed" in ran.err
-
-
-def test_a_misspelt_model_gets_a_hint(cli: Cli, photos, monkeypatch):
-    monkeypatch.setattr("caption.models.model_zoo.installed_models", lambda: ["shapes", "shapes-hard"])
+def test_an_unknown_model_gets_a_hint(cli: Cli, photos):
     ran = cli("describe", photos[0], "--model", "shpaes")
-    assert ran.code == 2
+    assert (ran.code, ran.out) == (2, "")
+    assert "installed" in ran.err
     assert "did you mean shapes?" in ran.err
 
 
@@ -593,30 +535,6 @@ def test_a_device_that_is_not_there(cli: Cli, model, photos, device: str):
 # -- as a process ----------------------------------------------------------------------------------------------
 
 
-def test_as_a_process_stdout_carries_data_only(command, model, photos, bad, tmp_path, expected):
-    ran = command(
-        "describe",
-        photos[0],
-        bad["truncated JPEG"],
-        photos[1],
-        *(
-            "--model",
-            model,
-            "--format",
-            "json",
-            "--heatmap",
-            tmp_path / "maps",
-            "--html",
-            tmp_path / "page.html",
-        ),
-    )
-    assert ran.code == 1
-    assert [entry["text"] for entry in json.loads(ran.out)] == [each.text for each in expected]
-    assert len(ran.err.splitlines()) == 1
-    assert (tmp_path / "page.html").stat().st_size > 1000
-    assert len(list((tmp_path / "maps").iterdir())) == 2
-
-
 UNUSED = {
     *("pytorch_lightning", "lightning_fabric", "torchmetrics", "tensorboard", "jsonargparse", "yaml"),
     *("matplotlib", "nltk", "pandas", "pycocotools", "scipy", "torchvision"),
@@ -642,20 +560,15 @@ def test_unused_packages_are_not_imported(model, photos):
 # -- hard attention --------------------------------------------------------------------------------------------
 
 
-def test_hard_attention_can_be_set_for_describe(cli: Cli, tmp_path: Path, photos):
-    checkpoint.save(captioner(alignment=Multinoulli()), tmp_path / "hard.ckpt")
-    found = {}
+def test_hard_attention_can_be_set_for_describe(cli: Cli, model, tmp_path: Path, photos):
+    hard = tmp_path / "hard.ckpt"
+    checkpoint.save(captioner(alignment=Multinoulli()), hard)
+    log_probs = []
     for how in ("expectation", "argmax"):
-        ran = cli(
-            "describe", photos[0], "--model", tmp_path / "hard.ckpt", "--at-test", how, "--format", "json"
-        )
-        found[how] = json.loads(ran.out)[0]["log_prob"]
-        made_so = captioner(alignment=Multinoulli(at_test=how)).describe(str(photos[0]))
-        assert found[how] == pytest.approx(made_so.log_prob, abs=1e-5)
-    assert found["expectation"] != found["argmax"]
-
-
-def test_soft_attention_has_no_such_choice(cli: Cli, model, photos):
+        log_probs.append(described(cli, photos[0], "--model", hard, "--at-test", how)["log_prob"])
+        of_it = captioner(alignment=Multinoulli(at_test=how)).describe(str(photos[0]))
+        assert log_probs[-1] == pytest.approx(of_it.log_prob, abs=1e-5)
+    assert log_probs[0] != log_probs[1]
     ran = cli("describe", photos[0], "--model", model, "--at-test", "argmax")
     assert ran.code == 2
     assert "--at-test is for hard attention" in ran.err
