@@ -18,7 +18,7 @@ from caption.metrics.caption_files import STDIN, CaptionFile, match_images, read
 from caption.metrics.corpus import MissingCandidates, References
 from caption.metrics.evaluation import DEFAULT_METRICS, METRICS, bleu_conventions, check_metrics, evaluate
 from caption.metrics.score import Scores
-from caption.metrics.significance import LEVEL, Comparison, Interval, compare_all, confidence_interval
+from caption.metrics.significance import Comparison, Interval, compare, confidence_interval
 from caption.text.tokenizer import TOKENIZERS, get_tokenizer
 
 DESCRIPTION = """\
@@ -125,7 +125,6 @@ def _score(
     protocol: dict[str, str],
     options: argparse.Namespace,
 ) -> Result:
-    """One candidate file, scored in all ways that were asked for."""
     candidates = match_images(read_captions(path), file)
     if options.partial:
         references = references.only(candidates)
@@ -133,7 +132,7 @@ def _score(
     scores = evaluate(candidates, references, options.tokenizer, metrics, **bleu, protocol=protocol)
     result = Result(path, scores)
     if options.confidence:
-        result.intervals = {name: confidence_interval(scores.score(name), LEVEL) for name in scores}
+        result.intervals = {name: confidence_interval(scores.score(name)) for name in scores}
     if options.conventions:
         texts = dict(zip(references.ids, references.texts, strict=True))
         result.conventions = bleu_conventions(candidates, texts, protocol)
@@ -144,7 +143,8 @@ def _compare(results: list[Result]) -> None:
     """Compare each file with the first. With --partial, two files may cover different images."""
     for result in results[1:]:
         if result.scores.ids == results[0].scores.ids:
-            result.comparison = compare_all(results[0].scores, result.scores)
+            first, second = results[0].scores, result.scores
+            result.comparison = {name: compare(first.score(name), second.score(name)) for name in first}
         else:
             _say(f"{result.name} covers other images than {results[0].name}, so they are not compared")
 
@@ -161,7 +161,7 @@ def _json(results: list[Result], several: bool) -> str:
 def _entry(result: Result) -> dict[str, Any]:
     entry = result.scores.to_dict()
     if result.intervals is not None:
-        entry["intervals"] = {name: bounds and bounds[:2] for name, bounds in result.intervals.items()}
+        entry["intervals"] = result.intervals
     if result.conventions is not None:
         entry["conventions"] = {name: scores.to_dict() for name, scores in result.conventions.items()}
     if result.comparison is not None:

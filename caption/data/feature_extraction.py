@@ -241,7 +241,6 @@ def _distinct(images: Sequence[CaptionedImage]) -> list[CaptionedImage]:
 
 
 def _image_bytes(views: Views) -> int:
-    """Bytes that an image's regions take in half precision."""
     return sum(
         2 * vectors[0].numel() + (0 if mask is None else mask[0].numel()) for vectors, _, mask in views
     )

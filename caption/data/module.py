@@ -232,7 +232,6 @@ class CaptionData(LightningDataModule):
 
 
 def _check_flip(flip: HorizontalFlip | None, features: str | None, shards: TrainingShards | None) -> None:
-    """Raise a `DataError` where images cannot be mirrored."""
     if flip is None:
         return
     if shards is not None:

@@ -79,17 +79,7 @@ class ImageTransform:
         return self.size[1] if isinstance(self.size, tuple) else self.size
 
     def __call__(self, image: Image.Image) -> torch.Tensor:
-        """The input pixels of a model.
-
-        Args:
-            image: of any size.
-
-        Returns:
-            (3, H, W) uint8, RGB.
-
-        Raises:
-            ImageError: the image cannot be decoded.
-        """
+        """The input pixels of a model (3, H, W) uint8, RGB; see `read`."""
         return self.read(image).pixels
 
     def read(self, source: Photo) -> Transformed:

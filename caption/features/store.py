@@ -183,6 +183,5 @@ class FeatureStore:
             path.unlink()
 
     def _locate(self, number: int) -> tuple[FeatureFile, int]:
-        """The file of an image, and its row there."""
         index = int(np.searchsorted(self._starts, number, "right")) - 1
         return self.files[index], number - int(self._starts[index])

@@ -99,14 +99,10 @@ class Scores(Mapping[str, float | None]):
         plain: dict[str, Any] = {"scores": dict(self), "signature": self.signature}
         return plain | ({"reasons": self.reasons} if self.reasons else {})
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         width = max(map(len, self), default=0)
         lines = [f"{name:{width}}  {_shown(score)}" for name, score in self._scores.items()]
         return "\n".join([*lines, self.signature])
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={_shown(score)}" for name, score in self._scores.items())
-        return f"<Scores {shown} ({self.signature})>"
 
 
 def _shown(score: MetricScore) -> str:

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from caption.errors import UserError
-from caption.metrics.score import MetricScore, Scores
+from caption.metrics.score import MetricScore
 
 RESAMPLES = 1000
 LEVEL = 0.95
@@ -21,11 +20,10 @@ _ROWS = 100  # draws at a time: 100 x 40,000 images are 32 MB
 
 
 class Interval(NamedTuple):
-    """The score lies between `low` and `high` in the share `level` of all draws."""
+    """The score lies between `low` and `high` in a share of all draws."""
 
     low: float
     high: float
-    level: float
 
 
 class Comparison(NamedTuple):
@@ -55,7 +53,7 @@ def confidence_interval(
         return None
     values = np.concatenate([score.resampled(draws) for draws in _draws(score, resamples, seed)])
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high), level)
+    return Interval(float(low), float(high))
 
 
 def compare(
@@ -67,7 +65,7 @@ def compare(
     draws whose difference lies at least as far from the mean difference as the measured difference lies from zero.
 
     Args:
-        first, second: the same metric on the same images in the same order; `compare_all` checks this.
+        first, second: the same metric on the same images in the same order.
         resamples: number of draws.
         seed: the same seed gives the same answer.
     """
@@ -80,25 +78,6 @@ def compare(
     as_far = np.abs(differences - differences.mean()) >= abs(measured) - 1e-12
     low, high = np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Comparison(measured, float(low), float(high), float((as_far.sum() + 1) / (resamples + 1)))
-
-
-def compare_all(
-    first: Scores, second: Scores, resamples: int = RESAMPLES, seed: int = 0
-) -> dict[str, Comparison | None]:
-    """`compare` for every metric that both systems have.
-
-    Raises:
-        UserError: the two were not scored on the same images.
-    """
-    if first.ids != second.ids:
-        raise UserError(
-            "these two systems were scored on different images: to compare them, score both on the same images."
-        )
-    return {
-        name: compare(first.score(name), second.score(name), resamples, seed)
-        for name in first
-        if name in second
-    }
 
 
 def _draws(score: MetricScore, resamples: int, seed: int) -> Iterator[np.ndarray]:

@@ -292,7 +292,6 @@ def _filesystem(root: str) -> tuple[Any, str]:
 
 
 def _folder(place: str) -> tuple[Any, str]:
-    """The file system and path of a folder or URL."""
     files, path = filesystem(place if "://" in place else f"file://{Path(place).expanduser().absolute()}")
     return files, path.rstrip("/")
 

@@ -159,7 +159,6 @@ def _longest(text: str, place: int) -> str:
 
 
 def _spelled(token: str, opening: bool) -> str:
-    """The token in Treebank spelling."""
     if token in ('"', "'"):
         return {'"': "``", "'": "`"}[token] if opening else token.replace('"', "''")
     if token in known.NAMES or not token.strip("‘’“”‛`\x91\x92\x93\x94"):

@@ -106,6 +106,9 @@ def test_one_bad_file_does_not_take_the_others_along(score, files, tmp_path):
     code, plain, _ = score("part", options=["--partial"])
     assert code == 0
     assert "|n:3|" in plain["signature"]
+    code, plain, err = score("good", "part", options=["--partial"])
+    assert "part.json covers other images than" in err
+    assert not any("comparison" in entry for entry in plain["candidates"])
 
 
 def test_intervals_and_conventions(score):

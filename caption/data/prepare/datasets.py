@@ -271,7 +271,6 @@ def _check_captions(
     described: Iterable[str],
     photos: Iterable[str],
 ) -> None:
-    """Compare the number of captions with the expected one, and the photos they name with the photos."""
     described, photos = set(described), set(photos)
     faults.count(f"captions in {source.name}", number, expected)
     faults.absent(described - photos, f"photos named in {source.name}", "among the photos")
@@ -309,7 +308,6 @@ def _sizes(splits: Mapping[str, Sequence[str]]) -> str:
 
 
 def _token_file(captions: Mapping[str, Sequence[str]]) -> bytes:
-    """Captions by file name in the format of Flickr8k.token.txt."""
     lines = (
         f"{name}#{number}\t{' '.join(text.split())}\n"
         for name, texts in captions.items()

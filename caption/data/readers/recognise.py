@@ -159,8 +159,6 @@ def reader_for(data: str, images: Mapping[str, str], splits: Mapping[str, str]) 
 
 
 class _Source(NamedTuple):
-    """A caption file that a reader can read."""
-
     format: str
     file: Path
     examples: list[str]

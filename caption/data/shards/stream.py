@@ -71,7 +71,6 @@ def read_range(index: ShardIndex, samples: ShardRange) -> Iterator[Sample]:
 
 
 def _files(url: str) -> Iterator[dict[str, bytes]]:
-    """The samples of a shard, each as files by suffix."""
     from webdataset.tariterators import group_by_keys, tar_file_expander
 
     with closing(open_url(url)) as stream:
