@@ -169,13 +169,3 @@ def test_splits_of_the_references(tmp_path, capsys):
 def test_wrong_usage_is_a_user_error(arguments, message):
     with pytest.raises(UserError, match=message):
         main(["--references", "/nowhere/r.json", *arguments])
-
-
-@pytest.mark.parametrize(
-    "arguments", [[], ["--references", "r"], ["--references", "r", "--candidates", "c", "--what"]]
-)
-def test_argparse_leaves_with_two(arguments, capsys):
-    with pytest.raises(SystemExit) as leaving:
-        main(arguments)
-    assert leaving.value.code == 2
-    assert capsys.readouterr().out == ""

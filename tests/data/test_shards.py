@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from helpers.downloads import contents
 from PIL import Image
 
 pytest.importorskip("webdataset")
@@ -55,19 +56,9 @@ def evaluation(shards: Path) -> JsonLines:
 def make_batches(folder: Path | str, **options: Any) -> ShardBatches:
     index = ShardIndex.read(str(folder))
     source = TrainingShards(str(folder), shuffle_buffer=4, max_damaged=options.pop("max_damaged", 0.0))
-    given = {
-        "processes": 1,
-        "rank": 0,
-        "workers": 1,
-        "seed": 0,
-        "captions_per_image": None,
-        "max_words": None,
-    }
-    fixed: dict[str, Any] = {
-        "vocabulary": index.vocabulary(1, "ptb"),
-        "transform": ImageTransform(48, "squash"),
-    }
-    return ShardBatches(index, source, **{"batch_size": 4, **fixed, **given, **options})
+    options = {"captions_per_image": None, "max_words": None, "batch_size": 4, "seed": 0, **options}
+    options = {"processes": 1, "rank": 0, "workers": 1, **options}
+    return ShardBatches(index, source, index.vocabulary(1, "ptb"), ImageTransform(48, "squash"), **options)
 
 
 def names(batches: Any) -> list[int | str]:
@@ -249,10 +240,6 @@ def test_the_shards_have_the_vocabulary_and_the_other_splits_of_the_data(shards:
     for mine, theirs in zip(data.splits["val"], original.splits["val"], strict=True):
         assert (mine.id, mine.captions) == (theirs.id, theirs.captions)
         assert mine.path.read_bytes() == theirs.path.read_bytes()
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_stopped_writer_goes_on_with_the_shards_that_are_whole(source: Path, shards: Path):

@@ -39,19 +39,15 @@ from helpers.feature_stores import (
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
-from caption.attention import AdditiveScore, ScoredAttention, Softmax
-from caption.captioner import Captioner
-from caption.data.batches import Batch, CaptionedImages
+from caption.data.batches import CaptionedImages
 from caption.data.decoding import open_image
 from caption.data.readers.captions import CaptionedImage
 from caption.data.resize import ImageTransform, Transformed
-from caption.decoders import LSTMDecoder
 from caption.encoders import SmallCNN
 from caption.errors import DataError, UserError
 from caption.features import files
 from caption.features.key import feature_key
 from caption.features.store import FeatureStore
-from caption.objectives import CaptionBatch, CrossEntropy
 from caption.regions import Regions, Views
 from caption.runtime.atomic import replacing
 from caption.text.vocabulary import Vocabulary
@@ -752,54 +748,6 @@ def test_no_lightning_and_no_matplotlib() -> None:
     code = "import sys, caption.data.feature_extraction; print({'pytorch_lightning', 'matplotlib'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     assert found.stdout.strip() == "set()", found.stderr
-
-
-# -- training -----------------------------------------------------------------------------------------------
-
-
-def losses(captioner: Captioner, batch: Batch, regions: Regions) -> tuple[Tensor, Tensor]:
-    """The loss, and its gradient in the attention's first weight."""
-    captioner.zero_grad()
-    captions = CaptionBatch(batch.inputs, batch.targets, batch.lengths)
-    loss = CrossEntropy()(captioner.decoder, captioner.project((regions,)), captions).value
-    loss.backward()
-    gradient = next(value for name, value in captioner.named_parameters() if "attention" in name).grad
-    assert gradient is not None
-    return loss.detach(), gradient.clone()
-
-
-def test_training_from_the_store_and_from_images_gives_the_same_losses(
-    images: list[CaptionedImage], finished: Path
-) -> None:
-    words = Vocabulary.build([text for image in images for text in image.captions], min_count=1)
-    encoder = make_encoder()
-    attention = ScoredAttention(AdditiveScore(size=8), Softmax())
-    captioner = Captioner(
-        encoder, LSTMDecoder(attention, embedding_size=8, hidden_size=8), words, TRANSFORM
-    ).eval()
-    from_images = CaptionedImages(images, words, TRANSFORM)
-    from_store = CaptionedImages(images, words, TRANSFORM, store=FeatureStore(finished))
-    for start in range(0, 8, 4):
-        chosen = range(start, start + 4)
-        batch = from_images.collate([from_images[i] for i in chosen])
-        stored = from_store.collate([from_store[i] for i in chosen])
-        assert stored.images is None
-        assert stored.views is not None
-        (encoded,) = encoder(batch.images)
-        (regions,) = stored.views
-        assert regions.grid == encoded.grid
-        regions = regions._replace(vectors=regions.vectors.float())
-        loss, gradient = losses(captioner, stored, regions)
-        # With the encoder's output rounded to half precision and in the stored memory layout, which affects
-        # sums, results are bit-identical;
-        rounded = encoded._replace(vectors=encoded.vectors.half().float().contiguous())
-        exact = losses(captioner, batch, rounded)
-        assert torch.equal(loss, exact[0])
-        assert torch.equal(gradient, exact[1])
-        # without the rounding, they agree to half precision.
-        near = losses(captioner, batch, encoded)
-        torch.testing.assert_close(loss, near[0], rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(gradient, near[1], rtol=1e-2, atol=1e-4)
 
 
 def test_ids_that_are_nested_too_deeply(finished: Path) -> None:
