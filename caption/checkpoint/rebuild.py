@@ -81,7 +81,7 @@ def _check_weights(description: dict[str, Any], weights: dict[str, Tensor], trus
         missing, surplus = [*expected.keys() - weights.keys()], [*weights.keys() - expected.keys()]
         raise CheckpointError(f"weights are missing: {missing[:3]}, or are not its own: {surplus[:3]}"[:500])
     for name, tensor in weights.items():
-        stored, own = ((_kind(each), tuple(each.shape)) for each in (tensor, expected[name]))
+        stored, own = ((_kind(weight), tuple(weight.shape)) for weight in (tensor, expected[name]))
         if stored != own:
             raise CheckpointError(
                 f"{name} is {stored[0]} {stored[1]}, and the model has {own[0]} {own[1]} there"

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from caption.captioner import FORBIDDEN, Captioner
 from caption.errors import UserError
-from caption.export.programs import Programs, programs
+from caption.export.programs import programs
 from caption.search import BeamSearch, Greedy
 from caption.text.vocabulary import END, START
 from caption.version import package_version
@@ -46,9 +45,23 @@ def write(captioner: Captioner, folder: Path) -> None:
         ENCODER: _graph(traced.encoder, ["images"], state),
         STEP: _graph(traced.step, ["words", *state], [*traced.outputs, *next_state]),
     }
+    size = sum(tensor.nbytes for tensor in captioner.state_dict().values())
     for name, graph in graphs.items():
-        graph.save(folder / name, external_data=_bytes(captioner) > LARGEST)
-    (folder / MODEL).write_text(json.dumps(description(captioner, traced, settings)), encoding="utf-8")
+        graph.save(folder / name, external_data=size > LARGEST)
+    description = {
+        "made_by": MADE_BY,
+        "version": package_version(),
+        "words": captioner.vocabulary.words,
+        "start": START,
+        "end": END,
+        "forbidden": FORBIDDEN,
+        "transform": captioner.transform.to_dict(),
+        "search": settings,
+        "grid": traced.grid,
+        "covers": captioner.boxes((0.0, 0.0, 1.0, 1.0))[0],
+        "carried": traced.carried,
+    }
+    (folder / MODEL).write_text(json.dumps(description), encoding="utf-8")
     shutil.copyfile(Path(__file__).with_name("standalone.py"), folder / SCRIPT)
 
 
@@ -89,23 +102,6 @@ def search_settings(captioner: Captioner) -> dict[str, float]:
     return {name: getattr(search, name) for name in ("beam_size", "max_length", "length_normalization")}
 
 
-def description(captioner: Captioner, traced: Programs, settings: dict[str, float]) -> dict[str, Any]:
-    """The contents of model.json."""
-    return {
-        "made_by": MADE_BY,
-        "version": package_version(),
-        "words": captioner.vocabulary.words,
-        "start": START,
-        "end": END,
-        "forbidden": FORBIDDEN,
-        "transform": captioner.transform.to_dict(),
-        "search": settings,
-        "grid": traced.grid,
-        "covers": captioner.boxes((0.0, 0.0, 1.0, 1.0))[0],
-        "carried": traced.carried,
-    }
-
-
 def _graph(
     program: torch.export.ExportedProgram, inputs: list[str], outputs: list[str]
 ) -> torch.onnx.ONNXProgram:
@@ -138,7 +134,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def _bytes(captioner: Captioner) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in captioner.state_dict().values())

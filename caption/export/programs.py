@@ -41,12 +41,7 @@ class Programs(NamedTuple):
 
 
 class Encoding(nn.Module):
-    """The state before the first word, as a flat tuple of tensors.
-
-    Args:
-        captioner: whose encoder, refiner and decoder are used.
-        places: see `_places`.
-    """
+    """The state before the first word, as a flat tuple of tensors; for `places` see `_places`."""
 
     def __init__(self, captioner: Captioner, places: list[int]) -> None:
         super().__init__()
@@ -59,13 +54,7 @@ class Encoding(nn.Module):
 
 
 class Step(nn.Module):
-    """One step of the decoder, with its state as a flat list of tensors.
-
-    Args:
-        decoder: of the captioner.
-        state: any; its structure is that of the tensors.
-        places: see `_places`.
-    """
+    """One step of the decoder, with its state as a flat list of tensors in the structure of `state`."""
 
     def __init__(self, decoder: Decoder, state: State, places: list[int]) -> None:
         super().__init__()

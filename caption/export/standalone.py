@@ -182,13 +182,7 @@ class _Ending(NamedTuple):
 
 
 class _Beam:
-    """Beam search over B images; score = log p / length ** length_normalization, the length with the end word.
-
-    Args:
-        model: the contents of model.json.
-        images: B.
-        beam_size: K.
-    """
+    """Beam search over B images; score = log p / length ** length_normalization, the length with the end word."""
 
     def __init__(self, model: dict[str, Any], images: int, beam_size: int) -> None:
         self.end: int = model["end"]

@@ -30,7 +30,6 @@ from caption.errors import CheckpointError, DataError
 from caption.importers.assemble import Config, Imported, assemble, check_shapes
 from caption.runtime.archives import check_archive
 from caption.search import BeamSearch
-from caption.text.vocabulary import END, UNKNOWN
 
 ENCODER: Config = {
     "encoder": {
@@ -46,12 +45,12 @@ DROPOUT = 0.5
 NEVER = -1e4
 BOOKKEEPING = ("history_errs", "zipped_params", "train_err", "valid_err", "test_err")
 END_AND_UNKNOWN = ("<eos>", "<end>", "eos", "UNK", "<unk>")
-# Options that our decoder does not have: option -> the values that switch it off (the first is the default), meaning.
-REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "lstm_encoder": ((False, 0), "an LSTM over the regions"),
-    "n_layers_lstm": ((1,), "several LSTM layers"),
-    "n_layers_out": ((1,), "further layers before the words"),
-    "use_dropout_lstm": ((False, 0), "dropout on the gates of the LSTM"),
+# Options that our decoder does not have: option -> the default, which switches it off, and its meaning.
+REFUSED: dict[str, tuple[Any, str]] = {
+    "lstm_encoder": (False, "an LSTM over the regions"),
+    "n_layers_lstm": (1, "several LSTM layers"),
+    "n_layers_out": (1, "further layers before the words"),
+    "use_dropout_lstm": (False, "dropout on the gates of the LSTM"),
 }
 ATTENTION = ("deterministic", "stochastic")
 # Values of an option by its type in `Options`: a check, a conversion, and their description.
@@ -90,19 +89,9 @@ class Options:
     attn_type: str
     """"deterministic" (soft) or "stochastic" (hard)."""
     temperature: float = 1.0
-    """α = softmax(temperature · e); read for stochastic attention only."""
+    """α = softmax(temperature · e); their code reads it for stochastic attention only."""
     semi_sampling_p: float = 0.5
     """Probability of a sample instead of the expectation, in training."""
-
-    @property
-    def inverse_temperature(self) -> float:
-        """The factor of the scores. The authors' code ignores the option for deterministic attention."""
-        return self.temperature if self.attn_type == "stochastic" else 1.0
-
-    @property
-    def kept(self) -> float:
-        """The factor of their dropout at test, for which the trained weights after it compensate."""
-        return 0.5 if self.use_dropout else 1.0
 
 
 def read_options(file: str) -> Options:
@@ -121,7 +110,7 @@ def read_options(file: str) -> Options:
             f"'{file}' holds a {type(options).__name__}, not options: give an object of names and values"
         )
     for name, (off, meaning) in REFUSED.items():
-        if options.get(name, off[0]) not in off:
+        if options.get(name, off) != off:
             raise DataError(
                 f"option {name} in '{file}' is {options[name]!r}: {meaning} cannot be represented by this package's "
                 "decoder, so the model cannot be imported"
@@ -189,21 +178,18 @@ def decoder(options: Options) -> LSTMDecoder:
 
 
 def convert(arrays: Mapping[str, Tensor], options: Options) -> dict[str, Tensor]:
-    """The state dict of `decoder(options)`; affine in `arrays`, so that gradients can flow back through it.
-
-    Args:
-        arrays: by the authors' names.
-        options: those of their training.
-    """
-    kept = options.kept
+    """The state dict of `decoder(options)`, from the authors' arrays; gradients flow back through it."""
+    # The factor of their dropout at test, for which the trained weights after it compensate.
+    kept = 0.5 if options.use_dropout else 1.0
     behind_dropout = kept if options.n_layers_init > 1 else 1.0
+    temperature = options.temperature if options.attn_type == "stochastic" else 1.0
     score, initial = "attention.score", "initial"
     state = {
         # c_tt is left out: it is equal for all regions and cancels in the softmax.
         f"{score}.region.weight": arrays["decoder_Wc_att"].T,
         f"{score}.region.bias": arrays["decoder_b_att"],
         f"{score}.query.weight": arrays["decoder_Wd_att"].T,
-        f"{score}.energy.weight": options.inverse_temperature * arrays["decoder_U_att"].T,
+        f"{score}.energy.weight": temperature * arrays["decoder_U_att"].T,
         f"{initial}.hidden.0.weight": behind_dropout * arrays["ff_state_W"].T,
         f"{initial}.hidden.0.bias": arrays["ff_state_b"],
         f"{initial}.cell.0.weight": behind_dropout * arrays["ff_memory_W"].T,
@@ -235,40 +221,40 @@ def convert(arrays: Mapping[str, Tensor], options: Options) -> dict[str, Tensor]
 
 def _by_our_ids(rows: Tensor, others: float = 0.0) -> Tensor:
     """Rows by their ids (end, unknown, words) -> by ours (padding, start, end, unknown, words)."""
-    assert (END, UNKNOWN) == (2, 3)
     return torch.cat((rows.new_full((2, *rows.shape[1:]), others), rows))
 
 
-def _shapes(options: Options) -> dict[str, tuple[int, ...]]:
+def array_shapes(options: Options) -> dict[str, tuple[int, ...]]:
+    """The shapes of the authors' arrays, by their names."""
     region, hidden, word, words = options.ctx_dim, options.dim, options.dim_word, options.n_words
     layers = {f"ff_init_{layer}": (region, region) for layer in range(1, options.n_layers_init)}
     layers |= {"ff_state": (region, hidden), "ff_memory": (region, hidden), "ff_logit_lstm": (hidden, word)}
     if options.ctx2out:
         layers["ff_logit_ctx"] = (region, word)
     layers["ff_logit"] = (word, words)
-    shapes: dict[str, tuple[int, ...]] = {"Wemb": (words, word)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "Wemb": (words, word),
+        "decoder_W": (word, 4 * hidden),
+        "decoder_U": (hidden, 4 * hidden),
+        "decoder_b": (4 * hidden,),
+        "decoder_Wc": (region, 4 * hidden),
+        "decoder_Wc_att": (region, region),
+        "decoder_b_att": (region,),
+        "decoder_Wd_att": (hidden, region),
+        "decoder_U_att": (region, 1),
+        "decoder_c_tt": (1,),
+    }
     for name, (inputs, outputs) in layers.items():
         shapes |= {f"{name}_W": (inputs, outputs), f"{name}_b": (outputs,)}
-    recurrent: dict[str, tuple[int, ...]] = {
-        "W": (word, 4 * hidden),
-        "U": (hidden, 4 * hidden),
-        "b": (4 * hidden,),
-        "Wc": (region, 4 * hidden),
-        "Wc_att": (region, region),
-        "b_att": (region,),
-        "Wd_att": (hidden, region),
-        "U_att": (region, 1),
-        "c_tt": (1,),
-    }
     for layer in range(1, options.n_layers_att):
-        recurrent |= {f"W_att_{layer}": (region, region), f"b_att_{layer}": (region,)}
+        shapes |= {f"decoder_W_att_{layer}": (region, region), f"decoder_b_att_{layer}": (region,)}
     if options.selector:
-        recurrent |= {"W_sel": (hidden, 1), "b_sel": ()}
-    return shapes | {f"decoder_{name}": shape for name, shape in recurrent.items()}
+        shapes |= {"decoder_W_sel": (hidden, 1), "decoder_b_sel": ()}
+    return shapes
 
 
 def _read_arrays(file: str, options: Options) -> dict[str, Tensor]:
-    path, shapes = Path(file).expanduser(), _shapes(options)
+    path, shapes = Path(file).expanduser(), array_shapes(options)
     if not path.exists():
         raise CheckpointError(f"there is no file {file} with the model's arrays")
     arrays: dict[str, np.ndarray] = {}

@@ -103,13 +103,7 @@ def tokenizer_for(words: Iterable[str]) -> str:
 def check_shapes(
     shapes: Mapping[str, Sequence[int]], expected: Mapping[str, Sequence[int]], source: object
 ) -> None:
-    """Raise a CheckpointError unless both have the same names and shapes.
-
-    Args:
-        shapes: of the arrays in `source`, by name.
-        expected: those that it should have.
-        source: the file, for the message.
-    """
+    """Raise a CheckpointError unless the arrays of the file `source` have the expected names and shapes."""
     hint = "is it the right file, with the right options?"
     missing = [name for name in expected if name not in shapes]
     if missing:

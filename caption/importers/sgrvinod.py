@@ -82,11 +82,7 @@ def read(state_file: str, word_map_file: str) -> Imported:
 
 
 def decoder(sizes: Mapping[str, int]) -> LSTMDecoder:
-    """The architecture, with the switches of `configs/presets/sgrvinod.yaml`.
-
-    Args:
-        sizes: `attention`, `embedding` and `hidden`.
-    """
+    """The architecture, with the switches of `configs/presets/sgrvinod.yaml`, from the sizes by name."""
     return LSTMDecoder(
         ScoredAttention(AdditiveScore(sizes["attention"], "relu"), Softmax()),
         embedding_size=sizes["embedding"],
@@ -98,7 +94,7 @@ def decoder(sizes: Mapping[str, int]) -> LSTMDecoder:
 
 
 def convert(state: Mapping[str, Tensor], order: Sequence[int]) -> dict[str, Tensor]:
-    """The state dict of `decoder()`; linear in `state`, so that gradients can flow back through it.
+    """The state dict of `decoder()`; gradients flow back through it.
 
     Args:
         state: of a `DecoderWithAttention`.
@@ -181,14 +177,14 @@ def _sizes(state: Mapping[str, Tensor], source: str) -> dict[str, int]:
                 f"{source} has no matrix {name}: it is not a state dict of the tutorial's DecoderWithAttention"
             )
         sizes |= zip(names, shapes[name], strict=True)
-    check_shapes(shapes, _shapes(sizes), source)
+    check_shapes(shapes, tensor_shapes(sizes), source)
     not_finite = [name for name, tensor in state.items() if not tensor.isfinite().all()]
     if not_finite:
         raise CheckpointError(f"{source} has numbers that are not finite, in {first_few(not_finite)}")
     return sizes
 
 
-def _shapes(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """The shapes of the tutorial's state dict."""
     attention, region, hidden = sizes["attention"], sizes["region"], sizes["hidden"]
     vocabulary, embedding = sizes["vocabulary"], sizes["embedding"]

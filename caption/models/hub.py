@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from caption import checkpoint
 from caption.captioner import Captioner
@@ -21,21 +21,18 @@ SCHEME = "hf://"
 MODEL, CARD = "model.safetensors", "README.md"
 
 
-class Address(NamedTuple):
-    """A repository, `owner/name`, and a branch, tag or commit of it; None = its main branch."""
+def parse(address: str) -> tuple[str, str | None]:
+    """The repository that an address names, `owner/name`, and a branch, tag or commit of it; None = its main branch.
 
-    repository: str
-    revision: str | None
-
-
-def parse(address: str) -> Address:
-    """The repository that an address names; a UserError if it is not such an address."""
+    Raises:
+        UserError: it is not such an address.
+    """
     match = re.fullmatch(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", address)
     if match is None:
         raise UserError(
             f"{address} is not an address of the hub: write hf://owner/name, or hf://owner/name@revision"
         )
-    return Address(match[1], match[2])
+    return match[1], match[2]
 
 
 def fetch(address: str) -> Path:
@@ -75,8 +72,8 @@ def push(
             if not api.file_exists(repository, CARD, revision=revision):
                 (Path(folder) / CARD).write_text(card(captioner, address), encoding="utf-8")
             where = {"repo_id": repository, "folder_path": folder, "revision": revision}
-            done = api.upload_folder(**where, commit_message="Captioner with visual attention")
-    return str(done.commit_url)
+            commit = api.upload_folder(**where, commit_message="Captioner with visual attention")
+    return str(commit.commit_url)
 
 
 def card(captioner: Captioner, address: str) -> str:
@@ -90,7 +87,7 @@ library_name: show-attend-and-tell
 pipeline_tag: image-to-text
 tags: [image-captioning, visual-attention]
 ---
-# {parse(address).repository.partition("/")[2]}
+# {parse(address)[0].partition("/")[2]}
 
 Captions photos, and shows where it looked for every word.
 

@@ -31,8 +31,6 @@ def installed_models() -> list[str]:
 def _installed() -> dict[str, Traversable]:
     """The files of the installed models, by name."""
     folder = files("caption") / "models"
-    if not folder.is_dir():
-        return {}
     return {Path(file.name).stem: file for file in folder.iterdir() if file.name.endswith(SUFFIXES)}
 
 

@@ -16,25 +16,21 @@ def check_archive(path: Path) -> None:
             overlap.
     """
     try:
-        _check(path)
+        with zipfile.ZipFile(path) as archive:
+            records = archive.infolist()
+            for record in records:
+                if record.compress_type != zipfile.ZIP_STORED or record.compress_size != record.file_size:
+                    raise ValueError(f"its compressed record {record.filename!r} could unpack to any size")
+                # torch reads nothing for a record marked as a DOS folder: its weights would be what memory held.
+                if record.external_attr & 0x10 or record.is_dir():
+                    raise ValueError(f"its record {record.filename!r} is marked as a folder")
+            if len({record.filename.casefold() for record in records}) < len(records):
+                raise ValueError("one of its records occurs twice")
+            if sum(record.file_size for record in records) > path.stat().st_size:
+                raise ValueError("its records overlap")
+            if (name := archive.testzip()) is not None:
+                raise ValueError(f"the checksum of its record {name!r} is wrong")
     except ValueError:
         raise
     except Exception as error:  # zipfile raises many types on damaged files
         raise ValueError(str(error)) from error
-
-
-def _check(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
-        records = archive.infolist()
-        for record in records:
-            if record.compress_type != zipfile.ZIP_STORED or record.compress_size != record.file_size:
-                raise ValueError(f"its compressed record {record.filename!r} could unpack to any size")
-            # torch takes a record with the attribute of a DOS folder for empty: its weights would be what memory held.
-            if record.external_attr & 0x10 or record.is_dir():
-                raise ValueError(f"its record {record.filename!r} is marked as a folder")
-        if len({record.filename.casefold() for record in records}) < len(records):
-            raise ValueError("one of its records occurs twice")
-        if sum(record.file_size for record in records) > path.stat().st_size:
-            raise ValueError("its records overlap")
-        if (name := archive.testzip()) is not None:
-            raise ValueError(f"the checksum of its record {name!r} is wrong")

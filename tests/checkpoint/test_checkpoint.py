@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 import torch
-from helpers.tiny_captioner import captioner, photo
+from helpers.tiny_captioner import captioner, photo, rewrite
 from torch import nn
 
 import caption
@@ -30,22 +30,19 @@ from caption.version import package_version
 
 
 @pytest.fixture(scope="module")
-def made() -> Captioner:
+def model() -> Captioner:
     return captioner()
 
 
 @pytest.fixture
-def path(made: Captioner, tmp_path: Path) -> Path:
-    checkpoint.save(made, tmp_path / "model.ckpt")
+def path(model: Captioner, tmp_path: Path) -> Path:
+    checkpoint.save(model, tmp_path / "model.ckpt")
     return tmp_path / "model.ckpt"
 
 
 def changed(path: Path, **changes: Any) -> Path:
     """The checkpoint with other entries in its `captioner` section."""
-    contents = torch.load(path, weights_only=True)
-    contents["captioner"] |= changes
-    torch.save(contents, path)
-    return path
+    return rewrite(path, lambda contents: contents["captioner"].update(changes))
 
 
 # -- saving and loading ------------------------------------------------------------------------------------
@@ -63,19 +60,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_same_captioner_comes_back(name: str, tmp_path: Path):
-    made = captioner(**VARIANTS[name])
-    checkpoint.save(made, tmp_path / name)
+    model = captioner(**VARIANTS[name])
+    checkpoint.save(model, tmp_path / name)
     again = caption.load(tmp_path / name)
-    assert isinstance(again, caption.Captioner)
     assert not again.training
-    assert again.description() == made.description()
-    assert again.vocabulary == made.vocabulary
-    assert again.transform == made.transform
-    assert again.search == made.search
-    assert again.state_dict().keys() == made.state_dict().keys()
-    for key, tensor in made.state_dict().items():
-        assert torch.equal(again.state_dict()[key], tensor)
-    one, other = made.describe(photo()), again.describe(photo())
+    assert again.description() == model.description()
+    assert again.vocabulary == model.vocabulary
+    assert again.transform == model.transform
+    assert again.search == model.search
+    torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=0)
+    one, other = model.describe(photo()), again.describe(photo())
     assert other.words == one.words
     assert other.log_prob == one.log_prob
     np.testing.assert_array_equal(other.weights, one.weights)
@@ -93,17 +87,16 @@ def test_it_holds_tensors_and_plain_values_alone(path: Path):
 def test_encoder_weights_come_from_the_checkpoint_and_not_from_their_file(tmp_path: Path):
     encoder = TorchvisionEncoder("squeezenet1_1", "features.3", weights=str(tmp_path / "gone.pth"))
     checkpoint.save(captioner(encoder=encoder), tmp_path / "model.ckpt")
-    again = checkpoint.load(tmp_path / "model.ckpt")
-    for name, tensor in encoder.state_dict().items():
-        assert torch.equal(again.encoder.state_dict()[name], tensor)
+    again = checkpoint.load(tmp_path / "model.ckpt").encoder
+    torch.testing.assert_close(again.state_dict(), encoder.state_dict(), rtol=0, atol=0)
 
 
-def test_the_entries_of_training_do_not_matter(path: Path, made: Captioner):
-    contents = torch.load(path, weights_only=True)
-    contents["state_dict"]["objective.baseline.value"] = torch.zeros(())
-    contents |= {"optimizer_states": [{"lr": 0.1}], "epoch": 3, "pytorch-lightning_version": "2.6.6"}
-    torch.save(contents, path)
-    assert checkpoint.load(path).description() == made.description()
+def test_the_entries_of_training_do_not_matter(path: Path, model: Captioner):
+    def add(contents: dict[str, Any]) -> None:
+        contents["state_dict"]["objective.baseline.value"] = torch.zeros(())
+        contents |= {"optimizer_states": [{"lr": 0.1}], "epoch": 3, "pytorch-lightning_version": "2.6.6"}
+
+    assert checkpoint.load(rewrite(path, add)).description() == model.description()
 
 
 def test_saving_over_a_checkpoint_leaves_no_partial_file(path: Path):
@@ -113,7 +106,7 @@ def test_saving_over_a_checkpoint_leaves_no_partial_file(path: Path):
 
 
 def test_a_save_that_fails_leaves_the_old_checkpoint(
-    path: Path, made: Captioner, monkeypatch: pytest.MonkeyPatch
+    path: Path, model: Captioner, monkeypatch: pytest.MonkeyPatch
 ):
     before = path.read_bytes()
 
@@ -123,7 +116,7 @@ def test_a_save_that_fails_leaves_the_old_checkpoint(
 
     monkeypatch.setattr(torch, "save", save)
     with pytest.raises(UserError, match=r"could not be written: No space left"):
-        checkpoint.save(made, path)
+        checkpoint.save(model, path)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
@@ -194,15 +187,6 @@ def test_the_trap_would_have_worked(path: Path, canary: Path):
     assert canary.exists()
 
 
-def test_any_torch_error_means_damage(path: Path, monkeypatch: pytest.MonkeyPatch):
-    def load(*arguments: Any, **options: Any) -> None:
-        raise IndexError("list index out of range")
-
-    monkeypatch.setattr(torch, "load", load)
-    with pytest.raises(CheckpointError, match="damaged"):
-        checkpoint.load(path)
-
-
 @pytest.mark.parametrize("other", [1, 99])
 def test_another_format_names_the_version_that_reads_it(other: int, path: Path):
     with pytest.raises(CheckpointError, match=rf"format {other}, .*version 7\.1 of this package"):
@@ -216,27 +200,19 @@ def test_another_format_names_the_version_that_reads_it(other: int, path: Path):
         ({"tokenizer": "nonesuch"}, "nonesuch"),
     ],
 )
-def test_another_tokenizer_is_refused(entry: dict[str, str], said: str, path: Path, made: Captioner):
+def test_another_tokenizer_is_refused(entry: dict[str, str], said: str, path: Path, model: Captioner):
     with pytest.raises(CheckpointError, match=said):
-        checkpoint.load(changed(path, vocabulary={**made.vocabulary.to_dict(), **entry}))
+        checkpoint.load(changed(path, vocabulary={**model.vocabulary.to_dict(), **entry}))
 
 
-def hostile(canary: Path) -> dict[str, Any]:
-    return {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", str(canary)]}}
-
-
-@pytest.mark.parametrize("entry", ["encoder", "decoder", "refiner", "search"])
-def test_classes_that_are_not_parts_are_refused(entry: str, path: Path, canary: Path):
+@pytest.mark.parametrize("entry", ["encoder", "decoder", "refiner", "search", "score"])
+def test_classes_that_are_not_parts_are_refused(entry: str, path: Path, canary: Path, model: Captioner):
+    spec = {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", str(canary)]}}
+    if entry == "score":
+        entry, score, spec = "decoder", spec, model.decoder.spec
+        spec["init_args"]["attention"]["init_args"]["score"] = score
     with pytest.raises(CheckpointError, match=r"subprocess\.Popen is not a subclass of"):
-        checkpoint.load(changed(path, **{entry: hostile(canary)}))
-    assert not canary.exists()
-
-
-def test_classes_that_are_not_parts_are_refused_as_arguments(path: Path, canary: Path, made: Captioner):
-    decoder = made.decoder.spec
-    decoder["init_args"]["attention"]["init_args"]["score"] = hostile(canary)
-    with pytest.raises(CheckpointError, match=r"subprocess\.Popen is not a subclass of Part"):
-        checkpoint.load(changed(path, decoder=decoder))
+        checkpoint.load(changed(path, **{entry: spec}))
     assert not canary.exists()
 
 
@@ -247,6 +223,8 @@ def test_classes_that_are_not_parts_are_refused_as_arguments(path: Path, canary:
         {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"depth": 3}}},
         {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": []}}},
         {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [4, 4, 7]}}},
+        {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [-4, 4, 6]}}},
+        {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": 1e300}}},
         {"encoder": {"class_path": "caption.encoders.Encoder", "init_args": {}}},
         {"encoder": None},
         {"decoder": "caption.decoders.LSTMDecoder"},
@@ -254,9 +232,17 @@ def test_classes_that_are_not_parts_are_refused_as_arguments(path: Path, canary:
         {"vocabulary": {"words": ["a", "a"], "tokenizer": "ptb", "tokenizer_version": "1"}},
         {"vocabulary": {"words": ["a", "b"]}},
         {"vocabulary": None},
+        {"vocabulary": {"words": [1, 2, 3, 4, 5], "tokenizer": "ptb", "tokenizer_version": "1"}},
+        {"vocabulary": {"words": "abcde", "tokenizer": "ptb", "tokenizer_version": "1"}},
         {"transform": {"size": 0, "fit": "crop"}},
+        {"transform": {"size": 10**9, "fit": "crop"}},
         {"transform": {"size": 8, "fit": "stretch"}},
+        {"transform": {"size": 32, "fit": ["crop"]}},
+        {"transform": 5},
         {"search": {"class_path": "caption.search.BeamSearch", "init_args": {"beam_size": 0}}},
+        {"search": {"class_path": "caption.search.BeamSearch", "init_args": {"beam_size": 2.5}}},
+        {"search": {"class_path": "caption.search.BeamSearch", "init_args": {"max_length": 10**9}}},
+        {"search": {"class_path": "caption.search.Greedy", "init_args": {"max_length": "30"}}},
     ],
     ids=str,
 )
@@ -267,29 +253,35 @@ def test_parts_that_cannot_be_made_are_refused(changes: dict[str, Any], path: Pa
 
 @pytest.mark.parametrize("entry", ["encoder", "decoder", "vocabulary", "transform", "search"])
 def test_a_missing_entry_is_named(entry: str, path: Path):
-    contents = torch.load(path, weights_only=True)
-    del contents["captioner"][entry]
-    torch.save(contents, path)
     with pytest.raises(CheckpointError, match=entry):
-        checkpoint.load(path)
+        checkpoint.load(rewrite(path, lambda contents: contents["captioner"].pop(entry)))
 
 
 FIRST = "captioner.encoder.layers.0.weight"
-MISFITS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "one missing": lambda contents: contents["state_dict"].pop(FIRST),
-    "one too many": lambda contents: contents["state_dict"].update({"captioner.surplus": torch.zeros(1)}),
-    "another shape": lambda contents: contents["state_dict"].update(
-        {FIRST: contents["state_dict"][FIRST][:1]}
+MISFITS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "one missing": (lambda state: state.pop(FIRST), "weights are missing: .*layers.0.weight"),
+    "one too many": (
+        lambda state: state.update({"captioner.surplus": torch.zeros(1)}),
+        "not its own: .*surplus",
     ),
-    "no tensor": lambda contents: contents["state_dict"].update({FIRST: "weights"}),
-    "not a dict": lambda contents: contents.update(state_dict=[1, 2]),
+    "another shape": (lambda state: state.update({FIRST: state[FIRST][:1]}), r"is floating \(1, "),
+    "no tensor": (lambda state: state.update({FIRST: "weights"}), "plain tensor"),
+    "complex": (lambda state: state.update({FIRST: state[FIRST].to(torch.complex64)}), "is torch.complex64"),
+    "integer": (lambda state: state.update({FIRST: state[FIRST].long()}), "is integer"),
+    "sparse": (lambda state: state.update({FIRST: state[FIRST].to_sparse()}), "plain tensor"),
+    "meta": (lambda state: state.update({FIRST: state[FIRST].to("meta")}), "plain tensor"),
+    "NaN": (lambda state: state.update({FIRST: state[FIRST] * torch.nan}), "NaN: the training"),
 }
 
 
-@pytest.mark.parametrize("kind", MISFITS)
-def test_weights_that_do_not_fit_are_refused(kind: str, path: Path):
-    contents = torch.load(path, weights_only=True)
-    MISFITS[kind](contents)
-    torch.save(contents, path)
-    with pytest.raises(CheckpointError, match=r"cannot be rebuilt|was refused"):
-        checkpoint.load(path)
+@pytest.mark.parametrize(("change", "said"), MISFITS.values(), ids=MISFITS)
+def test_weights_that_do_not_fit_are_refused(
+    change: Callable[[dict[str, Any]], object], said: str, path: Path
+):
+    with pytest.raises(CheckpointError, match=said):
+        checkpoint.load(rewrite(path, lambda contents: change(contents["state_dict"])))
+
+
+def test_weights_that_are_a_list_are_refused(path: Path):
+    with pytest.raises(CheckpointError, match="state_dict is not a dictionary"):
+        checkpoint.load(rewrite(path, lambda contents: contents.update(state_dict=[1, 2])))

@@ -13,15 +13,13 @@ from typing import Any
 import pytest
 import torch
 from helpers.command_line import Ran, Trained
-from helpers.tiny_captioner import captioner
+from helpers.tiny_captioner import captioner, rewrite
 
 from caption import checkpoint
 from caption.captioner import Captioner
 from caption.checkpoint import bounds
 from caption.checkpoint.bounds import Budget, check_plain
-from caption.data.resize import ImageTransform
-from caption.errors import CheckpointError, UserError
-from caption.search import BeamSearch, Greedy, Sampling
+from caption.errors import CheckpointError
 from caption.training.module import CaptionTraining
 
 Cli = Callable[..., Ran]
@@ -29,78 +27,74 @@ KINDS = (".ckpt", ".safetensors")
 
 
 @pytest.fixture(scope="module")
-def made() -> Captioner:
+def model() -> Captioner:
     return captioner()
 
 
-@pytest.fixture(params=KINDS)
-def any_file(request: pytest.FixtureRequest, made: Captioner, tmp_path: Path) -> Path:
-    checkpoint.save(made, tmp_path / f"model{request.param}")
-    return tmp_path / f"model{request.param}"
-
-
 @pytest.fixture
-def path(made: Captioner, tmp_path: Path) -> Path:
-    checkpoint.save(made, tmp_path / "model.ckpt")
-    return tmp_path / "model.ckpt"
+def path(request: pytest.FixtureRequest, model: Captioner, tmp_path: Path) -> Path:
+    path = tmp_path / f"model{getattr(request, 'param', '.ckpt')}"
+    checkpoint.save(model, path)
+    return path
 
 
-def same(path: Path, made: Captioner) -> bool:
+any_file = pytest.mark.parametrize("path", KINDS, indirect=True)
+
+
+def same(path: Path, model: Captioner) -> bool:
     """Whether a file is refused (False), or gives the same captioner (True); anything else fails."""
     try:
         again = checkpoint.load(path)
     except CheckpointError:
         return False
-    assert again.description() == made.description()
-    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in made.state_dict().items())
+    assert again.description() == model.description()
+    torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=0, equal_nan=True)
     return True
 
 
 # -- damage --------------------------------------------------------------------------------------------------
 
 
-def test_a_flipped_bit_is_noticed_or_does_not_matter(any_file: Path, made: Captioner):
-    chance, whole = random.Random(0), any_file.read_bytes()
+@any_file
+def test_a_flipped_bit_is_noticed_or_does_not_matter(path: Path, model: Captioner):
+    chance, whole = random.Random(0), path.read_bytes()
     for _ in range(40):
         content = bytearray(whole)
         content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-        any_file.write_bytes(content)
-        same(any_file, made)
+        path.write_bytes(content)
+        same(path, model)
 
 
-def test_a_flipped_bit_in_any_tensor_is_noticed(any_file: Path, made: Captioner):
-    whole = any_file.read_bytes()
-    tensors = [tensor for tensor in made.state_dict().values() if tensor.any() and tensor.numel() > 3]
+@any_file
+def test_a_flipped_bit_in_any_tensor_is_noticed(path: Path, model: Captioner):
+    whole = path.read_bytes()
+    tensors = [tensor for tensor in model.state_dict().values() if tensor.any() and tensor.numel() > 3]
     for tensor in tensors:
         values = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         content = bytearray(whole)
         content[content.index(values)] ^= 1
-        any_file.write_bytes(content)
-        assert not same(any_file, made)
+        path.write_bytes(content)
+        assert not same(path, model)
 
 
-def test_another_word_or_option_is_noticed(any_file: Path, made: Captioner):
-    whole = any_file.read_bytes()
+@any_file
+def test_another_word_or_option_is_noticed_with_file_and_remedy(path: Path):
+    whole = path.read_bytes()
     for old, new in ((b"runs", b"rums"), (b"beam_size", b"beam_sine"), (b"SmallCNN", b"SmallCNM")):
         assert old in whole
-        any_file.write_bytes(whole.replace(old, new))
-        assert not same(any_file, made)
+        path.write_bytes(whole.replace(old, new))
+        with pytest.raises(CheckpointError, match=rf"^{path} is damaged.*get the file again"):
+            checkpoint.load(path)
 
 
-def test_a_block_of_zeros_is_noticed_or_does_not_matter(any_file: Path, made: Captioner):
-    whole = any_file.read_bytes()
+@any_file
+def test_a_block_of_zeros_is_noticed_or_does_not_matter(path: Path, model: Captioner):
+    whole = path.read_bytes()
     refused = 0
     for start in range(0, len(whole), 512):
-        any_file.write_bytes(whole[:start] + bytes(len(whole[start : start + 512])) + whole[start + 512 :])
-        refused += not same(any_file, made)
+        path.write_bytes(whole[:start] + bytes(len(whole[start : start + 512])) + whole[start + 512 :])
+        refused += not same(path, model)
     assert refused >= len(whole) // 512 // 2
-
-
-def test_the_message_names_the_file_and_the_remedy(any_file: Path):
-    any_file.write_bytes(any_file.read_bytes().replace(b"runs", b"rums"))
-    with pytest.raises(CheckpointError, match=r"model\.\w+ is damaged.*get the file again") as caught:
-        checkpoint.load(any_file)
-    assert str(any_file) in str(caught.value)
 
 
 def test_damage_in_the_training_state_is_noticed_before_it_is_resumed(
@@ -120,16 +114,9 @@ def test_damage_in_the_training_state_is_noticed_before_it_is_resumed(
 # -- bombs ---------------------------------------------------------------------------------------------------------
 
 
-def rezip(path: Path, compression: int) -> None:
-    with zipfile.ZipFile(path) as archive:
-        records = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        for name, content in records.items():
-            archive.writestr(name, content)
-
-
 def test_compressed_records_are_refused_before_they_are_unpacked(path: Path, monkeypatch: pytest.MonkeyPatch):
-    rezip(path, zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model/data.pkl", bytes(10**6))
     monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("a record was unpacked"))
     monkeypatch.setattr(torch, "load", lambda *_: pytest.fail("torch read it"))
     with pytest.raises(CheckpointError, match=r"compressed record .* could unpack to any size"):
@@ -137,7 +124,11 @@ def test_compressed_records_are_refused_before_they_are_unpacked(path: Path, mon
 
 
 def test_archives_of_other_programs_are_refused(path: Path):
-    rezip(path, zipfile.ZIP_STORED)
+    with zipfile.ZipFile(path) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in records.items():
+            archive.writestr(name, content)
     with pytest.raises(CheckpointError, match=r"not an archive of torch\.save"):
         checkpoint.load(path)
 
@@ -151,13 +142,6 @@ def test_a_directory_that_two_programs_could_read_differently_is_refused(prefix:
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"not an archive of torch.save"):
         checkpoint.load(path)
-
-
-def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    contents = torch.load(path, weights_only=True)
-    change(contents)
-    torch.save(contents, path)
-    return path
 
 
 def nested(depth: int) -> Any:
@@ -202,7 +186,7 @@ def test_large_vocabularies_are_plain():
     check_plain({"words": [f"word {number}" for number in range(300_000)]})
 
 
-def test_a_safetensors_header_of_another_kind(tmp_path: Path, made: Captioner):
+def test_a_safetensors_header_of_another_kind(tmp_path: Path, model: Captioner):
     from safetensors.torch import save_file
 
     for header, said in (
@@ -221,9 +205,8 @@ def test_a_safetensors_header_of_another_kind(tmp_path: Path, made: Captioner):
 
 def test_a_model_larger_than_its_weights_takes_no_memory(path: Path):
     large = {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [15_000, 15_000, 15_000]}}
-    rewrite(path, lambda contents: contents["captioner"].update(encoder=large))
     with pytest.raises(CheckpointError, match="larger than its weights"):
-        checkpoint.load(path)
+        checkpoint.load(rewrite(path, lambda contents: contents["captioner"].update(encoder=large)))
 
 
 def test_a_number_from_which_a_list_is_made_is_bounded(path: Path):
@@ -252,74 +235,10 @@ def test_many_layers_are_refused():
         torch.nn.ModuleList(torch.nn.Linear(1, 1) for _ in range(10**6))
 
 
-# -- values that no model has ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["complex", "integer", "sparse", "meta", "NaN"])
-def test_weights_that_are_no_weights(kind: str, path: Path):
-    def change(contents: dict[str, Any]) -> None:
-        state = contents["state_dict"]
-        name = next(name for name, tensor in state.items() if tensor.ndim == 2)
-        tensor = state[name]
-        state[name] = {
-            "complex": tensor.to(torch.complex64),
-            "integer": tensor.to(torch.int64),
-            "sparse": tensor.to_sparse(),
-            "meta": tensor.to("meta"),
-            "NaN": tensor * torch.nan,
-        }[kind]
-
-    with pytest.raises(CheckpointError, match=r"NaN: the training|plain tensor|is torch.complex|is integer"):
-        checkpoint.load(rewrite(path, change))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"vocabulary": {"words": [1, 2, 3, 4, 5], "tokenizer": "ptb", "tokenizer_version": "1"}},
-        {"vocabulary": {"words": "abcde", "tokenizer": "ptb", "tokenizer_version": "1"}},
-        {"search": {"class_path": "caption.search.BeamSearch", "init_args": {"beam_size": 2.5}}},
-        {"search": {"class_path": "caption.search.BeamSearch", "init_args": {"beam_size": 10**9}}},
-        {"search": {"class_path": "caption.search.BeamSearch", "init_args": {"max_length": 10**9}}},
-        {"search": {"class_path": "caption.search.Greedy", "init_args": {"max_length": "30"}}},
-        {"transform": {"size": 10**9, "fit": "crop"}},
-        {"transform": {"size": 32, "fit": ["crop"]}},
-        {"transform": 5},
-        {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": 1e300}}},
-        {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [-4, 4, 6]}}},
-        {"version": [1], "format": "2"},
-        {"format": [2]},
-    ],
-    ids=str,
-)
-def test_descriptions_that_no_model_has(changes: dict[str, Any], path: Path):
-    with pytest.raises(CheckpointError):
+@pytest.mark.parametrize("changes", [{"version": [1], "format": "2"}, {"format": [2]}], ids=str)
+def test_formats_that_are_not_numbers_are_refused(changes: dict[str, Any], path: Path):
+    with pytest.raises(CheckpointError, match="has checkpoint format"):
         checkpoint.load(rewrite(path, lambda contents: contents["captioner"].update(changes)))
-
-
-@pytest.mark.parametrize(
-    ("search", "options"),
-    [
-        (BeamSearch, {"beam_size": 1001}),
-        (BeamSearch, {"candidates": 1.0}),
-        (BeamSearch, {"length_normalization": "1"}),
-        (Greedy, {"max_length": 2.5}),
-        (Greedy, {"max_length": 0}),
-        (Sampling, {"samples": 10**6}),
-        (Sampling, {"temperature": "1"}),
-        (Sampling, {"top_k": 2.5}),
-        (Sampling, {"top_p": "0.5"}),
-        (Sampling, {"seed": "x"}),
-    ],
-)
-def test_options_of_a_search_are_numbers_in_their_range(search: type, options: dict[str, Any]):
-    with pytest.raises(UserError, match=next(iter(options))):
-        search(**options)
-
-
-def test_an_input_of_a_billion_pixels_is_refused():
-    with pytest.raises(UserError, match="from 1 to 4096"):
-        ImageTransform((30_000, 30_000))
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "/dev/zero"], ids=["long", "null", "device"])
@@ -341,33 +260,30 @@ def test_a_fine_tuned_checkpoint_is_not_resumed_with_a_frozen_encoder(
     assert "model.encoder_learning_rate" in ran.err
 
 
-def moments(contents: dict[str, Any]) -> dict[str, Any]:
+def moments(state: dict[str, Any]) -> dict[str, Any]:
     """Adam's state of the first weights that have one."""
-    return next(iter(contents["optimizer_states"][0]["state"].values()))
+    return next(iter(state["optimizer_states"][0]["state"].values()))
 
 
-def group(contents: dict[str, Any]) -> dict[str, Any]:
+def first_group(state: dict[str, Any]) -> dict[str, Any]:
     """The optimizer's options for the first weights."""
-    return contents["optimizer_states"][0]["param_groups"][0]
+    return state["optimizer_states"][0]["param_groups"][0]
 
 
 OPTIMIZER, TRAINING = "the optimizer's state in it", "the state of the training in it is malformed"
 MALFORMED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "a list in place of a tensor": (lambda made: moments(made).update(exp_avg=[0.0]), OPTIMIZER),
-    "another shape": (lambda made: moments(made).update(exp_avg_sq=torch.zeros(2, 3, 5)), OPTIMIZER),
-    "a rate that is text": (lambda made: group(made).update(lr="high"), OPTIMIZER),
-    "fewer weights": (lambda made: group(made)["params"].pop(), OPTIMIZER),
-    "no optimizer": (lambda made: made["optimizer_states"].clear(), OPTIMIZER),
-    "schedulers that are a number": (lambda made: made.update(lr_schedulers=3), TRAINING),
-    "no loops": (lambda made: made.update(loops={}), TRAINING),
-    "a number as loop": (lambda made: made["loops"]["fit_loop"].update(epoch_progress=3), TRAINING),
-    "callbacks without state": (lambda made: [s.clear() for s in made["callbacks"].values()], TRAINING),
-    "callbacks that are text": (
-        lambda made: made.update(callbacks=dict.fromkeys(made["callbacks"], "x")),
+    "another shape": (lambda state: moments(state).update(exp_avg_sq=torch.zeros(2, 3, 5)), OPTIMIZER),
+    "a rate that is text": (lambda state: first_group(state).update(lr="high"), OPTIMIZER),
+    "fewer weights": (lambda state: first_group(state)["params"].pop(), OPTIMIZER),
+    "no optimizer": (lambda state: state["optimizer_states"].clear(), OPTIMIZER),
+    "schedulers that are a number": (lambda state: state.update(lr_schedulers=3), TRAINING),
+    "a number as loop": (lambda state: state["loops"]["fit_loop"].update(epoch_progress=3), TRAINING),
+    "callbacks of text": (
+        lambda state: state.update(callbacks=dict.fromkeys(state["callbacks"], "x")),
         TRAINING,
     ),
-    "a version that is none": (lambda made: made.update({"pytorch-lightning_version": "x"}), TRAINING),
-    "data that is a number": (lambda made: made.update(CaptionData=3), TRAINING),
+    "a version that is none": (lambda state: state.update({"pytorch-lightning_version": "x"}), TRAINING),
+    "data that is a number": (lambda state: state.update(CaptionData=3), TRAINING),
 }
 
 
@@ -375,9 +291,8 @@ MALFORMED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 def test_a_malformed_state_is_refused_with_the_file_and_a_remedy(
     cli: Cli, trained: Trained, tmp_path: Path, change: Callable[[dict[str, Any]], object], said: str
 ):
-    path = tmp_path / "last.ckpt"
-    path.write_bytes((trained.folder / "last.ckpt").read_bytes())
-    before = rewrite(path, change).read_bytes()
+    path = rewrite(trained.folder / "last.ckpt", change, tmp_path / "last.ckpt")
+    before = path.read_bytes()
     options = ("--trainer.max_epochs", 3, "--trainer.default_root_dir", tmp_path)
     ran = cli("fit", "-c", trained.config, *options, "--ckpt_path", path)
     assert (ran.code, ran.out) == (2, "")
@@ -400,6 +315,7 @@ def test_an_error_in_the_first_step_after_resuming_is_not_the_optimizers(
     )
 
 
+@pytest.mark.slow
 def test_a_model_without_training_state_is_evaluated_and_not_resumed(
     cli: Cli, trained: Trained, tmp_path: Path
 ):

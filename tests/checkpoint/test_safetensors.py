@@ -22,65 +22,66 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_other_programs_read_the_tensors_and_the_description(path: Path):
-    made = captioner()
-    checkpoint.save(made, path)
+    model = captioner()
+    checkpoint.save(model, path)
     with safe_open(path, "np") as file:
         header = file.metadata()
-        assert set(file.keys()) == set(made.state_dict())
+        assert set(file.keys()) == set(model.state_dict())
     assert header["format"] == "pt"
     described = json.loads(header["captioner"])
     assert described.pop("version")
-    assert described == {"format": checkpoint.FORMAT, **made.description()}
+    assert described == {"format": checkpoint.FORMAT, **model.description()}
 
 
 def test_half_precision_halves_the_matrices_and_keeps_the_vectors(path: Path):
-    made = captioner()
-    checkpoint.save(made, path, "float16")
+    model = captioner()
+    checkpoint.save(model, path, "float16")
     with safe_open(path, "pt") as file:
         for name in file.keys():  # noqa: SIM118 (no iterator)
             tensor = file.get_tensor(name)
             if tensor.is_floating_point():
                 assert tensor.dtype == (torch.float16 if tensor.ndim > 1 else torch.float32), name
-    torch.testing.assert_close(checkpoint.load(path).state_dict(), made.state_dict(), rtol=1e-3, atol=1e-6)
-    checkpoint.save(made, path.with_suffix(".ckpt"), "bfloat16")
+    torch.testing.assert_close(checkpoint.load(path).state_dict(), model.state_dict(), rtol=1e-3, atol=1e-6)
+    checkpoint.save(model, path.with_suffix(".ckpt"), "bfloat16")
     again = checkpoint.load(path.with_suffix(".ckpt"))
-    torch.testing.assert_close(again.state_dict(), made.state_dict(), rtol=1e-2, atol=1e-6)
+    torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=1e-2, atol=1e-6)
 
 
 def test_the_shapes_model_writes_the_same_captions_in_half_precision(path: Path, shapes: Path):
-    made = caption.load("shapes")
-    checkpoint.save(made, path, "float16")
+    model = caption.load("shapes")
+    checkpoint.save(model, path, "float16")
     assert (
-        path.stat().st_size < 0.52 * 4 * sum(tensor.numel() for tensor in made.state_dict().values()) + 20_000
+        path.stat().st_size
+        < 0.52 * 4 * sum(tensor.numel() for tensor in model.state_dict().values()) + 20_000
     )
     photos = [str(file) for file in sorted((shapes / "images").glob("*.png"))[:8]]
-    for expected, found in zip(made.describe(photos), caption.load(path).describe(photos), strict=True):
-        assert found.words == expected.words
+    captions, of_half = (captioner.describe(photos) for captioner in (model, caption.load(path)))
+    assert [result.words for result in of_half] == [result.words for result in captions]
 
 
 def test_weights_out_of_range_are_named(path: Path):
-    made = captioner()
+    model = captioner()
     with torch.no_grad():
-        next(p for p in made.parameters() if p.ndim > 1).view(-1)[0] = 1e5
+        next(p for p in model.parameters() if p.ndim > 1).view(-1)[0] = 1e5
     with pytest.raises(UserError, match="do not fit into float16: choose bfloat16"):
-        checkpoint.save(made, path, "float16")
-    checkpoint.save(made, path, "bfloat16")
+        checkpoint.save(model, path, "float16")
+    checkpoint.save(model, path, "bfloat16")
 
 
 def test_weights_that_share_memory_are_written_twice(path: Path):
-    made = captioner()
-    gates = made.decoder.readout.to_words
+    model = captioner()
+    gates = model.decoder.readout.to_words
     gates.bias = torch.nn.Parameter(gates.weight.detach()[:, 0])
-    checkpoint.save(made, path)
+    checkpoint.save(model, path)
     assert torch.equal(checkpoint.load(path).state_dict()["decoder.readout.to_words.bias"], gates.bias)
 
 
 def test_an_installed_model_may_be_a_safetensors_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "models").mkdir()
-    made = captioner()
-    checkpoint.save(made, tmp_path / "models" / "small.safetensors", "float16")
-    checkpoint.save(made, tmp_path / "models" / "other.ckpt")
+    model = captioner()
+    checkpoint.save(model, tmp_path / "models" / "small.safetensors", "float16")
+    checkpoint.save(model, tmp_path / "models" / "other.ckpt")
     monkeypatch.setattr(model_zoo, "files", lambda package: tmp_path)
     assert model_zoo.installed_models() == ["other", "small"]
     for name in ("other", "small"):
-        assert caption.load(name).description() == made.description()
+        assert caption.load(name).description() == model.description()

@@ -9,18 +9,15 @@ from torch import Tensor
 
 from caption.attention import AdditiveScore, GridMemory, Multinoulli, Query, ScoredAttention, Softmax
 from caption.captioner import Captioner
-from caption.data.resize import ImageTransform
 from caption.decoders import LSTMDecoder
-from caption.encoders import SmallCNN
 from caption.errors import UserError
 from caption.export.programs import programs
 from caption.tensor_tree import TensorTree, leaves, select_hypotheses
-from caption.text.vocabulary import Vocabulary
 
 
 def with_score(score: AdditiveScore) -> Captioner:
     decoder = LSTMDecoder(ScoredAttention(score, Softmax()), embedding_size=6, hidden_size=7)
-    return Captioner(SmallCNN((4, 4, 6)), decoder, Vocabulary(tiny_captioner.WORDS), ImageTransform(32))
+    return tiny_captioner.captioner(decoder=decoder)
 
 
 class PastWords(AdditiveScore):
@@ -46,16 +43,16 @@ class Branching(AdditiveScore):
 @torch.no_grad()
 def test_the_programs_give_the_captioners_numbers() -> None:
     captioner = tiny_captioner.captioner(alignment=Multinoulli(at_test="argmax"))
-    made = programs(captioner)
-    assert made.grid == (8, 8)
-    assert len(made.shared) == 2  # the keys, and the regions, which are also the values: they travel once
-    assert made.outputs == ["log_probs", "weights", "gate"]
-    encode, step = made.encoder.module(), made.step.module()
+    traced = programs(captioner)
+    assert traced.grid == (8, 8)
+    assert len(traced.shared) == 2  # the keys, and the regions, which are also the values: they travel once
+    assert traced.outputs == ["log_probs", "weights", "gate"]
+    encode, step = traced.encoder.module(), traced.step.module()
     for images, hypotheses in ((1, 1), (3, 2), (2, 5)):
         pixels = torch.randint(0, 256, (images, 3, 32, 32), dtype=torch.uint8)
         tensors = list(encode(pixels))
-        shared, carried = tensors[: len(made.shared)], tensors[len(made.shared) :]
-        assert len(carried) == len(made.carried)
+        shared, carried = tensors[: len(traced.shared)], tensors[len(traced.shared) :]
+        assert len(carried) == len(traced.carried)
         parents = torch.zeros(images, hypotheses, dtype=torch.long)
         carried = [select_hypotheses(tensor, parents) for tensor in carried]
         state = captioner.decoder.start(captioner.project(captioner.encoder(pixels)), hypotheses)

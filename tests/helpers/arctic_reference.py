@@ -4,9 +4,12 @@ complex step gives exact derivatives (no absolute values, no maxima except ReLU)
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from caption.importers.arctic import Options, array_shapes
 
 Array = np.ndarray
 Params = dict[str, Array]
@@ -94,34 +97,6 @@ def loss(p: Params, options: dict[str, Any], regions: Array, words: Array) -> An
 
 def parameters(options: dict[str, Any], seed: int = 0) -> Params:
     """Large random arrays."""
-    region, hidden, word, words = (options[name] for name in ("ctx_dim", "dim", "dim_word", "n_words"))
-    shapes: dict[str, tuple[int, ...]] = {
-        "Wemb": (words, word),
-        "ff_state_W": (region, hidden),
-        "ff_state_b": (hidden,),
-        "ff_memory_W": (region, hidden),
-        "ff_memory_b": (hidden,),
-        "decoder_W": (word, 4 * hidden),
-        "decoder_U": (hidden, 4 * hidden),
-        "decoder_b": (4 * hidden,),
-        "decoder_Wc": (region, 4 * hidden),
-        "decoder_Wc_att": (region, region),
-        "decoder_b_att": (region,),
-        "decoder_Wd_att": (hidden, region),
-        "decoder_U_att": (region, 1),
-        "decoder_c_tt": (1,),
-        "ff_logit_lstm_W": (hidden, word),
-        "ff_logit_lstm_b": (word,),
-        "ff_logit_W": (word, words),
-        "ff_logit_b": (words,),
-    }
-    for layer in range(1, options["n_layers_init"]):
-        shapes |= {f"ff_init_{layer}_W": (region, region), f"ff_init_{layer}_b": (region,)}
-    for layer in range(1, options["n_layers_att"]):
-        shapes |= {f"decoder_W_att_{layer}": (region, region), f"decoder_b_att_{layer}": (region,)}
-    if options["selector"]:
-        shapes |= {"decoder_W_sel": (hidden, 1), "decoder_b_sel": ()}
-    if options["ctx2out"]:
-        shapes |= {"ff_logit_ctx_W": (region, word), "ff_logit_ctx_b": (word,)}
+    named = Options(**{field.name: options[field.name] for field in fields(Options) if field.name in options})
     random = np.random.default_rng(seed)
-    return {name: np.asarray(random.normal(size=shape)) for name, shape in shapes.items()}
+    return {name: np.asarray(random.normal(size=shape)) for name, shape in array_shapes(named).items()}

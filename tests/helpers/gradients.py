@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import yaml
 from helpers.tiny_views import one_row
@@ -20,14 +22,6 @@ from caption.text.vocabulary import PAD, START
 
 STEP = 1e-20
 PRESETS = Path(__file__).resolve().parents[2] / "configs" / "presets"
-
-
-def objective(preset: str) -> Objective:
-    """The loss of a preset."""
-    return make(
-        yaml.safe_load((PRESETS / f"{preset}.yaml").read_text(encoding="utf-8"))["model"]["objective"],
-        Objective,
-    )
 
 
 class Whole(nn.Module):
@@ -60,12 +54,11 @@ def ours(
         regions: (B, L, D).
         captions: one of each image, this package's ids without START, with END.
     """
+    config = yaml.safe_load((PRESETS / f"{preset}.yaml").read_text(encoding="utf-8"))
+    whole = Whole(decoder, make(config["model"]["objective"], Objective))
     leaves = {name: torch.tensor(value, requires_grad=True) for name, value in parameters.items()}
     state = {f"decoder.{name}": tensor for name, tensor in convert(leaves).items()}
-    value = functional_call(
-        Whole(decoder, objective(preset)), state, (torch.tensor(regions), packed(captions))
-    )
-    value.backward()
+    functional_call(whole, state, (torch.tensor(regions), packed(captions))).backward()
     return {
         name: np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
         for name, leaf in leaves.items()
@@ -80,12 +73,20 @@ def packed(captions: list[list[int]]) -> CaptionBatch:
     return CaptionBatch(words, targets, torch.tensor([[len(caption)] for caption in captions]))
 
 
-def along(
+def check(
+    gradients: dict[str, np.ndarray],
     loss: Callable[[dict[str, np.ndarray]], Any],
     parameters: dict[str, np.ndarray],
-    name: str,
-    direction: np.ndarray,
-) -> float:
-    """The derivative of `loss` when the array `name` moves along `direction`."""
-    moved = {**parameters, name: parameters[name] + 1j * STEP * direction}
-    return loss(moved).imag / STEP
+    directions: Callable[[tuple[int, ...]], Iterable[np.ndarray]],
+) -> None:
+    """Compare gradients with the derivatives of `loss` along directions, which are given for an array's shape."""
+    for name, gradient in gradients.items():
+        for direction in directions(gradient.shape):
+            moved = {**parameters, name: parameters[name] + 1j * STEP * direction}
+            expected = loss(moved).imag / STEP
+            assert (gradient * direction).sum() == pytest.approx(expected, abs=1e-4), (name, direction)
+
+
+def axes(shape: tuple[int, ...]) -> Iterable[np.ndarray]:
+    """The directions of single numbers."""
+    return np.eye(math.prod(shape)).reshape(-1, *shape)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from helpers.arctic_reference import Array, Params, relu, sigmoid, softmax
 
+from caption.importers.sgrvinod import tensor_shapes
+
 
 class Result(NamedTuple):
     log_probs: Array
@@ -62,25 +64,7 @@ def loss(p: Params, regions: Array, captions: list[list[int]]) -> Any:
     return np.mean(nlls) + np.mean(shortfalls)
 
 
-def parameters(
-    seed: int = 0, *, region: int, hidden: int, attention: int, embedding: int, words: int
-) -> Params:
+def parameters(seed: int = 0, **sizes: int) -> Params:
     """Large random weights."""
-    shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (words, embedding)}
-    for name, size in {
-        "attention.encoder_att": (attention, region),
-        "attention.decoder_att": (attention, hidden),
-        "attention.full_att": (1, attention),
-        "init_h": (hidden, region),
-        "init_c": (hidden, region),
-        "f_beta": (region, hidden),
-        "fc": (words, hidden),
-    }.items():
-        shapes |= {f"{name}.weight": size, f"{name}.bias": size[:1]}
-    for name, inputs in (("ih", embedding + region), ("hh", hidden)):
-        shapes |= {
-            f"decode_step.weight_{name}": (4 * hidden, inputs),
-            f"decode_step.bias_{name}": (4 * hidden,),
-        }
     random = np.random.default_rng(seed)
-    return {name: random.normal(size=shape) for name, shape in shapes.items()}
+    return {name: random.normal(size=shape) for name, shape in tensor_shapes(sizes).items()}

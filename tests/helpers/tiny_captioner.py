@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,19 +30,29 @@ def captioner(
     """A captioner with fixed random weights, large enough for captions of several words; 8x8 regions of 32 pixels."""
     torch.manual_seed(0)
     attention = ScoredAttention(AdditiveScore(8), alignment or Softmax())
-    made = Captioner(
+    decoder = LSTMDecoder(attention, embedding_size=6, hidden_size=7, gate=Gate())
+    model = Captioner(
         encoder=parts.pop("encoder", None) or SmallCNN((4, 4, 6)),
-        decoder=LSTMDecoder(attention, embedding_size=6, hidden_size=7, gate=Gate()),
+        decoder=parts.pop("decoder", decoder),
         vocabulary=Vocabulary(WORDS),
         transform=transform or ImageTransform(32, "crop"),
         search=search or BeamSearch(beam_size=3, max_length=8),
         **parts,
     )
     with torch.no_grad():
-        for name, parameter in made.decoder.named_parameters():
+        for name, parameter in model.decoder.named_parameters():
             parameter.mul_(1.0 if "bias" in name else 3.0)
-        made.decoder.readout.to_words.bias[2] = -2.0  # so that the end token is not the first word
-    return made.eval()
+            if name.endswith("to_words.bias"):
+                parameter[2] = -2.0  # so that the end token is not the first word
+    return model.eval()
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object], out: Path | None = None) -> Path:
+    """Change the contents of a checkpoint. The result is written to `out`, or takes the place of the file."""
+    contents = torch.load(path, weights_only=True)
+    change(contents)
+    torch.save(contents, out or path)
+    return out or path
 
 
 def photo(width: int = 80, height: int = 40, seed: int = 0) -> Image.Image:

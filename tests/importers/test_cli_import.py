@@ -14,7 +14,6 @@ from helpers import arctic_reference, sgrvinod_reference
 from PIL import Image
 
 import caption
-from caption.cli.main import main
 from caption.encoders import TorchvisionEncoder
 from caption.importers import arctic, sgrvinod
 from caption.importers.assemble import encoder_and_transform, tokenizer_for
@@ -57,19 +56,17 @@ def of_arctic(tmp_path: Path) -> list[str]:
     np.savez(tmp_path / "model.npz", **arctic_reference.parameters(OPTIONS))
     (tmp_path / "options.json").write_text(json.dumps(OPTIONS))
     (tmp_path / "words.txt").write_text("\n".join(WORDS))
-    named = {"--options": "options.json", "--vocabulary": "words.txt"}
-    files = (part for option, name in named.items() for part in (option, str(tmp_path / name)))
-    return ["import", "arctic", str(tmp_path / "model.npz"), *files]
+    options = ["--options", str(tmp_path / "options.json"), "--vocabulary", str(tmp_path / "words.txt")]
+    return ["import", "arctic", str(tmp_path / "model.npz"), *options]
 
 
 @pytest.fixture
 def of_sgrvinod(tmp_path: Path) -> list[str]:
     """Arguments that name a decoder of the tutorial."""
     word_map = {word: number for number, word in enumerate(["<pad>", *WORDS, "<unk>", "<start>", "<end>"])}
-    sizes = {"region": FEATURES, "hidden": 4, "attention": 5, "embedding": 3, "words": len(word_map)}
-    state = {
-        name: torch.tensor(value).float() for name, value in sgrvinod_reference.parameters(**sizes).items()
-    }
+    sizes = {"region": FEATURES, "hidden": 4, "attention": 5, "embedding": 3, "vocabulary": len(word_map)}
+    arrays = sgrvinod_reference.parameters(**sizes)
+    state = {name: torch.tensor(array).float() for name, array in arrays.items()}
     torch.save(state, tmp_path / "decoder.pth")
     (tmp_path / "map.json").write_text(json.dumps(word_map))
     return ["import", "sgrvinod", str(tmp_path / "decoder.pth"), "--word-map", str(tmp_path / "map.json")]
@@ -104,7 +101,7 @@ def test_imported_models_describe_photos(
     indirect=["arguments"],
 )
 def test_weights_of_the_encoder_come_from_a_file(
-    by_option: bool, arguments: list[str], encoder: list[str], tmp_path: Path
+    by_option: bool, arguments: list[str], encoder: list[str], tmp_path: Path, cli: Callable[..., Any]
 ):
     torch.manual_seed(3)
     weights = TorchvisionEncoder("shufflenet_v2_x0_5", "maxpool").trunk.state_dict()
@@ -114,7 +111,7 @@ def test_weights_of_the_encoder_come_from_a_file(
     if not by_option:
         Path(encoder[1]).write_text(ENCODER.replace("{name:", f"{{weights: {file}, name:"))
     option = ["--encoder-weights", str(file)] if by_option else []
-    assert main([*arguments, *encoder, *option, "--out", str(model)]) == 0
+    assert cli(*arguments, *encoder, *option, "--out", model).code == 0
     loaded = caption.load(model).encoder.trunk.state_dict()
     assert all(torch.equal(loaded[name], weights[name]) for name in weights)
 
@@ -131,25 +128,26 @@ def test_weights_of_the_encoder_come_from_a_file(
 def test_errors_are_one_sentence(
     more: list[str],
     said: str,
-    arguments: list[str],
+    of_arctic: list[str],
     encoder: list[str],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    cli: Callable[..., Any],
 ):
-    assert main([*arguments, *encoder, "--out", str(tmp_path / "model.ckpt"), *more]) == 2
-    complaint = capsys.readouterr().err
-    assert said in complaint
-    assert complaint.count("\n") == 1
+    ran = cli(*of_arctic, *encoder, "--out", tmp_path / "model.ckpt", *more)
+    assert ran.code == 2
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
     assert not (tmp_path / "model.ckpt").exists()
 
 
 def test_a_file_is_not_replaced(
-    arguments: list[str], encoder: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    of_arctic: list[str], encoder: list[str], tmp_path: Path, cli: Callable[..., Any]
 ):
     model = tmp_path / "model.ckpt"
     model.write_text("a week of training")
-    assert main([*arguments, *encoder, "--out", str(model)]) == 2
-    assert "exists: choose another name" in capsys.readouterr().err
+    ran = cli(*of_arctic, *encoder, "--out", model)
+    assert (ran.code, ran.out) == (2, "")
+    assert "exists: choose another name" in ran.err
     assert model.read_text() == "a week of training"
 
 
@@ -168,20 +166,13 @@ def test_a_file_is_not_replaced(
     ],
 )
 def test_another_encoder_must_be_one_that_fits(
-    text: str, said: str, of_sgrvinod: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, said: str, of_sgrvinod: list[str], tmp_path: Path, cli: Callable[..., Any]
 ):
-    (tmp_path / "other.yaml").write_text(
-        text if "encoder" in text else f"{ENCODER.partition('transform')[0]}{text}"
-    )
-    arguments = [
-        *of_sgrvinod,
-        "--encoder",
-        str(tmp_path / "other.yaml"),
-        "--out",
-        str(tmp_path / "model.ckpt"),
-    ]
-    assert main(arguments) == 2
-    assert said in capsys.readouterr().err
+    file = tmp_path / "other.yaml"
+    file.write_text(text if "encoder" in text else f"{ENCODER.partition('transform')[0]}{text}")
+    ran = cli(*of_sgrvinod, "--encoder", file, "--out", tmp_path / "model.ckpt")
+    assert ran.code == 2
+    assert said in ran.err
 
 
 def test_the_published_encoders_are_the_default():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The default weight initializatio
 
 
 def parameters() -> dict[str, np.ndarray]:
-    return reference.parameters(**SIZES, words=len(WORD_MAP))
+    return reference.parameters(**SIZES, vocabulary=len(WORD_MAP))
 
 
 def state() -> dict[str, Tensor]:
@@ -57,8 +58,7 @@ def test_the_reference_has_the_gates_of_torch():
     names = {f"decode_step.{name}": tensor.detach().numpy() for name, tensor in cell.named_parameters()}
     x, h, c = (torch.randn(size, dtype=torch.float64) for size in (3, 4, 4))
     expected = cell(x[None], (h[None], c[None]))
-    given = reference.cell(names, x.numpy(), h.numpy(), c.numpy())
-    for ours, theirs in zip(given, expected, strict=True):
+    for ours, theirs in zip(reference.cell(names, x.numpy(), h.numpy(), c.numpy()), expected, strict=True):
         np.testing.assert_allclose(ours, theirs[0].detach())
 
 
@@ -87,18 +87,9 @@ def test_every_number_of_the_gradient_is_theirs():
     order = [WORD_MAP[word] for word in (*SPECIAL_TOKENS, *WORDS)]
     captions = [[OURS[word] for word in caption[1:]] for caption in CAPTIONS]
     decoder = built(sgrvinod.decoder(SIZES)).double()
-    arrays = parameters()
-    found = gradients.ours(
-        decoder, "sgrvinod", lambda given: sgrvinod.convert(given, order), arrays, REGIONS, captions
-    )
-    for name, given in found.items():
-        for place in np.ndindex(given.shape):
-            direction = np.zeros(given.shape)
-            direction[place] = 1
-            expected = gradients.along(
-                lambda p: reference.loss(p, REGIONS, CAPTIONS), arrays, name, direction
-            )
-            assert given[place] == pytest.approx(expected, abs=1e-4), (name, place)
+    arrays, convert = parameters(), partial(sgrvinod.convert, order=order)
+    ours = gradients.ours(decoder, "sgrvinod", convert, arrays, REGIONS, captions)
+    gradients.check(ours, lambda p: reference.loss(p, REGIONS, CAPTIONS), arrays, gradients.axes)
 
 
 def test_dropout_goes_on_in_training():
@@ -133,10 +124,8 @@ def test_a_state_dict_that_does_not_fit_is_named(change: Change, said: str, tmp_
 
 
 def test_a_missing_file_is_named(tmp_path: Path):
-    _, word_map = write(tmp_path, state())
-    with pytest.raises(UserError, match=r"there is no file .*nowhere\.pth") as caught:
-        sgrvinod.read(str(tmp_path / "nowhere.pth"), word_map)
-    assert "tutorial" not in str(caught.value)
+    with pytest.raises(UserError, match=r"there is no file .*nowhere\.pth(?!.*tutorial)"):
+        sgrvinod.read(str(tmp_path / "nowhere.pth"), "map.json")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +136,6 @@ def test_a_missing_file_is_named(tmp_path: Path):
         ({**WORD_MAP, "dog": 3}, "are not 0 to 7, each once"),
         ({**WORD_MAP, "dog": "2"}, "are not 0 to 7, each once"),
         ({**WORD_MAP, "dog": 2.0}, "are not 0 to 7, each once"),
-        ({**WORD_MAP, "dog": None}, "are not 0 to 7, each once"),
         ({**WORD_MAP, "dog": 12}, "are not 0 to 7, each once"),
         (["a"], "holds a JSON list"),
     ],

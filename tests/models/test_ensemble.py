@@ -19,35 +19,34 @@ from caption.text.vocabulary import START, Vocabulary
 
 
 def member(seed: int, encoder_seed: int | None = None, **parts) -> Captioner:
-    made = captioner(**parts)
+    model = captioner(**parts)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in made.decoder.parameters():
+        for parameter in model.decoder.parameters():
             parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
         if encoder_seed is not None:
-            for parameter in made.encoder.parameters():
+            for parameter in model.encoder.parameters():
                 parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
-    return made
+    return model
 
 
-def first_step(made: Captioner) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def first_step(model: Captioner) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     with torch.no_grad():
-        state = made.decoder.start(made.project(made.encode([photo()])))
-        log_probs, after = made.decoder.step(state, torch.full((1, 1), START))
+        state = model.decoder.start(model.project(model.encode([photo()])))
+        log_probs, after = model.decoder.step(state, torch.full((1, 1), START))
     return log_probs[0, 0], after.trace.weights[0, 0], after.trace.gate[0, 0]
 
 
 @pytest.mark.parametrize("own_encoders", [False, True])
 def test_probabilities_weights_and_gates_are_means(own_encoders: bool):
     members = [member(seed, seed if own_encoders else None) for seed in (1, 2, 3)]
-    steps = [first_step(each) for each in members]
-    log_probs, weights, gate = first_step(ensemble(members))
-    torch.testing.assert_close(log_probs.exp(), torch.stack([each[0].exp() for each in steps]).mean(0))
-    torch.testing.assert_close(weights, torch.stack([each[1] for each in steps]).mean(0))
-    torch.testing.assert_close(gate, torch.stack([each[2] for each in steps]).mean(0))
+    log_probs, weights, gates = map(torch.stack, zip(*map(first_step, members), strict=True))
+    mean_log_probs, mean_weights, mean_gate = first_step(ensemble(members))
+    torch.testing.assert_close(mean_log_probs.exp(), log_probs.exp().mean(0))
+    torch.testing.assert_close(mean_weights, weights.mean(0))
+    torch.testing.assert_close(mean_gate, gates.mean(0))
     geometric = first_step(ensemble(members, "log_probabilities"))[0]
-    expected = torch.stack([each[0] for each in steps]).mean(0).log_softmax(-1)
-    torch.testing.assert_close(geometric, expected)
+    torch.testing.assert_close(geometric, log_probs.mean(0).log_softmax(-1))
 
 
 def test_an_ensemble_of_one_model_twice_is_that_model():
@@ -57,24 +56,24 @@ def test_an_ensemble_of_one_model_twice_is_that_model():
     assert one.words == other.words
     assert other.log_prob == pytest.approx(one.log_prob, rel=1e-4)
     assert other.weights == pytest.approx(one.weights, rel=1e-4)
-    assert [each.text for each in one.alternatives] == [each.text for each in other.alternatives]
+    assert [caption.text for caption in one.alternatives] == [caption.text for caption in other.alternatives]
     assert len(together.describe(photo(), Sampling(samples=4)).alternatives) == 3
 
 
 def test_stepping_and_unrolling_agree():
-    made = ensemble([member(1), member(2, 2)])
+    model = ensemble([member(1), member(2, 2)])
     words = torch.tensor([[[4, 5, 6], [7, 4, 0]]])
     fed = torch.cat((torch.full((1, 2, 1), START), words), -1)
-    views = made.encode([photo()])
+    views = model.encode([photo()])
     with torch.no_grad():
-        unrolled = made(views, fed, torch.tensor([[4, 3]]))
-        state = made.decoder.start(made.project(views), 2)
-        found = unrolled.unpack(unrolled.logits)
+        unrolled = model(views, fed, torch.tensor([[4, 3]]))
+        state = model.decoder.start(model.project(views), 2)
+        logits = unrolled.unpack(unrolled.logits)
         weights = unrolled.unpack(unrolled.trace.weights)
         for t in range(4):
-            log_probs, state = made.decoder.step(state, fed[..., t])
+            log_probs, state = model.decoder.step(state, fed[..., t])
             for k in range(2 if t < 3 else 1):
-                torch.testing.assert_close(found[0, k, t], log_probs[0, k])
+                torch.testing.assert_close(logits[0, k, t], log_probs[0, k])
                 torch.testing.assert_close(weights[0, k, t], state.trace.weights[0, k])
 
 
@@ -107,18 +106,17 @@ def test_encoders_are_common_if_they_compute_the_same():
 def test_refiners_are_the_members_own():
     members = [member(seed, refiner=LinearRefiner(6)) for seed in (1, 2)]
     with torch.no_grad():
-        for number, each in enumerate(members):
-            for parameter in each.refiner.parameters():
-                parameter.mul_(number + 1)
-    steps = [first_step(each)[0].exp() for each in members]
+        for parameter in members[1].refiner.parameters():
+            parameter.mul_(2)
+    steps = [first_step(member)[0].exp() for member in members]
     torch.testing.assert_close(first_step(ensemble(members))[0].exp(), torch.stack(steps).mean(0))
 
 
 def test_it_is_saved_like_any_captioner(tmp_path: Path):
-    made = ensemble([member(1), member(2, 2)])
-    checkpoint.save(made, tmp_path / "both.ckpt")
+    model = ensemble([member(1), member(2, 2)])
+    checkpoint.save(model, tmp_path / "both.ckpt")
     again = checkpoint.load(tmp_path / "both.ckpt")
-    one, other = made.describe(photo()), again.describe(photo())
+    one, other = model.describe(photo()), again.describe(photo())
     assert one.words == other.words
     assert one.log_prob == pytest.approx(other.log_prob)
 
@@ -126,8 +124,8 @@ def test_it_is_saved_like_any_captioner(tmp_path: Path):
 def test_members_keep_their_weights_and_mode():
     alone = member(1)
     before = {name: tensor.clone() for name, tensor in alone.state_dict().items()}
-    made = ensemble([alone, member(2)])
-    assert not made.training
+    model = ensemble([alone, member(2)])
+    assert not model.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in alone.state_dict().items())
 
 

@@ -20,14 +20,14 @@ def test_the_installed_models_load_and_differ_in_their_alignment() -> None:
 def test_the_model_for_photos_is_small_and_sees_a_man_and_what_he_holds() -> None:
     file = Path(caption.__file__).parent / "models" / "photos.safetensors"
     assert file.stat().st_size < 25e6
-    found = load(PHOTO_MODEL).describe(str(PHOTOGRAPHER))
-    assert found.words[:2] == ["a", "man"]
-    assert found.words[-1] == "camera"
-    assert found.weights.shape == (len(found.words), 13, 13)
+    result = load(PHOTO_MODEL).describe(str(PHOTOGRAPHER))
+    assert result.words[:2] == ["a", "man"]
+    assert result.words[-1] == "camera"
+    assert result.weights.shape == (len(result.words), 13, 13)
     # The photographer fills the left half, from a third of the height down; his camera is in the middle, and the legs
     # that it stands on are below and to the right of it.
     (man_row, man_col), (last_row, last_col) = (
-        divmod(int(found.weights[step].argmax()), 13) for step in (1, len(found.words) - 1)
+        divmod(int(result.weights[step].argmax()), 13) for step in (1, len(result.words) - 1)
     )
     assert man_col < 5
     assert man_row > 2

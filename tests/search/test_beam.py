@@ -251,6 +251,9 @@ def test_no_gradient_is_kept() -> None:
     ("arguments", "culprit"),
     [
         ({"beam_size": 0}, "beam_size"),
+        ({"beam_size": 1001}, "beam_size"),
+        ({"candidates": 1.0}, "candidates"),
+        ({"length_normalization": "1"}, "length_normalization"),
         ({"max_length": 0}, "max_length"),
         ({"length_normalization": -0.1}, "length_normalization"),
         ({"length_normalization": math.nan}, "length_normalization"),

@@ -64,5 +64,6 @@ def test_images_that_are_done_leave_together() -> None:
 
 
 def test_room_for_a_word() -> None:
-    with pytest.raises(UserError, match="max_length"):
-        Greedy(0)
+    for max_length in (0, 2.5):
+        with pytest.raises(UserError, match="max_length"):
+            Greedy(max_length)  # type: ignore[arg-type]

@@ -175,11 +175,16 @@ def test_half_precision() -> None:
     ("arguments", "culprit"),
     [
         ({"temperature": 0.0}, "temperature"),
+        ({"temperature": "1"}, "temperature"),
         ({"temperature": math.nan}, "temperature"),
         ({"top_k": 0}, "top_k"),
+        ({"top_k": 2.5}, "top_k"),
         ({"top_p": 0.0}, "top_p"),
         ({"top_p": 1.1}, "top_p"),
+        ({"top_p": "0.5"}, "top_p"),
         ({"samples": 0}, "samples"),
+        ({"samples": 10**6}, "samples"),
+        ({"seed": "x"}, "seed"),
         ({"max_length": 0}, "max_length"),
     ],
 )
