@@ -4,10 +4,9 @@ from caption.visualize.contact_sheet import contact_sheet
 from caption.visualize.figure import compare_captions, plot_caption, plot_maps
 from caption.visualize.figure_file import save_figure
 from caption.visualize.intervention import plot_intervention
-from caption.visualize.overlay import overlay, show_photo
+from caption.visualize.overlay import draw_scale, overlay, show_photo
 from caption.visualize.page import save_html, to_fragment, to_html
 from caption.visualize.plots import alignment_matrix, curve_plot, gate_plot
-from caption.visualize.scale_bar import draw_scale
 
 __all__ = [
     "alignment_matrix",

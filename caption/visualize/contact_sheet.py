@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 from caption.data.decoding import open_image
 from caption.visualize.figure import new_figure
 from caption.visualize.layout import GAP, MARGIN, NARROWEST, add_axes
-from caption.visualize.overlay import overlay, photos_of, show_photo
+from caption.visualize.overlay import draw_scale, overlay, photos_of, show_photo
 from caption.visualize.scale import scale_of
-from caption.visualize.scale_bar import draw_scale
 from caption.visualize.styles import LookOptions
 
 if TYPE_CHECKING:

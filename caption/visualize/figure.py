@@ -14,9 +14,8 @@ from caption.data.decoding import open_image
 from caption.result import Caption, map_label
 from caption.visualize.figure_file import NotebookFigure
 from caption.visualize.layout import Layout, layout_of
-from caption.visualize.overlay import covers, overlay, show_photo
+from caption.visualize.overlay import covers, draw_scale, overlay, show_photo
 from caption.visualize.scale import Scale, scale_of
-from caption.visualize.scale_bar import draw_scale
 from caption.visualize.styles import Look, LookOptions, style_of
 
 if TYPE_CHECKING:
@@ -232,30 +231,22 @@ class Drawing:
         plain = properties.signed or (self.look.cmap is not None and self.look.style != "heat")
         even = "even attention" if properties.is_distribution else "the mean weight"
         colours = "colour: α" if plain else style.legend.format(even=even)
-        notes = [f"{colours}, one scale for all panels"]
-        if self.regions is not None:
-            notes.append(f"line: 1/{self.regions}, even attention")
-        if properties.is_distribution:
-            notes.append("×: the peak of a word, in multiples of even attention")
-        elif not properties.signed:
-            notes.append("×: the peak of a word, in multiples of the mean of all words")
-        if caption.gates is not None:
-            notes.append("β: how much the word drew on the image, from 0, not at all, to 1, in full")
-        if not properties.sums_to_one:
-            notes.append("the α of a word need not sum to 1")
-        if properties.signed:
-            notes.append("signed" if self.look.cmap else "signed: orange above 0, blue below")
-        if properties.sentinel:
-            notes.append("sentinel: the share that no region got")
-        if self.look.is_smooth:
-            notes.append("interpolated between cells")
-        if not covers(caption.seen or caption.box, self.photo.size):
-            notes.append("hatched: not seen by the model")
-        if caption.locations is not None:
-            notes.append("frame: the cell looked at")
-        if caption.points is not None:
-            notes.append("cross: the point looked at")
-        return notes
+        unit = "even attention" if properties.is_distribution else "the mean of all words"
+        notes = {
+            f"{colours}, one scale for all panels": True,
+            f"line: 1/{self.regions}, even attention": self.regions is not None,
+            f"×: the peak of a word, in multiples of {unit}": not properties.signed,
+            "β: how much the word drew on the image, from 0, not at all, to 1, in full": caption.gates
+            is not None,
+            "the α of a word need not sum to 1": not properties.sums_to_one,
+            "signed" if self.look.cmap else "signed: orange above 0, blue below": properties.signed,
+            "sentinel: the share that no region got": properties.sentinel,
+            "interpolated between cells": self.look.is_smooth,
+            "hatched: not seen by the model": not covers(caption.seen or caption.box, self.photo.size),
+            "frame: the cell looked at": caption.locations is not None,
+            "cross: the point looked at": caption.points is not None,
+        }
+        return [note for note, applies in notes.items() if applies]
 
 
 def _write_title(ax: Axes, title: str) -> None:

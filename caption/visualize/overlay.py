@@ -1,4 +1,4 @@
-"""One attention map over one photo: every cell lies exactly over the pixels that it covers.
+"""One attention map over one photo: every cell lies exactly over the pixels that it covers. And its scale as a bar.
 
 The outermost cells also cover what the model has seen beyond the grid, since what they see is the nearest to it.
 """
@@ -18,7 +18,7 @@ from PIL import Image
 from caption.box import BoxLike, cell_box, shares_of
 from caption.data.decoding import open_image
 from caption.visualize.scale import Scale, scale_of
-from caption.visualize.styles import Look, LookOptions
+from caption.visualize.styles import STEPS, Look, LookOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -134,6 +134,28 @@ def _spare_pixels(photo: Image.Image, ax: Axes) -> int:
     """How many of the photo's pixels may become one, along each side. Fewer are faster: each panel draws them all."""
     inches = np.array(ax.get_window_extent().size) / ax.figure.dpi
     return max(1, int(np.min(np.array(photo.size) / np.maximum(inches * PRINT_DPI, 1))))
+
+
+def draw_scale(ax: Axes, scale: Scale, regions: int | None = None, **look: Unpack[LookOptions]) -> Axes:
+    """Draw a bar that states the colours of the weights, with a line at 1/L, even attention, if `regions` is given.
+
+    Args:
+        ax: a flat strip; drawn on and returned.
+        scale: the weights at its two ends.
+        regions: L, the number of cells. None draws no line: only for a distribution does even attention mean 1/L.
+        look: as given to `overlay`.
+    """
+    ramp = np.linspace(scale.low, scale.high, STEPS)[None]
+    ax.set_facecolor("0.75")  # grey: both what the colours take from a photo and what they add can be seen
+    ax.imshow(ramp, cmap=Look(**look).colours(scale), aspect="auto", extent=(scale.low, scale.high, 0, 1))
+    if regions is not None and scale.low < 1 / regions < scale.high:
+        ax.axvline(1 / regions, color="white", linewidth=2)
+        ax.axvline(1 / regions, color="black", linewidth=0.8)
+    ticks = [scale.low, *([0.0] if scale.signed else []), scale.high]
+    ax.set(xticks=ticks, yticks=[])
+    ax.set_xticklabels([f"{tick:.2g}".replace("-", "−") for tick in ticks])
+    ax.tick_params(length=2, labelsize=7, pad=1)
+    return ax
 
 
 def covers(box: BoxLike, size: tuple[float, float]) -> bool:

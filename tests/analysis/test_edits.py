@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -43,24 +45,20 @@ def test_all_steps_are_the_default_however_many_there_are(change: Change):
 # -- effects ---------------------------------------------------------------------------------------------------
 
 
-def test_forced_onto_a_region():
-    one = [[0, 0, 0], [0, 0, 1]]
-    assert changed(Force((1, 2))) == approx([one, one])
-
-
-def test_forced_onto_a_box_by_the_area_it_has_in_each_region():
-    # Half of the first column and all of the second, upper row.
-    one = [[1 / 3, 2 / 3, 0], [0, 0, 0]]
-    assert changed(Force((5, 0, 20, 10))) == approx([one, one])
-
-
-def test_forced_onto_a_map_that_is_brought_to_one():
-    one = [[0, 0.25, 0.25], [0, 0, 0.5]]
-    assert changed(Force([[0, 2, 2], [0, 0, 4]])) == approx([one, one])
-
-
-def test_forced_to_look_where_it_looks_for_another_word():
-    assert changed(Force("dog", at="red")) == approx([MAPS[1]] * 2)
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ((1, 2), [[0, 0, 0], [0, 0, 1]]),
+        (
+            (5, 0, 20, 10),
+            [[1 / 3, 2 / 3, 0], [0, 0, 0]],
+        ),  # half of the first column, all of the second, upper row
+        ([[0, 2, 2], [0, 0, 4]], [[0, 0.25, 0.25], [0, 0, 0.5]]),  # a map is scaled to 1
+        ("dog", MAPS[1]),
+    ],
+)
+def test_forced_onto_a_place_or_another_words_map(where: Any, expected: Any):
+    assert changed(Force(where, at="red")) == approx([expected] * 2)
 
 
 @pytest.mark.parametrize(

@@ -182,12 +182,12 @@ def test_replacing_is_reading_the_same_maps_from_changed_regions(mechanism, give
 @pytest.mark.parametrize("ablation", [Removed(), Replaced()])
 def test_curves_of_every_order_start_at_the_original_probability(mechanism, ablation):
     model = captioner(mechanism)
-    orders = {**ORDERS}
-    curves = faithfulness_curves(model, PHOTOS[:2], ablation=ablation, orders=orders, counts=[8])
+    curves = faithfulness_curves(model, PHOTOS[:2], ablation=ablation, counts=[8])
     said = np.concatenate([caption.word_log_probs for caption in model.describe(PHOTOS[:2])])
     order = np.lexsort((np.arange(len(said)), curves.images))
     affine = mechanism in AFFINE or isinstance(ablation, Removed)
-    for name in orders:
+    assert curves.orders == tuple(ORDERS)
+    for name in ORDERS:
         deletion, insertion = (curves.curve(kind, name, logarithm=True) for kind in ("deletion", "insertion"))
         assert np.isfinite(deletion).all()
         if affine:

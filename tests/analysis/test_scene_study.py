@@ -13,7 +13,7 @@ from caption.analysis.faithfulness.interchange import WEIGHTS, Interchange
 from caption.analysis.faithfulness.permutation import Permutation
 from caption.analysis.grounding import Grounding, Mention, Pointing
 from caption.analysis.scene_study import TRAINING_SCENES, Scenes, Study, make_scenes, play
-from caption.analysis.study_tables import TITLES, make_page, make_tables
+from caption.analysis.study_tables import make_tables
 from caption.models.model_zoo import load
 from caption.result import Caption
 
@@ -138,16 +138,6 @@ def test_agreement_of_two_models():
     every, naming = "0.500 [0.000, 1.000]", "0.500 [0.500, 0.500]"
     assert rows(table, "one / two", "all", "same cell") == [[every, every, "0.250 [0.250, 0.250]"]]
     assert rows(table, "one / two", "naming", "overlap") == [[naming, naming, "0.250 [0.250, 0.250]"]]
-
-
-def test_a_page_has_every_table_behind_its_title():
-    names = {name: f"table {name}" for name in TITLES}
-    page = make_page(names)
-    assert page.startswith("# Where the models look\n")
-    assert [page.index(text) for text in names.values()] == sorted(
-        page.index(text) for text in names.values()
-    )
-    assert page.count("\n## ") == len(TITLES) - 1
 
 
 def test_the_maps_played_are_those_they_are_called(tmp_path):

@@ -10,7 +10,7 @@ import torch
 from helpers.tiny_captioner import captioner, photo
 from torch import Tensor
 
-from caption.analysis.interventions.intervene import combine_edits, edited_attention, fixed_seed, mask_views
+from caption.analysis.interventions.intervene import combine_edits, edited_attention, mask_views
 from caption.attention import Alignment, GumbelSoftmax, Multinoulli
 from caption.attention.map_hooks import Edit
 from caption.captioner import Captioner
@@ -156,18 +156,6 @@ def test_the_edited_step_does_not_change_later_random_numbers():
     free = steps(plain, seed=5, count=4)
     again = steps(plain, [lambda weights, step, grid: weights.clone()], seed=5, count=4)
     assert [torch.equal(a.location, b.location) for a, b in zip(free, again, strict=True)] == [True] * 4
-
-
-def test_the_global_generator_is_left_alone():
-    plain = model(Multinoulli(at_test="sample"))
-    before = torch.get_rng_state()
-    steps(plain, [at(1, onto(9))], seed=5)
-    assert torch.equal(torch.get_rng_state(), before)
-    with fixed_seed(3, torch.device("cpu")):
-        first = torch.rand(2)
-    with fixed_seed(3, torch.device("cpu")):
-        assert torch.equal(torch.rand(2), first)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_decoder_without_attention_is_refused():

@@ -19,7 +19,6 @@ OPACITY, TINT = STYLES["cells"].opacity, STYLES["cells"].tint
 # Photo size, box, grid (rows, cols), cells of the words, and what the model has seen where it is not the box.
 BESIDE_A_CROP = (WIDE, (30, -20, 230, 180), (4, 4), [(2, 0), (3, 3)], (50, 0, 250, 200))
 PLACES = {
-    "squashed": (WIDE, (0, 0, 300, 200), (7, 7), [(1, 5), (6, 0)], None),
     "grid not square": (TALL, (0, 0, 180, 320), (4, 9), [(3, 8), (0, 1)], None),
     "cropped wide": (WIDE, (50, 0, 250, 200), (5, 5), [(0, 0), (2, 4)], None),
     "cropped tall": (TALL, (0, 70.5, 180, 250.5), (7, 5), [(4, 2), (0, 4)], None),
@@ -27,7 +26,6 @@ PLACES = {
     "shrunk to fit": ((2400, 1600), (0, 0, 2400, 1600), (7, 7), [(1, 5), (6, 0)], None),
     "enlarged": (SMALL, (0, 0, 96, 80), (12, 12), [(11, 0), (4, 7)], None),
     "ends within the photo": (WIDE, (-25, -20, 275, 180), (4, 6), [(0, 0), (3, 5)], (0, 0, 300, 200)),
-    "wider on all sides": (TALL, (-10, -16, 190, 336), (7, 7), [(6, 0), (0, 6)], (0, 0, 180, 320)),
     "beside a crop": BESIDE_A_CROP,
 }
 
@@ -404,13 +402,14 @@ def test_moving_light_arrives_where_still_light_jumps_to(show, dog):
         page.hover(".satt-word", 1)
         page.hover(".satt-word", 3)
         if not still:
-            page.run("new Promise(done => setTimeout(done, 600))")
+            page.run("new Promise(done => setTimeout(done, 300))")
         pictures.append(page.picture(".satt-photo"))
     assert (pictures[0] == pictures[1]).all()
 
 
-def test_playing_goes_through_the_words_and_stops(show, dog):
-    page = show(dog.to_html(style="cells"))
+def test_playing_goes_through_the_words_and_stops(show):
+    runs = pointing(WIDE, (0, 0, 300, 200), (4, 6), [(0, 0), (2, 3)], ["dog", "runs"])
+    page = show(runs.to_html(style="cells"))
     page.click(".satt-play")
     assert page.text(".satt-play") == "❚❚ Pause"
     page.wait_for("document.querySelector('.satt-word[aria-pressed=true]').firstChild.data === 'runs'")

@@ -178,13 +178,6 @@ def test_a_notebook_gets_a_fragment_and_only_with_a_photo(dog):
     assert "a dog" in dog.to_html(noise((50, 50)))
 
 
-def test_every_photo_needs_a_caption_and_the_reverse(dog):
-    with pytest.raises(ValueError, match="at least one"):
-        to_html([])
-    with pytest.raises(ValueError, match="2 captions need as many photos, not 1"):
-        to_html([dog, dog], images=[dog.image])
-
-
 def test_pages_are_written_as_utf8_or_an_error_is_raised(dog, tmp_path):
     save_html(to_html([dog], "größer \udcff"), tmp_path / "page.html")
     assert "größer".encode() in (tmp_path / "page.html").read_bytes()
