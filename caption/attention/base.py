@@ -153,8 +153,8 @@ class Attention(Part, nn.Module):
         """Create the mechanism's own weights, if it has any; see `build`."""
 
     def memory(self, views: Views) -> TensorTree:
-        """The memory of as many views as the mechanism takes; see `project`."""
-        raise NotImplementedError
+        """The memory of as many views as the mechanism takes; see `project`. By default the regions, without keys."""
+        return GridMemory.of(views[0])
 
     def start(self, memory: TensorTree, hypotheses: int) -> TensorTree:
         """The state before the first step, tensors (B, K, ...) with K = `hypotheses`, or None."""
@@ -230,20 +230,15 @@ class Attention(Part, nn.Module):
             reading.log_prob,
         )
 
-    def _check_view_count(self, given: int) -> None:
-        if given == self.view_count:
+    def _check_view_count(self, views: int) -> None:
+        count = self.view_count
+        if views == count:
             return
-        count, name = self.view_count, type(self).__name__
+        wanted = f"{count} grids"
+        remedy = f"as many, such as SmallCNN with `views: {count}` or TorchvisionEncoder with {count} layers"
         if count == 1:
-            wanted, remedy = (
-                "one grid",
-                "one grid, or a mechanism that takes several, such as AttentionViaAttention",
-            )
-        else:
-            wanted = f"{count} grids"
-            remedy = (
-                f"as many, such as SmallCNN with `views: {count}` or TorchvisionEncoder with {count} layers"
-            )
+            wanted = "one grid"
+            remedy = "one grid, or a mechanism that takes several, such as AttentionViaAttention"
         raise UserError(
-            f"{name} attends to {wanted}, and the encoder gives {given}: take an encoder with {remedy}"
+            f"{type(self).__name__} attends to {wanted}, and the encoder gives {views}: take an encoder with {remedy}"
         )

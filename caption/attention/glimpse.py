@@ -15,7 +15,6 @@ from caption.attention.base import Attention, GridMemory, Query, QuerySizes, Rea
 from caption.attention.maps import weighted_sum
 from caption.attention.stochastic import AtTest, Stochastic
 from caption.errors import UserError
-from caption.regions import Views
 from caption.tensor_tree import TensorTree
 
 
@@ -43,9 +42,6 @@ class WindowAttention(Attention):
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.place = nn.Linear(query_sizes.hidden, 3)
-
-    def memory(self, views: Views) -> GridMemory:
-        return GridMemory.of(views[0])
 
     def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         centre, size = self.place(query.hidden).sigmoid().split((2, 1), -1)
@@ -89,9 +85,6 @@ class GlimpseAttention(Stochastic, Attention):
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.place = nn.Linear(query_sizes.hidden, 2)
-
-    def memory(self, views: Views) -> GridMemory:
-        return GridMemory.of(views[0])
 
     def start(self, memory: GridMemory, hypotheses: int) -> Tensor:
         """(B, K) bool: True for captions that sample their points."""

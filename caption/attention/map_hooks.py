@@ -50,15 +50,15 @@ def attentions(decoder: HasAttentions, names: Collection[str] | None = None) -> 
     Raises:
         UserError: the decoder has no mechanism, or none of a given name.
     """
-    found = dict(decoder.attentions)
-    if not found:
+    attentions = dict(decoder.attentions)
+    if not attentions:
         raise UserError(f"{type(decoder).__name__} has no attention whose maps could be edited")
-    unknown = [name for name in names or () if name not in found]
+    unknown = [name for name in names or () if name not in attentions]
     if unknown:
         raise UserError(
-            f"{type(decoder).__name__} has no attention {unknown[0]!r}: it has {', '.join(map(repr, found))}"
+            f"{type(decoder).__name__} has no attention {unknown[0]!r}: it has {', '.join(map(repr, attentions))}"
         )
-    return found if names is None else {name: found[name] for name in names}
+    return attentions if names is None else {name: attentions[name] for name in names}
 
 
 @contextmanager

@@ -100,9 +100,9 @@ class EfficientNetLite(TorchvisionEncoder):
         return tuple(sizes)
 
     def load_weights(self, state: dict[str, Tensor], source: str) -> None:
-        super().load_weights(
-            torchvision_names(state, self.names_of_whole) if is_port(state) else state, source
-        )
+        if "_conv_stem.weight" in state:  # by the names of the port
+            state = torchvision_names(state, self.names_of_whole)
+        super().load_weights(state, source)
 
 
 def efficientnet_lite(name: str) -> Any:
@@ -144,11 +144,6 @@ def _channels(wanted: float) -> int:
     """The multiple of 8 nearest to a number of channels, but not less than nine tenths of it."""
     nearest = max(8, int(wanted + 4) // 8 * 8)
     return nearest if nearest >= 0.9 * wanted else nearest + 8
-
-
-def is_port(state: dict[str, Tensor]) -> bool:
-    """Whether the tensors have the names of the port."""
-    return "_conv_stem.weight" in state
 
 
 def torchvision_names(state: dict[str, Tensor], names_of_whole: Collection[str]) -> dict[str, Tensor]:

@@ -91,11 +91,11 @@ def test_any_number_of_other_maps_is_read_as_the_mechanism_would(mechanism):
     step = steps[1]
     other = turned(step)
     tried = combine(lambda tensors: torch.cat(tensors, 1), [step.maps, other, step.maps])
-    found = replay.rerun(step, tried, at_once=2)
-    assert torch.allclose(found[:, 0], step.log_probs, atol=1e-5)
-    assert torch.allclose(found[:, 1], stepped(replay, step, other), atol=1e-5)
-    assert torch.allclose(found[:, 2], step.log_probs, atol=1e-5)
-    assert not torch.allclose(found[:, 1], found[:, 0], atol=1e-4)
+    actual = replay.rerun(step, tried, at_once=2)
+    assert torch.allclose(actual[:, 0], step.log_probs, atol=1e-5)
+    assert torch.allclose(actual[:, 1], stepped(replay, step, other), atol=1e-5)
+    assert torch.allclose(actual[:, 2], step.log_probs, atol=1e-5)
+    assert not torch.allclose(actual[:, 1], actual[:, 0], atol=1e-4)
 
 
 @every
@@ -137,10 +137,10 @@ def test_removing_is_masking_for_every_softmax(mechanism):
     replay, batch, steps = opened(captioner(mechanism))
     ablate = Removed().prepare(replay, batch)
     for step in steps[:2]:
-        found = replay.rerun(step, ablate(step, block().expand(len(step.rows), 1, -1)))[:, 0]
+        actual = replay.rerun(step, ablate(step, block().expand(len(step.rows), 1, -1)))[:, 0]
         expected = stepped(replay, step, shared=masked_memory(replay, step, block()))
-        assert torch.allclose(found, expected, atol=1e-5)
-        assert not torch.allclose(found, step.log_probs, atol=1e-4)
+        assert torch.allclose(actual, expected, atol=1e-5)
+        assert not torch.allclose(actual, step.log_probs, atol=1e-4)
 
 
 @every
@@ -173,9 +173,9 @@ def test_replacing_is_reading_the_same_maps_from_changed_regions(mechanism, give
     # The decoder's own image vector, if it has one, comes after the memory of the attention.
     projected = (replay.decoder.project(tuple(changed)).projected[0], *shared.projected[1:])
     expected = stepped(replay, step, step.maps, shared._replace(projected=projected))
-    found = replay.rerun(step, ablate(step, block().expand(len(step.rows), 1, -1)))[:, 0]
-    assert torch.allclose(found, expected, atol=1e-5)
-    assert not torch.allclose(found, step.log_probs, atol=1e-4)
+    actual = replay.rerun(step, ablate(step, block().expand(len(step.rows), 1, -1)))[:, 0]
+    assert torch.allclose(actual, expected, atol=1e-5)
+    assert not torch.allclose(actual, step.log_probs, atol=1e-4)
 
 
 @every
@@ -226,28 +226,30 @@ def test_a_permutation_moves_whole_regions_and_keeps_other_maps(mechanism):
 @every
 def test_words_are_replayed_under_other_maps(mechanism):
     model = captioner(mechanism)
-    found = permute(model, PHOTOS)
+    actual = permute(model, PHOTOS)
     replay, _, steps = opened(model)
-    assert found.words == tuple(word for m in steps for word in [model.vocabulary[int(i)] for i in m.words])
+    assert actual.words == tuple(word for m in steps for word in [model.vocabulary[int(i)] for i in m.words])
     expected = []
     for step in steps:
         even = map_tensors(
-            lambda each: each if each.shape[-1] == 1 else (sums(each) / each.shape[-1]).expand_as(each),
+            lambda tensor: (
+                tensor if tensor.shape[-1] == 1 else (sums(tensor) / tensor.shape[-1]).expand_as(tensor)
+            ),
             step.maps,
         )
         under = step.of_word(stepped(replay, step, even)[:, None])
         expected += (step.of_word(step.log_probs[:, None]) - under)[:, 0].tolist()
-    assert found.falls["uniform"] == pytest.approx(np.array(expected), abs=1e-4)
-    assert all(np.isfinite(values).all() for values in found.falls.values())
-    assert np.abs(found.falls["other image"]).max() > 1e-6
+    assert actual.falls["uniform"] == pytest.approx(np.array(expected), abs=1e-4)
+    assert all(np.isfinite(values).all() for values in actual.falls.values())
+    assert np.abs(actual.falls["other image"]).max() > 1e-6
 
 
 @every
 def test_words_that_interchange_their_maps(mechanism):
     """The lead of the other word equals that of a step with the maps of the other word's step."""
     model = captioner(mechanism)
-    found = interchange(model, PHOTOS, WORDS)
-    assert len(found) > 10
+    actual = interchange(model, PHOTOS, WORDS)
+    assert len(actual) > 10
     replay, batch, steps = opened(model)
     expected: dict[str, list[float]] = {name: [] for name in WEIGHTS[:2]}
     for step in steps:
@@ -264,7 +266,7 @@ def test_words_that_interchange_their_maps(mechanism):
                 for name, log_probs in under.items():
                     expected[name].append(float(log_probs[0, word] - log_probs[0, own]))
     for name, leads in expected.items():
-        assert found.leads[name] == pytest.approx(np.array(leads), abs=1e-4)
+        assert actual.leads[name] == pytest.approx(np.array(leads), abs=1e-4)
 
 
 # -- interventions -----------------------------------------------------------------------------------------------
@@ -334,9 +336,9 @@ def test_several_attentions_are_edited_by_step_and_named_apart():
     zero = partial(map_tensors, torch.zeros_like)
     for name in steps[0].maps:
         maps = {**steps[0].maps, name: zero(steps[0].maps[name])}
-        found = replay.rerun(steps[0], maps)[:, 0]
-        assert torch.allclose(found, stepped(replay, steps[0], maps), atol=1e-5)
-        assert not torch.allclose(found, steps[0].log_probs, atol=1e-4)
+        actual = replay.rerun(steps[0], maps)[:, 0]
+        assert torch.allclose(actual, stepped(replay, steps[0], maps), atol=1e-5)
+        assert not torch.allclose(actual, steps[0].log_probs, atol=1e-4)
     forced = []
     for attention in model.decoder.attentions.values():
         attention.register_forward_hook(lambda *of_hook: forced.append(of_hook[2].weights))

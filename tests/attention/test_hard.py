@@ -117,10 +117,10 @@ def test_a_masked_region_is_never_drawn(alignment: type[Multinoulli]):
 
 
 def test_expectation_reads_like_soft_attention_and_reports_it():
-    found = first(hard(expectation=1), many(3))
-    torch.testing.assert_close(found.context, (PROBABILITIES @ REGIONS).expand(1, 3, -1))
-    assert (found.location == -1).all()
-    assert (found.log_prob == 0).all()
+    output = first(hard(expectation=1), many(3))
+    torch.testing.assert_close(output.context, (PROBABILITIES @ REGIONS).expand(1, 3, -1))
+    assert (output.location == -1).all()
+    assert (output.log_prob == 0).all()
 
 
 @pytest.mark.parametrize("share", ["batch", "caption"])
@@ -153,18 +153,18 @@ def test_a_caption_keeps_its_coin():
     memory = memory_of(attention)
     state = attention.start(memory, 40)
     for _ in range(3):
-        found = attention(Query(many(40)), memory, state)
-        assert torch.equal(found.location >= 0, state.alignment)
-        assert torch.equal(found.log_prob != 0, state.alignment)
-        assert torch.equal(found.state.alignment, state.alignment)
+        output = attention(Query(many(40)), memory, state)
+        assert torch.equal(output.location >= 0, state.alignment)
+        assert torch.equal(output.log_prob != 0, state.alignment)
+        assert torch.equal(output.state.alignment, state.alignment)
 
 
 def test_mixed_captions_read_each_in_their_way():
     attention = hard()
     memory = memory_of(attention)
-    found = attention(Query(many(2)), memory, ScoredState(None, torch.tensor([[True, False]])))
-    torch.testing.assert_close(found.context[0, 0], REGIONS[found.location[0, 0]])
-    torch.testing.assert_close(found.context[0, 1], PROBABILITIES @ REGIONS)
+    output = attention(Query(many(2)), memory, ScoredState(None, torch.tensor([[True, False]])))
+    torch.testing.assert_close(output.context[0, 0], REGIONS[output.location[0, 0]])
+    torch.testing.assert_close(output.context[0, 1], PROBABILITIES @ REGIONS)
 
 
 # -- outside training --------------------------------------------------------------------------------------
@@ -220,10 +220,10 @@ def test_an_unknown_choice_is_refused():
 
 def test_the_gradient_of_log_prob_is_one_hot_minus_weights():
     scores = torch.randn(1, 6, 4, requires_grad=True)
-    found = first(hard(expectation=0), scores)
-    found.log_prob.sum().backward()
-    one_hot = torch.nn.functional.one_hot(found.location, 4)
-    torch.testing.assert_close(scores.grad, one_hot - found.weights.detach())
+    output = first(hard(expectation=0), scores)
+    output.log_prob.sum().backward()
+    one_hot = torch.nn.functional.one_hot(output.location, 4)
+    torch.testing.assert_close(scores.grad, one_hot - output.weights.detach())
 
 
 def test_a_sample_lets_no_gradient_through_the_context():
@@ -234,11 +234,11 @@ def test_a_sample_lets_no_gradient_through_the_context():
 
 def test_the_expectation_has_the_gradient_of_soft_attention_and_no_score_function():
     scores = torch.randn(1, 6, 4, requires_grad=True)
-    found = first(hard(expectation=1), scores)
-    (context_gradient,) = torch.autograd.grad(found.context.square().sum(), scores, retain_graph=True)
+    output = first(hard(expectation=1), scores)
+    (context_gradient,) = torch.autograd.grad(output.context.square().sum(), scores, retain_graph=True)
     soft = (scores.softmax(-1) @ REGIONS).square().sum()
     torch.testing.assert_close(context_gradient, *torch.autograd.grad(soft, scores))
-    (nothing,) = torch.autograd.grad(found.log_prob.sum(), scores)
+    (nothing,) = torch.autograd.grad(output.log_prob.sum(), scores)
     assert (nothing == 0).all()
 
 
@@ -246,9 +246,9 @@ def test_the_expectation_has_the_gradient_of_soft_attention_and_no_score_functio
 def test_masks_and_underflow_leave_no_nan(expectation: float):
     scores = torch.tensor([[[0.0, -1e4, 1e4, 3.0]]]).repeat(1, 5, 1).requires_grad_()
     mask = torch.tensor([[True, True, True, False]])
-    found = first(hard(expectation=expectation), scores, mask)
-    (found.log_prob.sum() + found.context.sum() + (found.weights * found.weights).sum()).backward()
-    assert found.log_prob.isfinite().all()
+    output = first(hard(expectation=expectation), scores, mask)
+    (output.log_prob.sum() + output.context.sum() + (output.weights * output.weights).sum()).backward()
+    assert output.log_prob.isfinite().all()
     assert scores.grad.isfinite().all()
 
 
@@ -257,10 +257,10 @@ def test_a_region_of_vanishing_weight_has_a_finite_log_prob():
     attention = hard(expectation=0)
     scores = torch.tensor([[[0.0, -200.0, -1.0, -1.0]]], requires_grad=True)
     with override_draws(attention, lambda log_weights: torch.tensor([[1]])):
-        found = first(attention, scores)
-    assert found.weights[0, 0, 1] == 0
-    assert found.log_prob.item() == pytest.approx(-200 - math.log(1 + 2 / math.e), abs=1e-3)
-    found.log_prob.sum().backward()
+        output = first(attention, scores)
+    assert output.weights[0, 0, 1] == 0
+    assert output.log_prob.item() == pytest.approx(-200 - math.log(1 + 2 / math.e), abs=1e-3)
+    output.log_prob.sum().backward()
     assert scores.grad.isfinite().all()
 
 
@@ -286,8 +286,8 @@ def test_the_temperature_is_above_zero():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_precisions(dtype: torch.dtype):
     attention = hard(expectation=0)
-    found = attend(attention, many(10).to(dtype), REGIONS[None].to(dtype))
-    assert found.context.dtype == found.weights.dtype == found.log_prob.dtype == dtype
+    output = attend(attention, many(10).to(dtype), REGIONS[None].to(dtype))
+    assert output.context.dtype == output.weights.dtype == output.log_prob.dtype == dtype
 
 
 # -- fixed samples -----------------------------------------------------------------------------------------
@@ -302,19 +302,21 @@ def where(region: int) -> Callable[[Tensor], Tensor]:
 def test_override_draws_applies_to_every_caption_in_training(expectation: float):
     attention = hard(expectation=expectation, share="caption")
     with override_draws(attention, where(3)):
-        found = first(attention, many(40))
-    assert (found.location == 3).all()
-    torch.testing.assert_close(found.context, REGIONS[3].expand(1, 40, -1))
-    torch.testing.assert_close(found.log_prob, PROBABILITIES[3].log().expand(1, 40))
+        output = first(attention, many(40))
+    assert (output.location == 3).all()
+    torch.testing.assert_close(output.context, REGIONS[3].expand(1, 40, -1))
+    torch.testing.assert_close(output.log_prob, PROBABILITIES[3].log().expand(1, 40))
 
 
 def test_a_given_draw_gets_the_log_weights():
-    given: list[Tensor] = []
+    received: list[Tensor] = []
     attention = hard()
-    with override_draws(attention, lambda log_weights: given.append(log_weights) or log_weights.argmin(-1)):
-        found = first(attention, many(2))
-    torch.testing.assert_close(given[0], many(2))
-    assert (found.location == 3).all()
+    with override_draws(
+        attention, lambda log_weights: received.append(log_weights) or log_weights.argmin(-1)
+    ):
+        output = first(attention, many(2))
+    torch.testing.assert_close(received[0], many(2))
+    assert (output.location == 3).all()
 
 
 def test_override_draws_does_not_change_evaluation():

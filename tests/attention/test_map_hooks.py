@@ -39,28 +39,28 @@ def onto(region: int) -> Tensor:
     return torch.nn.functional.one_hot(torch.tensor(region), REGIONS).float()
 
 
-def model(alignment: Alignment | None = None) -> Captioner:
+def build_model(alignment: Alignment | None = None) -> Captioner:
     return captioner(search=BeamSearch(beam_size=3, max_length=6, candidates=3), alignment=alignment)
 
 
 def encoded(count: int = 2) -> Views:
-    made = model()
+    model = build_model()
     with torch.no_grad():
-        return made.encoder(torch.stack([made.transform(photo(seed=seed)) for seed in range(count)]))
+        return model.encoder(torch.stack([model.transform(photo(seed=seed)) for seed in range(count)]))
 
 
 def unchanged(weights: Tensor, step: int, grid: Grid) -> Tensor:
     return weights
 
 
-def attend(made: Captioner, queries: int, edit: Edit, steps: int = 1) -> list:
+def attend(model: Captioner, queries: int, edit: Edit, steps: int = 1) -> list:
     """The outputs of some steps of the captioner's attention under an edit, and the regions that they read."""
-    attention = made.decoder.attention
-    memory = made.project(encoded()).projected[0]
+    attention = model.decoder.attention
+    memory = model.project(encoded()).projected[0]
     state = attention.start(memory, queries)
     outputs = []
     torch.manual_seed(3)
-    with edit_maps(made.decoder, edit, GRIDS):
+    with edit_maps(model.decoder, edit, GRIDS):
         for _ in range(steps):
             outputs.append(attention(Query(torch.randn(2, queries, 7)), memory, state))
             state = outputs[-1].state
@@ -73,45 +73,45 @@ def attend(made: Captioner, queries: int, edit: Edit, steps: int = 1) -> list:
 @pytest.mark.parametrize("alignment", [Softmax, Multinoulli, lambda: Multinoulli(at_test="argmax")])
 @pytest.mark.parametrize("edit", [unchanged, lambda weights, step, grid: weights.clone()])
 def test_an_edit_that_returns_its_argument_changes_nothing(alignment, edit):
-    made = model(alignment())
-    expected = made.generate(encoded())
-    with edit_maps(made.decoder, edit, GRIDS):
-        found = made.generate(encoded())
-    for ours, theirs in zip(leaves(found), leaves(expected), strict=True):
+    model = build_model(alignment())
+    expected = model.generate(encoded())
+    with edit_maps(model.decoder, edit, GRIDS):
+        hypotheses = model.generate(encoded())
+    for ours, theirs in zip(leaves(hypotheses), leaves(expected), strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
 def test_a_search_reads_the_given_region_at_the_given_steps():
-    made = model()
-    with edit_maps(made.decoder, lambda w, step, grid: onto(5) if step in (0, 2) else w, GRIDS):
-        found = made.generate(encoded())
-    weights, lengths = found.trace.weights, found.lengths
+    model = build_model()
+    with edit_maps(model.decoder, lambda w, step, grid: onto(5) if step in (0, 2) else w, GRIDS):
+        hypotheses = model.generate(encoded())
+    weights, lengths = hypotheses.trace.weights, hypotheses.lengths
     assert lengths.min() > 3
     for step in range(4):
-        there = (weights[:, :, step] == onto(5)).all(-1)
-        assert there.all() == (step in (0, 2))
-        assert there.any() == (step in (0, 2))
+        forced = (weights[:, :, step] == onto(5)).all(-1)
+        assert forced.all() == (step in (0, 2))
+        assert forced.any() == (step in (0, 2))
 
 
 def test_an_unroll_is_edited_as_its_steps_are():
-    made = model()
+    model = build_model()
 
     def edit(weights: Tensor, step: int, grid: Grid) -> Tensor:
         return onto(7) if step == 1 else weights.flip(-1)
 
-    memory = made.project(encoded())
+    memory = model.project(encoded())
     words = torch.tensor([[[START, 4, 5, 6], [START, 7, 0, 0]], [[START, 6, 5, 0], [START, 8, 4, 7]]])
     lengths = torch.tensor([[4, 2], [3, 4]])
-    plain = made.decoder(memory, words, lengths)
-    with edit_maps(made.decoder, edit, GRIDS):
-        unrolled = made.decoder(memory, words, lengths)
+    plain = model.decoder(memory, words, lengths)
+    with edit_maps(model.decoder, edit, GRIDS):
+        unrolled = model.decoder(memory, words, lengths)
     log_probs = unrolled.unpack(unrolled.logits.log_softmax(-1))
     weights = unrolled.unpack(unrolled.trace.weights)
     assert not torch.allclose(unrolled.logits, plain.logits)
-    state = made.decoder.start(memory, 2)
-    with edit_maps(made.decoder, edit, GRIDS):
+    state = model.decoder.start(memory, 2)
+    with edit_maps(model.decoder, edit, GRIDS):
         for step in range(4):
-            stepped, state = made.decoder.step(state, words[:, :, step])
+            stepped, state = model.decoder.step(state, words[:, :, step])
             running = lengths > step
             assert torch.allclose(log_probs[:, :, step][running], stepped[running], atol=1e-5)
             assert torch.allclose(weights[:, :, step][running], state.trace.weights[running], atol=1e-6)
@@ -122,39 +122,39 @@ def test_an_unroll_is_edited_as_its_steps_are():
 
 
 def test_the_context_is_the_average_under_the_edited_weights():
-    given: dict[tuple[int, Grid], Tensor] = {}
+    received: dict[tuple[int, Grid], Tensor] = {}
 
     def edit(weights: Tensor, step: int, grid: Grid) -> Tensor:
-        given[step, grid] = weights
+        received[step, grid] = weights
         return torch.stack((onto(3), onto(4), (onto(1) + onto(2)) / 2))  # one for each of K queries
 
-    made = model()
-    output, values = attend(made, 3, edit)
+    model = build_model()
+    output, values = attend(model, 3, edit)
     assert torch.allclose(output.context[:, 0], values[:, 3])
     assert torch.allclose(output.context[:, 1], values[:, 4])
     assert torch.allclose(output.context[:, 2], (values[:, 1] + values[:, 2]) / 2, atol=1e-6)
     assert output.weights.shape == output.maps.shape == (2, 3, REGIONS)
     assert torch.equal(output.weights[1, 2], (onto(1) + onto(2)) / 2)
-    plain, _ = attend(made, 3, unchanged)
-    assert list(given) == [(0, (8, 8))]
-    assert torch.equal(given[0, (8, 8)], plain.weights)  # the mechanism's own map
+    plain, _ = attend(model, 3, unchanged)
+    assert list(received) == [(0, (8, 8))]
+    assert torch.equal(received[0, (8, 8)], plain.weights)  # the mechanism's own map
 
 
 def test_weight_that_is_taken_away_is_not_read():
-    output, values = attend(model(), 1, lambda weights, step, grid: weights * 0)
+    output, values = attend(build_model(), 1, lambda weights, step, grid: weights * 0)
     assert not output.context.any()
     assert not output.weights.any()
-    half, values = attend(model(), 1, lambda weights, step, grid: onto(6) / 2)
+    half, values = attend(build_model(), 1, lambda weights, step, grid: onto(6) / 2)
     assert torch.allclose(half.context[:, 0], values[:, 6] / 2)
 
 
 def test_a_map_of_another_size_is_refused():
     with pytest.raises(RuntimeError, match="64"):
-        attend(model(), 1, lambda weights, step, grid: torch.ones(63) / 63)
+        attend(build_model(), 1, lambda weights, step, grid: torch.ones(63) / 63)
 
 
 def test_the_precision_of_the_maps_stays():
-    output, _ = attend(model(), 1, lambda weights, step, grid: onto(6).double())
+    output, _ = attend(build_model(), 1, lambda weights, step, grid: onto(6).double())
     assert output.weights.dtype == output.context.dtype == torch.float32
 
 
@@ -165,7 +165,7 @@ def test_argmax_reads_the_best_region_of_the_edited_weights():
     def edit(weights: Tensor, step: int, grid: Grid) -> Tensor:
         return (3 * onto(9) + onto(10)) / 4 if step else weights
 
-    first, second, values = attend(model(Multinoulli(at_test="argmax")), 1, edit, steps=2)
+    first, second, values = attend(build_model(Multinoulli(at_test="argmax")), 1, edit, steps=2)
     assert torch.equal(first.location, first.weights.argmax(-1))
     assert (second.location == 9).all()
     assert torch.allclose(second.log_prob, torch.tensor(3 / 4).log())
@@ -175,9 +175,9 @@ def test_argmax_reads_the_best_region_of_the_edited_weights():
 
 @pytest.mark.parametrize("alignment", [Multinoulli, GumbelSoftmax])
 def test_samples_come_from_the_edited_weights(alignment: type[Multinoulli]):
-    made = model(alignment(expectation=0.0))
-    made.decoder.attention.train()
-    output, values = attend(made, 4000, lambda weights, step, grid: (3 * onto(9) + onto(10)) / 4)
+    model = build_model(alignment(expectation=0.0))
+    model.decoder.attention.train()
+    output, values = attend(model, 4000, lambda weights, step, grid: (3 * onto(9) + onto(10)) / 4)
     assert set(output.location.flatten().tolist()) == {9, 10}
     share = (output.location == 9).float().mean().item()
     assert share == pytest.approx(3 / 4, abs=4 * math.sqrt(3 / 16 / 8000))
@@ -188,13 +188,15 @@ def test_samples_come_from_the_edited_weights(alignment: type[Multinoulli]):
 
 
 def test_the_log_density_is_that_of_the_weights_that_are_left():
-    made = model(Multinoulli(at_test="argmax"))
-    output, _ = attend(made, 1, lambda weights, step, grid: (3 * onto(9) + onto(10)) / 8)
+    model = build_model(Multinoulli(at_test="argmax"))
+    output, _ = attend(model, 1, lambda weights, step, grid: (3 * onto(9) + onto(10)) / 8)
     assert torch.allclose(output.log_prob, torch.tensor(3 / 4).log())
 
 
 def test_the_expectation_reads_the_edited_weights():
-    output, values = attend(model(Multinoulli()), 1, lambda weights, step, grid: (onto(1) + onto(2)) / 2)
+    output, values = attend(
+        build_model(Multinoulli()), 1, lambda weights, step, grid: (onto(1) + onto(2)) / 2
+    )
     assert (output.location == -1).all()
     assert not output.log_prob.any()
     assert torch.allclose(output.context[:, 0], (values[:, 1] + values[:, 2]) / 2, atol=1e-6)
@@ -206,7 +208,9 @@ def test_where_no_weight_is_left_nothing_is_chosen_or_read(alignment: type[Multi
     keep = torch.tensor([1.0, 0.0])[:, None]  # the first query's weights
 
     output, values = attend(
-        model(alignment(at_test=at_test)), 2, lambda weights, step, grid: onto(4).expand_as(weights) * keep
+        build_model(alignment(at_test=at_test)),
+        2,
+        lambda weights, step, grid: onto(4).expand_as(weights) * keep,
     )
     assert output.location.tolist() == [[4, -1]] * 2
     assert torch.allclose(output.context[:, 0], values[:, 4], atol=1e-6)
@@ -262,17 +266,17 @@ def test_heads_are_edited_together_and_may_be_edited_apart():
 
 
 def test_each_mechanism_counts_its_own_steps():
-    given: list[tuple[int, int]] = []
+    received: list[tuple[int, int]] = []
     two = Two()
 
     def note(maps: Tensor, step: int, grid: Grid) -> Tensor:
-        given.append((maps.dim(), step))
+        received.append((maps.dim(), step))
         return maps
 
     with edit_maps(two, note, [(1, 4)]):
         for name in ("before", "after", "before", "after", "after"):
             step(two.attentions[name])
-    assert given == [(3, 0), (4, 0), (3, 1), (4, 1), (4, 2)]
+    assert received == [(3, 0), (4, 0), (3, 1), (4, 1), (4, 2)]
 
 
 @pytest.mark.parametrize(
@@ -295,7 +299,7 @@ def test_an_unknown_name_is_refused():
         pass
     with (
         pytest.raises(UserError, match="LSTMDecoder has no attention 'after': it has 'attention'"),
-        edit_maps(model().decoder, unchanged, GRIDS, names=["after"]),
+        edit_maps(build_model().decoder, unchanged, GRIDS, names=["after"]),
     ):
         pass
 
@@ -316,39 +320,39 @@ def test_a_decoder_without_attention_is_refused():
 
 
 def test_steps_are_counted_from_when_the_context_is_entered():
-    made = model()
+    model = build_model()
     steps: list[int] = []
 
     def note(weights: Tensor, step: int, grid: Grid) -> Tensor:
         steps.append(step)
         return weights
 
-    attend(made, 2, note, steps=3)
-    attend(made, 2, note, steps=2)
+    attend(model, 2, note, steps=3)
+    attend(model, 2, note, steps=2)
     assert steps == [0, 1, 2, 0, 1]
 
 
 def test_contexts_are_nested_the_inner_edit_last():
-    made = model()
-    with edit_maps(made.decoder, lambda weights, step, grid: onto(3), GRIDS):
-        output, _ = attend(made, 1, lambda weights, step, grid: (weights + onto(5)) / 2)
+    model = build_model()
+    with edit_maps(model.decoder, lambda weights, step, grid: onto(3), GRIDS):
+        output, _ = attend(model, 1, lambda weights, step, grid: (weights + onto(5)) / 2)
     assert torch.equal(output.weights[0, 0], (onto(3) + onto(5)) / 2)
 
 
 def test_the_decoder_is_as_before_afterwards_even_after_an_error():
-    made = model()
-    expected = made.generate(encoded())
+    model = build_model()
+    expected = model.generate(encoded())
 
     def fail(weights: Tensor, step: int, grid: Grid) -> Tensor:
         if step == 2:
             raise KeyError
         return onto(0)
 
-    with pytest.raises(KeyError), edit_maps(made.decoder, fail, GRIDS):
-        made.generate(encoded())
-    with edit_maps(made.decoder, lambda weights, step, grid: onto(0), GRIDS):
-        made.generate(encoded())
-    found = made.generate(encoded())
+    with pytest.raises(KeyError), edit_maps(model.decoder, fail, GRIDS):
+        model.generate(encoded())
+    with edit_maps(model.decoder, lambda weights, step, grid: onto(0), GRIDS):
+        model.generate(encoded())
+    hypotheses = model.generate(encoded())
     assert all(
-        torch.equal(ours, theirs) for ours, theirs in zip(leaves(found), leaves(expected), strict=True)
+        torch.equal(ours, theirs) for ours, theirs in zip(leaves(hypotheses), leaves(expected), strict=True)
     )

@@ -24,41 +24,41 @@ def scores(*shape: int) -> Tensor:
     return torch.randn(*shape, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def transcribed(given: Tensor, width: float, mask: Tensor) -> Tensor:
+def transcribed(energies: Tensor, width: float, mask: Tensor) -> Tensor:
     """The formula for one image and query, cell by cell; (L,)."""
     cols = GRID[1]
-    found = torch.zeros(12, dtype=given.dtype)
+    actual = torch.zeros(12, dtype=energies.dtype)
     for i in range(12):
         above = below = 0.0
         for j in range(12):
             if mask[j]:
                 distance = (i // cols - j // cols) ** 2 + (i % cols - j % cols) ** 2
                 nearness = math.exp(-distance / (2 * width**2))
-                above, below = above + nearness * float(given[j]), below + nearness
-        found[i] = above / below
-    return found
+                above, below = above + nearness * float(energies[j]), below + nearness
+        actual[i] = above / below
+    return actual
 
 
 @pytest.mark.parametrize("width", [0.4, 1.0, 2.5])
 def test_each_score_is_the_mean_of_its_neighbours(width: float):
-    given = scores(2, 3)
+    energies = scores(2, 3)
     for masked in (False, True):
         mask = MASK if masked else torch.ones_like(MASK)
-        found = smoothed(given.where(mask[:, None], 99.0), GRID, width, MASK if masked else None)
+        actual = smoothed(energies.where(mask[:, None], 99.0), GRID, width, MASK if masked else None)
         for image in range(2):
             for query in range(3):
-                expected = transcribed(given[image, query], width, mask[image])
+                expected = transcribed(energies[image, query], width, mask[image])
                 torch.testing.assert_close(
-                    found[image, query][mask[image]], expected[mask[image]], rtol=1e-9, atol=1e-9
+                    actual[image, query][mask[image]], expected[mask[image]], rtol=1e-9, atol=1e-9
                 )
 
 
 def test_half_precision_is_averaged_in_single_precision():
-    given = scores(1, 2).bfloat16()
+    energies = scores(1, 2).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
-        found = smoothed(given, GRID, 1.0)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, smoothed(given.float(), GRID, 1.0), rtol=0, atol=1e-6)
+        actual = smoothed(energies, GRID, 1.0)
+    assert actual.dtype == torch.float32
+    torch.testing.assert_close(actual, smoothed(energies.float(), GRID, 1.0), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -67,17 +67,17 @@ def test_attention_aligns_smoothed_scores(masked: bool):
     attention.build((5,), QuerySizes(hidden=12))
     mask = MASK if masked else None
     memory = attention.project((Regions(torch.randn(2, 12, 5).double(), GRID, mask),))
-    given = scores(2, 3).requires_grad_()
-    output = attention(Query(given), memory)
+    energies = scores(2, 3).requires_grad_()
+    output = attention(Query(energies), memory)
     for image in range(2):
         real = MASK[image] if masked else torch.ones(12, dtype=torch.bool)
         for query in range(3):
-            wanted = transcribed(given[image, query].detach(), 0.8, real)
+            wanted = transcribed(energies[image, query].detach(), 0.8, real)
             wanted = wanted.masked_fill(~real, -torch.inf).softmax(-1)
             torch.testing.assert_close(output.weights[image, query], wanted)
     output.context.sum().backward()
-    assert given.grad.isfinite().all()
-    assert (given.grad != 0).any()
+    assert energies.grad.isfinite().all()
+    assert (energies.grad != 0).any()
 
 
 def test_none_is_the_default():

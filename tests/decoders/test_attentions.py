@@ -43,22 +43,22 @@ class Several(Decoder):
 
 
 def test_the_papers_decoder_has_one():
-    made = decoder()
-    assert dict(made.attentions) == {"attention": made.attention}
+    model = decoder()
+    assert dict(model.attentions) == {"attention": model.attention}
 
 
 def test_attentions_are_listed_by_dotted_name_in_order():
     layers = nn.ModuleList(nn.ModuleDict({"cross": Named(), "feed": nn.Linear(1, 1)}) for _ in range(2))
-    made = Several(top=Named(), layers=layers, readout=nn.Linear(1, 1), low=Named())
-    assert list(made.attentions) == ["top", "layers.0.cross", "layers.1.cross", "low"]
-    assert made.attentions["layers.1.cross"] is layers[1]["cross"]
+    model = Several(top=Named(), layers=layers, readout=nn.Linear(1, 1), low=Named())
+    assert list(model.attentions) == ["top", "layers.0.cross", "layers.1.cross", "low"]
+    assert model.attentions["layers.1.cross"] is layers[1]["cross"]
 
 
 def test_a_mechanism_inside_another_belongs_to_that_one():
     inner = Named(signed=True)
-    made = Several(attention=Holder(inner), attention_2=Named())
-    assert list(made.attentions) == ["attention", "attention_2"]  # a name with the other as its prefix
-    assert not made.properties.signed
+    model = Several(attention=Holder(inner), attention_2=Named())
+    assert list(model.attentions) == ["attention", "attention_2"]  # a name with the other as its prefix
+    assert not model.properties.signed
 
 
 def test_a_decoder_without_attention_lists_none():
@@ -75,14 +75,14 @@ def test_a_decoder_without_attention_lists_none():
     ],
 )
 def test_properties_are_combined_over_attentions(declared: list[dict[str, bool]], expected: WeightProperties):
-    made = Several(**{f"attention_{i}": Named(**properties) for i, properties in enumerate(declared)})
-    assert made.properties == expected
+    model = Several(**{f"attention_{i}": Named(**properties) for i, properties in enumerate(declared)})
+    assert model.properties == expected
 
 
 def test_every_map_is_given_the_grid_it_lies_on():
-    made = Several(fine=Named("heads"), coarse=Named("level 2", view=1))
-    assert made.map_grids([(14, 14), (7, 7)]) == {"heads": (14, 14), "level 2": (7, 7)}
-    assert made.map_views == {"heads": 0, "level 2": 1}
+    model = Several(fine=Named("heads"), coarse=Named("level 2", view=1))
+    assert model.map_grids([(14, 14), (7, 7)]) == {"heads": (14, 14), "level 2": (7, 7)}
+    assert model.map_views == {"heads": 0, "level 2": 1}
     assert decoder().map_grids([(2, 3)]) == {"weights": (2, 3)}
 
 
@@ -105,10 +105,10 @@ def test_a_trace_keeps_the_maps_where_they_are_more_than_the_summary():
 def test_the_working_precision_is_that_of_the_weights_and_the_rest_of_a_view_stays():
     mask = torch.ones(1, 6, dtype=torch.bool)
     views = (Regions(torch.randn(1, 6, 3).half(), (2, 3), mask), Regions(torch.randn(1, 1, 3).half(), (1, 1)))
-    found = in_working_precision(views, torch.zeros(1))
-    for view, given in zip(found, views, strict=True):
-        assert torch.equal(view.vectors, given.vectors.float())
-        assert view[1:] == given[1:]
+    converted = in_working_precision(views, torch.zeros(1))
+    for view, stored in zip(converted, views, strict=True):
+        assert torch.equal(view.vectors, stored.vectors.float())
+        assert view[1:] == stored[1:]
 
 
 class Penalised(Named):
@@ -120,7 +120,7 @@ class Penalised(Named):
 
 def test_the_penalties_of_all_mechanisms_are_summed():
     maps = {"heads": torch.full((5, 2, 6), 3.0), "level": torch.full((5, 4), 4.0), "other": torch.ones(5, 4)}
-    made = Several(first=Penalised("heads"), second=Named("other"), third=Penalised("level"))
-    assert made.penalty(maps) == 7
+    model = Several(first=Penalised("heads"), second=Named("other"), third=Penalised("level"))
+    assert model.penalty(maps) == 7
     assert Several(only=Named("other")).penalty(maps) is None
     assert decoder().penalty({}) is None

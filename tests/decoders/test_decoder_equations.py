@@ -71,8 +71,8 @@ def per_image(unrolled: Unrolled) -> list[tuple[np.ndarray, np.ndarray, Tensor, 
 
 
 def mean(regions: np.ndarray, real: np.ndarray) -> Vector:
-    there = [a for a, is_real in zip(regions, real, strict=True) if is_real]
-    return sum(there) / len(there)
+    present = [a for a, is_real in zip(regions, real, strict=True) if is_real]
+    return sum(present) / len(present)
 
 
 def scores(p: Weights, name: str, regions: np.ndarray, hidden: Vector) -> list[float]:
@@ -154,13 +154,13 @@ def test_show_and_tell(normalised: bool) -> None:
 
 def test_show_and_tell_remembers_at_first() -> None:
     """The forget gate's bias alone differs."""
-    found = []
+    biases = []
     for bias in (0.0, 1.0):
         torch.manual_seed(0)
         decoder = ShowAndTellDecoder(E, H, forget_bias=bias)
         decoder.build((4,), WORDS, padding=0, start=1)
-        found.append(decoder.gates_from_word.bias.detach())
-    torch.testing.assert_close(found[1] - found[0], torch.tensor([0.0, 1, 0, 0]).repeat_interleave(H))
+        biases.append(decoder.gates_from_word.bias.detach())
+    torch.testing.assert_close(biases[1] - biases[0], torch.tensor([0.0, 1, 0, 0]).repeat_interleave(H))
 
 
 # -- Transformer ---------------------------------------------------------------------------------------------------
@@ -199,8 +199,10 @@ def test_transformer() -> None:
                     alike = [dot(queries[t][part], keys[s][part]) / np.sqrt(H / 2) for s in range(t + 1)]
                     heads.append(weighted(softmax(alike), [values[s][part] for s in range(t + 1)]))
                 x = hidden[t] + linear(p, f"{name}.output", np.concatenate(heads))
-                asked = layer_norm(p, f"{name}.norms.1", x)
-                seen[layer, t] = softmax(scores(p, f"{name}.attention.score", regions, asked), real)
+                normalised_query = layer_norm(p, f"{name}.norms.1", x)
+                seen[layer, t] = softmax(
+                    scores(p, f"{name}.attention.score", regions, normalised_query), real
+                )
                 x = x + linear(p, f"{name}.from_context", weighted(seen[layer, t], regions))
                 inner = linear(p, f"{name}.inner.0", layer_norm(p, f"{name}.norms.2", x))
                 after.append(x + linear(p, f"{name}.inner.3", np.maximum(inner, 0)))

@@ -104,7 +104,7 @@ def beginning_with_start(words: Tensor) -> Tensor:
 
 
 @pytest.fixture(params=VARIANTS, ids=str)
-def made(request: pytest.FixtureRequest) -> LSTMDecoder:
+def model(request: pytest.FixtureRequest) -> LSTMDecoder:
     return decoder(**VARIANTS[request.param])
 
 
@@ -112,31 +112,31 @@ def near(tensor: Tensor, array: np.ndarray, tolerance: float = 1e-10) -> None:
     np.testing.assert_allclose(tensor.detach().numpy(), array, rtol=0, atol=tolerance)
 
 
-def test_the_unroll_is_the_equations(made: LSTMDecoder):
+def test_the_unroll_is_the_equations(model: LSTMDecoder):
     regions, words = images(2), beginning_with_start(sentences(LENGTHS))
-    unrolled = unroll(made, regions, words, LENGTHS)
+    unrolled = unroll(model, regions, words, LENGTHS)
     logits = unrolled.unpack(unrolled.logits)
     weights = unrolled.unpack(unrolled.trace.weights)
-    assert (unrolled.trace.gate is None) == (made.gate is None)
+    assert (unrolled.trace.gate is None) == (model.gate is None)
     for b in range(2):
         for k in range(2):
             fed = words[b, k, : LENGTHS[b, k]].tolist()
-            for t, step in enumerate(reference(made, regions[b].numpy(), fed)):
+            for t, step in enumerate(reference(model, regions[b].numpy(), fed)):
                 near(logits[b, k, t], step.logits)
                 near(weights[b, k, t], step.weights)
                 if unrolled.trace.gate is not None and step.gate is not None:
                     near(unrolled.unpack(unrolled.trace.gate)[b, k, t], step.gate.mean())
 
 
-def test_stepping_gives_the_log_probabilities_and_states_of_the_unroll(made: LSTMDecoder):
+def test_stepping_gives_the_log_probabilities_and_states_of_the_unroll(model: LSTMDecoder):
     regions, words = images(2), beginning_with_start(sentences(torch.full((2, 3), 4)))
-    unrolled = unroll(made, regions, words, torch.full((2, 3), 4))
+    unrolled = unroll(model, regions, words, torch.full((2, 3), 4))
     assert not unrolled.queries.requires_grad
     log_probs, queries = unrolled.unpack(unrolled.logits.log_softmax(-1)), unrolled.unpack(unrolled.queries)
-    state = made.start(made.project(one_row(regions)), hypotheses=3)
+    state = model.start(model.project(one_row(regions)), hypotheses=3)
     for t in range(4):
         torch.testing.assert_close(state.carried.hidden.expand(2, 3, -1), queries[:, :, t])
-        stepped, state = made.step(state, words[..., t])
+        stepped, state = model.step(state, words[..., t])
         assert stepped.dtype == torch.float32
         torch.testing.assert_close(stepped, log_probs[:, :, t].float(), rtol=1e-4, atol=1e-4)
 
@@ -153,15 +153,15 @@ class Inputs:
 
 
 def test_attention_and_gate_read_the_state_before_and_the_readout_the_state_after():
-    made = decoder(gate=Gate())
-    attended, gated, read = Inputs(made.attention), Inputs(made.gate), Inputs(made.readout)
-    state = made.start(made.project(one_row(images(1))))
+    model = decoder(gate=Gate())
+    attended, gated, read = Inputs(model.attention), Inputs(model.gate), Inputs(model.readout)
+    state = model.start(model.project(one_row(images(1))))
     for word in (3, 1, 4):
         before = state.carried
-        _, state = made.step(state, torch.tensor([[word]]))
+        _, state = model.step(state, torch.tensor([[word]]))
         assert torch.equal(attended.calls[-1][0].hidden, before.hidden)
         assert torch.equal(attended.calls[-1][0].cell, before.cell)
-        assert torch.equal(attended.calls[-1][0].word, made.embed.weight[word].expand(1, 1, -1))
+        assert torch.equal(attended.calls[-1][0].word, model.embed.weight[word].expand(1, 1, -1))
         assert attended.calls[-1][0].previous is None
         assert torch.equal(gated.calls[-1][0], before.hidden)
         assert torch.equal(read.calls[-1][1], state.carried.hidden)
@@ -172,31 +172,31 @@ def test_attention_and_gate_read_the_state_before_and_the_readout_the_state_afte
 
 
 def test_a_zero_first_input_ignores_the_embedding_and_is_not_trained():
-    made = decoder(first_input="zero", gate=Gate())
+    model = decoder(first_input="zero", gate=Gate())
     words, lengths = torch.tensor([[[START, 3, 4]]]), torch.tensor([[3]])
-    before = unroll(made, images(1), words, lengths).logits
+    before = unroll(model, images(1), words, lengths).logits
     before.square().sum().backward()
-    assert not made.embed.weight.grad[START].any()
-    assert made.embed.weight.grad[3].any()
+    assert not model.embed.weight.grad[START].any()
+    assert model.embed.weight.grad[3].any()
     with torch.no_grad():
-        made.embed.weight[START] += 1
-        assert torch.equal(unroll(made, images(1), words, lengths).logits, before)
-        made.embed.weight[3] += 1
-        assert not torch.allclose(unroll(made, images(1), words, lengths).logits, before)
+        model.embed.weight[START] += 1
+        assert torch.equal(unroll(model, images(1), words, lengths).logits, before)
+        model.embed.weight[3] += 1
+        assert not torch.allclose(unroll(model, images(1), words, lengths).logits, before)
 
 
 def test_the_start_token_has_a_learned_vector_by_default():
-    made = decoder()
-    unroll(made, images(1), torch.tensor([[[START]]]), torch.tensor([[1]])).logits.sum().backward()
-    assert made.embed.weight.grad[START].any()
+    model = decoder()
+    unroll(model, images(1), torch.tensor([[[START]]]), torch.tensor([[1]])).logits.sum().backward()
+    assert model.embed.weight.grad[START].any()
 
 
 @pytest.mark.parametrize("start", [1, 4])
 def test_the_zero_first_input_is_that_of_the_id_it_was_built_with(start: int):
-    made = LSTMDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, first_input="zero")
-    made.build((3,), WORDS, padding=0, start=start)
-    read = Inputs(made.eval().double().readout)
-    made.step(made.start(made.project(one_row(images(1))), hypotheses=2), torch.tensor([[1, 4]]))
+    model = LSTMDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, first_input="zero")
+    model.build((3,), WORDS, padding=0, start=start)
+    read = Inputs(model.eval().double().readout)
+    model.step(model.start(model.project(one_row(images(1))), hypotheses=2), torch.tensor([[1, 4]]))
     embedded = read.calls[0][0][0]
     assert [bool(vector.any()) for vector in embedded] == [start != 1, start != 4]
 
@@ -210,9 +210,9 @@ def test_another_first_input_is_refused():
 
 
 def fresh(**options: Any) -> LSTMDecoder:
-    made = LSTMDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, **options)
-    made.build((3,), WORDS, padding=0, start=1)
-    return made
+    model = LSTMDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, **options)
+    model.build((3,), WORDS, padding=0, start=1)
+    return model
 
 
 @pytest.mark.parametrize("bias", [0.0, 1.5])
@@ -231,23 +231,23 @@ def test_recurrent_weights_are_orthogonal_gate_by_gate():
 
 
 def test_dropout_acts_in_training_alone():
-    made = decoder(dropout=0.5)
+    model = decoder(dropout=0.5)
     lengths = torch.tensor([[4]])
     regions, words = images(1), sentences(lengths)
-    first, second = (unroll(made.train(), regions, words, lengths).logits for _ in range(2))
+    first, second = (unroll(model.train(), regions, words, lengths).logits for _ in range(2))
     assert not torch.allclose(first, second)
-    first, second = (unroll(made.eval(), regions, words, lengths).logits for _ in range(2))
+    first, second = (unroll(model.eval(), regions, words, lengths).logits for _ in range(2))
     assert torch.equal(first, second)
 
 
 def test_dropout_on_words_is_for_the_lstm_and_not_for_the_readout():
-    made = LSTMDecoder(
+    model = LSTMDecoder(
         decoder().attention, embedding_size=5, hidden_size=HIDDEN, dropout=1.0, readout=DeepOutput(dropout=0)
     )
-    made.build((3,), WORDS, padding=0, start=1)
-    inputs, read = Inputs(made.gates_from_word), Inputs(made.readout)
-    made.train()
-    made.double()
-    made.step(made.start(made.project(one_row(images(1)))), torch.tensor([[3]]))
+    model.build((3,), WORDS, padding=0, start=1)
+    inputs, read = Inputs(model.gates_from_word), Inputs(model.readout)
+    model.train()
+    model.double()
+    model.step(model.start(model.project(one_row(images(1)))), torch.tensor([[3]]))
     assert (inputs.calls[0][0] == 0).all()
-    assert torch.equal(read.calls[0][0][0, 0], made.embed.weight[3])
+    assert torch.equal(read.calls[0][0][0, 0], model.embed.weight[3])

@@ -16,28 +16,28 @@ from caption.objectives import word_log_likelihoods
 LENGTHS = torch.tensor([[3, 0, 5], [1, 4, 2], [2, 2, 1]])
 
 
-def loss(made: LSTMDecoder, regions: Tensor, low: bool) -> Tensor:
+def loss(model: LSTMDecoder, regions: Tensor, low: bool) -> Tensor:
     words = sentences(LENGTHS)
     with torch.autocast("cpu", torch.bfloat16, enabled=low):
-        unrolled = unroll(made, regions, words, LENGTHS)
+        unrolled = unroll(model, regions, words, LENGTHS)
         value = word_log_likelihoods(unrolled, words.roll(-1, -1)).mean()
         return value + unrolled.unpack(unrolled.trace.weights).sum(2).square().mean()
 
 
-def small(made: LSTMDecoder) -> LSTMDecoder:
+def small(model: LSTMDecoder) -> LSTMDecoder:
     """Weights of size 0.1, with which the rounding errors of bf16 do not grow over the steps."""
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in model.parameters():
             parameter *= 0.3
-    return made.float()
+    return model.float()
 
 
 def test_values_and_gradients_are_those_of_single_precision_to_its_rounding():
-    made, regions = small(decoder(gate=Gate())), images(3).float()
-    parameters = dict(made.named_parameters())
+    model, regions = small(decoder(gate=Gate())), images(3).float()
+    parameters = dict(model.named_parameters())
     values, gradients = [], []
     for low in (False, True):
-        value = loss(made, regions, low)
+        value = loss(model, regions, low)
         values.append(value.item())
         gradients.append(torch.autograd.grad(value, list(parameters.values())))
     assert values[1] == pytest.approx(values[0], rel=0.01)
@@ -50,40 +50,40 @@ def test_values_and_gradients_are_those_of_single_precision_to_its_rounding():
 @pytest.mark.parametrize("alignment", [None, Multinoulli(at_test="argmax")])
 def test_sums_stay_in_single_precision(alignment: Multinoulli | None):
     """The cell state, α, whose sums over the steps are penalised, and its statistics keep full precision."""
-    made = small(decoder(alignment, gate=Gate())).eval()
+    model = small(decoder(alignment, gate=Gate())).eval()
     regions, words = images(3).float(), sentences(LENGTHS)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        memory = made.project(one_row(regions))
-        state = made.start(memory, 3)
+        memory = model.project(one_row(regions))
+        state = model.start(memory, 3)
         assert state.carried.cell.dtype == torch.float32
-        log_probs, state = made.step(state, words[..., 0])
+        log_probs, state = model.step(state, words[..., 0])
         assert state.carried.cell.dtype == torch.float32
         assert state.trace.weights.dtype == torch.float32
         assert log_probs.dtype == torch.float32
-        unrolled = unroll(made, regions, words, LENGTHS)
+        unrolled = unroll(model, regions, words, LENGTHS)
         assert unrolled.trace.weights.dtype == torch.float32
 
 
 def test_no_step_converts_the_regions():
     """Autocast would convert the values, the largest tensor, once per step."""
-    made, regions, words = small(decoder(gate=Gate())), images(3).float(), sentences(LENGTHS)
+    model, regions, words = small(decoder(gate=Gate())), images(3).float(), sentences(LENGTHS)
     with torch.autocast("cpu", torch.bfloat16):
-        memory = made.project(one_row(regions))
+        memory = model.project(one_row(regions))
         with Dispatched() as ran:
-            made(memory, words, LENGTHS)
+            model(memory, words, LENGTHS)
     of_steps = [given[0][1:] for name, given, _ in ran.calls if name == "_to_copy"]
     assert of_steps  # conversions of the queries, for instance
     assert regions.shape[1:] not in of_steps
 
 
 def test_stepping_and_unrolling_agree():
-    made, regions = small(decoder(gate=Gate())), images(3).float()
+    model, regions = small(decoder(gate=Gate())), images(3).float()
     words = sentences(LENGTHS)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        unrolled = unroll(made, regions, words, LENGTHS)
-        state, by_steps = made.start(made.project(one_row(regions)), 3), []
+        unrolled = unroll(model, regions, words, LENGTHS)
+        state, by_steps = model.start(model.project(one_row(regions)), 3), []
         for t in range(words.shape[-1]):
-            log_probs, state = made.step(state, words[..., t])
+            log_probs, state = model.step(state, words[..., t])
             by_steps.append(log_probs)
     real = torch.arange(words.shape[-1]) < LENGTHS[..., None]
     unpacked = unrolled.unpack(unrolled.logits.float().log_softmax(-1))

@@ -18,20 +18,20 @@ from caption.decoders import Gate, LSTMDecoder, Unrolled
 from caption.tensor_tree import select_hypotheses
 
 
-def stepped(made: LSTMDecoder, regions: Tensor, words: Tensor) -> tuple[Tensor, Any]:
+def stepped(model: LSTMDecoder, regions: Tensor, words: Tensor) -> tuple[Tensor, Any]:
     """log-probabilities (B, K, T, V) and the traces of T steps, by stepping through the padded words."""
-    state = made.start(made.project(one_row(regions)), words.shape[1])
+    state = model.start(model.project(one_row(regions)), words.shape[1])
     log_probs, traces = [], []
     for t in range(words.shape[-1]):
-        scored, state = made.step(state, words[..., t])
+        scored, state = model.step(state, words[..., t])
         log_probs.append(scored)
         traces.append(state.trace)
     return torch.stack(log_probs, 2), traces
 
 
-def check_against_steps(made: LSTMDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> None:
-    unrolled = unroll(made, regions, words, lengths)
-    log_probs, traces = stepped(made, regions, words)
+def check_against_steps(model: LSTMDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> None:
+    unrolled = unroll(model, regions, words, lengths)
+    log_probs, traces = stepped(model, regions, words)
     real = torch.arange(words.shape[-1]) < lengths[..., None]
     assert unrolled.shape == tuple(words.shape)
     assert torch.equal(unrolled.unpack(torch.ones_like(unrolled.positions)).bool(), real)
@@ -56,67 +56,67 @@ def check_against_steps(made: LSTMDecoder, regions: Tensor, words: Tensor, lengt
     seed=st.integers(0, 1000),
 )
 def test_the_unroll_equals_stepping_for_any_lengths(lengths: list[list[int]], padding: int, seed: int):
-    made = decoder(seed=seed, gate=Gate())
+    model = decoder(seed=seed, gate=Gate())
     steps = torch.tensor(lengths)
     words = sentences(steps, longest=max(1, int(steps.max()) + padding), seed=seed)
-    check_against_steps(made, images(len(lengths), seed=seed), words, steps)
+    check_against_steps(model, images(len(lengths), seed=seed), words, steps)
 
 
 @pytest.mark.parametrize("gate", [None, "scalar", "vector"])
 def test_the_unroll_of_hard_attention_equals_stepping(gate: Any):
-    made = decoder(Multinoulli(at_test="argmax"), gate=None if gate is None else Gate(gate)).eval()
+    model = decoder(Multinoulli(at_test="argmax"), gate=None if gate is None else Gate(gate)).eval()
     lengths = torch.tensor([[3, 0, 5], [1, 4, 2]])
-    check_against_steps(made, images(2), sentences(lengths), lengths)
+    check_against_steps(model, images(2), sentences(lengths), lengths)
 
 
 def test_a_hypothesis_goes_on_where_its_parent_stood():
-    made, regions = decoder(gate=Gate()), images(2)
-    _, state = made.step(made.start(made.project(one_row(regions))), torch.tensor([[3], [4]]))  # K = 1
+    model, regions = decoder(gate=Gate()), images(2)
+    _, state = model.step(model.start(model.project(one_row(regions))), torch.tensor([[3], [4]]))  # K = 1
     parents = torch.tensor([[0, 0, 0], [0, 0, 0]])
     wider = state._replace(carried=select_hypotheses(state.carried, parents), trace=None)
-    log_probs, _ = made.step(wider, torch.tensor([[1, 2, 3], [4, 5, 6]]))
+    log_probs, _ = model.step(wider, torch.tensor([[1, 2, 3], [4, 5, 6]]))
     assert log_probs.shape == (2, 3, WORDS)
     for k in range(3):
-        alone, _ = made.step(state, torch.tensor([[1 + k], [4 + k]]))
+        alone, _ = model.step(state, torch.tensor([[1 + k], [4 + k]]))
         torch.testing.assert_close(log_probs[:, k], alone[:, 0])
 
 
 # -- padding -----------------------------------------------------------------------------------------------
 
 
-def loss_and_gradients(made: LSTMDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> list[Tensor]:
-    made.zero_grad()
+def loss_and_gradients(model: LSTMDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> list[Tensor]:
+    model.zero_grad()
     regions = regions.clone().requires_grad_()
-    unrolled = unroll(made, regions, words, lengths)
+    unrolled = unroll(model, regions, words, lengths)
     loss = unrolled.logits.log_softmax(-1)[:, 1].sum() + unrolled.trace.weights.square().sum()
     loss.backward()
-    return [loss.detach(), regions.grad, *(p.grad.clone() for p in made.parameters() if p.grad is not None)]
+    return [loss.detach(), regions.grad, *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
 
 
 def test_padding_never_counts_in_values_or_gradients():
-    made = decoder(gate=Gate())
+    model = decoder(gate=Gate())
     lengths = torch.tensor([[2, 4], [1, 0]])
     regions, words = images(2), sentences(lengths)
     padded = torch.arange(4) >= lengths[..., None]
     junk = torch.where(padded, torch.randint(1, WORDS, words.shape), words)
     longer = torch.cat((junk, torch.full((2, 2, 3), 5)), -1)
-    expected = loss_and_gradients(made, regions, words, lengths)
+    expected = loss_and_gradients(model, regions, words, lengths)
     for other in (junk, longer):
-        for before, after in zip(expected, loss_and_gradients(made, regions, other, lengths), strict=True):
+        for before, after in zip(expected, loss_and_gradients(model, regions, other, lengths), strict=True):
             torch.testing.assert_close(after, before)
 
 
 def test_the_padding_word_gets_no_gradient_even_where_it_is_fed():
-    made = decoder()
-    unroll(made, images(1), torch.tensor([[[3, PAD]]]), torch.tensor([[2]])).logits.sum().backward()
-    assert (made.embed.weight.grad[PAD] == 0).all()
+    model = decoder()
+    unroll(model, images(1), torch.tensor([[[3, PAD]]]), torch.tensor([[2]])).logits.sum().backward()
+    assert (model.embed.weight.grad[PAD] == 0).all()
 
 
 def test_an_image_without_captions_takes_no_part():
-    made = decoder()
+    model = decoder()
     regions = images(3).requires_grad_()
     lengths = torch.tensor([[2, 1], [0, 0], [0, 3]])
-    unrolled = unroll(made, regions, sentences(lengths), lengths)
+    unrolled = unroll(model, regions, sentences(lengths), lengths)
     assert unrolled.has_steps().tolist() == [[True, True], [False, False], [False, True]]
     assert len(unrolled.logits) == 6
     unrolled.logits.sum().backward()
@@ -126,8 +126,8 @@ def test_an_image_without_captions_takes_no_part():
 
 @pytest.mark.parametrize("alignment", [None, Multinoulli()])
 def test_a_batch_without_any_caption_is_empty(alignment: Multinoulli | None):
-    made = decoder(alignment, gate=Gate())
-    unrolled = unroll(made, images(2), torch.full((2, 2, 3), PAD), torch.zeros(2, 2, dtype=torch.long))
+    model = decoder(alignment, gate=Gate())
+    unrolled = unroll(model, images(2), torch.full((2, 2, 3), PAD), torch.zeros(2, 2, dtype=torch.long))
     assert unrolled.logits.shape == (0, WORDS)
     assert unrolled.trace.weights.shape == (0, 6)
     assert not unrolled.has_steps().any()
@@ -162,48 +162,50 @@ def count(module: nn.Module) -> list[Any]:
 
 
 def test_the_memory_is_computed_once(monkeypatch: pytest.MonkeyPatch):
-    made = decoder()
+    model = decoder()
     projected = []
-    keys = made.attention.score.keys
+    keys = model.attention.score.keys
     monkeypatch.setattr(
-        made.attention.score, "keys", lambda regions: projected.append(regions.vectors.shape) or keys(regions)
+        model.attention.score,
+        "keys",
+        lambda regions: projected.append(regions.vectors.shape) or keys(regions),
     )
-    initials = count(made.initial)
+    initials = count(model.initial)
     lengths = torch.tensor([[5, 4, 2], [3, 3, 1]])
-    unroll(made, images(2), sentences(lengths), lengths)
+    unroll(model, images(2), sentences(lengths), lengths)
     assert projected == [(2, 6, REGION_SIZE)]  # neither at each step nor for each of the K captions
     assert len(initials) == 1
-    state = made.start(made.project(one_row(images(2))), hypotheses=3)
+    state = model.start(model.project(one_row(images(2))), hypotheses=3)
     for _ in range(4):
-        _, state = made.step(state, torch.ones(2, 3, dtype=torch.long))
+        _, state = model.step(state, torch.ones(2, 3, dtype=torch.long))
     assert projected == [(2, 6, REGION_SIZE)] * 2
 
 
 def test_the_output_layer_runs_once_and_for_real_steps_only():
-    made = decoder()
-    outputs, embeddings, attended = count(made.readout.to_words), count(made.embed), count(made.attention)
+    model = decoder()
+    outputs, embeddings, attended = count(model.readout.to_words), count(model.embed), count(model.attention)
     lengths = torch.tensor([[5, 4], [3, 0]])
-    unroll(made, images(2), sentences(lengths, longest=9), lengths)
+    unroll(model, images(2), sentences(lengths, longest=9), lengths)
     assert [arguments[0].shape[0] for arguments in outputs] == [12]
     assert len(embeddings) == 1
     assert len(attended) == 5  # the longest caption, not the padded length
 
 
 def test_finished_captions_leave_the_loop():
-    made = decoder()
-    attended = count(made.attention)
+    model = decoder()
+    attended = count(model.attention)
     lengths = torch.tensor([[1, 2], [4, 3], [2, 0]])
-    unroll(made, images(3), sentences(lengths), lengths)
+    unroll(model, images(3), sentences(lengths), lengths)
     assert [tuple(query.hidden.shape[:2]) for query, *_ in attended] == [(3, 2), (3, 2), (1, 2), (1, 1)]
 
 
 def test_a_gradient_of_the_memory_is_no_larger_than_what_the_step_before_read():
     """The gradient of a slice of the whole would be as large as the whole at each step."""
-    made, lengths = decoder(), torch.tensor([[5], [3], [3], [1]])
-    logits = unroll(made, images(4), sentences(lengths), lengths).logits
+    model, lengths = decoder(), torch.tensor([[5], [3], [3], [1]])
+    logits = unroll(model, images(4), sentences(lengths), lengths).logits
     with Dispatched() as ran:
         logits.sum().backward()
-    keys = (made.attention.score.keys(one_row(images(1))[0]).shape)[1:]
+    keys = (model.attention.score.keys(one_row(images(1))[0]).shape)[1:]
     made_whole = sorted(
         result for name, _, result in ran.calls if name == "slice_backward" and result[1:] == keys
     )
@@ -215,9 +217,9 @@ def test_a_gradient_of_the_memory_is_no_larger_than_what_the_step_before_read():
 
 def test_a_caption_samples_at_all_of_its_steps_or_at_none():
     torch.manual_seed(0)
-    made = decoder(Multinoulli(share="caption")).train()
+    model = decoder(Multinoulli(share="caption")).train()
     lengths = torch.randint(1, 6, (10, 4))
-    unrolled = unroll(made, images(10), sentences(lengths), lengths)
+    unrolled = unroll(model, images(10), sentences(lengths), lengths)
     trace = unrolled.trace
     assert trace.location is not None
     assert trace.log_prob is not None
@@ -234,18 +236,18 @@ def test_a_caption_samples_at_all_of_its_steps_or_at_none():
 
 
 def test_regions_stored_in_half_precision_are_taken():
-    made = decoder().float()
+    model = decoder().float()
     lengths = torch.tensor([[3]])
     regions = images(1).half()
-    given = unroll(made, regions, sentences(lengths), lengths)
+    given = unroll(model, regions, sentences(lengths), lengths)
     assert given.logits.dtype == torch.float32
     torch.testing.assert_close(
-        given.logits, unroll(made, regions.float(), sentences(lengths), lengths).logits
+        given.logits, unroll(model, regions.float(), sentences(lengths), lengths).logits
     )
 
 
 def test_all_parameters_learn():
-    made = decoder(gate=Gate("vector"))
+    model = decoder(gate=Gate("vector"))
     lengths = torch.tensor([[5, 4], [3, 2]])
-    unroll(made, images(2), sentences(lengths), lengths).logits.square().sum().backward()
-    assert [name for name, p in made.named_parameters() if p.grad is None or not p.grad.any()] == []
+    unroll(model, images(2), sentences(lengths), lengths).logits.square().sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []

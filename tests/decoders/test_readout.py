@@ -25,9 +25,9 @@ def test_the_state_is_left_out_as_a_whole_at_a_share_of_the_training_steps():
     embedded, hidden, context = (torch.randn(2000, size) for size in (4, 3, 5))
     whole = without(embedded, hidden, context)
     of_context = without.to_words(embedded + without.from_context(context))
-    found = readout(embedded, hidden, context)
-    left_out = (found == of_context).all(-1)
-    assert torch.equal(found[~left_out], whole[~left_out])
+    logits = readout(embedded, hidden, context)
+    left_out = (logits == of_context).all(-1)
+    assert torch.equal(logits[~left_out], whole[~left_out])
     assert left_out.float().mean() == pytest.approx(0.25, abs=0.04)  # four standard deviations
     readout.eval()
     assert torch.equal(readout(embedded, hidden, context), whole)

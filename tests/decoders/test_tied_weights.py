@@ -16,40 +16,40 @@ from caption.parts import make
 
 
 def top_down(embedding_size: int) -> TopDownDecoder:
-    made = TopDownDecoder(
+    model = TopDownDecoder(
         ScoredAttention(AdditiveScore(6), Softmax()), embedding_size, hidden_size=4, tie_weights=True
     )
-    made.build((3,), WORDS, padding=0, start=1)
-    return made
+    model.build((3,), WORDS, padding=0, start=1)
+    return model
 
 
 @pytest.mark.parametrize("kind", ["lstm", "top-down"])
 def test_both_uses_train_one_parameter(kind: str):
-    made = decoder(tie_weights=True) if kind == "lstm" else top_down(4).double()
-    last = made.readout.to_words if kind == "lstm" else made.to_words
-    assert last.weight is made.embed.weight
+    model = decoder(tie_weights=True) if kind == "lstm" else top_down(4).double()
+    last = model.readout.to_words if kind == "lstm" else model.to_words
+    assert last.weight is model.embed.weight
     lengths = torch.tensor([[2]])
     words = sentences(lengths)
-    unroll(made, images(1), words, lengths).logits.logsumexp(-1).sum().backward()
-    rows = made.embed.weight.grad.abs().sum(1)
+    unroll(model, images(1), words, lengths).logits.logsumexp(-1).sum().backward()
+    rows = model.embed.weight.grad.abs().sum(1)
     assert (rows > 0).all()  # the read-out uses every word, the input only two
-    assert sum(parameter is last.weight for parameter in made.parameters()) == 1
+    assert sum(parameter is last.weight for parameter in model.parameters()) == 1
 
 
 def test_they_stay_one_in_copies_and_after_loading():
-    made = decoder(tie_weights=True)
-    for other in (copy.deepcopy(made), make(made.spec, LSTMDecoder)):
+    model = decoder(tie_weights=True)
+    for other in (copy.deepcopy(model), make(model.spec, LSTMDecoder)):
         if not hasattr(other, "embed"):
             other.build((3,), WORDS, padding=0, start=1)
-        other.load_state_dict(made.state_dict())
+        other.load_state_dict(model.state_dict())
         assert other.readout.to_words.weight is other.embed.weight
-        assert torch.equal(other.embed.weight.double(), made.embed.weight)
+        assert torch.equal(other.embed.weight.double(), model.embed.weight)
 
 
 def test_without_it_there_are_two():
-    made = decoder()
-    assert made.readout.to_words.weight is not made.embed.weight
-    assert isinstance(made.embed, nn.Embedding)
+    model = decoder()
+    assert model.readout.to_words.weight is not model.embed.weight
+    assert isinstance(model.embed, nn.Embedding)
 
 
 def test_lengths_that_differ_are_named():

@@ -18,38 +18,38 @@ from caption.text.vocabulary import Vocabulary
 
 def built(*tables: WordVectors, size: int = 5, seed: int = 0) -> MetaEmbedding:
     torch.manual_seed(seed)
-    made = MetaEmbedding(tables or (WordVectors(3), WordVectors(4)))
-    made.build(WORDS, size, PAD)
-    return made.double()
+    embedding = MetaEmbedding(tables or (WordVectors(3), WordVectors(4)))
+    embedding.build(WORDS, size, PAD)
+    return embedding.double()
 
 
 def test_it_is_the_equation():
-    made, words = built(), torch.tensor([[3, 1, 6], [2, 2, 5]])
+    embedding, words = built(), torch.tensor([[3, 1, 6], [2, 2, 5]])
     projected = np.stack(
         [
             table.table.weight.detach().numpy()[words.numpy()] @ project.weight.detach().numpy().T
             + project.bias.detach().numpy()
-            for table, project in zip(made.tables, made.project, strict=True)
+            for table, project in zip(embedding.tables, embedding.project, strict=True)
         ]
     )  # (J, 2, 3, E)
-    scores = (projected @ made.score.weight.detach().numpy().T)[..., 0]
+    scores = (projected @ embedding.score.weight.detach().numpy().T)[..., 0]
     shares = np.exp(scores) / np.exp(scores).sum(0)
     expected = (shares[..., None] * projected).sum(0)
-    np.testing.assert_allclose(made(words).detach().numpy(), expected, rtol=1e-12)
+    np.testing.assert_allclose(embedding(words).detach().numpy(), expected, rtol=1e-12)
 
 
 def test_shares_sum_to_one_and_can_be_forced():
-    made, words = built(), torch.tensor([3, 1])
+    embedding, words = built(), torch.tensor([3, 1])
     seen: list[Tensor] = []
 
     def first_only(module: object, args: object, shares: Tensor) -> Tensor:
         seen.append(shares)
         return torch.tensor([1.0, 0.0], dtype=shares.dtype).expand_as(shares)
 
-    with made.shares.register_forward_hook(first_only):  # type: ignore[attr-defined]
-        forced = made(words)
+    with embedding.shares.register_forward_hook(first_only):  # type: ignore[attr-defined]
+        forced = embedding(words)
     torch.testing.assert_close(seen[0].sum(-1), torch.ones(2, dtype=torch.float64))
-    torch.testing.assert_close(forced, made.project[0](made.tables[0](words)))
+    torch.testing.assert_close(forced, embedding.project[0](embedding.tables[0](words)))
 
 
 # -- vectors from files ----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ class Counting(SmallCNN):
         return super().features(images)
 
 
-def made() -> Counting:
+def counting_encoder() -> Counting:
     torch.manual_seed(0)
     return Counting((4, 4, 6)).eval()
 
@@ -34,7 +34,7 @@ def images(count: int) -> Tensor:
 
 @pytest.mark.parametrize("count", [0, 1, PIECE, 3 * PIECE + 1])
 def test_pieces_are_put_together_again(count: int, one_thread: None):
-    encoder = made()
+    encoder = counting_encoder()
     (whole,) = encoder(images(count))
     with torch.no_grad():
         (regions,) = encoder(images(count))
@@ -47,21 +47,21 @@ def test_pieces_are_put_together_again(count: int, one_thread: None):
 
 def test_every_thread_gets_an_image(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3 * PIECE)
-    encoder = made()
+    encoder = counting_encoder()
     with torch.no_grad():
         encoder(images(4 * PIECE))
     assert encoder.seen == [3 * PIECE, PIECE]
 
 
 def test_statistics_are_those_of_the_whole_batch():
-    encoder = made().train()
+    encoder = counting_encoder().train()
     with torch.no_grad():
         encoder(images(3 * PIECE))
     assert encoder.seen == [3 * PIECE]
 
 
 def test_a_frozen_encoder_uses_pieces_in_training_too(one_thread: None):
-    encoder = made()
+    encoder = counting_encoder()
     encoder.freeze()
     encoder.train()
     encoder(images(2 * PIECE))

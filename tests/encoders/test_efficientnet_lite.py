@@ -113,8 +113,10 @@ def test_it_computes_what_the_port_computes(tmp_path: Path):
 def test_every_size_has_the_tensors_of_timms_model(number: int):
     timm = pytest.importorskip("timm")
     expected = timm.create_model(f"tf_efficientnet_lite{number}").state_dict().values()
-    found = efficientnet_lite(f"efficientnet_lite{number}").state_dict().values()
-    assert sorted(tuple(each.shape) for each in found) == sorted(tuple(each.shape) for each in expected)
+    actual = efficientnet_lite(f"efficientnet_lite{number}").state_dict().values()
+    assert sorted(tuple(tensor.shape) for tensor in actual) == sorted(
+        tuple(tensor.shape) for tensor in expected
+    )
 
 
 def test_the_cells_of_lite2_lie_in_the_middle_at_257_pixels():

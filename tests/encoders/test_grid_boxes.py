@@ -63,17 +63,17 @@ def measured(features: Callable[[Tensor], Any], size: int, view: int = 0) -> Mea
     """For the middle cell of a view."""
     images = torch.zeros(1, 3, size, size, dtype=torch.float64, requires_grad=True)
     with Linear():
-        found = features(images)
-    found = found[view] if isinstance(found, tuple) else found
-    row, col = (side // 2 for side in found.shape[2:])
-    found[..., row, col].sum().backward()
+        maps = features(images)
+    maps = maps[view] if isinstance(maps, tuple) else maps
+    row, col = (side // 2 for side in maps.shape[2:])
+    maps[..., row, col].sum().backward()
     assert images.grad is not None
     seen = images.grad.sum((0, 1))
     assert not seen[0].any()  # else the border cuts off a part of it
     assert not seen[-1].any()
     places = torch.arange(size, dtype=torch.float64) + 0.5
     place = [float((seen.sum(axis) * places).sum() / seen.sum()) for axis in (0, 1)]
-    return Measured(place, [*found.shape[2:]], [col, row])
+    return Measured(place, [*maps.shape[2:]], [col, row])
 
 
 def drawn(box: Box, cell: Measured) -> list[float]:
@@ -111,7 +111,7 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
 
 
 @cache
-def made(name: str) -> Encoder:
+def cached_encoder(name: str) -> Encoder:
     if name.startswith(("timm", "tf")):
         pytest.importorskip("timm")
     return ENCODERS[name]().eval()
@@ -137,7 +137,7 @@ def test_a_cell_lies_around_what_it_sees(size: int):
 )
 def test_cells_of_encoders_lie_around_what_they_see(name: str, size: int):
     # As at 224, 260 and 257 pixels, but large enough for all that a cell sees to lie within.
-    encoder = made(name)
+    encoder = cached_encoder(name)
     with torch.no_grad(), Linear():
         boxes = grid_boxes(encoder.features, torch.zeros(1, 3, size, size))
     for view, box in enumerate(boxes):
@@ -162,7 +162,7 @@ def square(start: float, end: float) -> tuple[float, ...]:
     ],
 )
 def test_boxes_worked_out_by_hand(name: str, size: int, expected: list[tuple[float, ...]]):
-    assert [tuple(box) for box in made(name).boxes(size, size)] == expected
+    assert [tuple(box) for box in cached_encoder(name).boxes(size, size)] == expected
 
 
 def test_other_operations_keep_the_edges():

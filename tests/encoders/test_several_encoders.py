@@ -20,7 +20,7 @@ from caption.errors import UserError
 from caption.parts import make
 
 
-def made() -> SeveralEncoders:
+def two_encoders() -> SeveralEncoders:
     torch.manual_seed(0)
     tiny = TorchvisionEncoder("tiny_cnn", ["features.5", "features.11"])
     return SeveralEncoders([SmallCNN((4, 4, 6)), tiny]).eval()
@@ -32,31 +32,31 @@ def images(count: int = 2) -> torch.Tensor:
 
 @pytest.mark.parametrize("count", [2, 3 * PIECE + 1])
 def test_views_are_those_of_each_encoder_in_order(count: int):
-    encoder = made()
+    encoder = two_encoders()
     with torch.no_grad():
-        found = encoder(images(count))
-        expected = [view for each in encoder.encoders for view in each(images(count))]
-    assert len(found) == 3
-    assert tuple(view.vectors.shape[-1] for view in found) == encoder.region_sizes == (6, 12, 16)
-    for one, other in zip(found, expected, strict=True):
+        views = encoder(images(count))
+        expected = [view for part in encoder.encoders for view in part(images(count))]
+    assert len(views) == 3
+    assert tuple(view.vectors.shape[-1] for view in views) == encoder.region_sizes == (6, 12, 16)
+    for one, other in zip(views, expected, strict=True):
         assert one.grid == other.grid
         torch.testing.assert_close(one.vectors, other.vectors)
 
 
 def test_it_is_made_again_from_its_description():
-    spec = json.loads(json.dumps(made().spec))
+    spec = json.loads(json.dumps(two_encoders().spec))
     again = make(spec, Encoder)
     assert again.spec == spec
-    assert [type(each) for each in again.encoders] == [SmallCNN, TorchvisionEncoder]
+    assert [type(part) for part in again.encoders] == [SmallCNN, TorchvisionEncoder]
 
 
 def test_freezing_reaches_each_encoder():
-    encoder = made()
+    encoder = two_encoders()
     encoder.freeze()
     encoder.train()
     assert not any(module.training for module in encoder.modules())
     assert not any(parameter.requires_grad for parameter in encoder.parameters())
-    assert all(each.frozen for each in encoder.encoders)
+    assert all(part.frozen for part in encoder.encoders)
     assert not encoder(images())[0].vectors.requires_grad
     encoder.freeze(False)
     assert encoder.training

@@ -13,7 +13,7 @@ from caption.errors import UserError
 from caption.parts import make
 
 
-def made(*widths: int) -> SmallCNN:
+def small_encoder(*widths: int) -> SmallCNN:
     torch.manual_seed(0)
     return (SmallCNN(widths) if widths else SmallCNN()).eval()
 
@@ -23,15 +23,15 @@ def grey(height: int = 64, width: int = 64) -> Tensor:
 
 
 def test_64_pixels_become_8x8_regions():
-    (regions,) = made()(grey())
+    (regions,) = small_encoder()(grey())
     assert regions.grid == (8, 8)
     assert regions.vectors.shape == (1, 64, 128)
-    assert made().region_sizes == (128,)
+    assert small_encoder().region_sizes == (128,)
 
 
 @pytest.mark.parametrize(("widths", "grid"), [((4, 6), (16, 24)), ((4, 4, 6), (8, 12))])
 def test_every_width_but_one_halves_the_image(widths: tuple[int, ...], grid: tuple[int, int]):
-    (regions,) = made(*widths)(grey(32, 48))
+    (regions,) = small_encoder(*widths)(grey(32, 48))
     assert regions.grid == grid
     assert regions.vectors.shape[-1] == 6
 
@@ -47,12 +47,14 @@ def field(encoder: SmallCNN) -> int:
 
 
 def test_the_receptive_field_is_as_documented():
-    assert f"receptive field is {field(made())} pixels wide" in " ".join((SmallCNN.__doc__ or "").split())
+    assert f"receptive field is {field(small_encoder())} pixels wide" in " ".join(
+        (SmallCNN.__doc__ or "").split()
+    )
 
 
 @pytest.mark.parametrize("cell", [(0, 0), (7, 7), (0, 7), (3, 5)], ids=str)
 def test_a_spot_changes_the_cells_that_cover_it(cell: tuple[int, int]):
-    encoder, (row, col) = made(), cell
+    encoder, (row, col) = small_encoder(), cell
     spotted = grey()
     spotted[..., 8 * row + 3 : 8 * row + 5, 8 * col + 3 : 8 * col + 5] = 255  # the middle of the cell
     moved = (encoder(spotted)[0].vectors - encoder(grey())[0].vectors).norm(dim=-1).view(8, 8)
@@ -63,7 +65,7 @@ def test_a_spot_changes_the_cells_that_cover_it(cell: tuple[int, int]):
 
 def test_pixels_become_minus_one_to_one():
     pixels = torch.tensor([0, 255], dtype=torch.uint8)
-    assert made().normalise(pixels).tolist() == [-1.0, 1.0]
+    assert small_encoder().normalise(pixels).tolist() == [-1.0, 1.0]
 
 
 # -- several grids -------------------------------------------------------------------------------------------

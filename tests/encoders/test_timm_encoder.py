@@ -22,7 +22,7 @@ def noise(height: int = 64, width: int = 96, images: int = 1) -> Tensor:
     return torch.randint(0, 256, (images, 3, height, width), dtype=torch.uint8, generator=generator)
 
 
-def encoder(name: str, layer: str | list[str] = "features", **arguments) -> TimmEncoder:
+def cut(name: str, layer: str | list[str] = "features", **arguments) -> TimmEncoder:
     torch.manual_seed(0)
     return TimmEncoder(name, layer, **arguments).eval()
 
@@ -40,27 +40,27 @@ GRIDS = [  # name, layer, features, rows and cols of a 64x96 image
 
 @pytest.mark.parametrize(("name", "layer", "size", "grid"), GRIDS, ids=str)
 def test_any_model_gives_its_grid(name: str, layer: str, size: int, grid: tuple[int, int]):
-    found = encoder(name, layer)
+    encoder = cut(name, layer)
     with torch.no_grad():
-        (regions,) = found(noise())
-    assert found.region_sizes == (size,)
+        (regions,) = encoder(noise())
+    assert encoder.region_sizes == (size,)
     assert regions.grid == grid
     assert regions.vectors.shape == (1, grid[0] * grid[1], size)
     # Only what the layer needs is kept.
-    assert not any(part in name for name in found.state_dict() for part in ("classifier", "fc.", "head.fc"))
+    assert not any(part in name for name in encoder.state_dict() for part in ("classifier", "fc.", "head.fc"))
 
 
 @pytest.mark.parametrize("name", ["test_efficientnet", "test_resnet"])
 def test_the_grid_is_timms_own_output(name: str):
     torch.manual_seed(0)
     model = timm.create_model(name).eval()
-    found = encoder(name, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
-    found.load_weights(model.state_dict(), "here")
+    encoder = cut(name, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
+    encoder.load_weights(model.state_dict(), "here")
     images = noise()
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4)))
     with torch.no_grad():
         expected = model.forward_features((images / 255 - mean) / std)
-        (regions,) = found(images)
+        (regions,) = encoder(images)
     torch.testing.assert_close(regions.vectors, expected.flatten(2).transpose(1, 2))
 
 
@@ -70,37 +70,37 @@ def test_class_and_register_tokens_are_no_regions(name: str):
     size = timm.get_pretrained_cfg(name).input_size[-1]
     torch.manual_seed(0)
     model = timm.create_model(name).eval()
-    found = encoder(name)
-    found.load_weights(model.state_dict(), "here")
+    encoder = cut(name)
+    encoder.load_weights(model.state_dict(), "here")
     images = noise(size, size)
     with torch.no_grad():
-        expected = model.forward_features(found.normalise(images))[:, model.num_prefix_tokens :]
-        (regions,) = found(images)
+        expected = model.forward_features(encoder.normalise(images))[:, model.num_prefix_tokens :]
+        (regions,) = encoder(images)
     torch.testing.assert_close(regions.vectors, expected)
     assert regions.grid == (size // 16, size // 16)
 
 
 def test_several_layers_give_a_view_each_in_the_order_asked_for():
     layers = ["features", "blocks.3", "blocks.1"]
-    together = encoder("test_efficientnet", layers)
+    together = cut("test_efficientnet", layers)
     assert together.region_sizes == (256, 48, 24)
     with torch.no_grad():
-        found = together(noise(images=2))
-    assert [view.grid for view in found] == [(2, 3), (4, 6), (16, 24)]
-    for layer, view in zip(layers, found, strict=True):
-        alone = encoder("test_efficientnet", layer)
+        views = together(noise(images=2))
+    assert [view.grid for view in views] == [(2, 3), (4, 6), (16, 24)]
+    for layer, view in zip(layers, views, strict=True):
+        alone = cut("test_efficientnet", layer)
         alone.load_state_dict({name: together.state_dict()[name] for name in alone.state_dict()})
         with torch.no_grad():
             torch.testing.assert_close(view.vectors, alone(noise(images=2))[0].vectors)
 
 
 def test_an_inner_layer_keeps_nothing_after_it():
-    names = encoder("test_efficientnet", "blocks.1").state_dict()
+    names = cut("test_efficientnet", "blocks.1").state_dict()
     assert not any(name.startswith(("trunk.blocks.2", "trunk.conv_head", "trunk.bn2")) for name in names)
 
 
 def test_views_are_averaged_to_one_grid_and_made_again_from_the_spec():
-    first = encoder("test_efficientnet", ["blocks.3", "features"], grid=(3, 2))
+    first = cut("test_efficientnet", ["blocks.3", "features"], grid=(3, 2))
     again = make(first.spec, TimmEncoder).eval()
     again.load_state_dict(first.state_dict())
     with torch.no_grad():
@@ -111,24 +111,24 @@ def test_views_are_averaged_to_one_grid_and_made_again_from_the_spec():
 
 def test_the_normalisation_is_the_models_own_unless_given():
     pixels = torch.tensor([255, 0, 51], dtype=torch.uint8).view(1, 3, 1, 1)
-    own = encoder("test_efficientnet").normalise(pixels).flatten()
+    own = cut("test_efficientnet").normalise(pixels).flatten()
     torch.testing.assert_close(
         own, torch.tensor([(1 - 0.485) / 0.229, -0.456 / 0.224, (0.2 - 0.406) / 0.225])
     )
-    given = encoder("test_efficientnet", mean=(127 / 255,) * 3, std=(128 / 255,) * 3).normalise(pixels)
-    torch.testing.assert_close(given.flatten(), (torch.tensor([255.0, 0, 51]) - 127) / 128)
+    scaled = cut("test_efficientnet", mean=(127 / 255,) * 3, std=(128 / 255,) * 3).normalise(pixels)
+    torch.testing.assert_close(scaled.flatten(), (torch.tensor([255.0, 0, 51]) - 127) / 128)
 
 
 def test_modules_before_finetune_from_stay_as_they_are():
-    found = encoder("test_efficientnet", ["blocks.2", "features"], finetune_from="blocks.3")
-    found.freeze(False)
-    found.train()
-    sum(view.vectors.square().sum() for view in found(noise(images=2))).backward()
+    encoder = cut("test_efficientnet", ["blocks.2", "features"], finetune_from="blocks.3")
+    encoder.freeze(False)
+    encoder.train()
+    sum(view.vectors.square().sum() for view in encoder(noise(images=2))).backward()
     late = ("blocks.3.", "blocks.4.", "conv_head.", "bn2.")
-    learning = {name for name, parameter in found.trunk.named_parameters() if parameter.grad is not None}
-    assert learning == {name for name, _ in found.trunk.named_parameters() if name.startswith(late)}
-    assert not found.trunk.blocks[2].training
-    assert found.trunk.blocks[3].training
+    learning = {name for name, parameter in encoder.trunk.named_parameters() if parameter.grad is not None}
+    assert learning == {name for name, _ in encoder.trunk.named_parameters() if name.startswith(late)}
+    assert not encoder.trunk.blocks[2].training
+    assert encoder.trunk.blocks[3].training
 
 
 # -- weights -----------------------------------------------------------------------------------------------
@@ -139,33 +139,33 @@ def test_weights_come_from_files_of_torch_and_of_safetensors(tmp_path: Path):
     torch.save(state, tmp_path / "weights.pth")
     save_file(state, tmp_path / "weights.safetensors")
     for file in ("weights.pth", "weights.safetensors"):
-        found = encoder("test_efficientnet", weights=str(tmp_path / file))
-        found.load_pretrained()
-        assert all(torch.equal(tensor, state[name]) for name, tensor in found.trunk.state_dict().items())
+        encoder = cut("test_efficientnet", weights=str(tmp_path / file))
+        encoder.load_pretrained()
+        assert all(torch.equal(tensor, state[name]) for name, tensor in encoder.trunk.state_dict().items())
 
 
 def test_timms_own_weights_are_asked_for_by_the_models_name(monkeypatch: pytest.MonkeyPatch):
-    found = encoder("test_efficientnet", weights="timm")
-    create, asked = timm.create_model, []
+    encoder = cut("test_efficientnet", weights="timm")
+    create, requested = timm.create_model, []
 
     def download(name: str, pretrained: bool = False, **arguments):
-        asked.append((name, pretrained))
+        requested.append((name, pretrained))
         return create(name, **arguments)
 
     monkeypatch.setattr(timm, "create_model", download)
-    found.load_pretrained()
-    assert asked == [("test_efficientnet", True)]
+    encoder.load_pretrained()
+    assert requested == [("test_efficientnet", True)]
 
 
 def test_a_failed_download_names_the_remedy(monkeypatch: pytest.MonkeyPatch):
-    found = encoder("test_efficientnet", weights="timm")
+    encoder = cut("test_efficientnet", weights="timm")
 
     def download(name: str, **arguments):
         raise ConnectionError("no route to host")
 
     monkeypatch.setattr(timm, "create_model", download)
     with pytest.raises(UserError, match=r"could not be downloaded \(no route to host\); give"):
-        found.load_pretrained()
+        encoder.load_pretrained()
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------
@@ -183,11 +183,11 @@ def test_mistakes_are_named_with_the_remedy():
     with pytest.raises(UserError, match=r"from module blocks\.9 on: check finetune_from"):
         TimmEncoder("test_efficientnet", finetune_from="blocks.9")
     with pytest.raises(UserError, match="DEFAULT names neither a file nor weights of timm"):
-        encoder("test_resnet", weights="DEFAULT").load_pretrained()
+        cut("test_resnet", weights="DEFAULT").load_pretrained()
     with pytest.raises(UserError, match=r"test_vit does not take images of 60x96 pixels: .*divisible"):
-        encoder("test_vit")(noise(60, 96))
+        cut("test_vit")(noise(60, 96))
     with pytest.raises(UserError, match=r"test_vit_relpos does not take images of 64x96 pixels: .*\(160\)"):
-        encoder("test_vit_relpos")(noise(64, 96))
+        cut("test_vit_relpos")(noise(64, 96))
 
 
 def test_without_timm_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch):

@@ -47,8 +47,8 @@ def linear(p: dict[str, np.ndarray], name: str, x: Vector) -> Vector:
 def softmax(scores: Sequence[float], real: Sequence[bool] | None = None) -> Vector:
     """exp e_i / Σ_j exp e_j over the real ones; 0 elsewhere."""
     real = [True] * len(scores) if real is None else real
-    total = sum(np.exp(e) for e, there in zip(scores, real, strict=True) if there)
-    return np.array([np.exp(e) / total if there else 0.0 for e, there in zip(scores, real, strict=True)])
+    total = sum(np.exp(e) for e, is_real in zip(scores, real, strict=True) if is_real)
+    return np.array([np.exp(e) / total if is_real else 0.0 for e, is_real in zip(scores, real, strict=True)])
 
 
 def weighted(weights: Sequence[float], vectors: Sequence[Vector]) -> Vector:

@@ -81,7 +81,7 @@ def case(name: str) -> Refiner:
 def random_views(sizes: Sequence[int], grids: Sequence[Grid], masked: bool = False, seed: int = 0) -> Views:
     """Views of two images; with `masked`, different regions of each image and view are masked."""
     generator = torch.Generator().manual_seed(seed)
-    made = []
+    views = []
     for number, (size, (rows, cols)) in enumerate(zip(sizes, grids, strict=True)):
         regions = rows * cols
         mask = torch.ones(2, regions, dtype=torch.bool)
@@ -89,8 +89,8 @@ def random_views(sizes: Sequence[int], grids: Sequence[Grid], masked: bool = Fal
         mask[1, 0] = False
         mask = mask.roll(number, 0)
         vectors = torch.randn(2, regions, size, generator=generator, dtype=torch.float64)
-        made.append(Regions(vectors, (rows, cols), mask if masked else None))
-    return tuple(made)
+        views.append(Regions(vectors, (rows, cols), mask if masked else None))
+    return tuple(views)
 
 
 def views_of(name: str, masked: bool = False) -> Views:

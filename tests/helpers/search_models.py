@@ -70,46 +70,50 @@ class HashModel:
         return self.rows[self.row(image, prefix)]
 
 
-def captions(found: Hypotheses, image: int) -> list[list[int]]:
+def captions(hypotheses: Hypotheses, image: int) -> list[list[int]]:
     """The words of each hypothesis of an image, without padding."""
     return [
         row[:length]
-        for row, length in zip(found.words[image].tolist(), found.lengths[image].tolist(), strict=True)
+        for row, length in zip(
+            hypotheses.words[image].tolist(), hypotheses.lengths[image].tolist(), strict=True
+        )
     ]
 
 
 def check(
-    found: Hypotheses, model: HashModel, images: list[int], max_length: int, forbidden: list[int]
+    hypotheses: Hypotheses, model: HashModel, images: list[int], max_length: int, forbidden: list[int]
 ) -> None:
     """Check shapes, padding and order, and that each hypothesis replayed alone gives its numbers and its trace."""
-    count, candidates, longest = found.words.shape
+    count, candidates, longest = hypotheses.words.shape
     assert count == len(images)
-    assert longest == int(found.lengths.max())
-    assert found.word_log_probs.shape == (count, candidates, longest + 1)
-    assert found.trace.past.shape == (count, candidates, longest)
-    assert found.trace.weights[0].shape == (count, candidates, longest, REGIONS)
-    assert found.trace.weights[1] is None
+    assert longest == int(hypotheses.lengths.max())
+    assert hypotheses.word_log_probs.shape == (count, candidates, longest + 1)
+    assert hypotheses.trace.past.shape == (count, candidates, longest)
+    assert hypotheses.trace.weights[0].shape == (count, candidates, longest, REGIONS)
+    assert hypotheses.trace.weights[1] is None
     for position, image in enumerate(images):
-        keys = list(zip(found.finished[position].tolist(), found.scores[position].tolist(), strict=True))
+        keys = list(
+            zip(hypotheses.finished[position].tolist(), hypotheses.scores[position].tolist(), strict=True)
+        )
         assert keys == sorted(keys, reverse=True)
-        for place, words in enumerate(captions(found, position)):
-            _check_one(found, (position, place), model, image, words)
+        for place, words in enumerate(captions(hypotheses, position)):
+            _check_one(hypotheses, (position, place), model, image, words)
             assert not set(words) & {END, *forbidden}
-            assert len(words) + bool(found.finished[position, place]) <= max_length
+            assert len(words) + bool(hypotheses.finished[position, place]) <= max_length
 
 
 def _check_one(
-    found: Hypotheses, at: tuple[int, int], model: HashModel, image: int, words: list[int]
+    hypotheses: Hypotheses, at: tuple[int, int], model: HashModel, image: int, words: list[int]
 ) -> None:
-    emitted = [*words, END] if found.finished[at] else words
+    emitted = [*words, END] if hypotheses.finished[at] else words
     rows = [model.row(image, emitted[:time]) for time in range(len(emitted))]
     terms = [model.rows[row][word] for row, word in zip(rows, emitted, strict=True)]
-    longest = found.words.shape[2]
-    assert found.words[at].tolist() == words + [END] * (longest - len(words))
-    assert found.word_log_probs[at].tolist() == terms + [0.0] * (longest + 1 - len(terms))
-    if words or found.finished[at] or found.log_probs[at] > -math.inf:
-        assert float(found.log_probs[at]) == pytest.approx(math.fsum(terms), rel=1e-12, abs=1e-12)
-    assert found.trace.past[at].tolist() == rows[: len(words)] + [0] * (longest - len(words))
-    weights = found.trace.weights[0][at]
+    longest = hypotheses.words.shape[2]
+    assert hypotheses.words[at].tolist() == words + [END] * (longest - len(words))
+    assert hypotheses.word_log_probs[at].tolist() == terms + [0.0] * (longest + 1 - len(terms))
+    if words or hypotheses.finished[at] or hypotheses.log_probs[at] > -math.inf:
+        assert float(hypotheses.log_probs[at]) == pytest.approx(math.fsum(terms), rel=1e-12, abs=1e-12)
+    assert hypotheses.trace.past[at].tolist() == rows[: len(words)] + [0] * (longest - len(words))
+    weights = hypotheses.trace.weights[0][at]
     assert torch.equal(weights[: len(words)], model.weights[rows[: len(words)]])
     assert not weights[len(words) :].any()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 Next = Callable[[list[int]], list[float]]
 
 
-class Found(NamedTuple):
+class Reference(NamedTuple):
     words: list[int]
     log_prob: float
     score: float
@@ -25,7 +25,7 @@ def allowed(log_probs: list[float], forbidden: Sequence[int]) -> list[tuple[int,
     ]
 
 
-def greedy(following: Next, end: int, max_length: int, forbidden: Sequence[int]) -> Found:
+def greedy(following: Next, end: int, max_length: int, forbidden: Sequence[int]) -> Reference:
     words: list[int] = []
     total = 0.0
     for _ in range(max_length):
@@ -35,9 +35,9 @@ def greedy(following: Next, end: int, max_length: int, forbidden: Sequence[int])
         word, log_prob = max(possible, key=lambda pair: pair[1])
         total += log_prob
         if word == end:
-            return Found(words, total, total, True)
+            return Reference(words, total, total, True)
         words = [*words, word]
-    return Found(words, total, total, False)
+    return Reference(words, total, total, False)
 
 
 def beam(
@@ -49,10 +49,10 @@ def beam(
     max_length: int,
     normalization: float,
     candidates: int,
-) -> list[Found]:
+) -> list[Reference]:
     """It does not stop early: it continues to `max_length` while a hypothesis is unfinished."""
     live: list[tuple[list[int], float]] = [([], 0.0)]
-    pool: list[Found] = []
+    pool: list[Reference] = []
     for length in range(1, max_length + 1):
         extensions = [
             ([*words, word], total + log_prob)
@@ -62,17 +62,19 @@ def beam(
         if not extensions:
             break
         extensions = sorted(extensions, key=lambda pair: -pair[1])[:beam_size]
-        pool += [Found(w[:-1], p, p / length**normalization, True) for w, p in extensions if w[-1] == end]
+        pool += [Reference(w[:-1], p, p / length**normalization, True) for w, p in extensions if w[-1] == end]
         live = [(w, p) for w, p in extensions if w[-1] != end]
         if not live:
             break
-    pool.sort(key=lambda found: -found.score)
-    rest = [Found(w, p, p / max(len(w), 1) ** normalization, False) for w, p in live]
-    rest.sort(key=lambda found: -found.score)
+    pool.sort(key=lambda caption: -caption.score)
+    rest = [Reference(w, p, p / max(len(w), 1) ** normalization, False) for w, p in live]
+    rest.sort(key=lambda caption: -caption.score)
     return (pool + rest)[:candidates]
 
 
-def exhaustive(following: Next, words: int, end: int, max_length: int, normalization: float) -> list[Found]:
+def exhaustive(
+    following: Next, words: int, end: int, max_length: int, normalization: float
+) -> list[Reference]:
     """All finished captions, best first."""
     everything = []
     inner = [word for word in range(words) if word != end]
@@ -83,8 +85,8 @@ def exhaustive(following: Next, words: int, end: int, max_length: int, normaliza
             for time, word in enumerate(emitted):
                 total += following(emitted[:time])[word]
             if total > -math.inf:
-                everything.append(Found(list(prefix), total, total / length**normalization, True))
-    return sorted(everything, key=lambda found: -found.score)
+                everything.append(Reference(list(prefix), total, total / length**normalization, True))
+    return sorted(everything, key=lambda caption: -caption.score)
 
 
 def truncated(
@@ -112,7 +114,7 @@ def sample(
     temperature: float,
     top_k: int | None,
     top_p: float | None,
-) -> Found:
+) -> Reference:
     """At each step, the first word whose cumulative probability exceeds the step's random number."""
     words: list[int] = []
     total = 0.0
@@ -133,6 +135,6 @@ def sample(
         )
         total += log_probs[word]
         if word == end:
-            return Found(words, total, total, True)
+            return Reference(words, total, total, True)
         words = [*words, word]
-    return Found(words, total, total, False)
+    return Reference(words, total, total, False)

@@ -24,18 +24,18 @@ def decoder(
     """A decoder in double precision, by default without dropout."""
     options.setdefault("initial", InitialState(dropout=dropout))
     options.setdefault("readout", DeepOutput(dropout=dropout))
-    made = LSTMDecoder(
+    model = LSTMDecoder(
         ScoredAttention(score or AdditiveScore(6), alignment or Softmax()),
         embedding_size=5,
         hidden_size=HIDDEN,
         **options,
     )
-    made.build((REGION_SIZE,), WORDS, padding=PAD, start=1)
+    model.build((REGION_SIZE,), WORDS, padding=PAD, start=1)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
-    return made.double()
+    return model.double()
 
 
 def images(count: int, regions: int = 6, seed: int = 1) -> Tensor:
@@ -52,6 +52,6 @@ def sentences(lengths: Tensor, longest: int | None = None, seed: int = 2) -> Ten
     return words.masked_fill(torch.arange(steps) >= lengths[..., None], PAD)
 
 
-def unroll(made: LSTMDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> Unrolled:
+def unroll(model: LSTMDecoder, regions: Tensor, words: Tensor, lengths: Tensor) -> Unrolled:
     """Teacher forcing on regions (B, L, D)."""
-    return made(made.project(one_row(regions)), words, lengths)
+    return model(model.project(one_row(regions)), words, lengths)

@@ -25,7 +25,7 @@ ACTIVATIONS: tuple[Activation, ...] = ("tanh", "relu")
 IMAGES, QUERIES, REGIONS, WIDTH = 5, 3, 4, 6
 
 
-def given(dtype: torch.dtype = torch.float64, queries: int = QUERIES, seed: int = 0) -> list[Tensor]:
+def inputs(dtype: torch.dtype = torch.float64, queries: int = QUERIES, seed: int = 0) -> list[Tensor]:
     """Query, keys and v, to be differentiated."""
     generator = torch.Generator().manual_seed(seed)
     shapes = [(IMAGES, queries, WIDTH), (IMAGES, REGIONS, WIDTH), (WIDTH,)]
@@ -50,14 +50,14 @@ def _tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("queries", [1, QUERIES])
 def test_the_tiles_are_the_equation(activation: Activation, queries: int):
-    tensors = given(queries=queries)
+    tensors = inputs(queries=queries)
     expected = with_gradients(plain, tensors, activation)
     for ours, theirs in zip(with_gradients(additive_energies, tensors, activation), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
 def test_large_sums_saturate():
-    query, keys, energy = given(torch.float32)
+    query, keys, energy = inputs(torch.float32)
     scores, of_query, of_keys, _ = with_gradients(
         additive_energies, [query, (keys.detach() + 200).requires_grad_(), energy], "tanh"
     )
@@ -69,22 +69,27 @@ def test_large_sums_saturate():
 def test_autocast_takes_no_precision_from_the_sums():
     """Queries and v come in the lower precision then, keys and scores stay in single; gradients have the precision of
     their tensor."""
-    query, keys, energy = given(torch.float32)
+    query, keys, energy = inputs(torch.float32)
     low = query.detach().bfloat16().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
-        found = with_gradients(additive_energies, [low, keys, energy], "tanh")
+        actual = with_gradients(additive_energies, [low, keys, energy], "tanh")
     expected = with_gradients(plain, [low.detach().float().requires_grad_(), keys, energy], "tanh")
-    assert [tensor.dtype for tensor in found] == [torch.float32, torch.bfloat16, torch.float32, torch.float32]
-    for ours, theirs, digits in zip(found, expected, [1e-5, 1e-2, 1e-5, 1e-5], strict=True):
+    assert [tensor.dtype for tensor in actual] == [
+        torch.float32,
+        torch.bfloat16,
+        torch.float32,
+        torch.float32,
+    ]
+    for ours, theirs, digits in zip(actual, expected, [1e-5, 1e-2, 1e-5, 1e-5], strict=True):
         torch.testing.assert_close(ours.float(), theirs, rtol=digits, atol=digits)
 
 
 def test_keys_that_are_not_trained_get_no_gradient():
-    query, keys, energy = given()
+    query, keys, energy = inputs()
     expected = torch.autograd.grad(additive_energies(query, keys, energy, "tanh").sum(), (query, energy))
     frozen = keys.detach()
-    found = torch.autograd.grad(additive_energies(query, frozen, energy, "tanh").sum(), (query, energy))
-    for ours, theirs in zip(found, expected, strict=True):
+    actual = torch.autograd.grad(additive_energies(query, frozen, energy, "tanh").sum(), (query, energy))
+    for ours, theirs in zip(actual, expected, strict=True):
         assert torch.equal(ours, theirs)
 
 
@@ -116,15 +121,15 @@ def kept(energies: Any, tensors: list[Tensor]) -> int:
 
 def test_no_tensor_of_all_queries_regions_and_widths_is_kept():
     assert (
-        kept(plain, given()) >= IMAGES * QUERIES * REGIONS * WIDTH
+        kept(plain, inputs()) >= IMAGES * QUERIES * REGIONS * WIDTH
     )  # so that this test detects the difference
-    assert kept(additive_energies, given()) == 0
+    assert kept(additive_energies, inputs()) == 0
 
 
 def test_a_tile_respects_its_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "TILE", 2 * REGIONS * WIDTH)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    query, keys, _ = given()
+    query, keys, _ = inputs()
     seen = [
         (images.start, images.stop, k) for images, k, _ in module.tiles(query.detach(), keys.detach(), "tanh")
     ]
@@ -132,7 +137,7 @@ def test_a_tile_respects_its_limit(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_gradient_of_the_gradient_is_refused():
-    query, *rest = given()
+    query, *rest = inputs()
     for scores in (Energies.apply(query, *rest, "tanh"), Energies.apply(query, *rest, "tanh").square()):
         with pytest.raises(RuntimeError, match="differentiated again"):
             torch.autograd.grad(scores.sum(), query, create_graph=True)
@@ -165,7 +170,7 @@ def keys_on_a_gpu(dtype: torch.dtype = torch.float32) -> Any:
 
 @pytest.mark.usefixtures("_forget")
 def test_a_kernel_that_runs_is_used(monkeypatch: pytest.MonkeyPatch):
-    def kernel(*given: Any) -> Tensor:
+    def kernel(*tensors: Any) -> Tensor:
         return torch.zeros(1, 1, 1)
 
     install(monkeypatch, kernel)
@@ -175,7 +180,7 @@ def test_a_kernel_that_runs_is_used(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.usefixtures("_forget")
 def test_not_on_a_cpu_nor_in_double_precision_nor_for_a_compiler(monkeypatch: pytest.MonkeyPatch):
-    install(monkeypatch, lambda *given: None)
+    install(monkeypatch, lambda *tensors: None)
     assert fused_for(torch.zeros(1, 1, 1)) is None
     assert fused_for(keys_on_a_gpu(torch.float64)) is None
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
@@ -210,15 +215,15 @@ def test_missing_triton_causes_no_warning(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_energies_are_those_of_the_kernel(monkeypatch: pytest.MonkeyPatch):
     query, keys, energy = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(4)
-    given = []
+    received = []
 
     def kernel(*arguments: Any) -> str:
-        given.extend(arguments)
+        received.extend(arguments)
         return "scores"
 
     monkeypatch.setattr(module, "fused_for", lambda keys: kernel)
     assert additive_energies(query, keys, energy, "relu") == "scores"
-    assert all(a is b for a, b in zip(given, (query, keys, energy, "relu"), strict=True))
+    assert all(a is b for a, b in zip(received, (query, keys, energy, "relu"), strict=True))
 
 
 @GPU

@@ -71,32 +71,32 @@ def inputs(sizes: tuple[int, int, int, int], device: str, dtype: torch.dtype = t
     return Inputs(*(tensor.to(device, dtype).requires_grad_() for tensor in tensors))
 
 
-def check(given: Inputs, activation: Activation, error: Tensor | None = None) -> None:
+def check(tensors: Inputs, activation: Activation, error: Tensor | None = None) -> None:
     """Scores and gradients equal those of the equation in double precision.
 
     Single precision: to 1e-5 of a tensor's largest number. Half: the scores, which come in single precision, too, and
     the gradients to 1e-3 before they are rounded, that is to one unit of their own last place.
     """
-    exact = Inputs(*(tensor.detach().double().requires_grad_() for tensor in given))
-    scores, expected = fused_energies(*given, activation), plain(*exact, activation)
+    exact = Inputs(*(tensor.detach().double().requires_grad_() for tensor in tensors))
+    scores, expected = fused_energies(*tensors, activation), plain(*exact, activation)
     if error is None:
         error = torch.randn_like(scores)
-    wanted = [i for i, tensor in enumerate(given) if tensor.requires_grad]
-    found = torch.autograd.grad(scores, [given[i] for i in wanted], error)
+    wanted = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
+    actual = torch.autograd.grad(scores, [tensors[i] for i in wanted], error)
     gradients = torch.autograd.grad(expected, [exact[i] for i in wanted], error.double())
     assert scores.dtype == torch.float32
     close(scores, expected, 1e-5)
-    for i, gradient, truth in zip(wanted, found, gradients, strict=True):
-        assert gradient.dtype == given[i].dtype
+    for i, gradient, truth in zip(wanted, actual, gradients, strict=True):
+        assert gradient.dtype == tensors[i].dtype
         half = gradient.dtype != torch.float32
         close(gradient, truth, 1e-3 if half else 1e-5, torch.finfo(gradient.dtype).eps if half else 0.0)
 
 
-def close(found: Tensor, expected: Tensor, tolerance: float, unit: float = 0.0) -> None:
+def close(actual: Tensor, expected: Tensor, tolerance: float, unit: float = 0.0) -> None:
     """To a part of the largest number, and to a unit of each number's own last place."""
     largest = float(expected.detach().abs().max()) if expected.numel() else 0.0
     torch.testing.assert_close(
-        found.detach().double(), expected.detach(), rtol=unit, atol=tolerance * largest
+        actual.detach().double(), expected.detach(), rtol=unit, atol=tolerance * largest
     )
 
 
@@ -136,14 +136,14 @@ def test_precisions_may_differ(device: str):
 
 
 def test_autocast_changes_nothing(device: str):
-    given = inputs((2, 3, 9, 20), device)
-    expected = fused_energies(*given, "tanh")
-    gradients = torch.autograd.grad(expected.square().sum(), given)
+    tensors = inputs((2, 3, 9, 20), device)
+    expected = fused_energies(*tensors, "tanh")
+    gradients = torch.autograd.grad(expected.square().sum(), tensors)
     with torch.autocast(device, torch.bfloat16):
-        scores = fused_energies(*given, "tanh")
-        found = torch.autograd.grad(scores.square().sum(), given)
+        scores = fused_energies(*tensors, "tanh")
+        actual = torch.autograd.grad(scores.square().sum(), tensors)
     assert torch.equal(scores, expected)
-    assert all(torch.equal(a, b) for a, b in zip(found, gradients, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(actual, gradients, strict=True))
 
 
 LAYOUTS = {
@@ -182,19 +182,19 @@ def test_keys_may_have_strides_beyond_32_bits(dimension: int, device: str, tmp_p
     query, values, energy = inputs((3, 2, 3, 3), device, torch.bfloat16)
     keys.copy_(values.detach())
     scores = fused_energies(query, keys, energy, "tanh")
-    found = torch.autograd.grad(scores.sum(), (query, energy))
+    actual = torch.autograd.grad(scores.sum(), (query, energy))
     packed = fused_energies(query, values, energy, "tanh")
     assert torch.equal(scores, packed)
     expected = torch.autograd.grad(packed.sum(), (query, energy))
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
 
 
 @pytest.mark.parametrize("sizes", [(0, 2, 3, 4), (2, 0, 3, 4), (2, 3, 0, 4)], ids=str)
 def test_nothing_gives_nothing(sizes: tuple[int, int, int, int], device: str):
-    given = inputs(sizes, device)
-    scores = fused_energies(*given, "tanh")
+    tensors = inputs(sizes, device)
+    scores = fused_energies(*tensors, "tanh")
     assert scores.shape == sizes[:3]
-    for gradient, tensor in zip(torch.autograd.grad(scores.sum(), given), given, strict=True):
+    for gradient, tensor in zip(torch.autograd.grad(scores.sum(), tensors), tensors, strict=True):
         assert torch.equal(gradient, torch.zeros_like(tensor))
 
 
@@ -228,16 +228,18 @@ def test_nan_is_not_hidden(activation: Activation, device: str):
 
 
 def test_relu_has_no_slope_at_zero(device: str):
-    given = Inputs(*(torch.zeros(1, 1, n, device=device, requires_grad=True) for n in (1, 1, 1)))
+    tensors = Inputs(*(torch.zeros(1, 1, n, device=device, requires_grad=True) for n in (1, 1, 1)))
     energy = torch.ones(1, device=device)
-    of_query, of_keys = torch.autograd.grad(fused_energies(given[0], given[1], energy, "relu"), given[:2])
+    of_query, of_keys = torch.autograd.grad(
+        fused_energies(tensors[0], tensors[1], energy, "relu"), tensors[:2]
+    )
     assert of_query.item() == of_keys.item() == 0.0
 
 
 def test_a_second_derivative_is_refused(device: str):
-    given = inputs((1, 1, 2, 3), device)
+    tensors = inputs((1, 1, 2, 3), device)
     with pytest.raises(RuntimeError, match="cannot be differentiated again"):
-        torch.autograd.grad(fused_energies(*given, "tanh").sum(), given.query, create_graph=True)
+        torch.autograd.grad(fused_energies(*tensors, "tanh").sum(), tensors.query, create_graph=True)
 
 
 @pytest.mark.parametrize("wrong", [((2, 3, 5), 4), ((1, 3, 4), 4), ((2, 3, 4), 5)], ids=str)
@@ -278,35 +280,37 @@ def test_kernels_compile_for_gpus(name: str, general: bool, capability: int, dty
         else:
             signature[argument] = "*" + pointers.get(argument, "fp32")
     places = {(kernel.arg_names.index(key),): value for key, value in constants.items() if key in signature}
-    made = triton.compile(
+    compiled = triton.compile(
         ASTSource(kernel, signature, places, {}),
         target=GPUTarget("cuda", capability, 32),
         options={"num_warps": 4, "enable_fp_fusion": True},
     )
-    assert made.asm["cubin"]
+    assert compiled.asm["cubin"]
 
 
 @NEEDS_GPU
 def test_the_same_gradients_in_every_run():
-    given = inputs((8, 3, 196, 512), "cuda")
+    tensors = inputs((8, 3, 196, 512), "cuda")
     error = torch.randn(8, 3, 196, device="cuda")
-    first, second = (torch.autograd.grad(fused_energies(*given, "tanh"), given, error) for _ in range(2))
+    first, second = (torch.autograd.grad(fused_energies(*tensors, "tanh"), tensors, error) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 @NEEDS_GPU
 def test_no_tensor_of_all_queries_regions_and_widths():
     images, queries, regions, width = sizes = (8, 16, 196, 512)
-    given = inputs(sizes, "cuda")
-    fused_energies(*given, "tanh").sum().backward()
+    tensors = inputs(sizes, "cuda")
+    fused_energies(*tensors, "tanh").sum().backward()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    fused_energies(*given, "tanh").sum().backward()
+    fused_energies(*tensors, "tanh").sum().backward()
     assert torch.cuda.max_memory_allocated() - before < images * queries * regions * width * 4 / 2
 
 
 @NEEDS_GPU
 def test_a_compiler_makes_its_own():
-    given = inputs((4, 2, 49, 64), "cuda")
+    tensors = inputs((4, 2, 49, 64), "cuda")
     compiled = torch.compile(energies_module.additive_energies, fullgraph=True)
-    torch.testing.assert_close(compiled(*given, "tanh"), fused_energies(*given, "tanh"), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        compiled(*tensors, "tanh"), fused_energies(*tensors, "tanh"), rtol=1e-4, atol=1e-5
+    )

@@ -17,7 +17,7 @@ CORNERS = [(3, 2), (3, 2), (2, 1), (1, 1)]  # numbers of images and captions at 
 Unroll = Callable[[Tensor, Tensor, Tensor], list[Tensor]]
 
 
-def given(dtype: torch.dtype = torch.float64) -> list[Tensor]:
+def random_inputs(dtype: torch.dtype = torch.float64) -> list[Tensor]:
     """Offsets, weight, and the first input, to be differentiated."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(IMAGES, CAPTIONS, STEPS, OUTPUTS), (OUTPUTS, INPUTS), (IMAGES, CAPTIONS, INPUTS)]
@@ -50,35 +50,37 @@ def total(outputs: list[Tensor]) -> Tensor:
 
 
 def test_the_steps_and_their_gradients_are_the_same():
-    tensors = given()
-    expected, found = as_it_stands(*tensors), late(*tensors)
-    for ours, theirs in zip(found, expected, strict=True):
+    tensors = random_inputs()
+    expected, actual = as_it_stands(*tensors), late(*tensors)
+    for ours, theirs in zip(actual, expected, strict=True):
         torch.testing.assert_close(ours, theirs)
-    gradients = [torch.autograd.grad(total(outputs), tensors) for outputs in (found, expected)]
+    gradients = [torch.autograd.grad(total(outputs), tensors) for outputs in (actual, expected)]
     for ours, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("frozen", [0, 1, 2])
 def test_frozen_tensors_get_no_gradient_and_others_the_same(frozen: int):
-    tensors = given()
+    tensors = random_inputs()
     tensors[frozen] = tensors[frozen].detach()
     learning = [tensor for tensor in tensors if tensor.requires_grad]
-    found = torch.autograd.grad(total(late(*tensors)), learning)
-    for ours, theirs in zip(found, torch.autograd.grad(total(as_it_stands(*tensors)), learning), strict=True):
+    actual = torch.autograd.grad(total(late(*tensors)), learning)
+    for ours, theirs in zip(
+        actual, torch.autograd.grad(total(as_it_stands(*tensors)), learning), strict=True
+    ):
         torch.testing.assert_close(ours, theirs)
 
 
 def test_the_gradient_of_the_last_step_alone():
     """Steps that the loss does not depend on do not contribute."""
-    tensors = given()
+    tensors = random_inputs()
     gradients = [torch.autograd.grad(form(*tensors)[-1].sum(), tensors) for form in (late, as_it_stands)]
     for ours, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
 def test_going_backward_twice_gives_the_same_twice():
-    tensors = given()
+    tensors = random_inputs()
     loss = total(late(*tensors))
     first = torch.autograd.grad(loss, tensors, retain_graph=True)
     for before, after in zip(first, torch.autograd.grad(loss, tensors), strict=True):
@@ -89,47 +91,47 @@ def test_the_weight_gets_its_gradient_in_one_product():
     """Otherwise autograd computes one as large as the weight at every step, and sums them."""
     counts = []
     for form in (as_it_stands, late):
-        loss = total(form(*given()))
+        loss = total(form(*random_inputs()))
         with Dispatched() as ran:
             loss.backward()
-        made = [result for name, _, result in ran.calls if name == "mm"]
-        counts.append(sum(shape in ((OUTPUTS, INPUTS), (INPUTS, OUTPUTS)) for shape in made))
+        shapes = [result for name, _, result in ran.calls if name == "mm"]
+        counts.append(sum(shape in ((OUTPUTS, INPUTS), (INPUTS, OUTPUTS)) for shape in shapes))
     assert counts == [len(CORNERS), 1]
 
 
 def test_a_weight_that_is_frozen_costs_no_product():
-    offsets, weight, x = given()
+    offsets, weight, x = random_inputs()
     loss = total(late(offsets, weight.detach(), x))
     with Dispatched() as ran:
         loss.backward()
-    made = [result for name, _, result in ran.calls if name == "mm"]
-    assert made  # the gradients of the inputs
-    assert not any(shape in ((OUTPUTS, INPUTS), (INPUTS, OUTPUTS)) for shape in made)
+    shapes = [result for name, _, result in ran.calls if name == "mm"]
+    assert shapes  # the gradients of the inputs
+    assert not any(shape in ((OUTPUTS, INPUTS), (INPUTS, OUTPUTS)) for shape in shapes)
 
 
 def test_recorded_inputs_do_not_keep_their_graph():
     """Otherwise the graph would refer to itself and never be freed."""
-    _, weight, x = given()
+    _, weight, x = random_inputs()
     linear = DeferredLinear(weight)
     linear.record(x.sin())
     assert not any(kept.requires_grad for kept in linear.inputs)
 
 
 def test_autocast_takes_the_products_in_the_lower_precision_and_leaves_the_gradient_in_the_weights():
-    tensors = given(torch.float32)
+    tensors = random_inputs(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        found = late(*tensors)
+        actual = late(*tensors)
         expected = as_it_stands(*tensors)
     assert DeferredLinear(tensors[1]).weight.dtype == torch.float32
     with torch.autocast("cpu", torch.bfloat16):
         assert DeferredLinear(tensors[1]).weight.dtype == torch.bfloat16
-    gradients = [torch.autograd.grad(total(outputs), tensors) for outputs in (found, expected)]
+    gradients = [torch.autograd.grad(total(outputs), tensors) for outputs in (actual, expected)]
     for ours, theirs, tensor in zip(*gradients, tensors, strict=True):
         assert ours.dtype == tensor.dtype
         torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05)
 
 
 def test_a_gradient_of_the_gradient_is_refused():
-    tensors = given()
+    tensors = random_inputs()
     with pytest.raises(RuntimeError, match="differentiated again"):
         torch.autograd.grad(total(late(*tensors)), tensors[1], create_graph=True)

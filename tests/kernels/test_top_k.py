@@ -28,17 +28,17 @@ def test_the_largest_are_those_of_topk(seed: int, words: int, count: int, holes:
     generator = torch.Generator().manual_seed(seed)
     values = torch.randn(2, 3, words, generator=generator)
     values[torch.rand(values.shape, generator=generator) < holes] = -math.inf
-    found, places = top_k(values, count)
-    assert torch.equal(found, values.topk(min(count, words)).values)
-    assert torch.equal(values.gather(-1, places), found)
+    largest, places = top_k(values, count)
+    assert torch.equal(largest, values.topk(min(count, words)).values)
+    assert torch.equal(values.gather(-1, places), largest)
     assert all(len(set(row)) == len(row) for row in places.flatten(0, 1).tolist()), "each place once"
 
 
 def test_equal_values_are_found_each_once() -> None:
     values = torch.zeros(1, 10 * BLOCK)
     values[0, [3, 5, 9 * BLOCK]] = 1.0
-    found, places = top_k(values, 4)
-    assert found.tolist() == [[1.0, 1.0, 1.0, 0.0]]
+    largest, places = top_k(values, 4)
+    assert largest.tolist() == [[1.0, 1.0, 1.0, 0.0]]
     assert {3, 5, 9 * BLOCK} < set(places[0].tolist())
 
 

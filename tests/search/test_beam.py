@@ -68,35 +68,37 @@ def test_by_hand(
     beam_size: int, normalization: float, words: list[int], probability: float, score: float, steps: int
 ) -> None:
     chain = by_hand()
-    found = chain.search(BeamSearch(beam_size, 4, normalization))
-    assert found.words.tolist() == [[words]]
-    assert found.lengths.tolist() == [[len(words)]]
-    assert found.finished.tolist() == [[beam_size > 1]]
-    torch.testing.assert_close(float(found.log_probs), math.log(probability))
-    torch.testing.assert_close(float(found.scores), score)
-    assert found.trace.tolist() == [[[START, *words[:-1]]]], "the trace of the step that emitted each word"
+    hypotheses = chain.search(BeamSearch(beam_size, 4, normalization))
+    assert hypotheses.words.tolist() == [[words]]
+    assert hypotheses.lengths.tolist() == [[len(words)]]
+    assert hypotheses.finished.tolist() == [[beam_size > 1]]
+    torch.testing.assert_close(float(hypotheses.log_probs), math.log(probability))
+    torch.testing.assert_close(float(hypotheses.scores), score)
+    assert hypotheses.trace.tolist() == [[[START, *words[:-1]]]], (
+        "the trace of the step that emitted each word"
+    )
     assert chain.calls == steps
 
 
 def test_candidates_by_hand() -> None:
-    found = by_hand().search(BeamSearch(2, 4, candidates=2))
-    assert captions(found, 0) == [[B], [A, A, B]]
-    torch.testing.assert_close(found.log_probs.exp(), torch.tensor([[0.36, 0.063]], dtype=torch.float64))
+    hypotheses = by_hand().search(BeamSearch(2, 4, candidates=2))
+    assert captions(hypotheses, 0) == [[B], [A, A, B]]
+    torch.testing.assert_close(hypotheses.log_probs.exp(), torch.tensor([[0.36, 0.063]], dtype=torch.float64))
     terms = [[0.4, 0.9, 1.0, 1.0], [0.5, 0.4, 0.35, 0.9]]
-    torch.testing.assert_close(found.word_log_probs.exp(), torch.tensor([terms], dtype=torch.float64))
-    assert found.trace.tolist() == [[[START, 0, 0], [START, A, A]]]
+    torch.testing.assert_close(hypotheses.word_log_probs.exp(), torch.tensor([terms], dtype=torch.float64))
+    assert hypotheses.trace.tolist() == [[[START, 0, 0], [START, A, A]]]
 
 
 def test_unfinished_ranks_behind_finished() -> None:
     # After two steps: B end 0.36 and the unfinished A A 0.2; A end 0.125 fell out of the beam.
-    found = by_hand().search(BeamSearch(2, 2, candidates=2))
-    assert captions(found, 0) == [[B], [A, A]]
-    assert found.finished.tolist() == [[True, False]]
+    hypotheses = by_hand().search(BeamSearch(2, 2, candidates=2))
+    assert captions(hypotheses, 0) == [[B], [A, A]]
+    assert hypotheses.finished.tolist() == [[True, False]]
     # Here the unfinished B, more probable than the end word, still comes second.
-    found = by_hand().search(BeamSearch(3, 1, candidates=3))
-    assert captions(found, 0) == [[], [A], [B]]
-    assert found.finished.tolist() == [[True, False, False]]
-    assert found.word_log_probs.exp()[0].flatten().tolist() == pytest.approx([0.1, 1, 0.5, 1, 0.4, 1])
+    hypotheses = by_hand().search(BeamSearch(3, 1, candidates=3))
+    assert captions(hypotheses, 0) == [[], [A], [B]]
+    assert hypotheses.finished.tolist() == [[True, False, False]]
+    assert hypotheses.word_log_probs.exp()[0].flatten().tolist() == pytest.approx([0.1, 1, 0.5, 1, 0.4, 1])
 
 
 def settings_of(beam_size: int, candidates: int, max_length: int, normalization: float) -> BeamSearch:
@@ -128,8 +130,8 @@ def test_equals_the_naive_search(
     model.barred = barred
     batch = list(range(images))
     with patch.object(top_k, "BLOCK", block):
-        found = search(model.step, model.start(batch), images, START, END, barred)
-    check(found, model, batch, search.max_length, barred)
+        hypotheses = search(model.step, model.start(batch), images, START, END, barred)
+    check(hypotheses, model, batch, search.max_length, barred)
     for image in batch:
         wanted = reference.beam(
             partial(model.next_log_probs, image),
@@ -141,11 +143,11 @@ def test_equals_the_naive_search(
             candidates=search.candidates,
         )
         missing = search.candidates - len(wanted)
-        assert captions(found, image) == [one.words for one in wanted] + [[]] * missing
-        assert found.finished[image].tolist() == [one.finished for one in wanted] + [False] * missing
+        assert captions(hypotheses, image) == [one.words for one in wanted] + [[]] * missing
+        assert hypotheses.finished[image].tolist() == [one.finished for one in wanted] + [False] * missing
         scores = [one.score for one in wanted] + [-math.inf] * missing
-        assert found.scores[image].tolist() == pytest.approx(scores, rel=1e-12)
-        assert found.log_probs[image, len(wanted) :].tolist() == [-math.inf] * missing
+        assert hypotheses.scores[image].tolist() == pytest.approx(scores, rel=1e-12)
+        assert hypotheses.log_probs[image, len(wanted) :].tolist() == [-math.inf] * missing
 
 
 @pytest.mark.parametrize("normalization", [0.0, 0.7, 1.0])
@@ -156,7 +158,7 @@ def test_a_wide_beam_finds_the_best_of_all_captions(
 ) -> None:
     model = HashModel(words, seed)
     every = words**max_length
-    found = BeamSearch(every, max_length, normalization, candidates=5)(
+    hypotheses = BeamSearch(every, max_length, normalization, candidates=5)(
         model.step, model.start([0, 1]), 2, START, END
     )
     for image in range(2):
@@ -167,8 +169,8 @@ def test_a_wide_beam_finds_the_best_of_all_captions(
             max_length,
             normalization,
         )[:5]
-        assert captions(found, image) == [one.words for one in best]
-        assert found.scores[image].tolist() == pytest.approx([one.score for one in best], rel=1e-12)
+        assert captions(hypotheses, image) == [one.words for one in best]
+        assert hypotheses.scores[image].tolist() == pytest.approx([one.score for one in best], rel=1e-12)
 
 
 @pytest.mark.parametrize("normalization", [0.0, 1.0])
@@ -201,29 +203,29 @@ def test_no_word_is_possible(value: float) -> None:
     def step(state: State, words: Tensor) -> tuple[Tensor, State]:
         return torch.full((*words.shape, 4), value), State(None, None, words.float())
 
-    found = BeamSearch(3, 5, 1.0, 2)(step, State(None, None, None), 2, START, END)
-    assert found.words.shape == (2, 2, 0)
-    assert found.log_probs.tolist() == [[0.0, -math.inf]] * 2
-    assert not found.finished.any()
+    hypotheses = BeamSearch(3, 5, 1.0, 2)(step, State(None, None, None), 2, START, END)
+    assert hypotheses.words.shape == (2, 2, 0)
+    assert hypotheses.log_probs.tolist() == [[0.0, -math.inf]] * 2
+    assert not hypotheses.finished.any()
 
 
 def test_no_images() -> None:
     model = HashModel(5, seed=0)
-    found = BeamSearch(3)(model.step, model.start([]), 0, START, END)
-    assert found.words.shape == (0, 1, 0)
-    assert found.finished.shape == (0, 1)
+    hypotheses = BeamSearch(3)(model.step, model.start([]), 0, START, END)
+    assert hypotheses.words.shape == (0, 1, 0)
+    assert hypotheses.finished.shape == (0, 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_summed_in_single(dtype: torch.dtype) -> None:
     model = HashModel(9, seed=5, dtype=dtype)
-    found = BeamSearch(4, 12)(model.step, model.start([0, 1, 2]), 3, START, END, forbidden=[END])
-    assert found.log_probs.dtype == found.word_log_probs.dtype == torch.float32
+    hypotheses = BeamSearch(4, 12)(model.step, model.start([0, 1, 2]), 3, START, END, forbidden=[END])
+    assert hypotheses.log_probs.dtype == hypotheses.word_log_probs.dtype == torch.float32
     for image in range(3):
-        (words,) = captions(found, image)
+        (words,) = captions(hypotheses, image)
         terms = [model.next_log_probs(image, words[:time])[word] for time, word in enumerate(words)]
-        assert found.word_log_probs[image, 0].tolist() == [*terms, 0.0]
-        assert float(found.log_probs[image, 0]) == pytest.approx(sum(terms), rel=1e-6)
+        assert hypotheses.word_log_probs[image, 0].tolist() == [*terms, 0.0]
+        assert float(hypotheses.log_probs[image, 0]) == pytest.approx(sum(terms), rel=1e-6)
 
 
 def test_the_models_own_tensor_is_left_alone() -> None:
@@ -232,9 +234,9 @@ def test_the_models_own_tensor_is_left_alone() -> None:
     def step(state: State, words: Tensor) -> tuple[Tensor, State]:
         return log_probs.expand(*words.shape, 4), State(None, None, None)
 
-    found = BeamSearch(2, 3)(step, State(None, None, None), 2, START, END, forbidden=[B])
-    assert found.trace is None
-    assert captions(found, 0) == [[]]
+    hypotheses = BeamSearch(2, 3)(step, State(None, None, None), 2, START, END, forbidden=[B])
+    assert hypotheses.trace is None
+    assert captions(hypotheses, 0) == [[]]
     assert torch.equal(log_probs, torch.tensor([0.1, 0.2, 0.3, 0.4]).log())
 
 

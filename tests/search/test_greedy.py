@@ -32,8 +32,8 @@ def test_equals_the_naive_search(
     model = HashModel(words, seed, holes)
     batch = list(range(images))
     with patch.object(top_k, "BLOCK", block):
-        found = Greedy(max_length)(model.step, model.start(batch), images, START, END, sorted(forbidden))
-    check(found, model, batch, max_length, sorted(forbidden))
+        hypotheses = Greedy(max_length)(model.step, model.start(batch), images, START, END, sorted(forbidden))
+    check(hypotheses, model, batch, max_length, sorted(forbidden))
     for image in batch:
         wanted = reference.greedy(
             partial(model.next_log_probs, image),
@@ -41,16 +41,16 @@ def test_equals_the_naive_search(
             max_length,
             sorted(forbidden),
         )
-        assert captions(found, image) == [wanted.words]
-        assert found.finished[image].tolist() == [wanted.finished]
-        assert found.log_probs[image].tolist() == [wanted.log_prob]
+        assert captions(hypotheses, image) == [wanted.words]
+        assert hypotheses.finished[image].tolist() == [wanted.finished]
+        assert hypotheses.log_probs[image].tolist() == [wanted.log_prob]
 
 
 def test_images_that_are_done_leave_together() -> None:
     """Compaction happens as soon as the wasted steps since the last one equal the number of unfinished images."""
     model, batch = HashModel(5, seed=1), list(range(24))
-    found = Greedy(20)(model.step, model.start(batch), len(batch), START, END)
-    steps = (found.lengths + found.finished.long()).flatten().tolist()
+    hypotheses = Greedy(20)(model.step, model.start(batch), len(batch), START, END)
+    steps = (hypotheses.lengths + hypotheses.finished.long()).flatten().tolist()
     expected, present, in_vain = [], len(batch), 0
     for time in range(max(steps)):
         expected.append(present)

@@ -33,9 +33,9 @@ def draw(model: HashModel, sampling: Sampling, forbidden: list[int] | None = Non
     return sampling(model.step, model.start([0]), 1, START, END, forbidden or [])
 
 
-def first_words(found: Hypotheses, words: int) -> list[int]:
+def first_words(hypotheses: Hypotheses, words: int) -> list[int]:
     """The number of times each word was drawn first."""
-    first = [caption[0] if caption else END for caption in captions(found, 0)]
+    first = [caption[0] if caption else END for caption in captions(hypotheses, 0)]
     return [first.count(word) for word in range(words)]
 
 
@@ -60,8 +60,8 @@ def assert_frequencies(counts: list[int], probabilities: list[float]) -> None:
 )
 def test_frequencies_of_one_word(temperature: float, top_k: int | None, top_p: float | None) -> None:
     model = HashModel(7, seed=4)
-    found = draw(model, Sampling(temperature, top_k, top_p, MANY, max_length=1, seed=0))
-    counts = first_words(found, 7)
+    hypotheses = draw(model, Sampling(temperature, top_k, top_p, MANY, max_length=1, seed=0))
+    counts = first_words(hypotheses, 7)
     assert_frequencies(counts, reference.truncated(model.next_log_probs(0, []), temperature, top_k, top_p))
 
 
@@ -90,8 +90,8 @@ def test_the_same_numbers_draw_the_words_of_the_naive_one(
     chance = torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     with patch.object(top_k, "BLOCK", block):
         generator = torch.Generator().manual_seed(seed)
-        found = sampling(model.step, model.start(batch), images, START, END, barred, generator)
-    check(found, model, batch, sampling.max_length, barred)
+        hypotheses = sampling(model.step, model.start(batch), images, START, END, barred, generator)
+    check(hypotheses, model, batch, sampling.max_length, barred)
     for image in batch:
         wanted = [
             reference.sample(
@@ -106,19 +106,21 @@ def test_the_same_numbers_draw_the_words_of_the_naive_one(
             for numbers in chance[image].tolist()
         ]
         wanted.sort(key=lambda one: (-one.finished, -one.log_prob))
-        assert captions(found, image) == [one.words for one in wanted]
-        assert found.finished[image].tolist() == [one.finished for one in wanted]
-        assert found.log_probs[image].tolist() == pytest.approx([one.log_prob for one in wanted], rel=1e-12)
-    assert torch.equal(found.scores, found.log_probs)
+        assert captions(hypotheses, image) == [one.words for one in wanted]
+        assert hypotheses.finished[image].tolist() == [one.finished for one in wanted]
+        assert hypotheses.log_probs[image].tolist() == pytest.approx(
+            [one.log_prob for one in wanted], rel=1e-12
+        )
+    assert torch.equal(hypotheses.scores, hypotheses.log_probs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("temperature", [1e-4, 1e-300])
 def test_a_cold_sample_is_greedy(temperature: float, dtype: torch.dtype) -> None:
     model = HashModel(6, seed=8, dtype=dtype)
-    found = draw(model, Sampling(temperature=temperature, max_length=10, seed=0))
+    hypotheses = draw(model, Sampling(temperature=temperature, max_length=10, seed=0))
     wanted = reference.greedy(partial(model.next_log_probs, 0), END, 10, [])
-    assert captions(found, 0) == [wanted.words]
+    assert captions(hypotheses, 0) == [wanted.words]
 
 
 def test_a_seed_repeats_itself_and_none_follows_torch() -> None:
@@ -138,13 +140,13 @@ def test_one_generator_gives_the_same_samples_for_any_batch_size() -> None:
     sampling = Sampling(samples=3, max_length=12)
 
     def run(sizes: list[int]) -> list[list[list[int]]]:
-        generator, found, first = torch.Generator().manual_seed(5), [], 0
+        generator, hypotheses, first = torch.Generator().manual_seed(5), [], 0
         for size in sizes:
             images = batch[first : first + size]
             one = sampling(model.step, model.start(images), size, START, END, generator=generator)
-            found += [captions(one, position) for position in range(size)]
+            hypotheses += [captions(one, position) for position in range(size)]
             first += size
-        return found
+        return hypotheses
 
     assert run([7]) == run([1] * 7) == run([3, 4])
     assert len(set(model.batches)) > 3
@@ -156,19 +158,19 @@ def test_no_word_is_possible(value: float, sampling: Sampling) -> None:
     def step(state: State, words: Tensor) -> tuple[Tensor, State]:
         return torch.full((*words.shape, 4), value), State(None, None, words.float())
 
-    found = sampling(step, State(None, None, None), 2, START, END)
-    assert found.words.shape == (2, sampling.samples, 0)
-    assert not found.finished.any()
-    assert (found.log_probs == 0).all()
+    hypotheses = sampling(step, State(None, None, None), 2, START, END)
+    assert hypotheses.words.shape == (2, sampling.samples, 0)
+    assert not hypotheses.finished.any()
+    assert (hypotheses.log_probs == 0).all()
 
 
 def test_half_precision() -> None:
     model = HashModel(6, seed=9, dtype=torch.bfloat16)
-    found = draw(model, Sampling(samples=5, max_length=10, seed=0))
-    assert found.log_probs.dtype == torch.float32
-    for place, words in enumerate(captions(found, 0)):
+    hypotheses = draw(model, Sampling(samples=5, max_length=10, seed=0))
+    assert hypotheses.log_probs.dtype == torch.float32
+    for place, words in enumerate(captions(hypotheses, 0)):
         terms = [model.next_log_probs(0, words[:time])[word] for time, word in enumerate(words)]
-        assert found.word_log_probs[0, place, : len(words)].tolist() == terms
+        assert hypotheses.word_log_probs[0, place, : len(words)].tolist() == terms
 
 
 @pytest.mark.parametrize(

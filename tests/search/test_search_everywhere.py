@@ -51,10 +51,10 @@ def test_the_gpu_finds_the_same(search: Search) -> None:
         assert words.is_cuda
         return to(model.step(to(state, "cpu"), words.cpu()), "cuda")
 
-    there = search(step, to(model.start(batch), "cuda"), len(batch), START, END, [START])
-    here = search(model.step, model.start(batch), len(batch), START, END, [START])
-    assert there.words.is_cuda
-    assert torch.equal(there.words.cpu(), here.words)
-    assert torch.equal(there.finished.cpu(), here.finished)
-    assert torch.equal(there.trace.past.cpu(), here.trace.past)
-    torch.testing.assert_close(there.scores.cpu(), here.scores)
+    on_gpu = search(step, to(model.start(batch), "cuda"), len(batch), START, END, [START])
+    on_cpu = search(model.step, model.start(batch), len(batch), START, END, [START])
+    assert on_gpu.words.is_cuda
+    assert torch.equal(on_gpu.words.cpu(), on_cpu.words)
+    assert torch.equal(on_gpu.finished.cpu(), on_cpu.finished)
+    assert torch.equal(on_gpu.trace.past.cpu(), on_cpu.trace.past)
+    torch.testing.assert_close(on_gpu.scores.cpu(), on_cpu.scores)

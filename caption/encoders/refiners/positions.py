@@ -84,9 +84,9 @@ class LearnedPositions(Positions):
         self.col = nn.Parameter(torch.randn(self.grid[1], size // 2) * 0.02)
 
     def vectors(self, grid: Grid, like: Tensor) -> Tensor:
-        for name, given, limit in zip(("rows", "cols"), grid, self.grid, strict=True):
-            if given > limit:
-                raise UserError(f"LearnedPositions has {limit} {name} and the grid has {given}: raise {name}")
+        for name, count, limit in zip(("rows", "cols"), grid, self.grid, strict=True):
+            if count > limit:
+                raise UserError(f"LearnedPositions has {limit} {name} and the grid has {count}: raise {name}")
         rows, cols = rows_and_cols(grid, like.device)
         return torch.cat((self.row[rows], self.col[cols]), -1)
 

@@ -87,9 +87,9 @@ def test_equal_scores_give_equal_weights(name: str) -> None:
 @pytest.mark.parametrize("scores", [[0.2, -0.3, 0.5, 0.1], [3.0, 0.4, -0.2, 0.6], [0.4, -INF, 0.1, -2.0]])
 def test_the_gradient_is_that_of_finite_differences(name: str, scores: list[float]) -> None:
     fast, slow = SPARSE[name]
-    given = torch.tensor(scores, dtype=torch.float64, requires_grad=True)
+    leaf = torch.tensor(scores, dtype=torch.float64, requires_grad=True)
     into = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
-    (fast(given) @ into).backward()
+    (fast(leaf) @ into).backward()
     expected = []
     for i in range(4):
         if scores[i] == -INF:
@@ -97,7 +97,7 @@ def test_the_gradient_is_that_of_finite_differences(name: str, scores: list[floa
             continue
         high, low = (np.array(scores) + step * np.eye(4)[i] for step in (1e-6, -1e-6))
         expected.append(float((slow(high) - slow(low)) @ into.numpy() / 2e-6))
-    np.testing.assert_allclose(given.grad, expected, atol=1e-7)
+    np.testing.assert_allclose(leaf.grad, expected, atol=1e-7)
 
 
 @sparse

@@ -81,8 +81,8 @@ def alternating(p: Weights, regions: Vectors, real: np.ndarray, words: Vectors) 
 
 def interactive(p: Weights, regions: Vectors, real: np.ndarray, words: Vectors) -> Sides:
     """γ(x, m) = tanh(xᵀ W m + b), m the mean of the other side (Ma et al. 2017, section 2)."""
-    there = [v for v, is_real in zip(regions, real, strict=True) if is_real]
-    mean_region, mean_word = sum(there) / len(there), sum(words) / len(words)
+    present = [v for v, is_real in zip(regions, real, strict=True) if is_real]
+    mean_region, mean_word = sum(present) / len(present), sum(words) / len(words)
     of_regions = [
         np.tanh(dot(v, linear(p, "to_regions", mean_word)) + float(p["offsets"][0])) for v in regions
     ]

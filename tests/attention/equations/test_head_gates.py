@@ -14,9 +14,9 @@ from caption.objectives import AttentionPenalty, CaptionBatch, CrossEntropy
 
 
 def gates(count: int, log_odds: float, training: bool = True, **options: float) -> HeadGates:
-    made = HeadGates(start=log_odds, **options)
-    made.build(count)
-    return made.double().train(training)
+    module = HeadGates(start=log_odds, **options)
+    module.build(count)
+    return module.double().train(training)
 
 
 @pytest.mark.parametrize("log_odds", [-3.0, -0.5, 0.0, 2.0])
@@ -24,11 +24,11 @@ def gates(count: int, log_odds: float, training: bool = True, **options: float) 
 def test_a_gate_is_open_as_often_as_expected(log_odds: float, temperature: float, stretch: float) -> None:
     torch.manual_seed(0)
     many = 40000
-    made = gates(many, log_odds, temperature=temperature, stretch=stretch)
-    drawn = made()
+    module = gates(many, log_odds, temperature=temperature, stretch=stretch)
+    drawn = module()
     assert ((drawn >= 0) & (drawn <= 1)).all()
     share = float((drawn > 0).double().mean())
-    expected = made.expected_open().item() / many
+    expected = module.expected_open().item() / many
     assert abs(share - expected) < 1.96 * np.sqrt(expected * (1 - expected) / many)
     # P(gate > 0) = σ(log odds - β log(-γ / ζ)) (Louizos et al. 2018, section 2.3)
     assert expected == pytest.approx(sigmoid(log_odds - temperature * np.log(stretch / (1 + stretch))))
@@ -52,17 +52,17 @@ def test_in_evaluation_a_gate_is_a_number(log_odds: float, gate: float) -> None:
 
 def test_a_sampled_gate_is_a_function_of_its_noise_and_learns_through_it() -> None:
     """s = σ((log u - log(1 - u) + log odds) / β), stretched and clipped."""
-    made = gates(6, 0.5)
+    module = gates(6, 0.5)
     torch.manual_seed(2)
-    drawn = made()
+    drawn = module()
     torch.manual_seed(2)
-    u = torch.rand_like(made.log_odds).numpy()
+    u = torch.rand_like(module.log_odds).numpy()
     s = sigmoid((np.log(u) - np.log(1 - u) + 0.5) / 0.33)
     close(drawn, np.minimum(1, np.maximum(0, s * 1.2 - 0.1)))
     drawn.sum().backward()
     inside = (drawn > 0) & (drawn < 1)
     assert inside.any()
-    assert torch.equal(made.log_odds.grad != 0, inside)
+    assert torch.equal(module.log_odds.grad != 0, inside)
 
 
 def lstm(attention: Attention) -> Decoder:

@@ -108,16 +108,16 @@ def test_the_score_function_gradient_is_that_of_the_expected_reward() -> None:
     view = random_views([(4, 6)], masked=False)[0]
     view = view._replace(vectors=view.vectors[:1])
     hidden = random_queries(1)[0].hidden[:1, :1]
-    given = hidden.expand(1, samples, -1).clone().requires_grad_()
+    queries = hidden.expand(1, samples, -1).clone().requires_grad_()
     torch.manual_seed(1)
-    _, point, log_prob = draw(attention, view, Query(given))
+    _, point, log_prob = draw(attention, view, Query(queries))
     x, y = point.detach().unbind(-1)
     assert x.min() > 0  # nothing was moved to the grid's edge
     assert max(x.max(), y.max()) < 1
     reward = 3 * x - 2 * y + 5 * (x - 0.3) ** 2 - 4 * (y - 0.7) ** 2 + 6 * x * y
     ((reward - 2.0) * log_prob).sum().backward()  # any constant baseline
-    assert given.grad is not None
-    estimates = given.grad[0].numpy()  # (samples, H)
+    assert queries.grad is not None
+    estimates = queries.grad[0].numpy()  # (samples, H)
     p = {name: value.detach().numpy() for name, value in attention.named_parameters()}
     mean = sigmoid(linear(p, "place", hidden[0, 0].numpy()))
     by_mean = np.array([3 + 10 * (mean[0] - 0.3) + 6 * mean[1], -2 - 8 * (mean[1] - 0.7) + 6 * mean[0]])

@@ -34,11 +34,11 @@ MIXING = [name for name in CASES if name != "linear"]
 
 @pytest.mark.parametrize("name", CASES)
 def test_sizes_and_grids_are_those_it_declares(name: str):
-    refiner, given = case(name), views_of(name, masked=True)
-    found = refiner(given)
-    assert tuple(view.vectors.shape[-1] for view in found) == refiner.region_sizes
-    assert [view.grid for view in found] == refiner.grids([view.grid for view in given])
-    for view, before in zip(found, given, strict=False):
+    refiner, original = case(name), views_of(name, masked=True)
+    refined = refiner(original)
+    assert tuple(view.vectors.shape[-1] for view in refined) == refiner.region_sizes
+    assert [view.grid for view in refined] == refiner.grids([view.grid for view in original])
+    for view, before in zip(refined, original, strict=False):
         assert view.vectors.shape[:2] == (2, view.grid[0] * view.grid[1])
         assert view.mask is before.mask
 
@@ -51,15 +51,17 @@ def test_it_is_made_again_from_its_description(name: str):
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_the_numbers(name: str):
-    refiner, given = case(name), views_of(name, masked=True)
+    refiner, original = case(name), views_of(name, masked=True)
     names = [key for key, _ in refiner.named_parameters()]
 
     def outputs(*tensors: Tensor) -> tuple[Tensor, ...]:
         parameters = dict(zip(names, tensors, strict=False))
-        views = tuple(view._replace(vectors=x) for view, x in zip(given, tensors[len(names) :], strict=True))
+        views = tuple(
+            view._replace(vectors=x) for view, x in zip(original, tensors[len(names) :], strict=True)
+        )
         return tuple(view.vectors for view in functional_call(refiner, parameters, (views,)))
 
-    inputs = [*refiner.parameters(), *(view.vectors for view in given)]
+    inputs = [*refiner.parameters(), *(view.vectors for view in original)]
     assert torch.autograd.gradcheck(outputs, [x.detach().requires_grad_() for x in inputs], fast_mode=True)
 
 
@@ -71,19 +73,19 @@ def test_regions_stored_in_half_precision_are_taken(name: str):
     refiner = case(name).float()
     half = tuple(view._replace(vectors=view.vectors.half()) for view in views_of(name))
     full = tuple(view._replace(vectors=view.vectors.float()) for view in half)
-    for found, expected in zip(refiner(half), refiner(full), strict=True):
-        assert found.vectors.dtype == torch.float32
-        torch.testing.assert_close(found.vectors, expected.vectors)
+    for refined, expected in zip(refiner(half), refiner(full), strict=True):
+        assert refined.vectors.dtype == torch.float32
+        torch.testing.assert_close(refined.vectors, expected.vectors)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_runs_under_autocast(name: str):
-    refiner, given = case(name).float(), views_of(name, masked=True)
-    exact = refiner(given)
+    refiner, original = case(name).float(), views_of(name, masked=True)
+    exact = refiner(original)
     with torch.autocast("cpu", torch.bfloat16):
-        found = refiner(given)
-        sum(view.vectors.square().sum() for view in found).backward()
-    for view, expected in zip(found, exact, strict=True):
+        refined = refiner(original)
+        sum(view.vectors.square().sum() for view in refined).backward()
+    for view, expected in zip(refined, exact, strict=True):
         torch.testing.assert_close(view.vectors.float(), expected.vectors, rtol=0.1, atol=0.3)
     assert all(parameter.grad.isfinite().all() for parameter in refiner.parameters())
 
@@ -99,56 +101,58 @@ def permuted(views: Views, order: list[Tensor]) -> Views:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_order_of_regions_matters_where_positions_do(name: str):
-    refiner, given = case(name), views_of(name)
+    refiner, original = case(name), views_of(name)
     generator = torch.Generator().manual_seed(1)
-    order = [torch.randperm(view.vectors.shape[1], generator=generator) for view in given]
+    order = [torch.randperm(view.vectors.shape[1], generator=generator) for view in original]
     if name == "meta-embedding of one grid":
         order[1] = order[0]  # the same region of each view
-    found, expected = refiner(permuted(given, order)), permuted(refiner(given), order)
-    same = all(torch.allclose(one.vectors, other.vectors) for one, other in zip(found, expected, strict=True))
+    refined, expected = refiner(permuted(original, order)), permuted(refiner(original), order)
+    same = all(
+        torch.allclose(one.vectors, other.vectors) for one, other in zip(refined, expected, strict=True)
+    )
     assert same == (not CASES[name].ordered)
 
 
 @pytest.mark.parametrize("name", MIXING)
 def test_masked_regions_have_no_effect(name: str):
-    refiner, given = case(name), views_of(name, masked=True)
+    refiner, original = case(name), views_of(name, masked=True)
 
     def filled(value: float) -> Views:
         return tuple(
-            view._replace(vectors=view.vectors.masked_fill(~view.mask[..., None], value)) for view in given
+            view._replace(vectors=view.vectors.masked_fill(~view.mask[..., None], value)) for view in original
         )
 
-    expected = refiner(given)
-    for found in (refiner(filled(100.0)), refiner(filled(torch.nan))):
-        for one, other in zip(found, expected, strict=True):
+    expected = refiner(original)
+    for refined in (refiner(filled(100.0)), refiner(filled(torch.nan))):
+        for one, other in zip(refined, expected, strict=True):
             assert torch.equal(one.vectors, other.vectors)
             assert one.vectors.isfinite().all()
-    unmasked = refiner(tuple(view._replace(mask=None) for view in given))
-    assert not torch.allclose(unmasked[0].vectors[given[0].mask], expected[0].vectors[given[0].mask])
+    unmasked = refiner(tuple(view._replace(mask=None) for view in original))
+    assert not torch.allclose(unmasked[0].vectors[original[0].mask], expected[0].vectors[original[0].mask])
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_mask_that_hides_nothing_changes_nothing(name: str):
-    refiner, given = case(name), views_of(name)
-    full = tuple(view._replace(mask=torch.ones(view.vectors.shape[:2]).bool()) for view in given)
-    for one, other in zip(refiner(full), refiner(given), strict=True):
+    refiner, original = case(name), views_of(name)
+    full = tuple(view._replace(mask=torch.ones(view.vectors.shape[:2]).bool()) for view in original)
+    for one, other in zip(refiner(full), refiner(original), strict=True):
         torch.testing.assert_close(one.vectors, other.vectors)
 
 
 @pytest.mark.parametrize("name", MIXING)
 def test_a_mask_without_any_region_is_refused(name: str):
-    given = views_of(name, masked=True)
-    mask = given[-1].mask.clone()
+    original = views_of(name, masked=True)
+    mask = original[-1].mask.clone()
     mask[1] = False
     with pytest.raises(UserError, match="hides all regions of image 1 of the batch"):
-        case(name)((*given[:-1], given[-1]._replace(mask=mask)))
+        case(name)((*original[:-1], original[-1]._replace(mask=mask)))
 
 
 @pytest.mark.parametrize("name", MIXING)
 def test_images_do_not_mix(name: str):
-    refiner, given = case(name), views_of(name, masked=True)
-    second = tuple(Regions(view.vectors[1:], view.grid, view.mask[1:]) for view in given)
-    for one, both in zip(refiner(second), refiner(given), strict=True):
+    refiner, original = case(name), views_of(name, masked=True)
+    second = tuple(Regions(view.vectors[1:], view.grid, view.mask[1:]) for view in original)
+    for one, both in zip(refiner(second), refiner(original), strict=True):
         torch.testing.assert_close(one.vectors[0], both.vectors[1])
 
 
@@ -197,18 +201,18 @@ def test_the_loss_reaches_the_refiner(name: str):
 
 @pytest.mark.parametrize("name", ["relative", "cbam", "two views", "chain"])
 def test_a_checkpoint_brings_it_back(name: str, tmp_path: Path):
-    made = with_refiner(name)
+    model = with_refiner(name)
     with torch.no_grad():
-        for parameter in made.refiner.parameters():
+        for parameter in model.refiner.parameters():
             parameter.normal_(0, 0.6)
-    expected = made.describe(photo())
+    expected = model.describe(photo())
     assert expected.weights.shape[1:] == (8, 8)
-    checkpoint.save(made, tmp_path / "model.ckpt")
+    checkpoint.save(model, tmp_path / "model.ckpt")
     again = checkpoint.load(tmp_path / "model.ckpt")
-    assert again.description() == made.description()
-    found = again.describe(photo())
-    assert found.words == expected.words
-    assert (found.weights == expected.weights).all()
+    assert again.description() == model.description()
+    refined = again.describe(photo())
+    assert refined.words == expected.words
+    assert (refined.weights == expected.weights).all()
 
 
 # -- a chain --------------------------------------------------------------------------------------------------------
@@ -218,9 +222,9 @@ def test_a_chain_applies_its_refiners_in_order():
     first, second = LinearRefiner(5, dropout=0), SelfAttentionRefiner(4, 2, dropout=0)
     chain = Refiners([first, second])
     chain.build((6,))
-    given = random_views((6,), ((2, 3),))
+    original = random_views((6,), ((2, 3),))
     chain.double().eval()
-    torch.testing.assert_close(chain(given)[0].vectors, second(first(given))[0].vectors)
+    torch.testing.assert_close(chain(original)[0].vectors, second(first(original))[0].vectors)
     assert chain.region_sizes == (4,)
     assert chain.grids([(2, 3)]) == [(2, 3)]
 

@@ -9,7 +9,7 @@ from caption.encoders import LinearRefiner
 from caption.regions import Regions
 
 
-def made(dropout: float = 0.0) -> LinearRefiner:
+def small_refiner(dropout: float = 0.0) -> LinearRefiner:
     torch.manual_seed(0)
     refiner = LinearRefiner(size=4, dropout=dropout)
     refiner.build((6,))
@@ -22,7 +22,7 @@ def refined(refiner: LinearRefiner, vectors: torch.Tensor) -> torch.Tensor:
 
 
 def test_it_is_dropout_relu_affine_layer_norm():
-    refiner, vectors = made(), torch.randn(2, 5, 6)
+    refiner, vectors = small_refiner(), torch.randn(2, 5, 6)
     affine = refiner.layers[1]
     expected = (functional.layer_norm(vectors, (6,)) @ affine.weight.T + affine.bias).relu()
     torch.testing.assert_close(refined(refiner, vectors), expected)
@@ -30,6 +30,6 @@ def test_it_is_dropout_relu_affine_layer_norm():
 
 
 def test_dropout_acts_in_training_alone():
-    refiner, vectors = made(dropout=1.0), torch.randn(2, 5, 6)
+    refiner, vectors = small_refiner(dropout=1.0), torch.randn(2, 5, 6)
     assert (refined(refiner.train(), vectors) == 0).all()
     assert (refined(refiner.eval(), vectors) != 0).any()

@@ -22,8 +22,8 @@ GRIDS = ((3, 4), (2, 2))
 @pytest.mark.parametrize("size", [None, 8])
 def test_cross_attention(size: int | None, masked: bool):
     refiner = built(CrossAttentionRefiner(size, 2, 2), (6, 3))
-    asking, read = given = random_views((6, 3), GRIDS, masked)
-    (found,) = refiner(given)
+    asking, read = original = random_views((6, 3), GRIDS, masked)
+    (refined,) = refiner(original)
     weights = parameters(refiner)
     for image in range(2):
         a, b = asking.vectors[image].numpy(), read.vectors[image].numpy()
@@ -35,9 +35,9 @@ def test_cross_attention(size: int | None, masked: bool):
             x = x + multi_head(
                 weights, f"layers.attend.{n}", 2, layer_norm(weights, f"layers.norms.{n}", x), others
             )
-        seen = found.vectors[image] if not masked else found.vectors[image, asking.mask[image]]
+        seen = refined.vectors[image] if not masked else refined.vectors[image, asking.mask[image]]
         close(seen, layer_norm(weights, "layers.leave", x))
-    assert found.grid == (3, 4)
+    assert refined.grid == (3, 4)
 
 
 def test_heads_that_do_not_divide_the_first_view_are_refused():
@@ -54,14 +54,16 @@ def test_heads_that_do_not_divide_the_first_view_are_refused():
 )
 def test_the_pyramid(grids, masked: bool):
     refiner = built(PyramidRefiner(3), (4, 5, 2))
-    given = random_views((4, 5, 2), grids, masked)
-    found = refiner(given)
+    original = random_views((4, 5, 2), grids, masked)
+    refined = refiner(original)
     weights = parameters(refiner)
     for image in range(2):
         above = None
         for n in (2, 1, 0):
             rows, cols = grids[n]
-            merged = affine(weights, f"lateral.{n}", given[n].vectors[image].numpy()).reshape(rows, cols, 3)
+            merged = affine(weights, f"lateral.{n}", original[n].vectors[image].numpy()).reshape(
+                rows, cols, 3
+            )
             for row in range(rows):
                 for col in range(cols):
                     if above is not None:  # the cell of the coarser grid in which this one's centre lies
@@ -69,7 +71,7 @@ def test_the_pyramid(grids, masked: bool):
                             int((row + 0.5) * above.shape[0] / rows), int((col + 0.5) * above.shape[1] / cols)
                         ]
                         merged[row, col] += up
-                    if given[n].mask is not None and not given[n].mask[image, row * cols + col]:
+                    if original[n].mask is not None and not original[n].mask[image, row * cols + col]:
                         merged[row, col] = 0
             above = merged
             padded = np.pad(merged, ((1, 1), (1, 1), (0, 0)))
@@ -81,7 +83,7 @@ def test_the_pyramid(grids, masked: bool):
                     smoothed[row, col] = [
                         (kernel[d] * window.transpose(2, 0, 1)).sum() + bias[d] for d in range(3)
                     ]
-            close(found[n].vectors[image], smoothed.reshape(-1, 3))
+            close(refined[n].vectors[image], smoothed.reshape(-1, 3))
 
 
 def test_views_from_coarse_to_fine_are_refused():
@@ -95,32 +97,32 @@ def test_views_from_coarse_to_fine_are_refused():
 
 def combined(weights: dict[str, np.ndarray], views: list[np.ndarray | None]) -> np.ndarray:
     """One region; None = the view has no region at this position."""
-    there = [v for v, a in enumerate(views) if a is not None]
-    projected = [affine(weights, f"project.{v}", views[v]) for v in there]
+    present = [v for v, a in enumerate(views) if a is not None]
+    projected = [affine(weights, f"project.{v}", views[v]) for v in present]
     shares = softmax(np.array([weights["score.weight"][0] @ p for p in projected]))
     return sum(share * p for share, p in zip(shares, projected, strict=True))
 
 
 def test_meta_embeddings_of_one_grid():
     refiner = built(MetaEmbeddingRefiner(5), (6, 3, 4))
-    given = random_views((6, 3, 4), ((2, 3),) * 3)
-    (found,) = refiner(given)
+    original = random_views((6, 3, 4), ((2, 3),) * 3)
+    (refined,) = refiner(original)
     for image in range(2):
         for i in range(6):
-            expected = combined(parameters(refiner), [view.vectors[image, i].numpy() for view in given])
-            close(found.vectors[image, i], expected)
+            expected = combined(parameters(refiner), [view.vectors[image, i].numpy() for view in original])
+            close(refined.vectors[image, i], expected)
 
 
 def test_a_masked_region_of_another_view_takes_no_part():
     refiner = built(MetaEmbeddingRefiner(5), (6, 3))
     first, second = random_views((6, 3), ((2, 3),) * 2, masked=True)
     first = first._replace(mask=None)
-    (found,) = refiner((first, second))
+    (refined,) = refiner((first, second))
     for image in range(2):
         for i in range(6):
             other = second.vectors[image, i].numpy() if second.mask[image, i] else None
             close(
-                found.vectors[image, i],
+                refined.vectors[image, i],
                 combined(parameters(refiner), [first.vectors[image, i].numpy(), other]),
             )
 
@@ -129,25 +131,25 @@ def test_a_coarser_view_is_interpolated():
     # The centres of four cells lie at 1/8, 3/8, 5/8 and 7/8 of the width, those of two at 1/4 and 3/4.
     left = np.array([1, 0.75, 0.25, 0])
     refiner = built(MetaEmbeddingRefiner(5), (6, 3))
-    given = random_views((6, 3), ((1, 4), (1, 2)))
-    (found,) = refiner(given)
+    original = random_views((6, 3), ((1, 4), (1, 2)))
+    (refined,) = refiner(original)
     for image in range(2):
-        a, b = (view.vectors[image].numpy() for view in given)
+        a, b = (view.vectors[image].numpy() for view in original)
         for i in range(4):
             between = left[i] * b[0] + (1 - left[i]) * b[1]
-            close(found.vectors[image, i], combined(parameters(refiner), [a[i], between]))
+            close(refined.vectors[image, i], combined(parameters(refiner), [a[i], between]))
 
 
 def test_interpolation_leaves_masked_regions_out():
     refiner = built(MetaEmbeddingRefiner(5), (6, 3))
     first, second = random_views((6, 3), ((1, 4), (1, 2)))
     second = second._replace(mask=torch.tensor([[True, False]] * 2))
-    (found,) = refiner((first, second))
+    (refined,) = refiner((first, second))
     for image in range(2):
         a, b = (view.vectors[image].numpy() for view in (first, second))
         for i in range(4):
             other = b[0] if i < 3 else None  # the last cell lies only in the masked region
-            close(found.vectors[image, i], combined(parameters(refiner), [a[i], other]))
+            close(refined.vectors[image, i], combined(parameters(refiner), [a[i], other]))
 
 
 def test_a_finer_view_is_averaged_over_the_cell():
@@ -159,15 +161,17 @@ def test_a_finer_view_is_averaged_over_the_cell():
     )  # a triangle as wide as two coarse cells, at the centres of the fine ones
     triangle = np.array([far, near, near, far])
     weights = triangle / triangle.sum()
-    (found,) = refiner((first, second))
+    (refined,) = refiner((first, second))
     for image in range(2):
         mean = weights @ second.vectors[image].numpy()
-        close(found.vectors[image, 0], combined(parameters(refiner), [first.vectors[image, 0].numpy(), mean]))
+        close(
+            refined.vectors[image, 0], combined(parameters(refiner), [first.vectors[image, 0].numpy(), mean])
+        )
 
 
 def test_a_hook_gets_the_weights_of_the_views_and_may_replace_them():
     refiner = built(MetaEmbeddingRefiner(5), (6, 3))
-    given = random_views((6, 3), ((2, 2), (1, 1)))
+    original = random_views((6, 3), ((2, 2), (1, 1)))
     seen = []
 
     def first_only(module, inputs, shares):
@@ -175,7 +179,7 @@ def test_a_hook_gets_the_weights_of_the_views_and_may_replace_them():
         return torch.tensor([1.0, 0.0], dtype=torch.float64).expand_as(shares)
 
     with refiner.shares.register_forward_hook(first_only):
-        found = refiner(given)[0].vectors
+        refined = refiner(original)[0].vectors
     assert seen[0].shape == (2, 4, 2)
     torch.testing.assert_close(seen[0].sum(-1), torch.ones(2, 4, dtype=torch.float64))
-    torch.testing.assert_close(found, refiner.project[0](given[0].vectors))
+    torch.testing.assert_close(refined, refiner.project[0](original[0].vectors))

@@ -34,37 +34,37 @@ def expected(refiner, view, image: int, places=0.0, biases=None, keep=None) -> n
 @pytest.mark.parametrize(("size", "heads", "layers"), [(None, 1, 1), (None, 3, 1), (4, 2, 1), (8, 4, 3)])
 def test_it_is_the_equation(size: int | None, heads: int, layers: int):
     refiner = built(SelfAttentionRefiner(size, heads, layers), (6,))
-    given = random_views((6,), ((2, 3),))
-    (found,) = refiner(given)
+    original = random_views((6,), ((2, 3),))
+    (refined,) = refiner(original)
     for image in range(2):
-        close(found.vectors[image], expected(refiner, given[0], image))
+        close(refined.vectors[image], expected(refiner, original[0], image))
 
 
 def test_real_regions_are_refined_as_if_there_were_no_others():
     refiner = built(SelfAttentionRefiner(8, 2, 2), (6,))
-    (given,) = random_views((6,), ((3, 4),), masked=True)
-    (found,) = refiner((given,))
+    (original,) = random_views((6,), ((3, 4),), masked=True)
+    (refined,) = refiner((original,))
     for image in range(2):
-        keep = given.mask[image].numpy()
-        close(found.vectors[image, keep], expected(refiner, given, image, keep=keep))
+        keep = original.mask[image].numpy()
+        close(refined.vectors[image, keep], expected(refiner, original, image, keep=keep))
 
 
 def test_masked_regions_keep_their_bias_and_lose_their_weight():
     refiner = built(SelfAttentionRefiner(None, 2, positions=RelativePositions(1)), (6,))
-    (given,) = random_views((6,), ((3, 4),), masked=True)
+    (original,) = random_views((6,), ((3, 4),), masked=True)
     biases = refiner.views[0].positions.biases((3, 4)).detach().numpy()
-    (found,) = refiner((given,))
+    (refined,) = refiner((original,))
     for image in range(2):
-        keep = given.mask[image].numpy()
-        rest = expected(refiner, given, image, biases=biases[:, keep][:, :, keep], keep=keep)
-        close(found.vectors[image, keep], rest)
+        keep = original.mask[image].numpy()
+        rest = expected(refiner, original, image, biases=biases[:, keep][:, :, keep], keep=keep)
+        close(refined.vectors[image, keep], rest)
 
 
 def test_dropout_leaves_the_residual():
     refiner = built(SelfAttentionRefiner(None, 2, dropout=1.0), (6,)).train()
-    given = random_views((6,), ((2, 3),))
+    original = random_views((6,), ((2, 3),))
     weights = parameters(refiner.views[0])
-    close(refiner(given)[0].vectors, layer_norm(weights, "layers.leave", given[0].vectors.numpy()))
+    close(refiner(original)[0].vectors, layer_norm(weights, "layers.leave", original[0].vectors.numpy()))
 
 
 # -- positions ------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def test_dropout_leaves_the_residual():
 
 def test_sinusoids_are_those_of_the_row_then_of_the_column():
     refiner = built(SelfAttentionRefiner(8, 2, positions=SinusoidalPositions()), (6,))
-    given = random_views((6,), ((2, 3),))
+    original = random_views((6,), ((2, 3),))
     places = np.zeros((6, 8))
     for i in range(6):
         for half, n in ((0, i // 3), (4, i % 3)):
@@ -80,23 +80,23 @@ def test_sinusoids_are_those_of_the_row_then_of_the_column():
                 angle = n / 10_000 ** (2 * k / 4)
                 places[i, half + 2 * k] = np.sin(angle)
                 places[i, half + 2 * k + 1] = np.cos(angle)
-    close(refiner(given)[0].vectors[1], expected(refiner, given[0], 1, places))
+    close(refiner(original)[0].vectors[1], expected(refiner, original[0], 1, places))
 
 
 def test_learned_positions_are_a_vector_of_the_row_and_one_of_the_column():
     refiner = built(SelfAttentionRefiner(None, 2, positions=LearnedPositions(3, 5)), (6,))
-    given = random_views((6,), ((2, 3),))
+    original = random_views((6,), ((2, 3),))
     rows, cols = (parameters(refiner.views[0])[f"positions.{name}"] for name in ("row", "col"))
     assert rows.shape == (3, 3)
     assert cols.shape == (5, 3)
     places = np.stack([np.concatenate((rows[i // 3], cols[i % 3])) for i in range(6)])
-    close(refiner(given)[0].vectors[1], expected(refiner, given[0], 1, places))
+    close(refiner(original)[0].vectors[1], expected(refiner, original[0], 1, places))
 
 
 @pytest.mark.parametrize("distance", [1, 3])
 def test_relative_positions_are_a_bias_for_each_head_and_clipped_offset(distance: int):
     refiner = built(SelfAttentionRefiner(None, 2, 2, RelativePositions(distance)), (6,))
-    given = random_views((6,), ((3, 4),))
+    original = random_views((6,), ((3, 4),))
     table = parameters(refiner.views[0])["positions.table"]
     biases = np.zeros((2, 12, 12))
     for m in range(2):
@@ -105,7 +105,7 @@ def test_relative_positions_are_a_bias_for_each_head_and_clipped_offset(distance
                 down = max(-distance, min(distance, j // 4 - i // 4))
                 across = max(-distance, min(distance, j % 4 - i % 4))
                 biases[m, i, j] = table[m, distance + down, distance + across]
-    close(refiner(given)[0].vectors[1], expected(refiner, given[0], 1, biases=biases))
+    close(refiner(original)[0].vectors[1], expected(refiner, original[0], 1, biases=biases))
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------

@@ -27,14 +27,14 @@ def mlp(weights: dict[str, np.ndarray], name: str, z: np.ndarray) -> np.ndarray:
 @MASKED
 def test_squeeze_and_excitation(masked: bool):
     refiner = built(SqueezeExcitationRefiner(2), (6,))
-    (given,) = random_views((6,), ((3, 4),), masked)
-    (found,) = refiner((given,))
+    (original,) = random_views((6,), ((3, 4),), masked)
+    (refined,) = refiner((original,))
     weights = parameters(refiner.views[0])
     assert weights["excite.0.weight"].shape == (3, 6)
     for image in range(2):
-        a = given.vectors[image].numpy()[real(given, image)]
+        a = original.vectors[image].numpy()[real(original, image)]
         s = sigmoid(mlp(weights, "excite", sum(a) / len(a)))
-        close(found.vectors[image, real(given, image)], a * s)
+        close(refined.vectors[image, real(original, image)], a * s)
 
 
 def test_a_reduction_to_less_than_one_unit_leaves_one():
@@ -46,23 +46,25 @@ def test_a_reduction_to_less_than_one_unit_leaves_one():
 def test_cbam(kernel: int, masked: bool):
     refiner = built(CBAMRefiner(2, kernel), (6,))
     rows, cols = 3, 4
-    (given,) = random_views((6,), ((rows, cols),), masked)
-    (found,) = refiner((given,))
+    (original,) = random_views((6,), ((rows, cols),), masked)
+    (refined,) = refiner((original,))
     weights = parameters(refiner.views[0])
     for image in range(2):
-        a = given.vectors[image].numpy()
-        there = real(given, image)
-        c = sigmoid(mlp(weights, "channels", a[there].mean(0)) + mlp(weights, "channels", a[there].max(0)))
+        a = original.vectors[image].numpy()
+        present = real(original, image)
+        c = sigmoid(
+            mlp(weights, "channels", a[present].mean(0)) + mlp(weights, "channels", a[present].max(0))
+        )
         a = a * c
-        for i in there:
+        for i in present:
             total = weights["space.bias"][0]
-            for j in there:
+            for j in present:
                 down = j // cols - i // cols + kernel // 2
                 across = j % cols - i % cols + kernel // 2
                 if 0 <= down < kernel and 0 <= across < kernel:
                     w = weights["space.weight"][0, :, down, across]
                     total = total + w[0] * a[j].mean() + w[1] * a[j].max()
-            close(found.vectors[image, i], sigmoid(total) * a[i])
+            close(refined.vectors[image, i], sigmoid(total) * a[i])
 
 
 @pytest.mark.parametrize("kernel", [0, 4, -1])
@@ -80,13 +82,13 @@ def test_a_reduction_below_one_is_refused(refiner: type):
 @MASKED
 def test_dual_attention(masked: bool):
     refiner = built(DualAttentionRefiner(2), (6,))
-    (given,) = random_views((6,), ((3, 4),), masked)
-    (found,) = refiner((given,))
+    (original,) = random_views((6,), ((3, 4),), masked)
+    (refined,) = refiner((original,))
     weights = parameters(refiner.views[0])
     alpha, beta = weights["alpha"], weights["beta"]
     assert weights["queries.weight"].shape == (3, 6)
     for image in range(2):
-        a = given.vectors[image].numpy()[real(given, image)]
+        a = original.vectors[image].numpy()[real(original, image)]
         b, c, v = (affine(weights, name, a) for name in ("queries", "keys", "values"))
         position = np.zeros_like(a)
         for j in range(len(a)):
@@ -96,11 +98,11 @@ def test_dual_attention(masked: bool):
         for j in range(6):
             x = softmax(np.array([a[:, i] @ a[:, j] for i in range(6)]))
             channel[:, j] = beta * sum(x[i] * a[:, i] for i in range(6)) + a[:, j]
-        close(found.vectors[image, real(given, image)], position + channel)
+        close(refined.vectors[image, real(original, image)], position + channel)
 
 
 def test_dual_attention_starts_with_twice_the_regions():
     refiner = DualAttentionRefiner()
     refiner.build((6,))
-    given = random_views((6,), ((3, 4),))
-    torch.testing.assert_close(refiner.double()(given)[0].vectors, 2 * given[0].vectors)
+    original = random_views((6,), ((3, 4),))
+    torch.testing.assert_close(refiner.double()(original)[0].vectors, 2 * original[0].vectors)
