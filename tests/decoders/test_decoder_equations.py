@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.loops import (
     Vector,
+    additive,
     close,
     dot,
     linear,
@@ -76,14 +77,7 @@ def mean(regions: np.ndarray, real: np.ndarray) -> Vector:
 
 
 def scores(p: Weights, name: str, regions: np.ndarray, hidden: Vector) -> list[float]:
-    """v · tanh(U a + b + W h)."""
-    return [
-        dot(
-            p[f"{name}.energy.weight"][0],
-            np.tanh(linear(p, f"{name}.region", a) + linear(p, f"{name}.query", hidden)),
-        )
-        for a in regions
-    ]
+    return [additive(p, name, a, hidden) for a in regions]
 
 
 def test_top_down() -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from helpers.loops import Vector, dot, linear, lstm, parameters, sigmoid, softmax, weighted
+from helpers.loops import Vector, additive, linear, lstm, parameters, sigmoid, softmax, weighted
 from helpers.tiny_decoder import HIDDEN, WORDS, decoder, images, sentences, unroll
 from helpers.tiny_views import one_row
 from torch import Tensor, nn
@@ -55,7 +55,7 @@ def reference(decoder: LSTMDecoder, regions: np.ndarray, words: list[int]) -> li
     steps = []
     for word in words:
         embedded = p["embed.weight"][word] * (decoder.first_input != "zero" or word != START)
-        scores = [additive(p, region, hidden) for region in regions]  # eq. 4, with h[t-1]
+        scores = [additive(p, "attention.score", region, hidden) for region in regions]  # eq. 4, with h[t-1]
         weights = softmax(scores)  # eq. 5
         context, beta = weighted(weights, regions), None  # eq. 6
         if decoder.gate is not None:
@@ -80,11 +80,6 @@ def initial(decoder: LSTMDecoder, p: Weights, name: str, regions: np.ndarray) ->
         x = np.maximum(linear(p, layer, x), 0)
     x = linear(p, own[-1], x)
     return np.tanh(x) if decoder.initial.activation == "tanh" else x
-
-
-def additive(p: Weights, region: Vector, hidden: Vector) -> float:
-    inside = linear(p, "attention.score.region", region) + linear(p, "attention.score.query", hidden)
-    return dot(p["attention.score.energy.weight"][0], np.tanh(inside))
 
 
 def read_out(readout: Readout, p: Weights, embedded: Vector, hidden: Vector, context: Vector) -> Vector:

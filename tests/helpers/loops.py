@@ -59,6 +59,12 @@ def weighted(weights: Sequence[float], vectors: Sequence[Vector]) -> Vector:
     return total
 
 
+def additive(p: dict[str, np.ndarray], name: str, a: Vector, h: Vector) -> float:
+    """v · tanh(U a + b + W h), with the weights `name` (Bahdanau et al. 2015, appendix A.1.2)."""
+    compared = np.tanh(linear(p, f"{name}.region", a) + linear(p, f"{name}.query", h))
+    return dot(p[f"{name}.energy.weight"][0], compared)
+
+
 def sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 

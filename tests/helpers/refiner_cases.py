@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from helpers.loops import softmax
 
 from caption.encoders import (
     CBAMRefiner,
@@ -106,10 +107,6 @@ def layer_norm(weights: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.n
     centred = x - x.mean(-1, keepdims=True)
     spread = np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
     return weights[f"{name}.weight"] * centred / spread + weights[f"{name}.bias"]
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
 
 
 def multi_head(

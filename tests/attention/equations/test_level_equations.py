@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from helpers.loops import Vector, close, dot, linear, run, softmax, weighted
+import torch
+from helpers.loops import additive, close, random_views, run, softmax, weighted
 
 from caption.attention import AdditiveScore, AttentionViaAttention, HierarchicalAttention
-
-Weights = dict[str, np.ndarray]
-
-
-def additive(p: Weights, name: str, a: Vector, h: Vector) -> float:
-    compared = np.tanh(linear(p, f"{name}.region", a) + linear(p, f"{name}.query", h))
-    return dot(p[f"{name}.energy.weight"][0], compared)
 
 
 def test_hierarchical() -> None:
@@ -43,9 +37,6 @@ def test_hierarchical() -> None:
 
 
 def test_a_block_that_is_masked_whole_gets_nothing() -> None:
-    import torch
-    from helpers.loops import random_views
-
     view = random_views([(2, 3)])[0]
     mask = torch.tensor([[True, True, False, True, True, False], [True] * 6])
     done = run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.loops import close, dot, linear, run, sigmoid, softmax, weighted
+from helpers.loops import additive, close, dot, linear, run, sigmoid, softmax, weighted
 
 from caption.attention import (
     AdditiveScore,
@@ -51,13 +51,7 @@ def test_multi_hop() -> None:
     for case in done.cases():
         u, maps = case.hidden[0], []
         for _ in range(hops):
-            scores = [
-                dot(
-                    p["score.energy.weight"][0],
-                    np.tanh(linear(p, "score.region", a) + linear(p, "score.query", u)),
-                )
-                for a in case.regions
-            ]
+            scores = [additive(p, "score", a, u) for a in case.regions]
             maps.append(softmax(scores, case.real))
             u = u + linear(p, "read_into_query", weighted(maps[-1], case.regions))
         close(case.maps[0]["hops"], maps)
@@ -108,13 +102,7 @@ def test_sentinel() -> None:
             linear(p, "gate_from_word", case.word[0]) + linear(p, "gate_from_hidden", case.previous[0])
         )
         sentinel = gate * np.tanh(case.cell[0])
-        scores = [
-            dot(
-                p["score.energy.weight"][0],
-                np.tanh(linear(p, "score.region", a) + linear(p, "score.query", hidden)),
-            )
-            for a in case.regions
-        ]
+        scores = [additive(p, "score", a, hidden) for a in case.regions]
         compared = np.tanh(linear(p, "from_sentinel", sentinel) + linear(p, "from_query", hidden))
         weights = softmax([*scores, dot(p["energy.weight"][0], compared)], [*case.real, True])
         close(case.weights[0], weights[:-1])

@@ -28,25 +28,20 @@ Weights = dict[str, np.ndarray]
 Equation = Callable[[Weights, Vector, Vector], float]
 
 
-def additive(p: Weights, a: Vector, h: Vector) -> float:
-    """v · tanh(U a + b + W h) (Bahdanau et al. 2015, appendix A.1.2)."""
-    return dot(p["energy.weight"][0], np.tanh(linear(p, "region", a) + linear(p, "query", h)))
+def additive(bend: Callable[[Vector], Vector], layers: int = 1) -> Equation:
+    """v · f(U a + b + W h) (Bahdanau et al. 2015, appendix A.1.2); two layers: f(U_1 (U a + b) + b_1) for U a + b."""
+
+    def equation(p: Weights, a: Vector, h: Vector) -> float:
+        key = linear(p, "region", a)  # no activation after the first layer
+        if layers == 2:
+            key = bend(linear(p, "deeper.0", key))
+        return dot(p["energy.weight"][0], bend(key + linear(p, "query", h)))
+
+    return equation
 
 
-def additive_relu(p: Weights, a: Vector, h: Vector) -> float:
-    return dot(p["energy.weight"][0], np.maximum(linear(p, "region", a) + linear(p, "query", h), 0))
-
-
-def additive_two_layers(p: Weights, a: Vector, h: Vector) -> float:
-    """U a becomes tanh(U_1 (U a + b) + b_1)."""
-    key = np.tanh(linear(p, "deeper.0", linear(p, "region", a)))
-    return dot(p["energy.weight"][0], np.tanh(key + linear(p, "query", h)))
-
-
-def additive_relu_two_layers(p: Weights, a: Vector, h: Vector) -> float:
-    """No activation after the first layer."""
-    key = np.maximum(linear(p, "deeper.0", linear(p, "region", a)), 0)
-    return dot(p["energy.weight"][0], np.maximum(key + linear(p, "query", h), 0))
+def relu(x: Vector) -> Vector:
+    return np.maximum(x, 0)
 
 
 def dot_product(p: Weights, a: Vector, h: Vector) -> float:
@@ -93,16 +88,16 @@ def feed_forward(p: Weights, a: Vector, h: Vector) -> float:
 
 
 SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
-    "additive": (lambda: AdditiveScore(6), additive),
-    "additive, relu": (lambda: AdditiveScore(6, "relu"), additive_relu),
-    "additive, two layers": (lambda: AdditiveScore(6, layers=2), additive_two_layers),
-    "additive, relu, two layers": (lambda: AdditiveScore(6, "relu", 2), additive_relu_two_layers),
+    "additive": (lambda: AdditiveScore(6), additive(np.tanh)),
+    "additive, relu": (lambda: AdditiveScore(6, "relu"), additive(relu)),
+    "additive, two layers": (lambda: AdditiveScore(6, layers=2), additive(np.tanh, 2)),
+    "additive, relu, two layers": (lambda: AdditiveScore(6, "relu", 2), additive(relu, 2)),
     "dot": (DotScore, dot_product),
     "scaled dot": (lambda: ScaledDotScore(6), scaled_dot),
     "general": (GeneralScore, general),
     "biased general": (lambda: GeneralScore(bias=True), biased_general),
     "activated general, tanh": (ActivatedGeneralScore, activated(np.tanh)),
-    "activated general, relu": (lambda: ActivatedGeneralScore("relu"), activated(lambda x: max(x, 0.0))),
+    "activated general, relu": (lambda: ActivatedGeneralScore("relu"), activated(relu)),
     "activated general, sigmoid": (lambda: ActivatedGeneralScore("sigmoid"), activated(sigmoid)),
     "cosine": (lambda: CosineScore(6), cosine),
     "mlp": (lambda: MLPScore((6, 7)), mlp),

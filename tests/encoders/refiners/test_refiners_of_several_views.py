@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers.loops import close, parameters
-from helpers.refiner_cases import affine, built, layer_norm, multi_head, random_views, softmax
+from helpers.loops import close, parameters, softmax
+from helpers.refiner_cases import affine, built, layer_norm, multi_head, random_views
 
 from caption.encoders import CrossAttentionRefiner, MetaEmbeddingRefiner, PyramidRefiner
 from caption.errors import UserError

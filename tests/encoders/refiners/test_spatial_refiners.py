@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers.loops import close, parameters, sigmoid
-from helpers.refiner_cases import affine, built, random_views, softmax
+from helpers.loops import close, parameters, sigmoid, softmax
+from helpers.refiner_cases import affine, built, random_views
 
 from caption.encoders import CBAMRefiner, DualAttentionRefiner, SqueezeExcitationRefiner
 from caption.errors import UserError
