@@ -209,6 +209,21 @@ def test_transformer() -> None:
             np.testing.assert_allclose(maps[t].detach().numpy(), (seen[0, t] + seen[1, t]) / 2, atol=1e-5)
 
 
+def test_the_queries_of_a_transformer_have_no_gradient() -> None:
+    _, unrolled = unroll(transformer())
+    assert unrolled.queries.shape == (2 * len(FED), H)
+    assert unrolled.logits.requires_grad
+    assert not unrolled.queries.requires_grad
+
+
+def test_the_scaled_word_vectors_of_a_transformer_begin_with_unit_variance() -> None:
+    """√H E y, as large as the positions that are added."""
+    torch.manual_seed(0)
+    decoder = TransformerDecoder(attention(), layers=1, hidden_size=64, heads=2)
+    decoder.build((4,), 500, padding=0, start=1)
+    assert (decoder.embed.weight[1:] * 64**0.5).std().item() == pytest.approx(1.0, rel=0.05)
+
+
 def test_sinusoids_by_hand() -> None:
     """sin and cos of t / 10000^(2i / H) side by side (section 3.5)."""
     rates = [1, 10000 ** (-2 / 6), 10000 ** (-4 / 6)]

@@ -1,4 +1,4 @@
-"""Squeeze-and-excitation, CBAM and dual attention, against their equations in NumPy."""
+"""The linear layer, squeeze-and-excitation, CBAM and dual attention, against their equations in NumPy."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from helpers.loops import close, parameters, sigmoid, softmax
-from helpers.refiner_cases import affine, built, random_views
+from helpers.refiner_cases import affine, built, layer_norm, random_views
 
-from caption.encoders import CBAMRefiner, DualAttentionRefiner, SqueezeExcitationRefiner
+from caption.encoders import CBAMRefiner, DualAttentionRefiner, LinearRefiner, SqueezeExcitationRefiner
 from caption.errors import UserError
 from caption.regions import Regions
 
@@ -22,6 +22,17 @@ def real(view: Regions, image: int) -> np.ndarray:
 
 def mlp(weights: dict[str, np.ndarray], name: str, z: np.ndarray) -> np.ndarray:
     return np.maximum(z @ weights[f"{name}.0.weight"].T, 0) @ weights[f"{name}.2.weight"].T
+
+
+def test_linear():
+    """ReLU(W LayerNorm(a) + b), with dropout in training alone."""
+    refiner = built(LinearRefiner(4, dropout=1.0), (6,))
+    original = random_views((6,), ((3, 4),))
+    weights = parameters(refiner)
+    normed = layer_norm(weights, "layers.0", original[0].vectors.numpy())
+    close(refiner(original)[0].vectors, np.maximum(affine(weights, "layers.1", normed), 0))
+    assert refiner.region_sizes == (4,)
+    assert not refiner.train()(original)[0].vectors.any()
 
 
 @MASKED
