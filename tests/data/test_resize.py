@@ -77,14 +77,24 @@ def test_a_marker_survives_the_round_trip(
         assert abs(found_y - y) < max(down / 4, 0.1)
 
 
-@pytest.mark.parametrize("original", [(640, 301), (301, 640), (333, 251), (64, 48), (999, 10)])
-def test_the_padding_matches_the_box(original: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("original", "content"),
+    [
+        ((640, 340), (120, 64)),  # 63.75 rows
+        ((301, 640), (46, 97)),  # 45.6 columns
+        ((333, 251), (120, 90)),
+        ((64, 48), (120, 90)),
+        ((999, 10), (120, 1)),
+    ],
+)
+def test_the_padding_matches_the_box(original: tuple[int, int], content: tuple[int, int]) -> None:
     """Grey begins exactly at the row where the box leaves the image, and is centred to whole pixels."""
     transform = ImageTransform((97, 120), "pad")
     grey = (transform(Image.new("RGB", original, "white")) == PAD_GREY[0]).all(0)
     box = transform.box(*original)
     across, down = (box.right - box.left) / 120, (box.bottom - box.top) / 97
     columns, rows = (~grey).any(0).nonzero().flatten(), (~grey).any(1).nonzero().flatten()
+    assert (len(columns), len(rows)) == content
     assert columns[0].item() == pytest.approx(-box.left / across)
     assert rows[0].item() == pytest.approx(-box.top / down)
     assert columns[-1].item() + 1 == pytest.approx((original[0] - box.left) / across)
