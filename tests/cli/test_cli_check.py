@@ -253,11 +253,8 @@ def test_ctrl_c_reports_findings_so_far(
         report = json.loads(out)
         assert (report["complete"], report["images"]) == (False, {"files": 8, "examined": 3})
         kinds = [finding["kind"] for finding in report["findings"]]
-        assert kinds == [
-            "missing image",
-            "undecodable image",
-            "missing evaluation split",
-        ]  # faults before notes
+        # faults before notes
+        assert kinds == ["missing image", "undecodable image", "missing evaluation split"]
         assert report["vocabulary"] == 6
     else:
         assert "images: 3 of 8 decoded and compared, then stopped" in out
@@ -276,10 +273,5 @@ def test_the_whole_of_flickr8k(capsys: pytest.CaptureFixture[str]) -> None:
         "2851198725_37b6027625.jpg",
         "3050606344_af711c726c.jpg",
     ]
-    assert {
-        split: (summary["images"], summary["captions"]) for split, summary in report["splits"].items()
-    } == {
-        "train": (6000, 30000),
-        "val": (1000, 5000),
-        "test": (1000, 5000),
-    }
+    sizes = [(summary["images"], summary["captions"]) for summary in report["splits"].values()]
+    assert sizes == [(6000, 30000), (1000, 5000), (1000, 5000)]

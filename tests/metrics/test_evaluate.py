@@ -7,8 +7,9 @@ import json
 import pytest
 
 from caption.errors import UserError
-from caption.metrics import References, evaluate, get_tokenizer
+from caption.metrics import References, evaluate
 from caption.metrics.evaluation import CONVENTIONS, bleu_conventions
+from caption.text.tokenizer import get_tokenizer
 
 REFERENCES = {1: ["A dog runs.", "The dog is running."], 2: ["Two cats sleep.", "Cats, asleep."]}
 CANDIDATES = {1: "a dog runs", 2: "two cats"}

@@ -7,7 +7,8 @@ from helpers.shared_data import GOLDENS, golden, needs_goldens, needs_java, need
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caption.metrics import References, evaluate, get_tokenizer
+from caption.metrics import References, evaluate
+from caption.text.tokenizer import get_tokenizer
 
 NAMES = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
 

@@ -169,13 +169,8 @@ def test_everything_is_collected_in_order() -> None:
     with findings.skipping():
         raise DataError("line 3 is wrong")
     findings.report([Finding(Kind.UNCAPTIONED, "bare")])
-    assert [finding.text for finding in findings.collected] == [
-        "0.jpg",
-        "1.jpg",
-        "long",
-        "line 3 is wrong",
-        "bare",
-    ]
+    texts = ["0.jpg", "1.jpg", "long", "line 3 is wrong", "bare"]
+    assert [finding.text for finding in findings.collected] == texts
     assert findings.of(Kind.MALFORMED) == [Finding(Kind.MALFORMED, "line 3 is wrong")]
     with pytest.raises(ZeroDivisionError), findings.skipping():
         _ = 1 / 0
