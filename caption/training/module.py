@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from pytorch_lightning import Callback, LightningModule
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
-from pytorch_lightning.core.optimizer import LightningOptimizer
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor
 from torch.optim import Adam, Optimizer
@@ -39,7 +37,7 @@ from caption.training.evaluator import Evaluation, Evaluator
 from caption.training.fine_tuning import FineTuning
 from caption.training.optimizers import make_optimizer, step_plateau_schedules, with_schedule
 from caption.training.precision import warn_if_slower
-from caption.training.resuming import ResumedOptimizer
+from caption.training.resuming import check_optimizer_state
 from caption.training.warm_start import load_model, load_pretrained
 
 
@@ -103,7 +101,6 @@ class CaptionTraining(LightningModule):
         """The evaluation of the last evaluated split."""
         self.compiles = compile
         self.still_maps = StillMaps()
-        self.resumed_optimizer = ResumedOptimizer()
         self.restored = False
         """Whether the weights come from a checkpoint of this training."""
         self.seed = torch.initial_seed()
@@ -182,17 +179,6 @@ class CaptionTraining(LightningModule):
             rank_zero_warn(warning)
         return loss.value
 
-    def optimizer_step(
-        self,
-        epoch: int,
-        batch_idx: int,
-        optimizer: Optimizer | LightningOptimizer,
-        optimizer_closure: Callable[[], Any] | None = None,
-    ) -> None:
-        assert optimizer_closure is not None
-        step = partial(super().optimizer_step, epoch, batch_idx, optimizer)
-        self.resumed_optimizer.step(step, optimizer_closure)
-
     # -- evaluation -----------------------------------------------------------------------------------------------
 
     def on_validation_start(self) -> None:
@@ -255,7 +241,7 @@ class CaptionTraining(LightningModule):
                 "the checkpoint's vocabulary is not the one of this data: it was trained on other captions"
             )
         if self.trainer.state.fn == "fit":
-            self.resumed_optimizer.check(checkpoint_contents, self.trainer.ckpt_path, self._make_optimizer())
+            check_optimizer_state(checkpoint_contents, self.trainer.ckpt_path, self._make_optimizer())
         else:  # the objective is not evaluated, and a model without training state has none
             own = self.objective.state_dict(prefix="objective.")
             checkpoint_contents["state_dict"] = own | checkpoint_contents["state_dict"]

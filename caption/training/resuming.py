@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import signal
 import time
-from collections.abc import Callable
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -210,76 +211,42 @@ class CheckpointFile(TorchCheckpointIO):
         return contents
 
 
-class ResumedOptimizer:
-    """Refuses an optimizer's state from a checkpoint if the optimizer cannot load it, or cannot step with it."""
+def check_optimizer_state(contents: dict[str, Any], path: object, optimizer: Optimizer) -> None:
+    """Check that an optimizer can load the state to be resumed and step with it: `load_state_dict` checks no values.
 
-    def __init__(self) -> None:
-        self._untried_path: object = None
-        """The checkpoint of the state, until a step has used it."""
+    The step changes the optimizer's parameters, so it must precede the loading of the weights.
 
-    def check(self, contents: dict[str, Any], path: object, optimizer: Optimizer) -> None:
-        """Check that an optimizer can load the state to be resumed.
+    Args:
+        contents: of the checkpoint.
+        path: of the checkpoint, for messages.
+        optimizer: is not used afterwards; has a second group if and only if the encoder is fine-tuned.
 
-        Args:
-            contents: of the checkpoint.
-            path: of the checkpoint, for messages.
-            optimizer: has a second group if and only if the encoder is fine-tuned.
-
-        Raises:
-            CheckpointError: there is no state, or it does not fit.
-        """
-        if "optimizer_states" not in contents:
-            raise CheckpointError(
-                "the checkpoint is a model without training state, which cannot be resumed: start from its weights "
-                "with model.warm_start"
-            )
-        try:
-            state = contents["optimizer_states"][0]
-            before, now = len(state["param_groups"]), len(optimizer.param_groups)
-            if before == now:
-                optimizer.load_state_dict(state)
-        except Exception as error:
-            raise _does_not_fit(path, error) from error
-        if before != now:
-            was, remedy = ("frozen", "leave out") if before < now else ("fine-tuned", "set")
-            raise CheckpointError(
-                f"the encoder was {was} when the checkpoint was written: {remedy} model.encoder_learning_rate to "
-                "resume it, or start from its weights with model.warm_start"
-            )
-        self._untried_path = path
-
-    def step(self, step: Callable[[Callable[[], Any]], None], closure: Callable[[], Any]) -> None:
-        """Call `step(closure)`. The first step after resuming is the first to use the values in the loaded state.
-
-        Args:
-            step: steps the optimizer.
-            closure: computes the gradients.
-
-        Raises:
-            CheckpointError: that step fails after the gradients have been computed.
-        """
-        if self._untried_path is None:
-            step(closure)
-            return
-        losses = []
-
-        def recorded_closure() -> Any:
-            losses.append(closure())
-            return losses[-1]
-
-        try:
-            step(recorded_closure)
-        except (UserError, OSError, MemoryError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:
-            if not losses:
-                raise
-            raise _does_not_fit(self._untried_path, error) from error
-        self._untried_path = None
-
-
-def _does_not_fit(path: object, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"{path}: the optimizer's state in it is malformed or does not fit model.optimizer ({kind_and_reason(error)}): "
-        "resume with the optimizer of that training, or start from its weights with model.warm_start"
-    )
+    Raises:
+        CheckpointError: there is no state, or it does not fit.
+    """
+    if "optimizer_states" not in contents:
+        raise CheckpointError(
+            "the checkpoint is a model without training state, which cannot be resumed: start from its weights "
+            "with model.warm_start"
+        )
+    try:
+        state = contents["optimizer_states"][0]
+        before, now = len(state["param_groups"]), len(optimizer.param_groups)
+        if before == now:
+            optimizer.load_state_dict(copy.deepcopy(state))  # whose tensors the step changes in place
+            for parameter in chain.from_iterable(group["params"] for group in optimizer.param_groups):
+                parameter.grad = torch.zeros_like(parameter)
+            optimizer.step(lambda: 0.0)
+            optimizer.zero_grad()
+    except Exception as error:
+        raise CheckpointError(
+            f"{path}: the optimizer's state in it is malformed or does not fit model.optimizer "
+            f"({kind_and_reason(error)}): resume with the optimizer of that training, or start from its weights with "
+            "model.warm_start"
+        ) from error
+    if before != now:
+        was, remedy = ("frozen", "leave out") if before < now else ("fine-tuned", "set")
+        raise CheckpointError(
+            f"the encoder was {was} when the checkpoint was written: {remedy} model.encoder_learning_rate to "
+            "resume it, or start from its weights with model.warm_start"
+        )

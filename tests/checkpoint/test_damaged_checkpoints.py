@@ -20,7 +20,6 @@ from caption.captioner import Captioner
 from caption.checkpoint import bounds
 from caption.checkpoint.bounds import Budget, check_plain
 from caption.errors import CheckpointError
-from caption.training.module import CaptionTraining
 
 Cli = Callable[..., Ran]
 KINDS = (".ckpt", ".safetensors")
@@ -299,20 +298,6 @@ def test_a_malformed_state_is_refused_with_the_file_and_a_remedy(
     assert f"caption: {path}: {said}" in ran.err.splitlines()[-1]
     assert "model.warm_start" in ran.err.splitlines()[-1]
     assert path.read_bytes() == before
-
-
-def test_an_error_in_the_first_step_after_resuming_is_not_the_optimizers(
-    cli: Cli, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def fail(self: CaptionTraining, loss: torch.Tensor) -> None:
-        raise RuntimeError("something fails")
-
-    monkeypatch.setattr(CaptionTraining, "backward", fail)
-    options = ("--trainer.max_epochs", 3, "--trainer.default_root_dir", tmp_path)
-    ran = cli("fit", "-c", trained.config, *options, "--ckpt_path", trained.folder / "last.ckpt")
-    assert ran.err.splitlines()[-1].endswith(
-        "in fail: RuntimeError: something fails (--debug shows the traceback)"
-    )
 
 
 @pytest.mark.slow

@@ -61,22 +61,19 @@ class HandDecoder(Decoder):
 
     properties = WeightProperties()
 
-    def __init__(self, given: Unrolled, properties: WeightProperties) -> None:
+    def __init__(self, unrolled: Unrolled, properties: WeightProperties | None = None) -> None:
         super().__init__()
-        self.given = given
-        self.properties = properties
+        self.unrolled = unrolled
+        self.properties = properties or WeightProperties()
 
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
         return maps["heads"].square().mean() if "heads" in maps else None
 
     def forward(self, memory: None, words: Tensor, lengths: Tensor) -> Unrolled:
-        return self.given
+        return self.unrolled
 
 
-def loss_of(
-    objective: Objective, given: Unrolled, targets: Tensor, properties: WeightProperties | None = None
-) -> Loss:
-    """The objective's loss of a given unroll, whose weights have the given properties."""
-    lengths = given.unpack(torch.ones_like(given.positions)).sum(-1)
-    decoder = HandDecoder(given, properties or WeightProperties())
-    return objective(decoder, None, CaptionBatch(targets, targets, lengths))
+def loss_of(objective: Objective, unrolled: Unrolled, targets: Tensor) -> Loss:
+    """The objective's loss of a given unroll."""
+    lengths = unrolled.unpack(torch.ones_like(unrolled.positions)).sum(-1)
+    return objective(HandDecoder(unrolled), None, CaptionBatch(targets, targets, lengths))

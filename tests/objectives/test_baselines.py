@@ -55,22 +55,22 @@ def test_no_baseline():
 
 
 def test_the_moving_average_is_shared_out():
-    made = MovingAverage(0.75)
-    made.value.fill_(-4.0)
-    torch.testing.assert_close(made(rewards()), torch.tensor([-4.0, -2.0]).expand(1, 1, 3, 2))
-    assert made.learn(rewards()) is None
-    assert made.value.item() == pytest.approx(0.75 * -4 + 0.25 * -8)
+    baseline = MovingAverage(0.75)
+    baseline.value.fill_(-4.0)
+    torch.testing.assert_close(baseline(rewards()), torch.tensor([-4.0, -2.0]).expand(1, 1, 3, 2))
+    assert baseline.learn(rewards()) is None
+    assert baseline.value.item() == pytest.approx(0.75 * -4 + 0.25 * -8)
     with pytest.raises(ValueError, match=r"decay .* 1\.5"):
         MovingAverage(1.5)
 
 
 def test_a_batch_without_captions_leaves_the_moving_average_as_it_was():
-    made = MovingAverage()
-    made.value.fill_(-4.0)
+    baseline = MovingAverage()
+    baseline.value.fill_(-4.0)
     absent = rewards()
     nothing = absent.unrolled._replace(positions=torch.arange(0), queries=torch.zeros(0, 2))
-    made.learn(absent._replace(unrolled=nothing))
-    assert made.value.item() == -4.0
+    baseline.learn(absent._replace(unrolled=nothing))
+    assert baseline.value.item() == -4.0
 
 
 def test_leave_one_out_is_the_mean_of_the_others_at_the_same_step():
@@ -85,10 +85,10 @@ def test_leave_one_out_needs_two_samples():
 
 def test_the_samples_of_one_caption_are_compared_with_each_other_and_no_others():
     """Two captions with very different rewards: the advantages of each sum to 0."""
-    made = toy()
+    decoder = toy()
     baseline, calls = watched(LeaveOneOut)
     torch.manual_seed(0)
-    Reinforce(baseline, samples=4, reward="sum")(made, *problem(made, [[2, 1]]))
+    Reinforce(baseline, samples=4, reward="sum")(decoder, *problem(decoder, [[2, 1]]))
     advantages = calls[0][0].credited - calls[0][1]
     assert advantages.shape == (1, 2, 4, 2)
     torch.testing.assert_close(advantages.sum(2), torch.zeros(1, 2, 2, dtype=torch.float64))
@@ -97,15 +97,15 @@ def test_the_samples_of_one_caption_are_compared_with_each_other_and_no_others()
 
 def critic() -> Critic:
     torch.manual_seed(0)
-    made = Critic(8)
-    made.build(2)
-    return made
+    baseline = Critic(8)
+    baseline.build(2)
+    return baseline
 
 
 def test_the_critic_reads_the_query_of_its_step():
-    made, queries = critic(), torch.randn(6, 2)
-    values = made(rewards(queries)).flatten()
-    first, last = made.network[0], made.network[2]
+    baseline, queries = critic(), torch.randn(6, 2)
+    values = baseline(rewards(queries)).flatten()
+    first, last = baseline.network[0], baseline.network[2]
     for place in range(6):
         hidden = (first.weight @ queries[place] + first.bias).tanh()
         assert values[place].item() == pytest.approx((last.weight @ hidden + last.bias).item(), rel=1e-5)
@@ -113,48 +113,48 @@ def test_the_critic_reads_the_query_of_its_step():
 
 
 def test_the_critic_learns_the_credit():
-    made, queries = critic(), torch.randn(6, 2)
+    baseline, queries = critic(), torch.randn(6, 2)
     batch = rewards(queries)
-    optimizer = torch.optim.Adam(made.parameters(), 0.03)
+    optimizer = torch.optim.Adam(baseline.parameters(), 0.03)
     for _ in range(1500):
         optimizer.zero_grad()
-        loss = made.learn(batch)
+        loss = baseline.learn(batch)
         loss.backward()
         optimizer.step()
     assert loss.item() < 0.05
-    torch.testing.assert_close(made(batch), CREDITED, atol=0.5, rtol=0)
+    torch.testing.assert_close(baseline(batch), CREDITED, atol=0.5, rtol=0)
 
 
 def test_the_critic_learns_in_training_only_and_does_not_train_the_decoder():
-    made = toy()
+    decoder = toy()
     objective = Reinforce(baseline := Critic(3), reward_weight=0.0, terms=[])
     objective.build(4, (2,), 5)
     baseline.double()
-    memory, captions = problem(made, [[2]])
-    with fixed_paths(made, torch.tensor([[4]])):
-        alone = objective.eval()(made, memory, captions)
-        loss = objective.train()(made, memory, captions)
+    memory, captions = problem(decoder, [[2]])
+    with fixed_paths(decoder, torch.tensor([[4]])):
+        alone = objective.eval()(decoder, memory, captions)
+        loss = objective.train()(decoder, memory, captions)
     assert "baseline_loss" not in alone.logged
     torch.testing.assert_close(loss.value, alone.value + loss.logged["baseline_loss"])
     assert not any(value.requires_grad for value in loss.logged.values())
-    torch.testing.assert_close(gradient(loss.value, made), gradient(alone.value, made))
+    torch.testing.assert_close(gradient(loss.value, decoder), gradient(alone.value, decoder))
     loss.value.backward()
     assert baseline.network[0].weight.grad.any()
 
 
 @pytest.mark.parametrize("credit", ["caption", "future"])
 def test_self_critical_compares_with_the_most_probable_path(credit: str):
-    made = toy()
-    memory, captions = problem(made, [[2], [1]])
+    decoder = toy()
+    memory, captions = problem(decoder, [[2], [1]])
     baseline, calls = watched(SelfCritical)
     objective = Reinforce(baseline, samples=2, reward="sum", credit=credit)
-    objective(made, memory, captions)
-    made.dropout.p = made.readout.dropout.p = 0.5  # not applied in the greedy pass
-    objective(made, memory, captions)
+    objective(decoder, memory, captions)
+    decoder.dropout.p = decoder.readout.dropout.p = 0.5  # not applied in the greedy pass
+    objective(decoder, memory, captions)
     torch.testing.assert_close(calls[1][1], calls[0][1])
-    assert made.training
-    assert made.dropout.training
-    assert made.attention.alignment.at_test == "expectation"
+    assert decoder.training
+    assert decoder.dropout.training
+    assert decoder.attention.alignment.at_test == "expectation"
     log_likelihoods = greedy_walk(captions)
     to_come = log_likelihoods.flip(-1).cumsum(-1).flip(-1)
     real = torch.tensor([[[True, True]], [[True, False]]])
@@ -180,28 +180,28 @@ def greedy_walk(captions: CaptionBatch) -> Tensor:
 
 
 def test_more_samples_are_a_mean_over_samples():
-    made = toy()
-    memory, captions = problem(made, [[2], [1]])
+    decoder = toy()
+    memory, captions = problem(decoder, [[2], [1]])
     objective = Reinforce(NoBaseline(), samples=3, reward="sum", terms=[DoublyStochastic(0.5)])
     one = Reinforce(NoBaseline(), reward="sum", terms=[DoublyStochastic(0.5)])
     paths = torch.tensor([[0, 4, 7], [1, 2, 2]])
-    with fixed_paths(made, paths):
-        value = objective(made, memory, captions).value
+    with fixed_paths(decoder, paths):
+        value = objective(decoder, memory, captions).value
     values = []
     for sample in range(3):
-        with fixed_paths(made, paths[:, sample : sample + 1]):
-            values.append(one(made, memory, captions).value)
+        with fixed_paths(decoder, paths[:, sample : sample + 1]):
+            values.append(one(decoder, memory, captions).value)
     torch.testing.assert_close(value, sum(values) / 3)
-    torch.testing.assert_close(gradient(value, made), gradient(sum(values) / 3, made))
+    torch.testing.assert_close(gradient(value, decoder), gradient(sum(values) / 3, decoder))
 
 
 def test_the_score_function_may_be_a_sum_over_captions():
     """As in the authors' code: its weight grows with the batch; the samples of a caption are averaged."""
-    made = toy()
-    memory, captions = problem(made, [[2], [1]])
-    with fixed_paths(made, torch.tensor([[0, 4], [1, 2]])):
+    decoder = toy()
+    memory, captions = problem(decoder, [[2], [1]])
+    with fixed_paths(decoder, torch.tensor([[0, 4], [1, 2]])):
         bare, mean, total = (
-            Reinforce(NoBaseline(), 2, weight, per=per, terms=[])(made, memory, captions).value
+            Reinforce(NoBaseline(), 2, weight, per=per, terms=[])(decoder, memory, captions).value
             for weight, per in ((0.0, ()), (0.7, ("caption",)), (0.7, ()))
         )
     torch.testing.assert_close(total - bare, 2 * (mean - bare))

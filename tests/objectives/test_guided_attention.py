@@ -32,21 +32,21 @@ def guided(
     terms: Sequence[Term] = (DoublyStochastic(0.5),), detection: float = 0.3, smoothing: float = 0.0
 ) -> GuidedAttention:
     """In double precision; words 2, 3 and 4 of the toy's 5 stand for words of captions."""
-    made = GuidedAttention(CrossEntropy([*terms]), 0.7, detection, 2.0, words=2, smoothing=smoothing)
-    made.build(4, (2,), 5)
-    made.detectors.index[:] = torch.tensor([-1, -1, 0, -1, 1])
-    made.detectors.prior[:] = torch.tensor([0.2, 0.4])
+    objective = GuidedAttention(CrossEntropy([*terms]), 0.7, detection, 2.0, words=2, smoothing=smoothing)
+    objective.build(4, (2,), 5)
+    objective.detectors.index[:] = torch.tensor([-1, -1, 0, -1, 1])
+    objective.detectors.prior[:] = torch.tensor([0.2, 0.4])
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
-        made.detectors.layer.weight.copy_(2 * torch.randn(2, 2, generator=generator))
-        made.detectors.layer.bias.copy_(torch.tensor([0.5, 1.0]))
-    return made.double().train()
+        objective.detectors.layer.weight.copy_(2 * torch.randn(2, 2, generator=generator))
+        objective.detectors.layer.bias.copy_(torch.tensor([0.5, 1.0]))
+    return objective.double().train()
 
 
-def log_odds(made: GuidedAttention, vectors: np.ndarray) -> np.ndarray:
+def log_odds(objective: GuidedAttention, vectors: np.ndarray) -> np.ndarray:
     """(B, L, W)."""
-    layer = made.detectors.layer
-    at_first = 1 - (1 - made.detectors.prior.numpy()) ** (1 / vectors.shape[1])
+    layer = objective.detectors.layer
+    at_first = 1 - (1 - objective.detectors.prior.numpy()) ** (1 / vectors.shape[1])
     own = vectors @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
     return own + np.log(at_first / (1 - at_first))
 
@@ -103,33 +103,35 @@ def test_the_divergence_moves_the_attention_and_not_the_detectors():
 
 
 def test_words_in_more_than_half_of_the_images_and_special_ones_are_not_detected():
-    made = WordDetectors(2, 9, words=5)
+    detectors = WordDetectors(2, 9, words=5)
     for _ in range(2):  # when training resumes
-        made.prepare(iter(REFERENCES))
-    assert made.index.tolist() == [-1, -1, -1, -1, -1, 0, 1, 2, -1]
-    assert made.prior.tolist() == pytest.approx([0.4, 0.4, 0.2, 0.5, 0.5])
-    made = WordDetectors(2, 9, words=2)
-    made.prepare(REFERENCES)
-    assert made.index.tolist() == [-1, -1, -1, -1, -1, 0, 1, -1, -1]  # the most frequent ones
+        detectors.prepare(iter(REFERENCES))
+    assert detectors.index.tolist() == [-1, -1, -1, -1, -1, 0, 1, 2, -1]
+    assert detectors.prior.tolist() == pytest.approx([0.4, 0.4, 0.2, 0.5, 0.5])
+    detectors = WordDetectors(2, 9, words=2)
+    detectors.prepare(REFERENCES)
+    assert detectors.index.tolist() == [-1, -1, -1, -1, -1, 0, 1, -1, -1]  # the most frequent ones
 
 
 def test_before_training_a_word_is_as_likely_as_in_the_training_images():
-    made = WordDetectors(2, 9, words=3)
-    made.prepare(REFERENCES)
+    detectors = WordDetectors(2, 9, words=3)
+    detectors.prepare(REFERENCES)
     with torch.no_grad():
-        made.layer.weight.zero_()
+        detectors.layer.weight.zero_()
     for regions in (4, 81):
-        absent = made.log_absent(made(Regions(torch.randn(1, regions, 2), (1, regions))))
+        absent = detectors.log_absent(detectors(Regions(torch.randn(1, regions, 2), (1, regions))))
         torch.testing.assert_close(-torch.expm1(absent), torch.tensor([[0.4, 0.4, 0.2]]))
 
 
 def test_a_region_that_is_not_real_shows_no_word():
-    made = guided().detectors
+    detectors = guided().detectors
     vectors = torch.randn(2, 3, 2, dtype=torch.float64)
     mask = torch.tensor([[True, True, False], [True, False, True]])
     other = vectors.masked_fill(~mask[..., None], 9.0)
-    masked = made(Regions(other, (1, 3), mask))
-    torch.testing.assert_close(made.log_absent(masked), made.log_absent(made(Regions(vectors, (1, 3), mask))))
+    masked = detectors(Regions(other, (1, 3), mask))
+    torch.testing.assert_close(
+        detectors.log_absent(masked), detectors.log_absent(detectors(Regions(vectors, (1, 3), mask)))
+    )
     seen = masked.softmax(1)
     assert not seen[~mask].any()
 
@@ -147,8 +149,8 @@ def test_log_odds_are_averaged_over_neighbouring_cells():
 
 
 def test_half_precision_is_computed_in_float32():
-    made = guided().float().detectors.bfloat16()
-    scores = made(Regions(torch.randn(1, 3, 2, dtype=torch.bfloat16), (1, 3)))
+    detectors = guided().float().detectors.bfloat16()
+    scores = detectors(Regions(torch.randn(1, 3, 2, dtype=torch.bfloat16), (1, 3)))
     assert scores.dtype == torch.float32
 
 

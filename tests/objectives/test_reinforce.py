@@ -34,9 +34,9 @@ def objective(baseline: float = 0.0, decay: float = 0.9, **options: Any) -> Rein
     return made
 
 
-def apply(made: Reinforce, log_prob: Tensor | None = None, weights: Tensor | None = None) -> Loss:
+def apply(objective: Reinforce, log_prob: Tensor | None = None, weights: Tensor | None = None) -> Loss:
     return loss_of(
-        made,
+        objective,
         unrolled(
             LOGITS,
             LENGTHS,
@@ -48,10 +48,10 @@ def apply(made: Reinforce, log_prob: Tensor | None = None, weights: Tensor | Non
     )
 
 
-def credit(made: Reinforce) -> Tensor:
+def credit(objective: Reinforce) -> Tensor:
     """(B, K, T) the credit of each sampled location: minus the gradient on its log p, times N."""
     log_prob = torch.full((2, 2, 3), -LN2, requires_grad=True)
-    apply(made, log_prob).value.backward()
+    apply(objective, log_prob).value.backward()
     assert log_prob.grad is not None
     return -log_prob.grad * CAPTIONS
 
@@ -130,9 +130,11 @@ def test_the_authors_rule_on_the_scores():
     drawn = log_weights.gather(-1, location.clamp_min(0)[..., None]).squeeze(-1)
     log_prob = torch.where(location >= 0, drawn, 0.0)
     mean_nll_so_far = 1.3
-    made = Reinforce()  # the defaults
-    made.baseline.value.fill_(-mean_nll_so_far)
-    loss_of(made, unrolled(LOGITS, LENGTHS, log_weights.exp(), location, log_prob), TARGETS).value.backward()
+    objective = Reinforce()  # the defaults
+    objective.baseline.value.fill_(-mean_nll_so_far)
+    loss_of(
+        objective, unrolled(LOGITS, LENGTHS, log_weights.exp(), location, log_prob), TARGETS
+    ).value.backward()
 
     a = log_weights.detach().exp()
     s = torch.nn.functional.one_hot(location.clamp_min(0), 4)

@@ -27,18 +27,18 @@ from caption.tensor_tree import select_images
 
 
 def moving_average() -> MovingAverage:
-    made = MovingAverage()
-    made.value.fill_(-7.5)
-    return made
+    baseline = MovingAverage()
+    baseline.value.fill_(-7.5)
+    return baseline
 
 
 def critic() -> Critic:
-    made = Critic(3)
-    made.build(4)
+    baseline = Critic(3)
+    baseline.build(4)
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in baseline.parameters():
             parameter.copy_(2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
-    return made.double()
+    return baseline.double()
 
 
 BASELINES: list[Callable[[], Baseline]] = [NoBaseline, moving_average, LeaveOneOut, critic, SelfCritical]

@@ -26,15 +26,15 @@ class Recorded(Objective):
 
 
 def run(probability: float, ramp: int = 0, batches: int = 1, training: bool = True):
-    made = toy(ScoredAttention(AdditiveScore(4), Softmax()))
+    decoder = toy(ScoredAttention(AdditiveScore(4), Softmax()))
     # Words 0 to 3 are special, so one word is left: whatever is drawn is 4.
-    memory, captions = problem(made, LENGTHS)
+    memory, captions = problem(decoder, LENGTHS)
     captions.words[..., 0] = START
     captions.words[..., 1:] = 3
     inner = Recorded()
     objective = ScheduledSampling(inner, probability, ramp).train(training)
     torch.manual_seed(0)
-    losses = [objective(made, memory, captions) for _ in range(batches)]
+    losses = [objective(decoder, memory, captions) for _ in range(batches)]
     return captions, inner.captions, losses
 
 
@@ -60,19 +60,19 @@ def test_the_probability_rises_over_the_ramp_and_stays():
 
 
 def test_words_are_drawn_from_the_model_given_the_words_before():
-    made = toy(ScoredAttention(AdditiveScore(4), Softmax()))
-    made.readout.to_words = nn.Linear(3, 8).double()  # words 4 to 7
-    made.embed = nn.Embedding(8, 3).double()
-    memory, captions = problem(made, [[2]])
+    decoder = toy(ScoredAttention(AdditiveScore(4), Softmax()))
+    decoder.readout.to_words = nn.Linear(3, 8).double()  # words 4 to 7
+    decoder.embed = nn.Embedding(8, 3).double()
+    memory, captions = problem(decoder, [[2]])
     captions = CaptionBatch(
         *(ids.repeat(1, 4000, 1)[..., :2] for ids in captions[:2]), torch.full((1, 4000), 2)
     )
-    unrolled = made(memory, captions.words, captions.lengths)
+    unrolled = decoder(memory, captions.words, captions.lengths)
     logits = unrolled.unpack(unrolled.logits)[0, 0, 0]
     expected = logits[4:].softmax(-1)
     inner = Recorded()
     torch.manual_seed(0)
-    ScheduledSampling(inner, 1.0)(made, memory, captions)
+    ScheduledSampling(inner, 1.0)(decoder, memory, captions)
     frequencies = torch.bincount(inner.captions.words[0, :, 1], minlength=8) / 4000
     assert frequencies[:4].sum() == 0
     torch.testing.assert_close(frequencies[4:].double(), expected, atol=0.03, rtol=0)

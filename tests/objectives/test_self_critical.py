@@ -37,10 +37,10 @@ COPIES = 12
 """Of an image in one batch: with 1,000 samples of each, the noise of the gradient is a few percent."""
 
 
-def memory(made: LSTMDecoder, copies: int = 1):
+def memory(decoder: LSTMDecoder, copies: int = 1):
     """Of the same image several times."""
     regions = torch.randn(1, 3, 2, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
-    return made.project(one_row(regions.repeat(copies, 1, 1)))
+    return decoder.project(one_row(regions.repeat(copies, 1, 1)))
 
 
 def captions(*groups: list[list[int]]) -> CaptionBatch:
@@ -57,12 +57,12 @@ def objective(samples: int, max_length: int = 3, bleu: float = 0.0) -> SelfCriti
     return made
 
 
-def expected_reward(made: LSTMDecoder, of: list[list[int]], bleu: float = 0.0) -> Tensor:
+def expected_reward(decoder: LSTMDecoder, of: list[list[int]], bleu: float = 0.0) -> Tensor:
     """Σ_y p(y) r(y) over all captions of at most two words and an end, or three words without one."""
     finished = [[*words, END] for length in range(3) for words in product((A, B), repeat=length)]
     every = finished + [list(words) for words in product((A, B), repeat=3)]
     batch = captions(every)
-    unrolled = made(memory(made), batch.words, batch.lengths)
+    unrolled = decoder(memory(decoder), batch.words, batch.lengths)
     logits = unrolled.logits.index_fill(1, torch.tensor([0, 1, 3]), -torch.inf)  # never emitted
     words = logits.log_softmax(-1).gather(1, unrolled.pack(batch.targets)[:, None]).squeeze(1)
     probabilities = unrolled.unpack(words).sum(-1)[0].exp()

@@ -92,51 +92,51 @@ def test_hard_attention_compiles_too():
 
 @pytest.mark.usefixtures("_quick")
 def test_search_finds_the_same_also_in_a_copy_and_with_edits():
-    made = captioner()
+    model = captioner()
     images = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8)
-    names, expected = list(made.state_dict()), made.generate(made.encoder(images))
-    compile_captioner(made, CPU)
-    made.decoder.compiled = True
-    views = made.encoder(images)
-    compiled = made.generate(views)
+    names, expected = list(model.state_dict()), model.generate(model.encoder(images))
+    compile_captioner(model, CPU)
+    model.decoder.compiled = True
+    views = model.encoder(images)
+    compiled = model.generate(views)
     assert torch.equal(compiled.words, expected.words)
     torch.testing.assert_close(compiled.log_probs, expected.log_probs)
-    assert list(made.state_dict()) == names
+    assert list(model.state_dict()) == names
 
-    zero = copy.deepcopy(made)
+    zero = copy.deepcopy(model)
     with torch.no_grad():
         for parameter in zero.parameters():
             parameter.zero_()
     assert (zero.generate(zero.encoder(images)).log_probs != compiled.log_probs).all()
 
     onto = torch.nn.functional.one_hot(torch.tensor(5), 64).float()
-    with edit_maps(made.decoder, lambda weights, step, grid: onto if step == 1 else weights, [(8, 8)]):
-        edited = made.generate(views)
+    with edit_maps(model.decoder, lambda weights, step, grid: onto if step == 1 else weights, [(8, 8)]):
+        edited = model.generate(views)
     assert (edited.trace.weights[:, :, 1] == onto).all()
     assert not (edited.trace.weights[:, :, 0] == onto).all()
-    assert made.decoder.compiled
-    assert torch.equal(made.generate(views).trace.weights, compiled.trace.weights)
+    assert model.decoder.compiled
+    assert torch.equal(model.generate(views).trace.weights, compiled.trace.weights)
 
 
 def test_a_cpu_keeps_its_tiles_and_a_gpu_gets_a_compiled_step(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("caption.training.compiling.check_compiler", lambda device: None)
     with torch.fx.experimental._config.patch(use_duck_shape=True):
         for device, compiled in (("cpu", False), ("cuda", True)):
-            made = captioner()
-            compile_captioner(made, torch.device(device))
-            assert made.encoder.compiled
-            assert made.decoder.compiled == compiled
+            model = captioner()
+            compile_captioner(model, torch.device(device))
+            assert model.encoder.compiled
+            assert model.decoder.compiled == compiled
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_the_compiled_encoder_gives_the_same_regions():
-    made = captioner()
+    model = captioner()
     images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
-    (expected,) = made.encoder(images)
+    (expected,) = model.encoder(images)
     forget()
-    compile_captioner(made, CPU)
-    (regions,) = made.encoder(images)
+    compile_captioner(model, CPU)
+    (regions,) = model.encoder(images)
     assert counters["stats"]["unique_graphs"] == 1
     torch.testing.assert_close(regions.vectors, expected.vectors)
     assert regions.grid == expected.grid

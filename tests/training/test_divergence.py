@@ -23,19 +23,11 @@ Cli = Callable[..., Ran]
 QUIET = ("--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false")
 
 
-@pytest.fixture
-def ids() -> dict[int, list[int]]:
-    """The image ids of each step, which `change` records."""
-    return {}
-
-
 def change(
-    monkeypatch: pytest.MonkeyPatch,
-    ids: dict[int, list[int]],
-    at: int,
-    loss: Callable[[Any, CaptionTraining], Any],
-) -> None:
-    """Change the loss of one step."""
+    monkeypatch: pytest.MonkeyPatch, at: int, loss: Callable[[Any, CaptionTraining], Any]
+) -> dict[int, list[int]]:
+    """Change the loss of one step; returns the image ids of each step."""
+    ids: dict[int, list[int]] = {}
     step = CaptionTraining.training_step
 
     def changed(self: CaptionTraining, batch: Any, index: int) -> Any:
@@ -44,6 +36,7 @@ def change(
         return loss(value, self) if self.global_step == at else value
 
     monkeypatch.setattr(CaptionTraining, "training_step", changed)
+    return ids
 
 
 def finite(path: Path) -> bool:
@@ -51,10 +44,8 @@ def finite(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_loss_that_is_not_finite_ends_training(
-    cli: Cli, tiny: Path, tmp_path: Path, monkeypatch, ids, value
-):
-    change(monkeypatch, ids, 7, lambda loss, module: loss * value)
+def test_a_loss_that_is_not_finite_ends_training(cli: Cli, tiny: Path, tmp_path: Path, monkeypatch, value):
+    ids = change(monkeypatch, 7, lambda loss, module: loss * value)
     ran = cli("fit", "-c", tiny, *QUIET)
     assert (ran.code, ran.out) == (2, "")
     last = tmp_path / "run" / "last.ckpt"
@@ -72,12 +63,12 @@ def test_a_loss_that_is_not_finite_ends_training(
     assert finite(last.with_name("best.ckpt"))
 
 
-def test_an_infinite_gradient_ends_training(cli: Cli, tiny: Path, tmp_path: Path, monkeypatch, ids):
+def test_an_infinite_gradient_ends_training(cli: Cli, tiny: Path, monkeypatch):
     def steep(loss: Any, module: CaptionTraining) -> Any:
         weight = next(module.captioner.decoder.parameters())
         return loss + 1e-30 * (weight - weight.detach()).sum() * 1e38 * 1e38
 
-    change(monkeypatch, ids, 3, steep)
+    change(monkeypatch, 3, steep)
     ran = cli("fit", "-c", tiny, *QUIET)
     assert ran.code == 2
     assert "the gradient's norm inf" in ran.err or "the gradient's norm nan" in ran.err
