@@ -38,7 +38,6 @@ PANELS: tuple[tuple[Kind, str], ...] = (
 
 
 def main(args: list[str]) -> int:
-    """Run `caption analyse`."""
     options = make_parser().parse_args(args)
     if options.limit < 2:
         raise UserError(f"--limit {options.limit}: at least 2, since maps are exchanged between scenes")
@@ -58,7 +57,6 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options of `caption analyse`."""
     parser = verb_parser("analyse", DESCRIPTION)
     add = parser.add_argument
     help_ = f"its name in the tables, and a checkpoint or an installed model; default {' and '.join(MODELS)}"

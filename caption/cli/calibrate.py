@@ -25,7 +25,6 @@ the same; that of a beam search may change.
 
 
 def main(args: list[str]) -> int:
-    """Run `caption calibrate`."""
     options, overrides = make_parser().parse_known_args(args)
 
     from caption import checkpoint
@@ -50,7 +49,6 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options of `caption calibrate`."""
     parser = verb_parser("calibrate", DESCRIPTION)
     add = parser.add_argument
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")

@@ -19,7 +19,6 @@ SHELLS = ("bash", "zsh", "tcsh")
 
 
 def main(args: list[str]) -> int:
-    """Run `caption completion`."""
     options = make_parser().parse_args(args)
     import shtab
 
@@ -28,7 +27,6 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options of `caption completion`."""
     parser = verb_parser("completion", DESCRIPTION)
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
     return parser

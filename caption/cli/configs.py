@@ -18,7 +18,6 @@ configuration: caption configs shapes_soft > mine.yaml.
 
 
 def main(args: list[str]) -> int:
-    """Run `caption configs`."""
     options = make_parser().parse_args(args)
     if options.name:
         print(Path(find_config(options.name)).read_text(encoding="utf-8"), end="")
@@ -32,7 +31,6 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options of `caption configs`."""
     parser = verb_parser("configs", DESCRIPTION)
     parser.add_argument("name", nargs="?", metavar="NAME", help="print this configuration")
     return parser

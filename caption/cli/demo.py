@@ -42,7 +42,6 @@ REPORTED = (
 
 
 def main(args: list[str]) -> int:
-    """Run `caption demo`."""
     options = make_parser().parse_args(args)
     folder = Path(os.path.expanduser(options.out))
     make_folder(folder, "--out")
@@ -58,7 +57,6 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options of `caption demo`."""
     parser = verb_parser("demo", DESCRIPTION, EPILOG)
     parser.add_argument("--out", default="demo", metavar="DIR", help="folder for all output; default demo")
     parser.add_argument("--attention", choices=("soft", "hard"), default="soft", help="default soft")

@@ -33,7 +33,6 @@ EPILOG = "docs/export.md lists the attention mechanisms that can be exported as 
 
 
 def main(args: list[str]) -> int:
-    """Run `caption export`."""
     parser = make_parser()
     options = parser.parse_args(args)
     if options.format == "onnx" and options.precision:
@@ -43,7 +42,6 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options of `caption export`."""
     parser = verb_parser("export", DESCRIPTION, EPILOG)
     add, formats = parser.add_argument, ("onnx", "safetensors", "ckpt")
     add("model", metavar="CKPT|NAME", help="a model's file, or the name of an installed model")

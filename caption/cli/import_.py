@@ -35,7 +35,6 @@ ResNet-101 is downloaded.
 
 
 def main(args: list[str]) -> int:
-    """Run `caption import`."""
     options = make_parser().parse_args(args)
 
     # These import torch, which takes seconds that --help should not take.
@@ -60,7 +59,6 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options of `caption import`."""
     parser = verb_parser("import", DESCRIPTION)
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
     arctic, sgrvinod = add_noun(sources, "arctic", ARCTIC), add_noun(sources, "sgrvinod", SGRVINOD)

@@ -18,7 +18,6 @@ with `hf auth login`. Anybody who may read the repository then loads the model b
 
 
 def main(args: list[str]) -> int:
-    """Run `caption push`."""
     options = make_parser().parse_args(args)
 
     # These import torch, which takes seconds that --help should not take.
@@ -33,7 +32,6 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options of `caption push`."""
     parser = verb_parser("push", DESCRIPTION)
     parser.add_argument("model", metavar="CKPT|NAME", help="a checkpoint, or the name of an installed model")
     parser.add_argument("address", metavar="hf://OWNER/NAME", help="the repository; made if there is none")

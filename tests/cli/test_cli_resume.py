@@ -127,12 +127,13 @@ def test_a_real_process_is_killed_in_its_second_epoch_and_goes_on(
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=120)
     assert process.returncode == (-9 if number == signal.SIGKILL else 143), err
-    reached = _epoch(last) + 1
-    more = ["--ckpt_path", "auto", "--trainer.max_epochs", reached + 1, *QUIET]
-    whole = ["--trainer.max_epochs", reached + 1, "--trainer.default_root_dir", tmp_path / "whole", *QUIET]
-    assert cli("fit", "-c", tiny, *more).code == 0
-    assert cli("fit", "-c", tiny, *whole).code == 0
-    assert same(weights(tmp_path / "run"), weights(tmp_path / "whole"))
+    epochs = _epoch(last) + 1
+    assert epochs >= 2
+    if number == signal.SIGKILL:  # what is written does not depend on the signal
+        fit = ["fit", "-c", tiny, *QUIET, "--trainer.max_epochs", epochs]
+        assert cli(*fit, "--ckpt_path", "auto").code == 0
+        assert cli(*fit, "--trainer.default_root_dir", tmp_path / "whole").code == 0
+        assert same(weights(tmp_path / "run"), weights(tmp_path / "whole"))
 
 
 def _epoch(path: Path) -> int:

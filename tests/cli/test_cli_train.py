@@ -9,7 +9,6 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +16,6 @@ import yaml
 from helpers.command_line import QUIET, Ran, Trained
 
 import caption
-from caption.training.module import CaptionTraining
 
 Cli = Callable[..., Ran]
 
@@ -100,51 +98,6 @@ def test_without_checkpoints(cli: Cli, tiny: Path):
     ran = cli("fit", "-c", tiny, *QUIET, "--trainer.enable_checkpointing=false", "--trainer.max_steps=1")
     assert ran.code == 0
     assert not list((tiny.parent / "run").glob("*.ckpt"))
-
-
-# -- interrupted and resumed -----------------------------------------------------------------------------------
-
-
-RESUMED = ("--trainer.max_epochs", 4, "--model.encoder_from_epoch", 1)
-SCHEDULE = ("--model.scheduler", "torch.optim.lr_scheduler.CosineAnnealingLR", "--model.scheduler.T_max", 4)
-
-
-@pytest.mark.slow
-def test_stopped_and_resumed_gives_the_weights_of_a_run_that_was_not(cli: Cli, tiny, tmp_path, monkeypatch):
-    config = tiny.read_text().replace("caption.attention.Softmax", "caption.attention.Multinoulli")
-    objective = "  objective: {class_path: caption.objectives.Reinforce}\n"
-    tiny.write_text(config.replace("  encoder_learning_rate", objective + "  encoder_learning_rate"))
-    folders = [tmp_path / "whole", tmp_path / "stopped"]
-    fit = [
-        ("fit", "-c", tiny, *QUIET, *RESUMED, *SCHEDULE, "--trainer.default_root_dir", folder)
-        for folder in folders
-    ]
-    assert cli(*fit[0]).code == 0
-    with monkeypatch.context() as patch:
-        step = CaptionTraining.training_step
-
-        def stop(self: CaptionTraining, batch: Any, index: int) -> Any:
-            if (self.current_epoch, index) == (2, 2):
-                raise KeyboardInterrupt
-            return step(self, batch, index)
-
-        patch.setattr(CaptionTraining, "training_step", stop)
-        ran = cli(*fit[1])
-    assert ran.code == 130
-    assert "stopped" in ran.err
-    assert "Traceback" not in ran.err
-    assert progress(folders[1] / "last.ckpt") == (2, 10)
-
-    assert cli(*fit[1], "--ckpt_path", folders[1] / "last.ckpt").code == 0
-    whole, resumed = (torch.load(folder / "last.ckpt", weights_only=True) for folder in folders)
-    assert (whole["epoch"], whole["global_step"]) == (resumed["epoch"], resumed["global_step"]) == (3, 20)
-    different = [
-        name
-        for name, value in whole["state_dict"].items()
-        if not torch.equal(value, resumed["state_dict"][name])
-    ]
-    assert different == []
-    assert whole["lr_schedulers"] == resumed["lr_schedulers"]
 
 
 def test_an_earlier_run_is_not_written_over(cli: Cli, trained: Trained, copied: Path, tmp_path):
@@ -279,22 +232,6 @@ def test_a_checkpoint_without_its_data_asks_for_a_configuration(cli: Cli, copied
     assert (
         "older.ckpt: it does not say on what data it was trained: give the configuration, with -c" in ran.err
     )
-
-
-@pytest.mark.parametrize("at", ["reader", "search"])
-def test_the_configuration_of_a_checkpoint_imports_nothing_that_is_not_trusted(
-    cli: Cli, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "evil.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
-    contents = torch.load(copied / "best.ckpt", weights_only=True)
-    evil = {"class_path": "evil.Reader", "init_args": {}}
-    contents["data" if at == "reader" else "captioner"][at] = evil
-    torch.save(contents, copied / "evil.ckpt")
-    ran = cli("test", *QUIET, "--ckpt_path", copied / "evil.ckpt")
-    assert ran.code == 2
-    assert "--trust evil" in ran.err
-    assert not (tmp_path / "ran").exists()
 
 
 # -- wrong configurations --------------------------------------------------------------------------------------

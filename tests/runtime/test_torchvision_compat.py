@@ -7,6 +7,10 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow  # fresh processes that import torch
+
 
 def printed(code: str, *arguments: object) -> list[str]:
     """The lines that another process prints."""

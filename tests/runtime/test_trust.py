@@ -284,21 +284,33 @@ def test_the_function_that_gives_an_encoders_weights_is_not_called(tmp_path: Pat
     assert not canary.exists()
 
 
+FOREIGN = {"class_path": "stranger.Foreign", "init_args": {}}
+
+
 @pytest.mark.parametrize(
-    "data",
+    ("section", "entry", "value", "message"),
     [
-        {"transform": {"class_path": "stranger.Foreign"}},
-        {"transform": "stranger.Foreign"},
-        {"batching": {"class_path": "stranger.Foreign"}},
-        {"reader": {"class_path": "stranger.Foreign"}},
+        ("data", "transform", FOREIGN, ""),
+        ("data", "transform", "stranger.Foreign", ""),
+        ("data", "batching", FOREIGN, ""),
+        ("data", "reader", FOREIGN, "--trust stranger"),
+        ("captioner", "search", FOREIGN, "--trust stranger"),
     ],
     ids=str,
 )
-def test_the_data_that_a_checkpoint_names_import_nothing(
-    data: dict[str, Any], cli: Cli, trained: Trained, tmp_path: Path, canary: Path
+def test_the_configuration_of_a_checkpoint_imports_nothing(
+    section: str,
+    entry: str,
+    value: Any,
+    message: str,
+    cli: Cli,
+    trained: Trained,
+    tmp_path: Path,
+    canary: Path,
 ):
     file = tmp_path / "hostile.ckpt"
-    rewrite(trained.folder / "last.ckpt", lambda contents: contents["data"].update(data), file)
+    rewrite(trained.folder / "last.ckpt", lambda contents: contents[section].update({entry: value}), file)
     ran = cli("validate", *QUIET, "--ckpt_path", file)
     assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
     assert not canary.exists()

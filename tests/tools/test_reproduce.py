@@ -163,26 +163,19 @@ def test_a_model_that_tunes_its_encoder_reads_images(tmp_path: Path, flickr: dic
     assert flickr["regions"] == [stored, stored, "null"]
 
 
-def test_a_model_of_larger_photos_has_regions_of_its_own(tmp_path: Path, flickr: dict[str, list[Any]]):
-    reproduce(tmp_path, "--models", "guided_larger", "--seeds", "0", "1")
-    own, larger = str(tmp_path / "runs" / "features"), str(tmp_path / "runs" / "larger_features")
-    assert flickr["regions"] == [own, larger] * 2
-    assert [each[each.index("--out") + 1] for each in flickr["stored"]] == [own, larger]
-    assert [any("larger_input" in part for part in each) for each in flickr["stored"]] == [False, True]
-
-
-def test_a_model_of_mirrored_photos_has_a_store_of_them(tmp_path: Path, flickr: dict[str, list[Any]]):
+def test_models_of_larger_and_mirrored_photos_have_regions_of_their_own(
+    tmp_path: Path, flickr: dict[str, list[Any]]
+):
     reproduce(tmp_path, "--models", "smoothed_largest", "--seeds", "0")
-    stores = {each[each.index("--out") + 1]: "--mirrored" in each for each in flickr["stored"]}
-    runs = tmp_path / "runs"
-    assert stores == {
-        str(runs / "features"): False,
-        str(runs / "larger_features"): False,
-        str(runs / "largest_features"): False,
-        str(runs / "largest_mirrored_features"): True,
-    }
-    assert flickr["regions"][-1] == str(runs / "largest_features")
-    assert flickr["flips"] == [None, None, None, str(runs / "largest_mirrored_features")]
+    names = ("features", "larger_features", "largest_features", "largest_mirrored_features")
+    own, larger, largest, mirrored = (str(tmp_path / "runs" / name) for name in names)
+    stores = [each[each.index("--out") + 1] for each in flickr["stored"]]
+    assert stores == [own, larger, largest, mirrored]
+    assert ["--mirrored" in each for each in flickr["stored"]] == [False, False, False, True]
+    configs = [any("larger_input" in part for part in each) for each in flickr["stored"]]
+    assert configs == [False, True, False, False]
+    assert flickr["regions"] == [own, larger, larger, largest]
+    assert flickr["flips"] == [None, None, None, mirrored]
 
 
 def test_a_hard_model_changes_with_the_soft_one_that_it_starts_from(monkeypatch: pytest.MonkeyPatch):

@@ -65,7 +65,8 @@ def main(args: list[str]) -> int:
         print(f"caption describe: {printable(warning)}", file=sys.stderr)
     if options.at_test:
         _choose_at_test(captioner, options.at_test)
-    pictures.load_second(options.device, options.trust)
+    if compared:
+        pictures.second = _load_models(compared, options.device, options.trust)
     stream = captioner.describe_each(photos, _search(captioner, options))
     done = failed = 0
     with progress_bar("captioning", len(photos), unit="photos") as advance:
@@ -93,7 +94,6 @@ def main(args: list[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The options of `caption describe`."""
     parser = verb_parser("describe", DESCRIPTION, EPILOG)
     add, formats = parser.add_argument, ("text", "json", "jsonl", "csv", "coco")
     help_ = "photos in any format that Pillow reads, or folders of photos"

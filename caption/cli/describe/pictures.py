@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +54,7 @@ class Pictures:
         self.captions: list[Caption] = []
         self.models = options.model, options.compare
         self.second: Captioner | None = None
+        """The model of --compare; set it before the first photo."""
         self.compared: list[Caption] = []
         if options.compare and not self.page:
             raise UserError("--compare shows a second model on the page: name one with --html FILE")
@@ -63,7 +63,13 @@ class Pictures:
         if self.sheet and len(photos) > MOST_ON_A_SHEET:
             raise UserError(f"--contact-sheet holds {MOST_ON_A_SHEET} photos, and there are {len(photos)}")
         if self.look:
-            self._check_look()
+            from caption.visualize.scale import Scale
+            from caption.visualize.styles import Look
+
+            try:
+                Look(**self.look).colours(Scale(0, 1))
+            except ValueError as error:
+                raise UserError(str(error)) from error
 
     @property
     def outputs(self) -> dict[str, list[Path]]:
@@ -72,17 +78,6 @@ class Pictures:
         return {
             option: paths if isinstance(paths, list) else [paths] for option, paths in named.items() if paths
         }
-
-    def load_second(self, device: str, trust: Sequence[str]) -> None:
-        """Load the model to compare with, if there is one.
-
-        Raises:
-            UserError: it cannot be loaded.
-        """
-        if self.models[1]:
-            from caption.models.model_zoo import load
-
-            self.second = load(self.models[1], device, trust)
 
     def add(self, index: int, caption: Caption) -> None:
         """Write the figure of a photo, and keep its caption for the sheet and the page."""
@@ -107,12 +102,3 @@ class Pictures:
             # Ctrl-C may come between the two models.
             both = dict(zip(self.models, (self.captions[: len(self.compared)], self.compared), strict=True))
             save_html(to_html(both if self.compared else self.captions, **self.look), self.page)
-
-    def _check_look(self) -> None:
-        from caption.visualize.scale import Scale
-        from caption.visualize.styles import Look
-
-        try:
-            Look(**self.look).colours(Scale(0, 1))
-        except ValueError as error:
-            raise UserError(str(error)) from error
