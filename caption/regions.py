@@ -19,7 +19,7 @@ class Regions(NamedTuple):
     vectors: Tensor
     """(B, L, D) region vectors a in row order: region i is at row i // cols, column i % cols."""
     grid: tuple[int, int]
-    """(rows, cols), rows · cols = L. Which part of the input its cells cover says `Encoder.boxes`."""
+    """(rows, cols), rows · cols = L. `Encoder.boxes` gives the part of the input that it covers."""
     mask: Tensor | None = None
     """(B, L) bool, True where there is a region; None when all are real."""
 

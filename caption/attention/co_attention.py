@@ -54,11 +54,7 @@ class WordsSoFar(Attention):
 
 
 class CoAttention(WordsSoFar):
-    """Base class of the co-attentions: projects regions and words to one size, and reads the regions.
-
-    Args:
-        size: A, the size to which regions and words are projected.
-    """
+    """Base class of the co-attentions: projects regions and words to one size, and reads the regions."""
 
     map_views = {"regions": 0}
 
