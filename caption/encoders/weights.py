@@ -49,7 +49,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         CheckpointError: the file is missing, damaged, or not a state dict.
     """
     if not path.exists():
-        raise CheckpointError(f"there is no file {path} with encoder weights")
+        raise CheckpointError(f"there is no file {path} with weights")
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
         from safetensors.torch import load_file

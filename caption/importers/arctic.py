@@ -285,7 +285,7 @@ def _read_words(file: str, options: Options) -> list[str]:
             raise DataError(
                 f"line {number} of '{file}' is {word!r}: it should hold one word and nothing else"
             )
-    if lines and lines[0] in END_AND_UNKNOWN:
+    if lines[0] in END_AND_UNKNOWN:
         raise DataError(
             f"'{file}' begins with {lines[0]!r}: leave out ids 0 and 1, the end and the unknown word; the first "
             "line is the word with id 2"

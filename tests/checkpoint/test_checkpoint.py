@@ -148,21 +148,13 @@ PICKLED = "pickled objects, which could run any code"
 OTHERS = "a PyTorch file, but not a checkpoint of this package"
 OTHER_FILES: dict[str, tuple[Callable[[Path, Trap], object], str]] = {
     "missing": (lambda path, trap: path.unlink(), "there is no checkpoint"),
-    "folder": (
-        lambda path, trap: (path.unlink(), path.mkdir()),
-        "is a folder: name the checkpoint file in it",
-    ),
+    "folder": (lambda path, trap: (path.unlink(), path.mkdir()), "is a folder: name the checkpoint"),
     "empty": (lambda path, trap: path.write_bytes(b""), "not a checkpoint of this package"),
     "text": (lambda path, trap: path.write_text("a: checkpoint\n"), "not a checkpoint of this package"),
     "half": (lambda path, trap: path.write_bytes(path.read_bytes()[:9000]), "damaged"),
-    "nearly whole": (lambda path, trap: path.write_bytes(path.read_bytes()[:-30]), "damaged"),
     "no beginning": (lambda path, trap: path.write_bytes(path.read_bytes()[100:]), "not a checkpoint"),
     "bare pickle": (lambda path, trap: path.write_bytes(pickle.dumps(trap)), "a bare pickle"),
     "pickled object": (lambda path, trap: torch.save({"state_dict": {}, "captioner": trap}, path), PICKLED),
-    "old format of torch": (
-        lambda path, trap: torch.save({"captioner": trap}, path, _use_new_zipfile_serialization=False),
-        "a bare pickle",
-    ),
     "module": (lambda path, trap: torch.save(captioner(), path), PICKLED),
     "other zip": (lambda path, trap: other_zip(path), "damaged or not a checkpoint"),
     "state dict": (lambda path, trap: torch.save(nn.Linear(2, 2).state_dict(), path), OTHERS),

@@ -175,11 +175,9 @@ def test_an_unknown_class_is_named(path: str):
     "spec",
     [
         {},
-        {"class_path": None},
         {"class_path": 3},
         {"class_path": "Softmax"},
         {"class_path": ".Softmax"},
-        {"class_path": "..attention.Softmax"},
         {"class_path": "caption..Softmax"},
         {"class_path": "caption/attention.Softmax"},
         "caption.attention.Softmax()",

@@ -248,13 +248,8 @@ def test_invalid_options_are_named(name: str, text: str, said: str, tmp_path: Pa
 
 
 def test_the_log_of_training_beside_the_arrays_does_no_harm(tmp_path: Path):
-    arrays = reference.parameters(ALL_ON)
-    log = {
-        "history_errs": np.zeros((3, 2)),
-        "zipped_params": np.array({"W": 1}, dtype=object),
-        "train_err": 0.0,
-    }
-    imported = arctic.read(*write(tmp_path, ALL_ON, {**arrays, **log}))
+    log = {"history_errs": np.zeros((3, 2)), "zipped_params": np.array({"W": 1}, dtype=object)}
+    imported = arctic.read(*write(tmp_path, ALL_ON, reference.parameters(ALL_ON) | log))
     assert imported.region_size == SIZES["ctx_dim"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -108,13 +107,11 @@ def test_the_lazy_names_of_an_imported_module_are_not_made(monkeypatch: pytest.M
         find_object("stranger.Lazy")
 
 
-@pytest.mark.parametrize(
-    "named", ["antigravity.x", "this.s", "torch.utils.bottleneck.__main__.x", "idlelib.idle.x"]
-)
-def test_modules_that_are_not_imported_yet_are_refused_whoever_made_them(named: str):
+@pytest.mark.parametrize("path", ["antigravity.x", "torch.utils.bottleneck.__main__.x"])
+def test_modules_that_are_not_imported_yet_are_refused_whoever_made_them(path: str):
     before = set(sys.modules)
     with pytest.raises(CheckpointError, match="--trust"):
-        make({"class_path": named}, Encoder)
+        make({"class_path": path}, Encoder)
     assert set(sys.modules) == before
 
 
@@ -136,15 +133,7 @@ def test_the_architecture_of_a_checkpoint_has_all_its_specs_and_nothing_else(tra
     assert set(specs) == {"encoder", "refiner", "decoder", "objective"}
 
 
-BARE = (
-    "stranger.Foreign",
-    json.dumps({"class_path": "stranger.Foreign"}),
-    "{class_path: stranger.Foreign}",
-    "configuration.yaml",
-)
-
-
-@pytest.mark.parametrize("text", BARE)
+@pytest.mark.parametrize("text", ["stranger.Foreign", "{class_path: stranger.Foreign}"])
 @pytest.mark.parametrize("place", ["encoder", "decoder", "refiner", "attention", "baseline", "encoders"])
 def test_text_in_the_place_of_a_part_is_refused(place: str, text: str, trained: Trained, canary: Path):
     contents = checkpoint.read(trained.folder / "best.ckpt")
