@@ -41,6 +41,8 @@ BASE = ROOT / "configs" / "shapes_soft.yaml"
 SCENES, FEW = 500, 20
 """Test scenes that a trained model and a mechanism with random weights caption."""
 BATCH = 50
+EQUAL = 1e-4
+"""Differences of α and log p above this are listed."""
 
 
 def main() -> None:
@@ -58,9 +60,23 @@ def main() -> None:
     head = ["same captions", "largest difference of α", "of log p", "MB"]
     sections = {
         "models": table(["model", *head], models),
-        "mechanisms": table(["configuration", *head], mechanisms),
+        "mechanisms": summary(["configuration", *head], mechanisms),
     }
-    write_sections(options.out, sections, PAGE)
+    write_sections(options.out, sections)
+
+
+def summary(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The rows that differ from torch as a table, and the others in one sentence."""
+    whole = f"{FEW} of {FEW}"
+    equal = [row for row in rows if row[1] == whole and float(row[2]) < EQUAL and float(row[3]) < EQUAL]
+    parts = [table(head, [row for row in rows if row not in equal])] if len(equal) < len(rows) else []
+    if equal:
+        weights, log_prob, size = (max(float(row[column]) for row in equal) for column in (2, 3, 4))
+        parts.append(
+            f"{len(equal)} of {len(rows)} configurations give the same captions: {whole}, α equal to {weights:.0e} and "
+            f"log p to {log_prob:.0e}, files of at most {size:.1f} MB."
+        )
+    return "\n\n".join(reversed(parts))
 
 
 def untrained(overlay: Path) -> Captioner:

@@ -92,7 +92,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 @pytest.fixture
 def document(tmp_path: Path) -> Path:
     path = tmp_path / "attention.md"
-    sections = ("mechanisms", "mechanisms differences")
+    sections = ("mechanisms", "mechanisms differences", "mechanisms equations")
     marks = [f"<!-- section {name} begins -->\nold\n<!-- section {name} ends -->" for name in sections]
     path.write_text("\n\n".join(["# Mine", *marks, "more\n"]), encoding="utf-8")
     return path
@@ -319,6 +319,7 @@ def test_the_documents_numbers_follow_from_their_runs(name: str):
     published = report.read_published(CONFIGS.parent / "docs" / "results" / f"{name}.json")
     text = (CONFIGS.parent / "docs" / "results" / "attention.md").read_text(encoding="utf-8")
     assert report.tables(published) in text
+    assert name != "attention" or report.equations(published) in text
     for content in published.values():
         summary = content["mechanisms"]["additive"]
         assert report.faithfulness(summary["runs"]) == pytest.approx(summary["faithfulness"], abs=1e-5)

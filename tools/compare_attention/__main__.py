@@ -35,7 +35,15 @@ from tools import make_parser
 from tools.compare_attention.differences import differences
 from tools.compare_attention.mechanisms import REFERENCE, Mechanism, choose, read_mechanisms
 from tools.compare_attention.pictures import PAGE_SCENES, SCENES, choose_words, draw, page
-from tools.compare_attention.report import FIT, describe, published_results, read_published, summarise, tables
+from tools.compare_attention.report import (
+    FIT,
+    describe,
+    equations,
+    published_results,
+    read_published,
+    summarise,
+    tables,
+)
 from tools.compare_attention.runs import Bench, write_json
 from tools.documents import write_sections
 from tools.reproduce.flickr8k import data_arguments
@@ -172,6 +180,7 @@ def _sections(base: Base, published: Mapping[str, Any]) -> dict[str, str]:
             heading = [f"Measured by {way}:"] if len(published) > 1 else []
             blocks += [*heading, differences(content["mechanisms"])]
         sections[f"{base.section} differences"] = "\n\n".join(blocks)
+        sections[f"{base.section} equations"] = equations(published)
     return sections
 
 

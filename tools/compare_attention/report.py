@@ -127,15 +127,25 @@ def describe(summaries: Summaries, command: str) -> str:
 
 
 def tables(ways: Mapping[str, dict[str, Any]]) -> str:
-    """The Markdown of a section: of each way how it was measured, the numbers, and the equations."""
+    """The Markdown of a section: of each way how it was measured, and the numbers."""
     blocks = []
     for way, content in ways.items():
         heading = [f"Measured by {way}:"] if len(ways) > 1 else []
-        blocks += [*heading, content["setting"], *_tables(content["mechanisms"])]
+        blocks += [*heading, content["setting"], _numbers(content["mechanisms"])]
     return "\n\n".join(blocks)
 
 
-def _tables(summaries: Summaries) -> list[str]:
+def equations(ways: Mapping[str, dict[str, Any]]) -> str:
+    """The equation and the source of each mechanism as a table, in the order of names."""
+    summaries = {name: summary for way in ways.values() for name, summary in way["mechanisms"].items()}
+    rows = [
+        [f"`{name}`", *(summary[part].replace("|", "\\|") for part in ("equation", "source"))]
+        for name, summary in sorted(summaries.items())
+    ]
+    return markdown_table(["mechanism", "equation", "source"], rows)
+
+
+def _numbers(summaries: Summaries) -> str:
     ordered = sorted(summaries.items(), key=lambda entry: statistics.mean(by_seed(entry[1], "NLL")))
     columns = {
         key: column
@@ -144,15 +154,7 @@ def _tables(summaries: Summaries) -> list[str]:
     }
     head = ["mechanism", "regions", "parameters", "s/epoch", *(head for head, _ in columns.values())]
     head += ["deletion, attention", "deletion, random", "random − attention [95 %]"]
-    equations = [
-        [f"`{name}`", *(summary[part].replace("|", "\\|") for part in ("equation", "source"))]
-        for name, summary in ordered
-    ]
-    return [
-        markdown_table(head, [_row(name, summary, columns) for name, summary in ordered]),
-        "Their equations, and where they come from:",
-        markdown_table(["mechanism", "equation", "source"], equations),
-    ]
+    return markdown_table(head, [_row(name, summary, columns) for name, summary in ordered])
 
 
 def _row(name: str, summary: dict[str, Any], columns: Mapping[str, tuple[str, int]]) -> list[str]:
