@@ -25,7 +25,6 @@ from caption.analysis.faithfulness.rankings import ORDERS
 from caption.analysis.interventions import Erase, Force, Mask, Move, intervene
 from caption.analysis.map_arithmetic import sums
 from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences
-from caption.attention.maps import named_maps
 from caption.captioner import Captioner
 from caption.tensor_tree import combine, leaves, map_tensors, select_images
 
@@ -359,8 +358,3 @@ def test_the_captioner_is_the_same_afterwards(mechanism):
     assert [id(part) for part in model.modules()] == parts
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
-
-
-def test_the_summary_stays_that_of_the_mechanism():
-    step = opened(captioner("multi_head"))[2][0]
-    assert torch.allclose(step.weights, named_maps(step.maps["attention"])["heads"].mean(2)[:, 0])

@@ -58,11 +58,6 @@ def test_an_alignment_has_its_own_weights_and_reads_the_query():
     assert attention.alignment.sharpness.weight.grad.any()
 
 
-def test_properties_are_those_of_the_alignment():
-    assert ScoredAttention(GivenScores(), Temperature()).properties == WeightProperties(sentinel=True)
-    assert ScoredAttention(GivenScores(), Softmax()).properties == WeightProperties()
-
-
 class Coverage(GivenScores):
     """e_i minus ten times the previous weights of region i."""
 
@@ -93,17 +88,6 @@ def covering(alignment: Alignment | None = None) -> ScoredAttention:
     attention = ScoredAttention(Coverage(), alignment or Softmax())
     attention.build((2,), QuerySizes(3))
     return attention
-
-
-def test_a_score_carries_the_weights_of_the_steps_before():
-    attention, total = covering(), torch.zeros_like(SCORES)
-    memory = attention.project(one_row(VECTORS))
-    state = attention.start(memory, 2)
-    for _ in range(3):
-        output = attention(Query(SCORES), memory, state)
-        torch.testing.assert_close(output.weights, (SCORES - 10 * total).softmax(-1))
-        total, state = total + output.weights, output.state
-    torch.testing.assert_close(state.score, total)
 
 
 def test_the_states_of_score_and_alignment_do_not_mix():

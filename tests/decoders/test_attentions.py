@@ -61,10 +61,6 @@ def test_a_mechanism_inside_another_belongs_to_that_one():
     assert not model.properties.signed
 
 
-def test_a_decoder_without_attention_lists_none():
-    assert dict(Several(readout=nn.Linear(1, 1)).attentions) == {}
-
-
 @pytest.mark.parametrize(
     ("declared", "expected"),
     [

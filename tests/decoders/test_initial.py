@@ -21,19 +21,6 @@ def first_state(initial: Initial, vectors: Tensor, mask: Tensor | None = None) -
     return initial(*one_row(vectors, mask))
 
 
-def test_by_hand():
-    initial = built()
-    with torch.no_grad():
-        for mlp, row in ((initial.hidden, 0), (initial.cell, 2)):
-            mlp[0].weight.zero_()
-            mlp[0].weight[0, row] = 1
-            mlp[0].bias.copy_(torch.tensor([0.0, 1.0]))
-    regions = torch.tensor([[[1.0, 5.0, 0.0], [3.0, 5.0, -4.0]]])  # mean (2, 5, -2)
-    hidden, cell = first_state(initial, regions)
-    torch.testing.assert_close(hidden, torch.tensor([[[2.0, 1.0]]]).tanh())
-    torch.testing.assert_close(cell, torch.tensor([[[-2.0, 1.0]]]).tanh())
-
-
 def test_masked_regions_do_not_enter_the_mean():
     initial = built()
     regions = torch.randn(2, 5, 3)

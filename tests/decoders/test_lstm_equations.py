@@ -180,12 +180,6 @@ def test_a_zero_first_input_ignores_the_embedding_and_is_not_trained():
         assert not torch.allclose(unroll(model, images(1), words, lengths).logits, before)
 
 
-def test_the_start_token_has_a_learned_vector_by_default():
-    model = decoder()
-    unroll(model, images(1), torch.tensor([[[START]]]), torch.tensor([[1]])).logits.sum().backward()
-    assert model.embed.weight.grad[START].any()
-
-
 @pytest.mark.parametrize("start", [1, 4])
 def test_the_zero_first_input_is_that_of_the_id_it_was_built_with(start: int):
     model = LSTMDecoder(decoder().attention, embedding_size=5, hidden_size=HIDDEN, first_input="zero")

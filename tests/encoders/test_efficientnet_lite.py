@@ -119,14 +119,6 @@ def test_every_size_has_the_tensors_of_timms_model(number: int):
     )
 
 
-def test_the_cells_of_lite2_lie_in_the_middle_at_257_pixels():
-    encoder = EfficientNetLite(layer=["features.5", "features"])
-    assert encoder.region_sizes == (120, 1280)
-    fine, coarse = encoder(torch.zeros(1, 3, 257, 257, dtype=torch.uint8))
-    assert fine.grid == (17, 17)
-    assert coarse.grid == (9, 9)
-
-
 def test_a_file_of_torchvisions_names_loads_too(tmp_path: Path):
     state = efficientnet_lite("efficientnet_lite0").state_dict()
     torch.save(state, tmp_path / "own.pth")

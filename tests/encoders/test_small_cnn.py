@@ -96,15 +96,6 @@ def test_an_odd_side_keeps_its_last_cell():
     assert [view.grid for view in views] == [(5, 5), (3, 3)]
 
 
-def test_more_views_add_no_weights():
-    torch.manual_seed(0)
-    one = SmallCNN((4, 4, 6)).eval()
-    two = SmallCNN((4, 4, 6), views=2).eval()
-    two.load_state_dict(one.state_dict())
-    torch.testing.assert_close(two(pixels())[0].vectors, one(pixels())[0].vectors)
-    assert len(one(pixels())) == 1
-
-
 def test_it_comes_back_from_its_description():
     assert make(SmallCNN((4, 6), views=2).spec, Encoder).region_sizes == (6, 6)
     described = {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [4, 6]}}

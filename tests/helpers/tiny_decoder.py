@@ -18,14 +18,13 @@ def decoder(
     alignment: Alignment | None = None,
     seed: int = 0,
     dropout: float = 0.0,
-    score: AdditiveScore | None = None,
     **options: Any,
 ) -> LSTMDecoder:
     """A decoder in double precision, by default without dropout."""
     options.setdefault("initial", InitialState(dropout=dropout))
     options.setdefault("readout", DeepOutput(dropout=dropout))
     model = LSTMDecoder(
-        ScoredAttention(score or AdditiveScore(6), alignment or Softmax()),
+        ScoredAttention(AdditiveScore(6), alignment or Softmax()),
         embedding_size=5,
         hidden_size=HIDDEN,
         **options,

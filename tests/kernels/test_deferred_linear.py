@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from helpers.dispatched import Dispatched
@@ -14,7 +12,6 @@ from caption.kernels.deferred_linear import DeferredLinear
 
 IMAGES, CAPTIONS, STEPS, INPUTS, OUTPUTS = 3, 2, 4, 5, 7
 CORNERS = [(3, 2), (3, 2), (2, 1), (1, 1)]  # numbers of images and captions at each step
-Unroll = Callable[[Tensor, Tensor, Tensor], list[Tensor]]
 
 
 def random_inputs(dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -97,16 +94,6 @@ def test_the_weight_gets_its_gradient_in_one_product():
         shapes = [result for name, _, result in ran.calls if name == "mm"]
         counts.append(sum(shape in ((OUTPUTS, INPUTS), (INPUTS, OUTPUTS)) for shape in shapes))
     assert counts == [len(CORNERS), 1]
-
-
-def test_a_weight_that_is_frozen_costs_no_product():
-    offsets, weight, x = random_inputs()
-    loss = total(late(offsets, weight.detach(), x))
-    with Dispatched() as ran:
-        loss.backward()
-    shapes = [result for name, _, result in ran.calls if name == "mm"]
-    assert shapes  # the gradients of the inputs
-    assert not any(shape in ((OUTPUTS, INPUTS), (INPUTS, OUTPUTS)) for shape in shapes)
 
 
 def test_recorded_inputs_do_not_keep_their_graph():

@@ -112,8 +112,3 @@ def test_the_layers_of_a_transformer_add_their_penalties() -> None:
     decoder = TransformerDecoder(StructuredAttention(3, 4), layers=2, hidden_size=4, heads=2, inner_size=5)
     plain, penalised, maps = losses(decoder, 0.3)
     close(penalised - plain, 0.3 * sum(diversity(maps[f"layer {n} queries"]) for n in (0, 1)))
-
-
-def test_attention_without_a_penalty_adds_none() -> None:
-    plain, penalised, _ = losses(lstm(MultiHeadAttention(2, 4)), 0.3)
-    assert torch.equal(penalised, plain)

@@ -27,7 +27,7 @@ from caption.encoders import (
 from caption.errors import UserError
 from caption.objectives import CaptionBatch, CrossEntropy
 from caption.parts import make
-from caption.regions import Regions, Views
+from caption.regions import Views
 
 MIXING = [name for name in CASES if name != "linear"]
 
@@ -131,14 +131,6 @@ def test_masked_regions_have_no_effect(name: str):
     assert not torch.allclose(unmasked[0].vectors[original[0].mask], expected[0].vectors[original[0].mask])
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_mask_that_hides_nothing_changes_nothing(name: str):
-    refiner, original = case(name), views_of(name)
-    full = tuple(view._replace(mask=torch.ones(view.vectors.shape[:2]).bool()) for view in original)
-    for one, other in zip(refiner(full), refiner(original), strict=True):
-        torch.testing.assert_close(one.vectors, other.vectors)
-
-
 @pytest.mark.parametrize("name", MIXING)
 def test_a_mask_without_any_region_is_refused(name: str):
     original = views_of(name, masked=True)
@@ -146,14 +138,6 @@ def test_a_mask_without_any_region_is_refused(name: str):
     mask[1] = False
     with pytest.raises(UserError, match="hides all regions of image 1 of the batch"):
         case(name)((*original[:-1], original[-1]._replace(mask=mask)))
-
-
-@pytest.mark.parametrize("name", MIXING)
-def test_images_do_not_mix(name: str):
-    refiner, original = case(name), views_of(name, masked=True)
-    second = tuple(Regions(view.vectors[1:], view.grid, view.mask[1:]) for view in original)
-    for one, both in zip(refiner(second), refiner(original), strict=True):
-        torch.testing.assert_close(one.vectors[0], both.vectors[1])
 
 
 def test_each_view_has_weights_of_its_own():
