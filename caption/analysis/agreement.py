@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
+from caption.analysis.map_statistics import divergence
 from caption.analysis.per_word import PerWord
 from caption.analysis.replay import Replay, iter_photos, sentences
 from caption.captioner import Captioner
@@ -92,9 +94,8 @@ def compare_maps(first: Any, second: Any) -> dict[str, np.ndarray]:
     """
     p, q = _distributions(first), _distributions(second)
     unknown = np.isnan(p).any(-1) | np.isnan(q).any(-1)
-    middle = (p + q) / 2
     measures = {
-        "divergence": (_relative(p, middle) + _relative(q, middle)) / 2,
+        "divergence": divergence(torch.from_numpy(p), torch.from_numpy(q)).numpy(),
         "overlap": np.minimum(p, q).sum(-1),
         "rank correlation": _correlation(_ranks(p), _ranks(q)),
         "same cell": (p.argmax(-1) == q.argmax(-1)).astype(np.float64),
@@ -127,12 +128,6 @@ def _distributions(maps: Any) -> np.ndarray:
     flat = np.abs(np.asarray(maps, dtype=np.float64))
     flat = flat.reshape(len(flat), int(np.prod(flat.shape[1:])))
     return flat / flat.sum(-1, keepdims=True)
-
-
-def _relative(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Σ p log2(p / q), where q covers p."""
-    ratio = np.divide(p, q, out=np.ones_like(p), where=p > 0)
-    return (p * np.log2(ratio)).sum(-1)
 
 
 def _ranks(maps: np.ndarray) -> np.ndarray:

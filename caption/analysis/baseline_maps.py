@@ -31,12 +31,12 @@ def uniform(captions: Iterable[Caption]) -> list[Caption]:
 
 def middle(captions: Iterable[Caption]) -> list[Caption]:
     """All weight on the cell in the middle of what the model has seen; on the two or four that are equally near."""
-    redrawn = []
-    for caption in captions:
-        distance = _from_middle(caption, lambda x, y: np.abs(x) + np.abs(y))
-        nearest = np.isclose(distance, distance.min())
-        redrawn.append(_with_map(caption, np.broadcast_to(nearest.astype(float), caption.weights.shape)))
-    return redrawn
+
+    def nearest(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        distance = np.abs(x) + np.abs(y)
+        return np.isclose(distance, distance.min()).astype(float)
+
+    return [_with_map(caption, _from_middle(caption, nearest)) for caption in captions]
 
 
 def mean_map(captions: Iterable[Caption]) -> list[Caption]:
@@ -50,7 +50,7 @@ def mean_map(captions: Iterable[Caption]) -> list[Caption]:
         raise ValueError("a mean of maps needs captions of one grid")
     maps = np.concatenate([caption.weights for caption in captions]) if captions else np.zeros((0, 1, 1))
     mean = maps.mean(0) if len(maps) else maps.sum(0)
-    return [_with_map(caption, np.broadcast_to(mean, caption.weights.shape)) for caption in captions]
+    return [_with_map(caption, mean) for caption in captions]
 
 
 def centred(captions: Iterable[Caption], sigma: float = 0.25) -> list[Caption]:
@@ -62,11 +62,10 @@ def centred(captions: Iterable[Caption], sigma: float = 0.25) -> list[Caption]:
     """
     if not sigma > 0:
         raise ValueError(f"sigma is a positive fraction of what the model has seen, not {sigma}")
-    redrawn = []
-    for caption in captions:
-        bump = _from_middle(caption, lambda x, y: np.exp(-(x**2 + y**2) / (2 * sigma**2)))
-        redrawn.append(_with_map(caption, np.broadcast_to(bump, caption.weights.shape)))
-    return redrawn
+    return [
+        _with_map(caption, _from_middle(caption, lambda x, y: np.exp(-(x**2 + y**2) / (2 * sigma**2))))
+        for caption in captions
+    ]
 
 
 def fit_sigma(boxes: Iterable[tuple[Boxes, BoxLike]]) -> float:
@@ -146,13 +145,15 @@ def other_image(
     return redrawn
 
 
-def _with_map(caption: Caption, weights: np.ndarray) -> Caption:
-    totals = weights.sum((1, 2), keepdims=True)
-    return caption.with_weights(weights / np.where(totals > 0, totals, 1))
+def _with_map(caption: Caption, maps: np.ndarray) -> Caption:
+    """The caption with maps (T, rows, cols), or one (rows, cols) for all words, scaled to 1."""
+    totals = maps.sum((-2, -1), keepdims=True)
+    maps = maps / np.where(totals > 0, totals, 1)
+    return caption.with_weights(np.broadcast_to(maps, caption.weights.shape))
 
 
-def _from_middle(caption: Caption, distance: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+def _from_middle(caption: Caption, function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
     """(rows, cols) a function of each cell's offset (x, y) from the middle of what the model has seen, in shares."""
     rows, cols = caption.weights.shape[1:]
     x, y = cell_centres(rows, cols, shares_of(caption.box, caption.seen or caption.box))
-    return distance(x[None, :] - 0.5, y[:, None] - 0.5)
+    return function(x[None, :] - 0.5, y[:, None] - 0.5)

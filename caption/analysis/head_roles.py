@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from caption.analysis.map_statistics import divergence
 from caption.attention.map_entropy import entropy
 from caption.result import Caption, map_label
 
@@ -181,18 +182,10 @@ def head_roles(
             kind: gain(torch.tensor([word in members for word in words]))
             for kind, members in (classes or {}).items()
         },
-        divergence=_divergence(shares, spread),
+        divergence=torch.stack(
+            [divergence(head[:, None], shares).nanmean(0) for head in shares.unbind(1)]
+        ).numpy(),
     )
-
-
-def _divergence(shares: Tensor, spread: Tensor) -> np.ndarray:
-    """(M, M) mean over the words of H[(p + q) / 2] − (H[p] + H[q]) / 2, in bits."""
-    divergence = torch.zeros(shares.shape[1], shares.shape[1], dtype=torch.float64)
-    for head in range(shares.shape[1]):
-        middle = (shares[:, head, None] + shares) / 2
-        found = entropy(middle) - (spread[:, head, None] + spread) / 2
-        divergence[head] = found.clamp_min(0).nanmean(0) / math.log(2)
-    return divergence.numpy()
 
 
 def _number(value: float, sign: str = "") -> str:

@@ -37,6 +37,12 @@ def unseen(caption: Caption) -> float:
     return float((coverage(caption) < UNSEEN).mean()) if caption.words else math.nan
 
 
+def divergence(p: Tensor, q: Tensor) -> Tensor:
+    """(...,) Jensen-Shannon divergence in bits of distributions (..., L): 0 for equal ones, 1 for disjoint ones."""
+    middle, ends = measures.entropy((p + q) / 2), (measures.entropy(p) + measures.entropy(q)) / 2
+    return (middle - ends).clamp_min(0) / math.log(2)
+
+
 def measure_maps(captions: Iterable[Caption]) -> dict[str, float]:
     """Means over all words of many captions, by the names they are reported under; 0 where there are no words.
 

@@ -167,6 +167,23 @@ def test_one_map_becomes_the_weights():
     assert caption.with_map("level 1").weights.shape == (3, 1, 2)
 
 
+def test_other_weights_come_without_what_belongs_to_the_captions_own():
+    points = [[1, 2], [3, 4], [5, 6]]
+    caption = heads(points=points, map_boxes={"heads": (0, 0, 1, 1)}, alternatives=[dog()])
+    other = caption.with_weights(np.full((3, 2, 5), 0.2), WeightProperties(sums_to_one=False))
+    assert (other.weights == np.float32(0.2)).all()
+    assert not other.properties.sums_to_one
+    assert (other.maps, other.map_boxes, other.locations, other.points, other.alternatives) == (
+        {},
+        None,
+        None,
+        None,
+        [],
+    )
+    assert (other.words, other.box) == (caption.words, caption.box)
+    assert caption.with_weights(caption.weights).properties == caption.properties
+
+
 def test_all_single_maps_by_their_labels():
     caption = heads()
     channels = [f"channels[{row}, {col}]" for row in range(2) for col in range(2)]

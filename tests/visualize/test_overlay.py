@@ -37,6 +37,8 @@ BESIDE = {
     "wider on all sides": (TALL, (-10, -16, 190, 336), (7, 7), (6, 0), (0, 0, 180, 320)),
     "beside a crop": (WIDE, (30, -20, 230, 180), (4, 4), (2, 0), (50, 0, 250, 200)),
     "within a crop": (WIDE, (30, -20, 230, 180), (4, 4), (3, 3), (50, 0, 250, 200)),
+    "columns before the grid": (WIDE, (100, 0, 300, 200), (2, 8), (1, 0), (0, 0, 300, 200)),
+    "rows before the grid": (TALL, (0, 160, 180, 320), (8, 2), (0, 1), (0, 0, 180, 320)),
     "beside padding": (WIDE, (-25, -75, 275, 225), (6, 6), (5, 5), (0, -50, 300, 250)),
 }
 OPACITY, TINT = STYLES["cells"].opacity, STYLES["cells"].tint
