@@ -28,7 +28,7 @@ from caption.encoders import Refiner
 from caption.encoders.base import Encoder
 from caption.errors import ImageError
 from caption.parts import public_path
-from caption.regions import Views
+from caption.regions import Grid, Views
 from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
 from caption.search import BeamSearch, Hypotheses, Search
@@ -38,8 +38,6 @@ from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
     from caption.data.decoding import Photo
-
-Grid = tuple[int, int]
 
 LIKELIEST = 5
 """How many of the likeliest words of each step a caption keeps."""

@@ -12,13 +12,16 @@ from caption.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
+Grid = tuple[int, int]
+"""(rows, cols)."""
+
 
 class Regions(NamedTuple):
     """A grid of region vectors for each of B images."""
 
     vectors: Tensor
     """(B, L, D) region vectors a in row order: region i is at row i // cols, column i % cols."""
-    grid: tuple[int, int]
+    grid: Grid
     """(rows, cols), rows · cols = L. `Encoder.boxes` gives the part of the input that it covers."""
     mask: Tensor | None = None
     """(B, L) bool, True where there is a region; None when all are real."""

@@ -24,14 +24,14 @@ from torch.nn.utils.rnn import pad_sequence
 from caption.analysis.map_arithmetic import resampled, with_map_dims, with_sum_of
 from caption.analysis.module_copy import with_parts
 from caption.attention.base import Attention, AttentionOutput, Query
-from caption.attention.map_hooks import Grid, attentions
+from caption.attention.map_hooks import attentions
 from caption.attention.maps import named_maps, with_maps
 from caption.attention.stochastic import override_at_test
 from caption.captioner import Captioner
 from caption.data.batch_inference import decode, encode
 from caption.data.decoding import Photo
 from caption.decoders.base import Decoder, Memory
-from caption.regions import Views
+from caption.regions import Grid, Views
 from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
 from caption.tensor_tree import State, TensorTree, combine, leaves, map_tensors, select_images

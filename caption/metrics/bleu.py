@@ -35,12 +35,12 @@ def bleu(corpus: Corpus, brevity_penalty: bool = True) -> list[MetricScore]:
     statistics = np.array([_statistics(*sentence) for sentence in sentences], dtype=float)
     scores = []
     for order in range(1, MAX_ORDER + 1):
-        combine = partial(combined, order=order, brevity_penalty=brevity_penalty)
+        combine = partial(corpus_bleu, order=order, brevity_penalty=brevity_penalty)
         scores.append(MetricScore.from_statistics(f"BLEU-{order}", corpus.ids, statistics, combine))
     return scores
 
 
-def combined(statistics: np.ndarray, order: int, brevity_penalty: bool) -> np.ndarray:
+def corpus_bleu(statistics: np.ndarray, order: int, brevity_penalty: bool) -> np.ndarray:
     """BLEU-`order` (...) of statistics (..., 2 + 2·4): c, r, the matches and the n-grams of each length."""
     lengths, closest = statistics[..., 0], statistics[..., 1]
     matches = statistics[..., 2 : 2 + order] + TINY

@@ -36,10 +36,10 @@ def meteor_15(corpus: Corpus) -> MetricScore:
         statistics = _matches(corpus)
     except (OSError, RuntimeError, ValueError) as error:
         return MetricScore(name, None, f"METEOR's Java program failed: {error}.")
-    return MetricScore.from_statistics(name, corpus.ids, statistics, combined)
+    return MetricScore.from_statistics(name, corpus.ids, statistics, corpus_meteor)
 
 
-def combined(statistics: np.ndarray) -> np.ndarray:
+def corpus_meteor(statistics: np.ndarray) -> np.ndarray:
     """METEOR 1.5 (...) of the statistics (..., 23) that its program reports, summed over images or not.
 
     They are: words and function words of candidate and reference (4); for each of the four matchers, the matched

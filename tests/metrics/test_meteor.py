@@ -7,7 +7,7 @@ import pytest
 from helpers.shared_data import needs_java, wordnet_is_there
 
 from caption.metrics import evaluate
-from caption.metrics.meteor import combined
+from caption.metrics.meteor import corpus_meteor
 
 REFERENCES = {1: ["a dog runs", "the dog is running"], 2: ["two cats sleep"]}
 
@@ -30,13 +30,13 @@ def test_version_15_from_its_counts():
     counts[20:] = 1, 2, 2  # chunks, matched words
     recall = 1 / (2 * 0.75 + 0.25)
     mean = recall / (0.85 + 0.15 * recall)
-    assert combined(counts) == pytest.approx(mean * (1 - 0.6 * (1 / 2) ** 0.2))
+    assert corpus_meteor(counts) == pytest.approx(mean * (1 - 0.6 * (1 / 2) ** 0.2))
 
 
 def test_version_15_of_nothing_is_zero():
     counts = np.zeros((2, 23))
     counts[0, 1] = 3
-    assert combined(counts).tolist() == [0, 0]
+    assert corpus_meteor(counts).tolist() == [0, 0]
 
 
 @needs_java

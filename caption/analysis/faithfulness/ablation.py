@@ -18,10 +18,9 @@ from torch import Tensor
 
 from caption.analysis.map_arithmetic import resampled, rescaled, with_map_dims
 from caption.analysis.replay import Reading, Replay, Sentences, Step, batches
-from caption.attention.map_hooks import Grid
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
-from caption.regions import Regions, mean_region
+from caption.regions import Grid, Regions, mean_region
 from caption.runtime.eval_mode import eval_mode
 from caption.tensor_tree import select_images
 

@@ -20,9 +20,9 @@ from torch import Tensor
 from caption.analysis.map_arithmetic import sums, with_map_dims
 from caption.analysis.per_word import Measurements, PerWord
 from caption.analysis.replay import Maps, Replay, Sentences, Step, sentences
-from caption.attention.map_hooks import Grid
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
+from caption.regions import Grid
 from caption.result import Caption
 from caption.tensor_tree import map_tensors
 

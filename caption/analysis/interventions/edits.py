@@ -35,8 +35,9 @@ from caption.analysis.interventions.selection import (
     touched,
 )
 from caption.analysis.map_arithmetic import nothing_left, resampled, rescaled, shifted, with_sum_of
-from caption.attention.map_hooks import Edit, Grid
+from caption.attention.map_hooks import Edit
 from caption.errors import UserError
+from caption.regions import Grid
 from caption.result import Caption
 
 

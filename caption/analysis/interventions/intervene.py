@@ -24,11 +24,11 @@ from caption.analysis.interventions.edits import Change, Erase, scaled_like, vis
 from caption.analysis.interventions.log_probs import LogProbs, log_probs_table
 from caption.analysis.interventions.selection import steps_of, tokens_of
 from caption.analysis.module_copy import with_parts
-from caption.attention.map_hooks import Edit, Grid, attentions, edit_maps
+from caption.attention.map_hooks import Edit, attentions, edit_maps
 from caption.captioner import Captioner
 from caption.data.decoding import Photo, open_image
 from caption.decoders.base import Decoder
-from caption.regions import Regions, Views
+from caption.regions import Grid, Regions, Views
 from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
 from caption.search import Search

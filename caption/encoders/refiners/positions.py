@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from caption.encoders.refiners.base import at_least_one
 from caption.errors import UserError
 from caption.parts import Part
-
-Grid = tuple[int, int]
+from caption.regions import Grid
 
 
 class Positions(Part, nn.Module):
