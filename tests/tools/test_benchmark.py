@@ -1,4 +1,4 @@
-"""The benchmark's command: its document, its timing, and the comparison of two checkouts."""
+"""The benchmark's command: its document and its timing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from tools.benchmark import __main__ as benchmark
-from tools.benchmark import against, core, harness, startup
+from tools.benchmark import harness, startup
 from tools.documents import read_sections
 
 CPU = torch.device("cpu")
-QUICK = harness.Setting(CPU, quick=True, rounds=1)
 ROOT = Path(__file__).parents[2]
 MARKS = "<!-- section {0} begins -->\n<!-- section {0} ends -->"
 
@@ -120,52 +119,6 @@ def test_contestants_take_turns_after_a_run_that_does_not_count():
     times = harness.take_turns({name: lambda name=name: runs.append(name) for name in "ab"}, setting)
     assert runs == list("ab" * 3)
     assert {name: len(seconds) for name, seconds in times.seconds.items()} == {"a": 2, "b": 2}
-
-
-# -- two checkouts ---------------------------------------------------------------------------------------------
-
-
-def checkout(folder: Path, seconds: float) -> Path:
-    """A checkout whose tasks claim to take some seconds."""
-    for part in ("caption/__init__.py", "tools/benchmark/core.py"):
-        (folder / part).parent.mkdir(parents=True, exist_ok=True)
-        (folder / part).touch()
-    (folder / "caption" / "__init__.py").write_text(f"SECONDS = {seconds}\n")
-    (folder / "tools" / "benchmark" / "core.py").write_text(
-        "import caption\ndef measure_task(task, region_size, setting):\n"
-        "    return [caption.SECONDS * region_size, caption.SECONDS, 1e6 * region_size]\n"
-    )
-    return folder
-
-
-def test_each_checkout_is_measured_with_its_own_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    other, here = checkout(tmp_path / "other", 2.0), checkout(tmp_path / "here", 1.0)
-    monkeypatch.setattr(against, "HERE", here)
-    text = against.compare(other, QUICK, region_sizes=(3,))
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.split("\n")[2:]]
-    expected = [
-        ["time", "6.00 s", "3.00 s", "**0.500**"],
-        ["CPU time", "2.00 s", "1.00 s", "**0.500**"],
-        ["peak memory", "3.0 MB", "3.0 MB", "**1.000**"],
-    ]
-    assert rows == [
-        [f"{task}, D 3: {name}", *cells] for task in ("training step", "beam 5") for name, *cells in expected
-    ]
-
-
-def test_a_folder_without_the_package_is_named(tmp_path: Path):
-    with pytest.raises(SystemExit, match=r"is not a checkout of this package: it has no caption"):
-        against.compare(tmp_path, QUICK)
-
-
-@pytest.mark.parametrize("task", against.TASKS)
-def test_a_task_has_its_time_and_its_memory(task: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(core, "VOCABULARY", 60)
-    monkeypatch.setattr(core, "REGIONS", 6)
-    seconds, cpu_seconds, peak = core.measure_task(task, 16, QUICK)
-    assert seconds > 0
-    assert cpu_seconds > 0
-    assert peak > 4 * 6 * 512  # at least one image's projected regions, or their gradient
 
 
 # -- start-up --------------------------------------------------------------------------------------------------

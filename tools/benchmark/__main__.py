@@ -1,11 +1,9 @@
 """What training and search cost, beside the form in which attention in captioning is usually written.
 
     python -m tools.benchmark [--quick] [--only training,search] [--device cuda] [--write docs/results/performance.md]
-    python -m tools.benchmark --against ../other-checkout [--rounds 5]
 
 Each section is measured in a process of its own. Contestants take turns, so that other work on the machine slows all of
 them; their ratio is what counts. --write replaces the sections measured, those of a GPU apart from those of a CPU.
---against compares training step, beam search and memory of two checkouts run by run.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from pathlib import Path
 import torch
 
 from tools import make_parser
-from tools.benchmark.against import compare
 from tools.benchmark.harness import Setting, measure_section, new_process, say
 from tools.documents import read_sections, write_sections
 
@@ -40,9 +37,6 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--threads", metavar="N", type=int, help="threads of the CPU; default: PyTorch's")
     parser.add_argument("--write", metavar="FILE", type=Path, help="document to write the sections into")
-    parser.add_argument(
-        "--against", metavar="CHECKOUT", type=Path, help="compare with this checkout, and print only"
-    )
     options = parser.parse_args(arguments)
     names = options.only.split(",") if options.only else SECTIONS
     if unknown := sorted(set(names) - set(SECTIONS)):
@@ -52,11 +46,6 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("PyTorch finds no GPU here: leave out --device cuda")
     rounds = options.rounds or (2 if options.quick else 5)
     setting = Setting(device, options.quick, rounds, options.threads or torch.get_num_threads())
-    if options.against:
-        load = os.getloadavg()[0]
-        text = compare(options.against, setting)
-        print(f"{about(setting, ['--against', str(options.against)], load)}\n\n{text}")
-        return 0
     if options.write and (
         missing := sorted({section_name(name, device) for name in names} - {*read_sections(options.write)})
     ):
@@ -71,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         if "|" not in text:
             say(text)  # why nothing was measured
             continue
-        text = f"{about(setting, ['--only', name], load)}\n\n{text}"
+        text = f"{about(setting, name, load)}\n\n{text}"
         print(f"## {name}\n\n{text}\n", flush=True)
         if options.write:
             write_sections(options.write, {section_name(name, device): text})
@@ -83,7 +72,7 @@ def section_name(name: str, device: torch.device) -> str:
     return name if device.type == "cpu" else f"{name} on {device.type}"
 
 
-def about(setting: Setting, arguments: list[str], load: float) -> str:
+def about(setting: Setting, section: str, load: float) -> str:
     """The machine, how busy it was, and the command that measures the same again."""
     parts = [time.strftime("%Y-%m-%d"), f"{platform.system()} {platform.machine()}", cpu()]
     parts += [
@@ -94,7 +83,7 @@ def about(setting: Setting, arguments: list[str], load: float) -> str:
         parts.append(torch.cuda.get_device_name(setting.device))
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     busy = f"load average {load:.1f} before and {os.getloadavg()[0]:.1f} after"
-    options = [*arguments, "--device", setting.device.type, "--rounds", str(setting.rounds)]
+    options = ["--only", section, "--device", setting.device.type, "--rounds", str(setting.rounds)]
     command = shlex.join(["python", "-m", "tools.benchmark", *options, *["--quick"] * setting.quick])
     return f"*{', '.join(parts)}; {versions}; {busy}; `{command}`.*"
 

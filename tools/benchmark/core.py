@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
 from typing import Any
 
 import torch
@@ -13,9 +12,8 @@ from caption.attention import AdditiveScore, ScoredAttention, Softmax
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder, Memory
 from caption.objectives import CaptionBatch, CrossEntropy
 from caption.regions import Regions
-from caption.search import BeamSearch, Hypotheses, Search
-from caption.text.vocabulary import END, PAD, START, UNKNOWN
-from tools.benchmark.harness import Setting, clock
+from caption.search import Hypotheses, Search
+from caption.text.vocabulary import END, PAD, START
 
 VOCABULARY, REGIONS = 9500, 196
 IMAGES, SHORTEST, LONGEST = 32, 15, 25
@@ -85,12 +83,10 @@ def step(model: nn.Module, loss: Callable[[], Tensor]) -> Tensor:
 
 
 @torch.no_grad()
-def find_captions(
-    decoder: LSTMDecoder, vectors: Tensor, search: Search, forbidden: tuple[int, ...] = ()
-) -> Hypotheses:
-    """The captions of all images at once; `forbidden` words are never emitted."""
+def find_captions(decoder: LSTMDecoder, vectors: Tensor, search: Search) -> Hypotheses:
+    """The captions of all images at once."""
     state = decoder.start(project(decoder, vectors))
-    return search(decoder.step, state, len(vectors), START, END, forbidden)
+    return search(decoder.step, state, len(vectors), START, END)
 
 
 def allocated_peak(run: Callable[[], Any], device: torch.device) -> int:
@@ -109,32 +105,3 @@ def allocated_peak(run: Callable[[], Any], device: torch.device) -> int:
         now += event.nbytes()
         highest = max(highest, now)
     return highest
-
-
-# -- for one of two checkouts
-
-
-@cache
-def training_task(region_size: int, setting: Setting) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """A training step to time, and one that allocates no gradients, since they are there already."""
-    decoder = make_decoder(region_size, setting.device)
-    images = IMAGES // 8 if setting.quick else IMAGES
-    vectors = make_vectors(images, region_size, setting.device)
-    loss = partial(caption_loss, decoder, vectors, make_captions(images, setting.device))
-    return partial(step, decoder, loss), lambda: loss().backward()
-
-
-@cache
-def search_task(region_size: int, setting: Setting) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Beam search without an end word, so that the work does not depend on what is found."""
-    decoder = make_decoder(region_size, setting.device).eval()
-    vectors = make_vectors(SEARCHED // 8 if setting.quick else SEARCHED, region_size, setting.device)
-    search = partial(find_captions, decoder, vectors, BeamSearch(BEAM, STEPS), (PAD, START, END, UNKNOWN))
-    return search, search
-
-
-def measure_task(name: str, region_size: int, setting: Setting) -> list[float]:
-    """Seconds by the clock, those of the processors, and the most bytes allocated."""
-    prepare = training_task if name == "training step" else search_task
-    timed, allocating = prepare(region_size, setting)
-    return [*clock(timed, setting.device), allocated_peak(allocating, setting.device)]

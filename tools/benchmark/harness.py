@@ -5,20 +5,17 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
-import runpy
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-HERE = Path(__file__).resolve().parents[2]
-"""This checkout."""
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Setting(NamedTuple):
@@ -47,13 +44,13 @@ class Times(NamedTuple):
         return [seconds(self.median(name)), faster]
 
 
-def clock(run: Callable[[], Any], device: torch.device) -> tuple[float, float]:
-    """Seconds of a call by the clock, and of the processors' time."""
+def clock(run: Callable[[], Any], device: torch.device) -> float:
+    """Seconds of a call."""
     wait(device)
-    started, cpu_started = time.perf_counter(), time.process_time()
+    started = time.perf_counter()
     run()
     wait(device)
-    return time.perf_counter() - started, time.process_time() - cpu_started
+    return time.perf_counter() - started
 
 
 def wait(device: torch.device) -> None:
@@ -71,39 +68,27 @@ def take_turns(
     times = Times({name: [] for name in contestants})
     for _ in range(rounds or setting.rounds):
         for name, run in contestants.items():
-            times.seconds[name].append(clock(run, setting.device)[0])
+            times.seconds[name].append(clock(run, setting.device))
     return times
 
 
-def new_process(checkout: Path = HERE, threads: int = 1) -> ProcessPoolExecutor:
-    """A new process with the package `caption` of a checkout; it shares no memory or setting with this one."""
+def new_process(threads: int = 1) -> ProcessPoolExecutor:
+    """A new process; it shares no memory or setting with this one."""
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(1, context, _use_checkout, (str(checkout.resolve()), threads))
+    return ProcessPoolExecutor(1, context, _prepare, (threads,))
 
 
-def _use_checkout(checkout: str, threads: int) -> None:
-    os.environ.update(PYTHONPATH=checkout, OMP_NUM_THREADS=str(threads))  # for processes that this one starts
+def _prepare(threads: int) -> None:
+    os.environ.update(
+        PYTHONPATH=str(ROOT), OMP_NUM_THREADS=str(threads)
+    )  # for processes that this one starts
     torch.set_num_threads(threads)
-    os.chdir(checkout)
-    sys.path.insert(0, checkout)
 
 
 def measure_section(name: str, setting: Setting) -> str:
     """Call the function of a section, in a new process; it returns Markdown."""
     text: str = getattr(importlib.import_module(f"tools.benchmark.{name}"), name)(setting)
     return text
-
-
-def measure_task(task: str, region_size: int, setting: Setting) -> list[float]:
-    """Seconds, seconds of CPU time and peak memory of a task. The first call in a process also prepares the task."""
-    values: list[float] = _core()["measure_task"](task, region_size, setting)
-    return values
-
-
-@cache
-def _core() -> dict[str, Any]:
-    """`tools.benchmark.core` of the process's checkout, which fits the package beside it."""
-    return runpy.run_path(str(Path("tools", "benchmark", "core.py").resolve()))
 
 
 def seconds(value: float) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 from caption import textbook
 from caption.decoders import LSTMDecoder
 from caption.search import BeamSearch, Greedy, Search
+from caption.text.vocabulary import END, PAD, START, UNKNOWN
 from tools.benchmark import core
 from tools.benchmark.harness import Setting, say, take_turns
 from tools.benchmark.textbook import textbook_of
@@ -52,7 +53,7 @@ def search(setting: Setting) -> str:
 def never_end(decoder: LSTMDecoder) -> None:
     """Make some words much more probable than others, and captions as long as the search allows."""
     decoder.readout.to_words.weight *= 30
-    decoder.readout.to_words.bias[[core.PAD, core.START, core.END, core.UNKNOWN]] = NEVER
+    decoder.readout.to_words.bias[[PAD, START, END, UNKNOWN]] = NEVER
 
 
 def find(decoder: LSTMDecoder, vectors: Tensor, search: Search, low: bool) -> list[list[int]]:
