@@ -36,7 +36,9 @@ class Vocabulary:
             raise DataError(f"the vocabulary has the word '{twice}' twice: keep one of them.")
 
     @classmethod
-    def build(cls, captions: Iterable[str], min_count: int = 5, tokenizer: str = "ptb") -> Vocabulary:
+    def build(
+        cls, captions: Iterable[str], min_count: int = 5, tokenizer: str = "ptb", max_size: int | None = None
+    ) -> Vocabulary:
         """The words of `captions` by falling frequency, equally frequent ones in alphabetical order.
 
         Use the captions of the training split only: a model cannot know words that occur only in validation or test
@@ -46,19 +48,22 @@ class Vocabulary:
             captions: training captions, not tokenized.
             min_count: rarer words become UNKNOWN. Their captions stay in the training set.
             tokenizer: name of the tokenizer.
+            max_size: keep at most this many words, special tokens not counted; None = all.
 
         Raises:
-            DataError: min_count is below 1, or no word is left.
+            DataError: a limit is below 1, or no word is left.
         """
         tokenize = get_tokenizer(tokenizer)
         counts = Counter(word for caption in captions for word in tokenize(caption))
-        return cls.from_counts(counts, min_count, tokenizer)
+        return cls.from_counts(counts, min_count, tokenizer, max_size)
 
     @classmethod
-    def from_counts(cls, counts: Counter[str], min_count: int = 5, tokenizer: str = "ptb") -> Vocabulary:
+    def from_counts(
+        cls, counts: Counter[str], min_count: int = 5, tokenizer: str = "ptb", max_size: int | None = None
+    ) -> Vocabulary:
         """As `build`, from the number of times that each word occurs in the training captions."""
-        if min_count < 1:
-            raise DataError(f"min_count {min_count} must be 1 or more.")
+        if min_count < 1 or (max_size is not None and max_size < 1):
+            raise DataError(f"min_count {min_count} and max_size {max_size} must be 1 or more.")
         frequent = [
             word for word, count in counts.items() if count >= min_count and word not in SPECIAL_TOKENS
         ]
@@ -68,7 +73,7 @@ class Vocabulary:
                 f"lower min_count or give more captions."
             )
         frequent.sort(key=lambda word: (-counts[word], word))
-        return cls(frequent, tokenizer)
+        return cls(frequent[:max_size], tokenizer)
 
     def encode(self, caption: str, max_words: int | None = None) -> list[int]:
         """Ids of the caption's words, then END; no START.

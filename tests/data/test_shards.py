@@ -120,6 +120,19 @@ def test_a_batch_has_the_captions_and_pixels_of_its_images(shards: Path, source:
         assert words == list(expected[name])
 
 
+def test_each_worker_shuffles_with_numbers_of_its_own(shards: Path, monkeypatch: pytest.MonkeyPatch):
+    """With the same numbers, all workers would take the same places of their buffers."""
+    states = []
+    for rank in range(2):
+        for worker in range(2):
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    loader, "shuffled", lambda samples, _, random: states.append(random.random()) or samples
+                )
+                in_worker(patch, make_batches(shards, processes=2, workers=2, rank=rank), worker)
+    assert len(set(states)) == 4
+
+
 def test_drawn_captions_change_with_the_epoch(shards: Path):
     made = ShardLoader(make_batches(shards, captions_per_image=1, batch_size=TRAINING))
     drawn = []

@@ -34,6 +34,8 @@ def test_special_tokens_come_first_then_words_by_count_and_alphabet() -> None:
 def test_rare_words_are_unknown() -> None:
     assert built(min_count=2).words[4:] == ("a", "dog", "runs")
     assert built(min_count=3).words[4:] == ("a", "dog")
+    assert built(max_size=2).words[4:] == ("a", "dog")
+    assert built(max_size=6) == built()
 
 
 def test_a_caption_with_rare_words_is_encoded_like_any_other() -> None:
@@ -148,8 +150,9 @@ def test_nothing_left_to_learn() -> None:
         built(min_count=100)
     with pytest.raises(DataError, match="0 words"):
         Vocabulary.build([], 1, "none")
-    with pytest.raises(DataError, match="1 or more"):
-        built(min_count=0)
+    for limits in ({"min_count": 0}, {"max_size": 0}):
+        with pytest.raises(DataError, match="1 or more"):
+            built(**limits)
 
 
 def test_words_do_not_depend_on_the_hash_seed() -> None:
