@@ -31,8 +31,6 @@ MIN_COUNT = 5
 MAX_WORDS = 50
 QUOTED = 60
 """Characters of a caption that a message quotes."""
-CHUNK = 1 << 20
-"""Bytes of a file in memory while it is hashed."""
 AHEAD = 64
 """Images that are being decoded, or wait to be reported."""
 
@@ -196,17 +194,8 @@ class ImageFile(NamedTuple):
     split: str
 
 
-class Fingerprint(NamedTuple):
-    """Hashes that copies of a picture share."""
-
-    content: bytes
-    """Of the file."""
-    pixels: bytes
-    """Of width, height and upright RGB pixels: equal for one picture in two lossless encodings."""
-
-
-def fingerprint(path: Path) -> Fingerprint:
-    """Decode and hash an image file.
+def fingerprint(path: Path) -> bytes:
+    """A hash of width, height and upright RGB pixels of an image file.
 
     Raises:
         ImageError: see `caption.data.decoding.open_image`.
@@ -215,14 +204,7 @@ def fingerprint(path: Path) -> Fingerprint:
     with decoded(path) as (image, *_):
         pixels.update(image.tobytes())
     pixels.update(repr(image.size).encode())
-    content = hashlib.blake2b(digest_size=16)
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK):
-                content.update(chunk)
-    except OSError as error:  # deleted after it was decoded
-        raise ImageError(f"'{path}' cannot be read: {error.strerror}.") from None
-    return Fingerprint(content.digest(), pixels.digest())
+    return pixels.digest()
 
 
 def check_images(splits: Splits, findings: Findings, workers: int | None = None) -> tuple[int, int]:
@@ -243,7 +225,7 @@ def check_images(splits: Splits, findings: Findings, workers: int | None = None)
             if str(image.path) not in missing:
                 files.setdefault(identity, ImageFile(image.path, image, split))
     examined = 0
-    by_pixels: dict[bytes, list[tuple[ImageFile, Fingerprint]]] = {}
+    by_pixels: dict[bytes, list[ImageFile]] = {}
     outcomes = prefetch(lambda file: fingerprint(file.path), files.values(), AHEAD, workers)
     with suppress(KeyboardInterrupt), closing(outcomes), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Pillow, about oddities of files that it can decode
@@ -253,13 +235,12 @@ def check_images(splits: Splits, findings: Findings, workers: int | None = None)
                     text = f"{file.image.within(file.split)}: {outcome}"
                     findings.add(Kind.UNDECODABLE, text, file.path)
                 else:
-                    by_pixels.setdefault(outcome.pixels, []).append((file, outcome))
+                    by_pixels.setdefault(outcome, []).append(file)
                 examined += 1
                 advance(1)
     for copies in by_pixels.values():
         if len(copies) > 1:
-            kind = Kind.LEAKAGE if len({file.split for file, _ in copies}) > 1 else Kind.DUPLICATE
-            same = "file" if len({print.content for _, print in copies}) == 1 else "pixels"
-            names = " = ".join(file.image.within(file.split) for file, _ in copies)
-            findings.add(kind, f"{names}: the same {same}", *(file.path for file, _ in copies))
+            kind = Kind.LEAKAGE if len({file.split for file in copies}) > 1 else Kind.DUPLICATE
+            names = " = ".join(file.image.within(file.split) for file in copies)
+            findings.add(kind, f"{names}: the same pixels", *(file.path for file in copies))
     return len(files), examined

@@ -47,18 +47,13 @@ BACKLOG_BYTES = 256 * 2**20
 
 @dataclass
 class Extraction:
-    """Counts of what was done to a store."""
+    """Counts of what was done to a store; `__str__` says what each means."""
 
     stored: int = 0
-    """Images stored now."""
     present: int = 0
-    """Images that were in the store before."""
     dropped: int = 0
-    """Images that were damaged and removed."""
     unreadable: int = 0
-    """Whole files of the store that were damaged and removed."""
     changed: int = 0
-    """Images removed because their file has changed."""
     failed: list[tuple[CaptionedImage, ImageError]] = field(default_factory=list)
     """Images that cannot be decoded, each with the reason; nothing is stored for them."""
 

@@ -41,19 +41,6 @@ def test_colours_survive_palette_and_cmyk(tmp_path: Path) -> None:
     assert cmyk.getpixel((5, 5))[0] > 200  # red, not the cyan of an inverted one
 
 
-def test_greyscale_has_three_equal_channels(tmp_path: Path) -> None:
-    grey = Image.fromarray(np.arange(200, dtype=np.uint8).reshape(10, 20))
-    pixels = np.asarray(open_image(saved(grey, tmp_path / "grey.png")))
-    np.testing.assert_array_equal(pixels, np.repeat(np.asarray(grey)[..., None], 3, axis=2))
-
-
-def test_one_bit_becomes_black_and_white(tmp_path: Path) -> None:
-    bits = np.zeros((8, 8), bool)
-    bits[:, 4:] = True
-    pixels = np.asarray(open_image(saved(Image.fromarray(bits), tmp_path / "bits.png")))
-    np.testing.assert_array_equal(pixels[..., 0], bits * np.uint8(255))
-
-
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
 def test_transparency_is_laid_over_white(tmp_path: Path, mode: str) -> None:
     rgba = Image.new("RGBA", (8, 4), (0, 0, 0, 255))

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from helpers.pictures import corners, noise, saved, scene
 from PIL import Image, ImageFile, features
 
@@ -105,13 +104,6 @@ def test_a_damaged_exif_block_does_not_cost_the_picture(tmp_path: Path) -> None:
         assert open_image(path).size == (40, 24)
 
 
-def test_the_transform_turns_an_image_the_caller_has_not(tmp_path: Path) -> None:
-    path = oriented(tmp_path / "turned.png", 6)
-    transform = ImageTransform(16)
-    with Image.open(path) as image:
-        assert torch.equal(transform(image), transform(open_image(path)))
-
-
 # -- unusable images ---------------------------------------------------------------------------------------
 
 
@@ -135,11 +127,6 @@ def test_missing_folder_and_empty(tmp_path: Path) -> None:
     (tmp_path / "dangling.jpg").symlink_to(tmp_path / "none.jpg")
     assert "does not exist" in refused(tmp_path / "dangling.jpg")
     assert "cannot be read" in refused(tmp_path / ("long" * 100))
-
-
-def test_a_string_is_a_path(tmp_path: Path) -> None:
-    path = saved(noise(), tmp_path / "photo.png")
-    assert open_image(str(path)).tobytes() == open_image(path).tobytes()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")

@@ -221,21 +221,6 @@ def test_a_place_in_another_epoch_is_not_this_ones(reader: Shapes):
     assert len(list(loader)) == len(loader) == 5
 
 
-@pytest.mark.slow
-def test_workers_bring_the_same_images(reader: Shapes):
-    here = module(reader, captions_per_image=None, batch_size=3)
-    there = module(reader, captions_per_image=None, batch_size=3, workers=2)
-    for split in ("val", "train"):
-        batches = []
-        for data in (here, there):
-            torch.manual_seed(0)
-            batches.append(list(getattr(data, f"{split}_dataloader")()))
-        for mine, theirs in zip(*batches, strict=True):
-            assert mine.ids == theirs.ids
-            assert torch.equal(mine.images, theirs.images)
-            assert torch.equal(mine.targets, theirs.targets)
-
-
 def test_batches_travel_with_their_names(reader: Shapes):
     data = module(reader)
     (batch,) = data.val_dataloader()
@@ -243,11 +228,6 @@ def test_batches_travel_with_their_names(reader: Shapes):
     assert {moved.images.device.type, moved.inputs.device.type, moved.targets.device.type} == {"meta"}
     assert moved.lengths.device.type == "meta"
     assert (moved.ids, moved.references, moved.boxes) == (batch.ids, batch.references, batch.boxes)
-
-
-def test_nothing_is_pinned_without_a_gpu(reader: Shapes):
-    loader: DataLoader[Any] = module(reader).train_dataloader()
-    assert not loader.pin_memory
 
 
 # -- errors ----------------------------------------------------------------------------------------------------
@@ -275,18 +255,6 @@ def test_a_missing_image_is_named_at_construction(tmp_path: Path):
 
 
 # -- Shapes as a reader ----------------------------------------------------------------------------------------
-
-
-def test_every_image_of_shapes_has_boxes_in_its_pixels(reader: Shapes):
-    for split, images in reader.read().items():
-        boxes = reader.boxes(split)
-        assert boxes.keys() == {each.id for each in images}
-        for objects in boxes.values():
-            there = [box for places in objects.values() for box in places]
-            assert there
-            assert all(
-                0 <= left < right <= 48 and 0 <= top < bottom <= 48 for left, top, right, bottom in there
-            )
 
 
 def test_a_home_folder_may_be_written_with_a_tilde(monkeypatch, tmp_path: Path):

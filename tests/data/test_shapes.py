@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,13 @@ from caption.data.shapes.captions import describe_scene
 from caption.data.shapes.dataset import write_shapes
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import (
-    COLOURS,
-    JITTER,
-    NAMES,
     Object,
     Scene,
     random_scene,
     relation,
     scene_split,
 )
-from caption.data.shapes.silhouettes import FULL, SHAPES, silhouette
+from caption.data.shapes.silhouettes import FULL, silhouette
 from caption.errors import DataError
 
 Boxes = dict[str, tuple[float, float, float, float]]
@@ -128,11 +124,6 @@ class TestCaptions:
         with pytest.raises(DataError, match="move them apart"):
             describe_scene(diagonal)
 
-    def test_one_caption_for_all_scenes_is_hardly_ever_true(self, scenes: list[Scene]) -> None:
-        candidates = {caption for scene in scenes for caption in describe_scene(scene)}
-        shares = [np.mean([is_true(text, boxes_of(scene)) for scene in scenes]) for text in candidates]
-        assert max(shares) < 0.03
-
 
 class TestRelation:
     @pytest.mark.parametrize(
@@ -168,22 +159,6 @@ class TestScenes:
                         abs(left + right - left2 - right2) / 2 >= 64 / 12
                     )  # their horizontal order is clear
 
-    def test_objects_often_share_a_colour_or_a_shape_but_never_both(self, scenes: list[Scene]) -> None:
-        sharing = 0
-        for scene in scenes:
-            names = [thing.name for thing in scene.objects]
-            assert len(set(names)) == len(names)
-            words = [word for name in names for word in name.split()]
-            sharing += len(set(words)) < len(words)
-        assert sharing / len(scenes) > 0.5
-
-    def test_every_name_and_every_relation_occurs(self, scenes: list[Scene]) -> None:
-        text = " ".join(caption for scene in scenes for caption in describe_scene(scene))
-        assert all(name in text for name in NAMES)
-        assert len(NAMES) == len(COLOURS) * len(SHAPES) == 30
-        shares = Counter(re.findall("above|below|left|right", text))
-        assert max(shares.values()) < 1.5 * min(shares.values())
-
     def test_no_arrangement_is_in_two_splits_for_any_seed(self) -> None:
         for seed in (0, 1):
             for split in ("train", "val", "test"):
@@ -218,17 +193,6 @@ class TestRender:
                 rows, columns = np.nonzero(abs(drawn - empty).max(axis=2) > 2)
                 assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == thing.box
 
-    def test_the_colour_at_an_objects_centre_is_its_own(self, scenes: list[Scene]) -> None:
-        for scene in scenes[:20]:
-            pixels = np.asarray(render(scene)).astype(int)
-            for thing in scene.objects:
-                left, top, right, bottom = thing.box
-                colour = pixels[(top + bottom) // 2, (left + right) // 2]
-                distances = {name: abs(colour - rgb).max() for name, rgb in COLOURS.items()}
-                assert min(distances, key=distances.__getitem__) == thing.colour
-                assert distances[thing.colour] <= JITTER
-                assert tuple(colour) == thing.rgb
-
     # Areas of the outlines in the square [-1, 1]², worked out by hand, as parts of its 4.
     @pytest.mark.parametrize(
         ("shape", "area"),
@@ -261,11 +225,6 @@ class TestFiles:
                 texts = [entry["caption"] for entry in captions.loadAnns(captions.getAnnIds(image["id"]))]
                 assert len(texts) == 5
                 assert all(is_true(text, boxes) for text in texts)
-
-    def test_ids_are_unique_over_all_splits(self, folder: Path) -> None:
-        for kind, entries in (("", "annotations"), ("", "images"), ("_objects", "annotations")):
-            ids = [entry["id"] for split in SMALL for entry in read(folder / f"{split}{kind}.json")[entries]]
-            assert len(set(ids)) == len(ids)
 
     def test_the_data_is_that_of_this_version(self, folder: Path) -> None:
         """If this fails because of an intended change, raise `VERSION` with the digests."""

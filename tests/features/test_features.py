@@ -7,11 +7,9 @@ import os
 import pickle
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +31,6 @@ from helpers.feature_stores import (
     make_images,
     read,
     regions_of,
-    small_store,
     stored_ids,
 )
 from safetensors.numpy import load_file, save_file
@@ -118,15 +115,6 @@ def test_read_many_and_ids(images: list[CaptionedImage], finished: Path) -> None
     for row, i in zip(found, (22, 3, 3, 10), strict=True):
         assert torch.equal(row, read(store, images[i].id)[0])
     assert read(store).shape == (0, 64, 6)
-
-
-def test_vectors_are_copies(finished: Path) -> None:
-    store = FeatureStore(finished)
-    first = read(store, 1)
-    kept = first.clone()
-    first.zero_()
-    assert torch.equal(read(store, 1), kept)
-    assert torch.equal(read(FeatureStore(finished), 1), kept)
 
 
 def test_any_program_can_read_a_file(images: list[CaptionedImage], finished: Path) -> None:
@@ -225,14 +213,6 @@ def test_pickles_as_its_path(images: list[CaptionedImage], finished: Path) -> No
     dataset = pickle.loads(pickle.dumps(CaptionedImages(images, words, TRANSFORM, store=store)))
     batch = dataset.collate([dataset[i] for i in (5, 1)])
     assert torch.equal(batch.views[0].vectors, read(store, images[5].id, images[1].id))
-
-
-def test_many_files_are_not_kept_open(images: list[CaptionedImage], finished: Path) -> None:
-    """A large store has more files than a process may open."""
-    before = len(os.listdir("/proc/self/fd"))
-    store = FeatureStore(finished)
-    read(store, *(image.id for image in images))
-    assert len(os.listdir("/proc/self/fd")) == before
 
 
 # -- the key ------------------------------------------------------------------------------------------------
@@ -356,15 +336,6 @@ def test_it_refuses_a_store_larger_than_the_disk(
     ):
         extract(images, tmp_path / "store")
     assert contents(tmp_path / "store") == {}
-
-
-def test_size_and_progress_go_to_stderr(
-    images: list[CaptionedImage], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    extract(images[:4], tmp_path / "store")
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert "4 images of 8×8×6 numbers take 3.3 kB" in output.err
 
 
 def test_numbers_too_large_for_half_precision_are_an_error(
@@ -532,52 +503,6 @@ def test_a_full_disk_spoils_nothing(
     assert contents(tmp_path / "full") == contents(finished)
 
 
-KILLED = """
-import os, sys, time
-from pathlib import Path
-from helpers.feature_stores import IMAGE_BYTES, extract, make_encoder, make_images
-from caption.features import files
-from caption.runtime import atomic
-
-folder, store = map(Path, sys.argv[1:])
-files.FILE_BYTES = 8 * IMAGE_BYTES
-fsync = os.fsync
-atomic.os.fsync = lambda handle: (time.sleep(0.2), fsync(handle))
-encoder = make_encoder()
-encoder.register_forward_pre_hook(lambda *_: time.sleep(0.05))
-extract(make_images(folder, 40), store, encoder=encoder)
-"""
-
-
-@pytest.mark.slow
-def test_killed_and_resumed(tmp_path: Path) -> None:
-    """Processes are killed between files and during a write; the final files are the same."""
-    images = make_images(tmp_path / "images", 40)
-    store = tmp_path / "killed"
-    path = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests")])
-    stored = 0
-    for while_writing in (False, True):
-        command = [sys.executable, "-c", KILLED, str(tmp_path / "images"), str(store)]
-        with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}) as process:
-            deadline = time.monotonic() + 120
-            while process.poll() is None and time.monotonic() < deadline:
-                enough = len(list(store.glob("*.safetensors"))) > stored // 8
-                if enough and while_writing == any(store.glob("*.partial")):
-                    break
-                time.sleep(0.001)
-            process.kill()
-        assert process.returncode == -signal.SIGKILL
-        assert any(store.glob("*.partial")) == while_writing
-        verify(store)
-        before, stored = stored, len(FeatureStore(store))
-        assert before < stored < 40
-        assert stored % 8 == 0  # at most the unfinished file is lost
-    done = extract(images, store)
-    assert (done.stored, done.present) == (40 - stored, stored)
-    extract(images, tmp_path / "whole")
-    assert contents(store) == contents(tmp_path / "whole")
-
-
 # -- damaged ------------------------------------------------------------------------------------------------
 
 
@@ -724,24 +649,6 @@ def test_verifying_changes_nothing_in_a_sound_store(images: list[CaptionedImage]
 
 
 # -- size and speed -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_images_open_within_a_tenth_of_a_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In as many files as if they had 7×7×1280 numbers."""
-    monkeypatch.undo()  # the size of files
-    small_store(tmp_path, 100_000)
-    seconds = []
-    for _ in range(3):
-        start = time.process_time()  # wall time would include other processes
-        store = FeatureStore(tmp_path)
-        seconds.append(time.process_time() - start)
-    assert min(seconds) < 0.1  # so that a million open within one
-    assert len(store) == 100_000
-    assert store.find([99_999, 100_000]).tolist() == [99_999, -1]
-    store.check(range(0, 100_000, 2))
 
 
 def test_no_lightning_and_no_matplotlib() -> None:

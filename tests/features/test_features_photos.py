@@ -28,7 +28,6 @@ from caption.data.resize import ImageTransform, Transformed
 from caption.errors import DataError, ImageError
 from caption.features.files import PhotoFile
 from caption.features.store import FeatureStore
-from caption.regions import Views
 from caption.text.vocabulary import Vocabulary
 
 WORDS = Vocabulary(["a", "caption", "number"])
@@ -111,30 +110,6 @@ def test_boxes_are_those_of_the_photos_and_none_is_opened(
     assert opened == []
     shutil.rmtree(images[0].path.parent)
     assert one_batch(images, folder, transform).boxes == boxes
-
-
-def test_without_boxes_there_are_none(images: list[CaptionedImage], folder: Path) -> None:
-    dataset = CaptionedImages(images, WORDS, TRANSFORM, store=FeatureStore(folder))
-    assert dataset.collate([dataset[0], dataset[3]]).boxes == []
-
-
-def test_a_batch_is_read_at_once(
-    images: list[CaptionedImage], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[list[int | str]] = []
-    read_many = FeatureStore.read_many
-
-    def counted(self: FeatureStore, image_ids: list[int | str]) -> Views:
-        asked.append(image_ids)
-        return read_many(self, image_ids)
-
-    monkeypatch.setattr(FeatureStore, "read_many", counted)
-    chosen = [images[i] for i in (7, 2, 2, 9)]
-    batch = one_batch(chosen, folder)
-    assert asked == [batch.ids] == [[image.id for image in chosen]]
-    assert batch.views is not None
-    for found, image in zip(batch.views[0].vectors, chosen, strict=True):
-        torch.testing.assert_close(found.float(), regions_of(image, make_encoder()), rtol=1e-3, atol=1e-3)
 
 
 # -- photos that changed ------------------------------------------------------------------------------------

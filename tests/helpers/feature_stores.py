@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -16,7 +15,6 @@ from caption.data.feature_extraction import Extraction, write_features
 from caption.data.readers.captions import CaptionedImage
 from caption.data.resize import ImageTransform
 from caption.encoders import SmallCNN
-from caption.features import files
 from caption.features.store import FeatureStore
 
 REPOSITORY = Path(__file__).parents[2]
@@ -70,14 +68,3 @@ def stored_ids(store: FeatureStore) -> list[int | str]:
 def contents(folder: Path) -> dict[str, bytes]:
     """All files of a store."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
-
-
-def small_store(folder: Path, images: int) -> None:
-    """A store of images 0, 1, ... of one number each, in as many files as if they had 7×7×1280."""
-    writer = files.FeatureWriter(folder, {"format": files.FORMAT, "key": {}, "grids": [[1, 1]]})
-    numbers = np.zeros((64, 1, 1), np.float16)
-    with mock.patch.object(files, "FILE_BYTES", files.FILE_BYTES // (7 * 7 * 1280)):
-        for start in range(0, images, 64):
-            ids = range(start, min(start + 64, images))
-            writer.add(ids, [files.PhotoFile(224, 224, 0)] * len(ids), {"view.0": numbers[: len(ids)]})
-        writer.save()
