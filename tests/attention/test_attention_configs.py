@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,14 +92,6 @@ def test_it_replaces_what_it_names_and_does_a_step_of_training(name: str) -> Non
     assert any(part.startswith("embed.") for part in moved)
     assert any(not part.startswith("embed.") for part in moved)
     assert all(torch.isfinite(tensor).all() for tensor in captioner.decoder.parameters())
-
-
-@every_file
-def test_the_header_says_what_it_is_and_how_to_run_it(name: str) -> None:
-    text = FILES[name].read_text(encoding="utf-8")
-    assert re.search(r"^# Source: ([^#]|\n# )*\b(19|20)\d\d\b", text, re.MULTILINE)
-    command = f"caption fit -c configs/shapes_soft.yaml -c configs/attention/{name}.yaml"
-    assert f"{command} \\\n#     --trainer.default_root_dir runs/attention/{name}\n" in text
 
 
 def test_the_table_of_the_laws_has_the_mechanisms_of_all_configurations() -> None:

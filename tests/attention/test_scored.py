@@ -142,9 +142,6 @@ def test_an_alignment_may_change_the_choice_but_not_the_weights():
     torch.testing.assert_close(output.context, 2 * SCORES.softmax(-1) @ VECTORS)
 
 
-# -- views ---------------------------------------------------------------------------------------------------------
-
-
 # -- maps by name --------------------------------------------------------------------------------------------------
 
 

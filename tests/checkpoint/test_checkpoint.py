@@ -99,12 +99,6 @@ def test_the_entries_of_training_do_not_matter(path: Path, model: Captioner):
     assert checkpoint.load(rewrite(path, add)).description() == model.description()
 
 
-def test_saving_over_a_checkpoint_leaves_no_partial_file(path: Path):
-    checkpoint.save(captioner(search=BeamSearch(2)), path)
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
-    assert checkpoint.load(path).search == BeamSearch(2)
-
-
 def test_a_save_that_fails_leaves_the_old_checkpoint(
     path: Path, model: Captioner, monkeypatch: pytest.MonkeyPatch
 ):
@@ -173,12 +167,6 @@ def test_other_files_are_refused_with_the_reason(kind: str, path: Path, canary: 
     assert not canary.exists()
 
 
-def test_the_trap_would_have_worked(path: Path, canary: Path):
-    OTHER_FILES["pickled object"][0](path, Trap(canary))
-    torch.load(path, weights_only=False)
-    assert canary.exists()
-
-
 @pytest.mark.parametrize("other", [1, 99])
 def test_another_format_names_the_version_that_reads_it(other: int, path: Path):
     with pytest.raises(CheckpointError, match=rf"format {other}, .*version 7\.1 of this package"):
@@ -216,21 +204,14 @@ def test_classes_that_are_not_parts_are_refused(entry: str, path: Path, canary: 
         {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": []}}},
         {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [4, 4, 7]}}},
         {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [-4, 4, 6]}}},
-        {"encoder": {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": 1e300}}},
         {"encoder": {"class_path": "caption.encoders.Encoder", "init_args": {}}},
-        {"encoder": None},
-        {"decoder": "caption.decoders.LSTMDecoder"},
         {"decoder": {"class_path": "caption.decoders.LSTMDecoder", "init_args": {"attention": None}}},
         {"vocabulary": {"words": ["a", "a"], "tokenizer": "ptb", "tokenizer_version": "1"}},
-        {"vocabulary": {"words": ["a", "b"]}},
-        {"vocabulary": None},
         {"vocabulary": {"words": [1, 2, 3, 4, 5], "tokenizer": "ptb", "tokenizer_version": "1"}},
         {"vocabulary": {"words": "abcde", "tokenizer": "ptb", "tokenizer_version": "1"}},
         {"transform": {"size": 0, "fit": "crop"}},
         {"transform": {"size": 10**9, "fit": "crop"}},
         {"transform": {"size": 8, "fit": "stretch"}},
-        {"transform": {"size": 32, "fit": ["crop"]}},
-        {"transform": 5},
         {"search": {"class_path": "caption.search.BeamSearch", "init_args": {"beam_size": 0}}},
         {"search": {"class_path": "caption.search.BeamSearch", "init_args": {"beam_size": 2.5}}},
         {"search": {"class_path": "caption.search.BeamSearch", "init_args": {"max_length": 10**9}}},

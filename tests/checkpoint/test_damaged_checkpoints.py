@@ -86,16 +86,6 @@ def test_another_word_or_option_is_noticed_with_file_and_remedy(path: Path):
             checkpoint.load(path)
 
 
-@any_file
-def test_a_block_of_zeros_is_noticed_or_does_not_matter(path: Path, model: Captioner):
-    whole = path.read_bytes()
-    refused = 0
-    for start in range(0, len(whole), 512):
-        path.write_bytes(whole[:start] + bytes(len(whole[start : start + 512])) + whole[start + 512 :])
-        refused += not same(path, model)
-    assert refused >= len(whole) // 512 // 2
-
-
 def test_damage_in_the_training_state_is_noticed_before_it_is_resumed(
     cli: Cli, trained: Trained, tmp_path: Path
 ):

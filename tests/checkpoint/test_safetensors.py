@@ -47,18 +47,6 @@ def test_half_precision_halves_the_matrices_and_keeps_the_vectors(path: Path):
     torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=1e-2, atol=1e-6)
 
 
-def test_the_shapes_model_writes_the_same_captions_in_half_precision(path: Path, shapes: Path):
-    model = caption.load("shapes")
-    checkpoint.save(model, path, "float16")
-    assert (
-        path.stat().st_size
-        < 0.52 * 4 * sum(tensor.numel() for tensor in model.state_dict().values()) + 20_000
-    )
-    photos = [str(file) for file in sorted((shapes / "images").glob("*.png"))[:8]]
-    captions, of_half = (captioner.describe(photos) for captioner in (model, caption.load(path)))
-    assert [result.words for result in of_half] == [result.words for result in captions]
-
-
 def test_weights_out_of_range_are_named(path: Path):
     model = captioner()
     with torch.no_grad():

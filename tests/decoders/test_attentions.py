@@ -42,11 +42,6 @@ class Several(Decoder):
             setattr(self, name, part)
 
 
-def test_the_papers_decoder_has_one():
-    model = decoder()
-    assert dict(model.attentions) == {"attention": model.attention}
-
-
 def test_attentions_are_listed_by_dotted_name_in_order():
     layers = nn.ModuleList(nn.ModuleDict({"cross": Named(), "feed": nn.Linear(1, 1)}) for _ in range(2))
     model = Several(top=Named(), layers=layers, readout=nn.Linear(1, 1), low=Named())

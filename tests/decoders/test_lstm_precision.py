@@ -74,17 +74,3 @@ def test_no_step_converts_the_regions():
     of_steps = [given[0][1:] for name, given, _ in ran.calls if name == "_to_copy"]
     assert of_steps  # conversions of the queries, for instance
     assert regions.shape[1:] not in of_steps
-
-
-def test_stepping_and_unrolling_agree():
-    model, regions = small(decoder(gate=Gate())), images(3).float()
-    words = sentences(LENGTHS)
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        unrolled = unroll(model, regions, words, LENGTHS)
-        state, by_steps = model.start(model.project(one_row(regions)), 3), []
-        for t in range(words.shape[-1]):
-            log_probs, state = model.step(state, words[..., t])
-            by_steps.append(log_probs)
-    real = torch.arange(words.shape[-1]) < LENGTHS[..., None]
-    unpacked = unrolled.unpack(unrolled.logits.float().log_softmax(-1))
-    torch.testing.assert_close(unpacked[real], torch.stack(by_steps, 2)[real], atol=0.02, rtol=0.02)

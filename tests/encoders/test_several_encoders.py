@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,12 @@ import torch
 from helpers import tiny_torchvision  # noqa: F401  (registers tiny_cnn)
 
 from caption.encoders import (
-    Encoder,
     SeveralEncoders,
     SmallCNN,
     TorchvisionEncoder,
 )
 from caption.encoders.base import PIECE
 from caption.errors import UserError
-from caption.parts import make
 
 
 def two_encoders() -> SeveralEncoders:
@@ -41,13 +38,6 @@ def test_views_are_those_of_each_encoder_in_order(count: int):
     for one, other in zip(views, expected, strict=True):
         assert one.grid == other.grid
         torch.testing.assert_close(one.vectors, other.vectors)
-
-
-def test_it_is_made_again_from_its_description():
-    spec = json.loads(json.dumps(two_encoders().spec))
-    again = make(spec, Encoder)
-    assert again.spec == spec
-    assert [type(part) for part in again.encoders] == [SmallCNN, TorchvisionEncoder]
 
 
 def test_freezing_reaches_each_encoder():

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from caption.encoders import Encoder, SmallCNN
+from caption.encoders import SmallCNN
 from caption.errors import UserError
-from caption.parts import make
 
 
 def small_encoder(*widths: int) -> SmallCNN:
@@ -44,12 +43,6 @@ def field(encoder: SmallCNN) -> int:
             size += (module.kernel_size[0] - 1) * stride
             stride *= module.stride[0]
     return size
-
-
-def test_the_receptive_field_is_as_documented():
-    assert f"receptive field is {field(small_encoder())} pixels wide" in " ".join(
-        (SmallCNN.__doc__ or "").split()
-    )
 
 
 @pytest.mark.parametrize("cell", [(0, 0), (7, 7), (0, 7), (3, 5)], ids=str)
@@ -94,12 +87,6 @@ def test_each_view_is_the_one_before_at_half_the_resolution():
 def test_an_odd_side_keeps_its_last_cell():
     views = SmallCNN((4, 4, 6), views=2).eval()(pixels(20))
     assert [view.grid for view in views] == [(5, 5), (3, 3)]
-
-
-def test_it_comes_back_from_its_description():
-    assert make(SmallCNN((4, 6), views=2).spec, Encoder).region_sizes == (6, 6)
-    described = {"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [4, 6]}}
-    assert make(described, Encoder).region_sizes == (6,)  # of a checkpoint without `views`
 
 
 def test_no_view_is_refused():

@@ -72,23 +72,6 @@ def beam(
     return (pool + rest)[:candidates]
 
 
-def exhaustive(
-    following: Next, words: int, end: int, max_length: int, normalization: float
-) -> list[Reference]:
-    """All finished captions, best first."""
-    everything = []
-    inner = [word for word in range(words) if word != end]
-    for length in range(1, max_length + 1):
-        for prefix in itertools.product(inner, repeat=length - 1):
-            emitted = [*prefix, end]
-            total = 0.0
-            for time, word in enumerate(emitted):
-                total += following(emitted[:time])[word]
-            if total > -math.inf:
-                everything.append(Reference(list(prefix), total, total / length**normalization, True))
-    return sorted(everything, key=lambda caption: -caption.score)
-
-
 def truncated(
     log_probs: list[float], temperature: float, top_k: int | None, top_p: float | None
 ) -> list[float]:

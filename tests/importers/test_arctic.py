@@ -113,10 +113,6 @@ def test_the_gradient_of_each_array_is_theirs_along_a_random_direction(switches:
     check_gradient(options, arrays, lambda shape: [np.asarray(random.normal(size=shape))])
 
 
-def test_every_number_of_the_gradient_is_theirs():
-    check_gradient(ALL_ON, reference.parameters(ALL_ON), gradients.axes)
-
-
 def test_units_that_dropout_keeps_count_in_training_as_theirs_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

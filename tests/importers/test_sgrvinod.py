@@ -53,15 +53,6 @@ def built(decoder: LSTMDecoder) -> LSTMDecoder:
     return decoder.eval()
 
 
-def test_the_reference_has_the_gates_of_torch():
-    cell = nn.LSTMCell(3, 4).double()
-    names = {f"decode_step.{name}": tensor.detach().numpy() for name, tensor in cell.named_parameters()}
-    x, h, c = (torch.randn(size, dtype=torch.float64) for size in (3, 4, 4))
-    expected = cell(x[None], (h[None], c[None]))
-    for ours, theirs in zip(reference.cell(names, x.numpy(), h.numpy(), c.numpy()), expected, strict=True):
-        np.testing.assert_allclose(ours, theirs[0].detach())
-
-
 def test_log_probabilities_and_maps_are_theirs(tmp_path: Path):
     imported = sgrvinod.read(*write(tmp_path, state()))
     assert imported.words == WORDS

@@ -76,14 +76,6 @@ def test_the_gradient_of_the_last_step_alone():
         torch.testing.assert_close(ours, theirs)
 
 
-def test_going_backward_twice_gives_the_same_twice():
-    tensors = random_inputs()
-    loss = total(late(*tensors))
-    first = torch.autograd.grad(loss, tensors, retain_graph=True)
-    for before, after in zip(first, torch.autograd.grad(loss, tensors), strict=True):
-        assert torch.equal(before, after)
-
-
 def test_the_weight_gets_its_gradient_in_one_product():
     """Otherwise autograd computes one as large as the weight at every step, and sums them."""
     counts = []

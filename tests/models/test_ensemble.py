@@ -77,13 +77,6 @@ def test_stepping_and_unrolling_agree():
                 torch.testing.assert_close(weights[0, k, t], state.trace.weights[0, k])
 
 
-def test_a_common_encoder_runs_once():
-    shared, own = ensemble([member(1), member(2)]), ensemble([member(1, 1), member(2, 2)])
-    assert isinstance(shared.encoder, SmallCNN)
-    assert isinstance(own.encoder, SeveralEncoders)
-    assert len(own.encode([photo()])) == 2
-
-
 class Scaled(SmallCNN):
     """Multiplies the regions, with the same weights."""
 

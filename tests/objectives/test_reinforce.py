@@ -11,7 +11,7 @@ from helpers.hand_unrolled import logits_of, loss_of, uniform, unrolled
 from torch import Tensor
 
 from caption.errors import UserError
-from caption.objectives import CrossEntropy, DoublyStochastic, Entropy, Loss, MovingAverage, Reinforce
+from caption.objectives import CrossEntropy, DoublyStochastic, Loss, MovingAverage, Reinforce
 
 LN2 = math.log(2)
 # Two captions of one image and one of another: log p of their words in units of −ln 2.
@@ -77,10 +77,6 @@ def test_with_credit_future_a_location_gets_its_own_word_and_those_after(baselin
         torch.testing.assert_close(credits, to_come / lengths - share * baseline)
 
 
-def test_the_credit_is_weighted():
-    torch.testing.assert_close(credit(objective(-1.3, reward_weight=0.1)), 0.1 * credit(objective(-1.3)))
-
-
 # -- the gradient of the words -----------------------------------------------------------------------------
 
 
@@ -102,19 +98,6 @@ def test_the_word_loss_is_a_mean_over_captions_of_sums():
     loss = apply(objective(reward_weight=0.0))
     assert loss.value.item() == pytest.approx(NLL / CAPTIONS, rel=1e-5)
     assert loss.logged["NLL"].item() == pytest.approx(NLL / 6, rel=1e-5)
-
-
-# -- the entropy bonus -------------------------------------------------------------------------------------
-
-
-def test_the_gradient_of_the_entropy_bonus():
-    scores = torch.randn(2, 2, 3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    weights = scores.softmax(-1)
-    apply(objective(reward_weight=0.0, terms=[Entropy(-0.3)]), weights=weights).value.backward()
-    a = weights.detach()
-    information = -(a * a.log()).sum(-1, keepdim=True)
-    expected = 0.3 * a * (a.log() + information) / CAPTIONS * REAL[..., None]  # −λ_e ∂H/∂e
-    torch.testing.assert_close(scores.grad, expected)
 
 
 # -- the authors' rule -------------------------------------------------------------------------------------
@@ -200,18 +183,6 @@ def test_an_absent_caption_and_padding_do_not_count():
 def test_soft_attention_is_refused():
     with pytest.raises(UserError, match="CrossEntropy"):
         loss_of(Reinforce(), unrolled(LOGITS, LENGTHS, uniform(LENGTHS, 3)), TARGETS)
-
-
-def test_a_term_is_that_of_cross_entropy():
-    weights, terms = torch.randn(2, 2, 3, 5).softmax(-1), [DoublyStochastic(0.5)]
-    soft = unrolled(LOGITS, LENGTHS, weights)
-    difference = (
-        apply(objective(terms=terms), weights=weights).value - apply(objective(), weights=weights).value
-    )
-    expected = (
-        loss_of(CrossEntropy(terms), soft, TARGETS).value - loss_of(CrossEntropy([]), soft, TARGETS).value
-    )
-    torch.testing.assert_close(difference, expected)
 
 
 def test_the_share_of_sampled_steps_is_logged():

@@ -123,29 +123,3 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_mistake_is_noticed(mistake: Reinforce):
     assert not is_unbiased(mistake, [[2]])
-
-
-# -- variance ------------------------------------------------------------------------------------------------------
-
-
-def second_moment(objective: Reinforce) -> float:
-    """E|gradient|² over all paths of a caption, which orders the variances because the means are equal."""
-    decoder = toy()
-    memory, captions = problem(decoder, [[2]])
-    moment = 0.0
-    for numbers in itertools.product(range(REGIONS**2), repeat=objective.samples):
-        with fixed_paths(decoder, torch.tensor([numbers])):
-            loss = objective(decoder, memory, captions)
-        probability = loss.unrolled.trace.log_prob.sum().exp().item()  # type: ignore[union-attr]
-        moment += probability * gradient(loss.value, decoder).square().sum().item()
-    return moment
-
-
-def test_credit_for_the_future_lowers_the_variance():
-    moments = [second_moment(unbiased(NoBaseline(), credit=credit)) for credit in ("caption", "future")]
-    assert moments[1] < moments[0]
-
-
-def test_leave_one_out_lowers_the_variance():
-    moments = [second_moment(unbiased(baseline, samples=2)) for baseline in (NoBaseline(), LeaveOneOut())]
-    assert moments[1] < moments[0]

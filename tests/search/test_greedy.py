@@ -46,23 +46,6 @@ def test_equals_the_naive_search(
         assert hypotheses.log_probs[image].tolist() == [wanted.log_prob]
 
 
-def test_images_that_are_done_leave_together() -> None:
-    """Compaction happens as soon as the wasted steps since the last one equal the number of unfinished images."""
-    model, batch = HashModel(5, seed=1), list(range(24))
-    hypotheses = Greedy(20)(model.step, model.start(batch), len(batch), START, END)
-    steps = (hypotheses.lengths + hypotheses.finished.long()).flatten().tolist()
-    expected, present, in_vain = [], len(batch), 0
-    for time in range(max(steps)):
-        expected.append(present)
-        going_on = sum(count > time + 1 for count in steps)
-        in_vain += present - going_on
-        if in_vain >= going_on:
-            present, in_vain = going_on, 0
-    assert model.batches == expected
-    assert len(set(model.batches)) > 3
-    assert sum(model.batches) > sum(steps), "some steps are computed for an image that is done"
-
-
 def test_room_for_a_word() -> None:
     for max_length in (0, 2.5):
         with pytest.raises(UserError, match="max_length"):

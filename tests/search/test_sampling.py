@@ -19,50 +19,9 @@ from caption.kernels import top_k
 from caption.search import Hypotheses, Sampling
 from caption.tensor_tree import State
 
-MANY = 20_000
-
-
-@pytest.fixture(autouse=True, scope="module")
-def many_samples():
-    """Frequencies need more samples than a search draws for anybody else."""
-    with patch("caption.search.base.LARGEST", MANY):
-        yield
-
 
 def draw(model: HashModel, sampling: Sampling, forbidden: list[int] | None = None) -> Hypotheses:
     return sampling(model.step, model.start([0]), 1, START, END, forbidden or [])
-
-
-def first_words(hypotheses: Hypotheses, words: int) -> list[int]:
-    """The number of times each word was drawn first."""
-    first = [caption[0] if caption else END for caption in captions(hypotheses, 0)]
-    return [first.count(word) for word in range(words)]
-
-
-def assert_frequencies(counts: list[int], probabilities: list[float]) -> None:
-    """Within four and a half standard deviations each; exactly none where the probability is 0."""
-    for count, probability in zip(counts, probabilities, strict=True):
-        if probability == 0:
-            assert count == 0
-        deviation = math.sqrt(MANY * probability * max(0, 1 - probability))
-        assert abs(count - MANY * probability) <= 4.5 * deviation + 1e-6
-
-
-@pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p"),
-    [
-        (1.0, None, None),
-        (0.5, 1, None),
-        (1.0, None, 1e-9),
-        (1.0, 99, 1.0),
-        (2.0, 4, 0.7),
-    ],
-)
-def test_frequencies_of_one_word(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    model = HashModel(7, seed=4)
-    hypotheses = draw(model, Sampling(temperature, top_k, top_p, MANY, max_length=1, seed=0))
-    counts = first_words(hypotheses, 7)
-    assert_frequencies(counts, reference.truncated(model.next_log_probs(0, []), temperature, top_k, top_p))
 
 
 @settings(max_examples=100, deadline=None)

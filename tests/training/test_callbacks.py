@@ -161,18 +161,6 @@ def test_training_is_the_same_to_the_last_bit(tmp_path: Path, reader: Shapes):
     assert len(fitted[1].pictures(SHEET)) == 4
 
 
-def test_precomputed_regions(tmp_path: Path, reader: Shapes):
-    from caption.data.feature_extraction import write_features
-
-    plain = Fitted(tmp_path, reader, None, max_epochs=1)
-    encoder = plain.training.captioner.encoder  # frozen, so its weights are those at construction
-    images = [image for split in plain.data.splits.values() for image in split]
-    store = str(tmp_path / "store")
-    write_features(encoder, plain.data.transform, images, store)
-    fitted = Fitted(tmp_path, reader, AttentionFigures(2), max_epochs=1, features=store)
-    assert fitted.pictures(SHEET)
-
-
 def test_a_photo_that_has_gone_costs_the_figure_and_not_the_training(
     tmp_path: Path, reader: Shapes, monkeypatch: pytest.MonkeyPatch
 ):
