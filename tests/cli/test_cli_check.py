@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from helpers.planted_faults import Data, clean, write
 from caption.cli.check import main
 from caption.cli.main import main as caption_main
 from caption.data import check as check_images
-from caption.data.readers.captions import Kind
 
 REPOSITORY = Path(__file__).parents[2]
 FLICKR8K = REPOSITORY.parent / "shared" / "data" / "flickr8k"
@@ -163,21 +160,6 @@ def test_captions_of_absurd_length_are_faults(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "captions.csv").write_text("image,caption\na.jpg," + "<!a" * 10_000)
     assert caption_main(["check", str(tmp_path / "captions.csv")]) == 1
     assert "a caption of 30,000 characters" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("module", "texts"),
-    [("check", [kind.label for kind in Kind]), ("features", ["--config"]), ("score", ["CIDEr"])],
-)
-def test_help_is_whole_and_does_not_wait_for_torch(module: str, texts: list[str]) -> None:
-    code = (
-        "import sys; from caption.cli.main import main; "
-        f"code = main(['{module}', '--help']); print(code, [n for n in ('torch', 'nltk', 'rich') if n in sys.modules])"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
-    words = " ".join(ran.stdout.split())
-    assert all(text in words for text in texts)
-    assert words.endswith("0 []"), ran.stderr
 
 
 # -- the report ------------------------------------------------------------------------------------------------

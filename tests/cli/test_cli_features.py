@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -150,36 +149,6 @@ def test_configurations_are_laid_over_each_other(config: str, tmp_path: Path) ->
     assert key["transform"] == {"size": 48, "fit": "pad"}
     arguments = key["encoder"]["init_args"]
     assert (arguments["name"], arguments["layer"]) == ("squeezenet1_1", "features.2")
-
-
-def karpathy(data: Path, folder: Path) -> Path:
-    """The first three images in Karpathy's format."""
-    common = {"split": "train", "sentences": [{"raw": "a caption"}]}
-    entries = [{"filename": f"photo{number}.jpg", **common} for number in range(3)]
-    path = folder / "karpathy.json"
-    path.write_text(json.dumps({"images": entries}))
-    return path
-
-
-@pytest.mark.parametrize("in_a_file", [True, False])
-def test_another_reader_does_not_keep_the_arguments_of_the_first(
-    config: str, data: Path, tmp_path: Path, in_a_file: bool
-) -> None:
-    captions = karpathy(data, tmp_path)
-    reader = {
-        "class_path": "caption.data.readers.Karpathy",
-        "init_args": {"file": str(captions), "images": str(data)},
-    }
-    arguments = ["-c", config]
-    if in_a_file:
-        path = tmp_path / "reader.yaml"
-        path.write_text(yaml.safe_dump({"data": {"reader": reader}}))
-        arguments += ["-c", str(path)]
-    else:
-        arguments += ["--data.reader.class_path", "caption.data.readers.Karpathy"]
-        arguments += ["--data.reader.file", str(captions), "--data.reader.images", str(data)]
-    assert main([*arguments, "--out", str(tmp_path / "store"), "--device", "cpu"]) == 0
-    assert len(FeatureStore(tmp_path / "store")) == 3
 
 
 def test_only_needed_parts_are_built(data: Path, tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ sys.exit(code)
         ["describe", "--help"],
         ["demo", "--help"],
         ["check", "--help"],
+        ["features", "--help"],
         ["import", "arctic", "--help"],
         ["describe", "photo.jpg", "--modle", "shapes"],
     ],
@@ -199,11 +200,6 @@ def test_a_closed_pipe_is_not_an_error(lines: int):
     assert talking.stderr.read() == ""
     assert talking.wait(timeout=60) == 0
     talking.stderr.close()
-
-
-def test_the_module_is_the_command():
-    done = subprocess.run([sys.executable, "-m", "caption", "nonsense"], capture_output=True, check=False)
-    assert done.returncode == 2
 
 
 # -- streams that are full or closed -----------------------------------------------------------------------------

@@ -141,8 +141,3 @@ def test_the_table_names_the_methods_that_there_are():
     ]
     assert {"create_weights", "memory", "weigh", "read"} <= set(names)
     assert all(hasattr(Attention, name) for name in names)
-
-
-def test_the_picture_on_the_page_is_there_and_small():
-    (name,) = re.findall(r"!\[[^]]+\]\(([^)]+\.png)\)", PAGE)
-    assert (REPOSITORY / "docs" / name).stat().st_size < 400_000

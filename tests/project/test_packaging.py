@@ -26,14 +26,6 @@ def test_the_index_page_has_no_links_to_files():
     assert "arxiv.org/abs/1502.03044)" in text
 
 
-def test_the_metadata_says_who_what_and_for_which_python():
-    project = PROJECT["project"]
-    assert project["authors"]
-    assert project["urls"]
-    assert "Programming Language :: Python :: 3.10" in project["classifiers"]
-    assert project["requires-python"] == ">=3.10"
-
-
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_links_of_documents_lead_somewhere(name: str):
     for target in RELATIVE.findall((ROOT / name).read_text(encoding="utf-8")):

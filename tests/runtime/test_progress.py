@@ -38,20 +38,9 @@ def test_earlier_items_count_but_not_in_the_rate(clock, capsys):
     assert capsys.readouterr().err == "captioning: 1,030 of 1,090 photos, 1.0/s, 0:01:00 left\n"
 
 
-def test_short_work_needs_no_line(clock, capsys):
-    run(clock, 100, 0.25)
-    assert capsys.readouterr() == ("", "")
-
-
 def test_the_last_item_needs_no_line(clock, capsys):
     run(clock, 1, 60.0, total=1)
     assert capsys.readouterr().err == ""
-
-
-def test_items_without_time_between_them_have_no_rate(clock, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "LOG_INTERVAL", 0.0)
-    run(clock, 1, 0.0)
-    assert capsys.readouterr().err == "captioning: 1 of 100 photos\n"
 
 
 def test_the_first_item_includes_warming_up_and_gives_no_estimate(clock, capsys, monkeypatch):

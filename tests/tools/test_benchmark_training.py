@@ -31,13 +31,6 @@ def test_differences_are_those_from_the_first_form(batch: training.Batch):
     assert float(measured["wrong"].loss) == float(measured["wrong"].gradients) == 1
 
 
-def test_operators_of_both_forms_are_named(batch: training.Batch):
-    rows = training.operators(batch)
-    assert len(rows) == training.OPERATORS
-    assert all(len(row) == 5 for row in rows)
-    assert any(row[0] == "`aten::mm`" and row[1] and row[3] for row in rows)
-
-
 def test_without_the_kernel_it_is_not_looked_up(batch: training.Batch, monkeypatch: pytest.MonkeyPatch):
     lookups: list[int] = []
     monkeypatch.setattr("caption.kernels.additive_energies.fused_for", lambda keys: lookups.append(1))

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -171,51 +170,6 @@ def test_one_that_starts_from_another_comes_behind_it(
     assert arguments[-3:] == ["--trainer.max_epochs=2", "--seed_everything", "3"]
 
 
-def test_an_encoder_of_its_own_has_regions_of_its_own(tmp_path: Path, commands: list[list[str]]):
-    found = mechanisms.read_mechanisms(CONFIGS / "attention", FLICKR8K, ("dot", "hierarchical"))
-    more = [
-        "--data.reader.init_args.images",
-        "x",
-        "--trainer.max_epochs",
-        "1",
-        "--model.encoder.init_args.weights=w",
-    ]
-    bench = runs.Bench(tmp_path, more, stored=True)
-    for mechanism in found.values():
-        with pytest.raises(SystemExit):
-            bench.run(mechanism, 0)
-    stores = [command for command in commands if command[0] == "features"]
-    assert [command[command.index("--out") + 1] for command in stores] == [
-        str(tmp_path / "regions" / name) for name in ("all", "hierarchical")
-    ]
-    assert stores[0][-3:] == ["--data.reader.init_args.images", "x", "--model.encoder.init_args.weights=w"]
-    fits = [command for command in commands if command[0] == "fit"]
-    assert [command[command.index("--data.features") + 1] for command in fits] == [
-        command[command.index("--out") + 1] for command in stores
-    ]
-
-
-def test_deletion_is_the_mean_of_each_images_words(monkeypatch: pytest.MonkeyPatch):
-    def faithfulness_curves(
-        captioner: Any, photos: list[str], captions: list[Any], orders: dict[str, Any]
-    ) -> Any:
-        areas = {"attention": [0.1, 0.4, 0.3, 0.2, 0.5], "random": [0.3, 0.9, 0.5, 0.1, 0.6]}
-        return SimpleNamespace(
-            images=np.array([2, 0, 2, 0, 1]), area=lambda kind, name: np.array(areas[name])
-        )
-
-    monkeypatch.setattr(runs, "faithfulness_curves", faithfulness_curves)
-    captioner: Any = SimpleNamespace(describe=lambda photos: [SimpleNamespace(words=["a"])])
-    assert runs.deletion(captioner, ["x.png"]) == {
-        "images": [0, 1, 2],
-        "words": [2, 1, 2],
-        "attention": [0.3, 0.5, 0.2],
-        "random": [0.5, 0.6, 0.4],
-    }
-    silent: Any = SimpleNamespace(describe=lambda photos: [SimpleNamespace(words=[])])
-    assert runs.deletion(silent, ["x.png"]) is None
-
-
 # -- mechanisms ------------------------------------------------------------------------------------------------
 
 
@@ -340,16 +294,6 @@ def test_faithfulness_has_an_interval_over_the_images_of_all_seeds():
     assert found["random_less_attention"] == pytest.approx(0.4)
     assert 0.29 < found["low"] < 0.4 < found["high"] < 0.51
     assert report.faithfulness([{"faithfulness": None}]) is None
-
-
-def test_a_mechanism_without_maps_has_dashes():
-    published = report.read_published(CONFIGS.parent / "docs" / "results" / "attention.json")
-    (row,) = [
-        line
-        for line in report.tables(published).splitlines()
-        if line.startswith("| `show_and_tell` | shared")
-    ]
-    assert row.endswith("| – | – | – | – | – | – |")
 
 
 def test_a_cell_has_mean_and_deviation_over_seeds():

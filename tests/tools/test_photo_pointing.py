@@ -108,16 +108,6 @@ def test_several_files_of_boxes_count_together(tmp_path: Path, capsys: pytest.Ca
     assert "3 --photos for 2 --boxes" in capsys.readouterr().err
 
 
-def test_a_photo_with_boxes_in_two_files_keeps_its_captions(tmp_path: Path):
-    """As when two people draw boxes of the same photos."""
-    scene(tmp_path, WHOLE)
-    out = tmp_path / "numbers.json"
-    twice = [*files(tmp_path), "--photos", str(tmp_path), "--boxes", str(tmp_path / "boxes.json")]
-    assert tool.main([*twice, "--model", "soft=shapes", "--json", str(out)]) == 0
-    numbers = json.loads(out.read_text())["soft"]
-    assert (numbers["words"], numbers["own maps"]) == (6, pytest.approx(2 / 3))
-
-
 @pytest.mark.parametrize(
     ("boxes", "model", "said"),
     [

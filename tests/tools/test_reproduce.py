@@ -143,26 +143,6 @@ def test_flickr8k_repeats_runs_of_other_settings(tmp_path: Path, flickr: dict[st
     assert "`--trainer.precision=bf16-mixed`" in text
 
 
-def test_steps_are_judged_on_dev_beside_soft_attention(tmp_path: Path, flickr: dict[str, list[Any]]):
-    text = reproduce(tmp_path, "--models", "soft", "ema", "--seeds", "0", "1")
-    assert not [each for each in flickr["tested"] if "ema" in each[0] and each[1].startswith("test")]
-    (line,) = [line for line in text.splitlines() if line.startswith("| averaged weights")]
-    assert line.split(" | ")[1:6] == [
-        "2",
-        "0.250 ± 0.071",
-        "0.500 ± 0.141",
-        "+0.000 ± 0.000",
-        "+0.000 ± 0.000",
-    ]
-
-
-def test_a_model_that_tunes_its_encoder_reads_images(tmp_path: Path, flickr: dict[str, list[Any]]):
-    reproduce(tmp_path, "--models", "fine_tuned", "--seeds", "1")
-    assert [name for name, _ in flickr["trained"]] == ["soft_1", "guided_1", "fine_tuned_1"]
-    stored = str(tmp_path / "runs" / "features")
-    assert flickr["regions"] == [stored, stored, "null"]
-
-
 def test_models_of_larger_and_mirrored_photos_have_regions_of_their_own(
     tmp_path: Path, flickr: dict[str, list[Any]]
 ):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest import mock
 
 import torch
@@ -15,12 +15,9 @@ from torch import Tensor, nn
 
 from caption import textbook
 from tools.benchmark import core
-from tools.benchmark.harness import Setting, Times, say, seconds, take_turns
+from tools.benchmark.harness import Setting, Times, say, take_turns
 from tools.benchmark.textbook import gradients, textbook_of
 from tools.documents import table
-
-OPERATORS = 10
-"""How many a profile names."""
 
 
 class Form(NamedTuple):
@@ -104,7 +101,7 @@ def measure_forms(forms: dict[str, Form], setting: Setting) -> tuple[Times, dict
 
 
 def training(setting: Setting) -> str:
-    """The training step for both sizes, and where its time goes."""
+    """A row for each size and form."""
     rows = []
     batches = (32,) if setting.device.type == "cpu" or setting.quick else (32, 128)
     for region_size, images in product((2048, 512), batches):
@@ -114,10 +111,7 @@ def training(setting: Setting) -> str:
             differences = [found.memory, found.loss, found.gradients]
             rows.append([str(region_size), str(images), name, *found.times, *differences])
     head = ["D", "B", "form", "time", "times as fast", "peak memory", "loss", "gradients"]
-    profile = table(
-        ["operator", "textbook", "calls", "ours", "calls"], operators(Batch(2048, setting.device))
-    )
-    return f"{table(head, rows)}\n\nOperators of one step, float32, D 2048:\n\n{profile}"
+    return table(head, rows)
 
 
 def make_forms(batch: Batch) -> dict[str, Form]:
@@ -135,28 +129,3 @@ def make_forms(batch: Batch) -> dict[str, Form]:
             "ours, bf16-mixed, compiled": batch.ours(low=True, compiled=True),
         }
     return forms
-
-
-def operators(batch: Batch) -> list[list[str]]:
-    """The operators that take longest in either form, with the time and the calls in both."""
-    both = [{event.key: event for event in profile_step(form)} for form in (batch.theirs(), batch.ours())]
-
-    def own(name: str, form: int) -> float:
-        return both[form][name].self_cpu_time_total if name in both[form] else 0.0
-
-    longest = sorted({*both[0], *both[1]}, key=lambda name: -max(own(name, 0), 5 * own(name, 1)))[:OPERATORS]
-    rows = []
-    for name in sorted(longest, key=lambda name: -own(name, 0)):
-        row = [f"`{name}`"]
-        for form, events in enumerate(both):
-            row += [seconds(own(name, form) / 1e6), str(events[name].count)] if name in events else ["", ""]
-        rows.append(row)
-    return rows
-
-
-def profile_step(form: Form) -> Any:
-    """The operators of one step."""
-    form.step()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        form.step()
-    return profile.key_averages()
