@@ -16,7 +16,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 import torch
@@ -80,13 +79,6 @@ class HeadRoles:
             )
             for row in table
         )
-
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in self._columns())
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self._rows()
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
     def _columns(self) -> list[str]:
         closest = ["closest", "divergence"] if len(self) > 1 else []

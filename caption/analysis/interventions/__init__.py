@@ -2,8 +2,7 @@
 
 from caption.analysis.interventions.edits import Erase, Force, Mask, Move
 from caption.analysis.interventions.forced_step import ForcedStep, force_everywhere
-from caption.analysis.interventions.intervene import Intervention, intervene
-from caption.analysis.interventions.log_probs import LogProbs
+from caption.analysis.interventions.intervene import Intervention, LogProbs, intervene
 
 __all__ = [
     "Erase",
