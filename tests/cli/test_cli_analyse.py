@@ -39,7 +39,7 @@ def test_the_repositorys_page_has_a_section_for_every_table(tmp_path: Path, monk
     assert analysis_page.main(["--limit", "7", "--document", str(document)]) == 0
     assert measured == [({"soft": "shapes", "hard": "shapes-hard"}, 7, "analysis.png")]
     assert read_sections(document) == {name: f"new {name}" for name in TITLES}
-    assert "## In short" in document.read_text(encoding="utf-8")
+    assert "caption calibrate photos" in document.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
