@@ -15,12 +15,12 @@ import numpy as np
 from caption.metrics.score import MetricScore
 
 RESAMPLES = 1000
-LEVEL = 0.95
+_BOUNDS = (0.025, 0.975)  # of an interval, in shares of the draws
 _ROWS = 100  # draws at a time: 100 x 40,000 images are 32 MB
 
 
 class Interval(NamedTuple):
-    """The score lies between `low` and `high` in a share of all draws."""
+    """The score lies between `low` and `high` in 95 % of all draws."""
 
     low: float
     high: float
@@ -38,27 +38,16 @@ class Comparison(NamedTuple):
     """Two-sided: how often chance alone would make a difference this large."""
 
 
-def confidence_interval(
-    score: MetricScore, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval | None:
-    """The percentile interval of a score over draws of its images; None if the score was not computed.
-
-    Args:
-        score: of any metric.
-        level: share of the draws inside the interval.
-        resamples: number of draws.
-        seed: the same seed gives the same interval.
-    """
+def confidence_interval(score: MetricScore) -> Interval | None:
+    """The percentile interval of a score over draws of its images; None if the score was not computed."""
     if score.value is None:
         return None
-    values = np.concatenate([score.resampled(draws) for draws in _draws(score, resamples, seed)])
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    values = np.concatenate([score.resampled(draws) for draws in _draws(score)])
+    low, high = np.quantile(values, _BOUNDS)
     return Interval(float(low), float(high))
 
 
-def compare(
-    first: MetricScore, second: MetricScore, resamples: int = RESAMPLES, seed: int = 0
-) -> Comparison | None:
+def compare(first: MetricScore, second: MetricScore) -> Comparison | None:
     """A test whether the second system is better or worse than the first; None if either score was not computed.
 
     The interval is that of the difference when both are scored on the same draw of images. The p-value is the share of
@@ -66,25 +55,22 @@ def compare(
 
     Args:
         first, second: the same metric on the same images in the same order.
-        resamples: number of draws.
-        seed: the same seed gives the same answer.
     """
     if first.value is None or second.value is None:
         return None
     measured = second.value - first.value
     differences = np.concatenate(
-        [second.resampled(draws) - first.resampled(draws) for draws in _draws(first, resamples, seed)]
+        [second.resampled(draws) - first.resampled(draws) for draws in _draws(first)]
     )
     as_far = np.abs(differences - differences.mean()) >= abs(measured) - 1e-12
-    low, high = np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Comparison(measured, float(low), float(high), float((as_far.sum() + 1) / (resamples + 1)))
+    low, high = np.quantile(differences, _BOUNDS)
+    return Comparison(measured, float(low), float(high), float((as_far.sum() + 1) / (RESAMPLES + 1)))
 
 
-def _draws(score: MetricScore, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """(at most _ROWS, images) blocks: how often each draw takes each image."""
+def _draws(score: MetricScore) -> Iterator[np.ndarray]:
+    """(_ROWS, images) blocks: how often each draw takes each image. The same draws for the same number of images."""
     assert score.statistics is not None
     images = len(score.statistics)
-    generator = np.random.default_rng(seed)
-    for start in range(0, resamples, _ROWS):
-        rows = min(_ROWS, resamples - start)
-        yield generator.multinomial(images, np.full(images, 1 / images), size=rows).astype(float)
+    generator = np.random.default_rng(0)
+    for _ in range(RESAMPLES // _ROWS):
+        yield generator.multinomial(images, np.full(images, 1 / images), size=_ROWS).astype(float)

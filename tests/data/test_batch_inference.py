@@ -13,7 +13,7 @@ from helpers.tiny_captioner import captioner, photo
 from PIL import Image
 
 from caption.captioner import Captioner
-from caption.data.batch_inference import AHEAD, decode_ahead, encode
+from caption.data.batch_inference import AHEAD, decode_ahead
 from caption.data.decoding import open_image
 from caption.errors import ImageError
 from caption.result import Caption
@@ -131,13 +131,3 @@ def test_photos_are_decoded_in_batches_with_their_boxes_and_errors(tmp_path: Pat
         else:
             assert torch.equal(decoded.pixels, model.transform(each))
             assert decoded.box == model.transform.box(*each.size)
-
-
-def test_the_regions_of_decoded_photos_are_those_of_the_encoder():
-    model = captioner()
-    ((*batch,),) = decode_ahead(sizes(3), model.transform)
-    decoded = [each for _, each in batch]
-    regions = encode(model.encoder, decoded, model.device)
-    expected = model.encoder(torch.stack([each.pixels for each in decoded]))
-    assert torch.equal(regions[0].vectors, expected[0].vectors)
-    assert not regions[0].vectors.requires_grad

@@ -109,9 +109,6 @@ def test_long_captions_are_cut_and_still_end(images):
     assert dataset.collate([dataset[0]]).references == [CAPTIONS[0]]  # references are not truncated
 
 
-# -- padding never counts --------------------------------------------------------------------------------------
-
-
 # -- single captions of near-equal length ----------------------------------------------------------------------
 
 

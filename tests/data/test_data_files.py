@@ -18,12 +18,6 @@ from caption.data.files import (
 from caption.errors import DataError
 
 
-def test_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "captions.txt").write_text("a dog")
-    assert read_text("~/captions.txt") == "a dog"
-
-
 def test_text_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.txt' does not exist"):
         read_text(tmp_path / "none.txt")
@@ -32,11 +26,6 @@ def test_text_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes("café".encode("latin-1"))
     with pytest.raises(DataError, match=r"latin\.txt' is not UTF-8 text \(byte 3\)"):
         read_text(tmp_path / "latin.txt")
-
-
-def test_a_byte_order_mark_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "windows.txt").write_bytes(b"\xef\xbb\xbfcaf\xc3\xa9\r\n")
-    assert read_text(tmp_path / "windows.txt") == "café\r\n"
 
 
 def test_lines_are_numbered_and_blank_ones_left_out() -> None:

@@ -171,17 +171,6 @@ def test_seed_and_epoch_alone_decide_the_batches(reader: Shapes, batching: str):
     assert contents(loader) == contents(same) != first
 
 
-def test_neighbouring_seeds_have_no_epoch_in_common(reader: Shapes):
-    seen = []
-    for seed in range(3):
-        torch.manual_seed(seed)
-        loader = module(reader).train_dataloader()
-        for epoch in range(3):
-            loader.sampler.set_epoch(epoch)
-            seen.append([tuple(batch) for batch in loader.batch_sampler])
-    assert all(one != other for i, one in enumerate(seen) for other in seen[:i])
-
-
 def test_loading_draws_nothing_from_the_global_generator(reader: Shapes):
     loader = module(reader, batching="lengths", captions_per_image=2).train_dataloader()
     state = torch.get_rng_state()

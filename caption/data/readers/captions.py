@@ -1,8 +1,9 @@
 """Images with captions: what files hold, what readers return, the faults that data can have, and the check for them.
 
-Each format has one function from the content of a file to its entries, for every command. Training and scoring refuse
-faulty data at the first fault; `caption check` collects all faults. The `findings` that a reader reports to decide
-which of the two happens.
+Each format has one function from the content of a file to its entries, for every command: its `name` is that of the
+file, in quotes, for messages; malformed entries go to `findings` and are left out; a file of another format is a
+DataError. Training and scoring refuse faulty data at the first fault; `caption check` collects all faults. The
+`findings` decide which of the two happens.
 """
 
 from __future__ import annotations

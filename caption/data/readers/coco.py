@@ -21,16 +21,8 @@ from caption.errors import DataError
 
 
 def coco_entries(data: dict[str, Any], name: str, findings: Findings) -> Iterator[Entry]:
-    """One entry without captions for each image, then one for each caption.
-
-    Args:
-        data: the content of a captions JSON. It may lack the images, and their file names.
-        name: of the file, in quotes, for messages.
-        findings: receives malformed entries, which are left out.
-
-    Raises:
-        DataError: the file has another format.
-    """
+    """One entry without captions for each image, then one for each caption. The images, and their file names, may be
+    missing from `data`."""
     files: dict[int | str, str] = {}
     for number, image in enumerate(object_list(data, "images", name) if data.get("images") else ()):
         where = f"entry {number} of 'images' in {name}"

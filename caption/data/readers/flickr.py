@@ -19,13 +19,7 @@ from caption.errors import DataError
 
 
 def flickr_entries(text: str, name: str, findings: Findings) -> Iterator[Entry]:
-    """One entry for each line of a token file.
-
-    Args:
-        text: of lines `NAME.jpg#0<TAB>caption`.
-        name: of the file, in quotes, for messages.
-        findings: receives malformed lines, which are left out.
-    """
+    """One entry for each line `NAME.jpg#0<TAB>caption` of a token file."""
     for number, line in numbered_lines(text):
         key, tab, caption = line.partition("\t")
         image, mark, index = key.strip().rpartition("#")

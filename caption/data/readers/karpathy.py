@@ -13,16 +13,7 @@ from caption.errors import DataError
 
 
 def karpathy_entries(data: dict[str, Any], name: str, findings: Findings) -> Iterator[Entry]:
-    """One entry for each image.
-
-    Args:
-        data: the content of the file.
-        name: of the file, in quotes, for messages.
-        findings: receives malformed entries and sentences, which are left out.
-
-    Raises:
-        DataError: the file has another format.
-    """
+    """One entry for each image. A malformed sentence is left out alone."""
     for number, image in enumerate(object_list(data, "images", name)):
         where = f"entry {number} of 'images' in {name}"
         with findings.skipping():

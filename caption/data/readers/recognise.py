@@ -52,11 +52,6 @@ class OtherFormatError(DataError):
 def recognised(text: str, name: str, findings: Findings) -> tuple[str, Iterator[Entry]]:
     """The format of the text of a caption file, and its entries. Damage to single lines or entries does not matter.
 
-    Args:
-        text: the content of the file.
-        name: of the file, in quotes, for messages.
-        findings: receives malformed entries, which are left out.
-
     Returns:
         the format, a key of `_READERS`, or "JSON object" for captions by image, which only scoring reads; the entries.
 

@@ -81,14 +81,7 @@ def csv_entries(
     text: str, name: str, findings: Findings, keys: Keys = USUAL_KEYS, delimiter: str | None = None
 ) -> Iterator[Entry]:
     """One entry for each row below the header of a CSV text. Rows of blank cells, which spreadsheets write, are left
-    out.
-
-    Args:
-        text: of the whole file.
-        name: of the file, in quotes, for messages.
-        findings: receives malformed rows, which are left out.
-        keys: the columns, in lower case.
-        delimiter: see `csv_delimiter`.
+    out. For `keys` and `delimiter` see `csv_delimiter`.
 
     Raises:
         DataError: the header lacks a column or has one twice.
@@ -161,14 +154,7 @@ def _table(text: str, delimiter: str) -> Any:
 
 
 def json_entries(content: Any, name: str, findings: Findings, keys: Keys = USUAL_KEYS) -> Iterator[Entry]:
-    """One entry for each object.
-
-    Args:
-        content: the text of JSON lines; or, parsed, a JSON list of the same objects.
-        name: of the file, in quotes, for messages.
-        findings: receives malformed objects, which are left out.
-        keys: of the objects.
-    """
+    """One entry for each object: of JSON lines as text, or of a parsed JSON list."""
     is_text = isinstance(content, str)
     for number, item in numbered_lines(content) if is_text else enumerate(content):
         where = f"{'line' if is_text else 'entry'} {number} of {name}"

@@ -20,11 +20,6 @@ from caption.errors import DataError, UserError, first_few
 from caption.text.vocabulary import Vocabulary
 
 
-def _unchanged(item: Any) -> Any:
-    """Without it, the DataLoader would turn tuples into lists."""
-    return item
-
-
 @dataclass(frozen=True)
 class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
     """The batches of one process in one epoch, each with the damaged samples that it lacks.
@@ -146,8 +141,9 @@ class ShardLoader:
         restored, self._restored = self._restored, None
         epoch = self.batches.epoch
         self.given = restored["given"] if restored is not None and restored["epoch"] == epoch else 0
+        # By default, the DataLoader would turn the pairs into lists.
         loader = DataLoader(
-            replace(self.batches, given=self.given), batch_size=None, collate_fn=_unchanged, **self.options
+            replace(self.batches, given=self.given), batch_size=None, collate_fn=tuple, **self.options
         )
         first, last = share(0, self.batches.index.samples, self.batches.rank, self.batches.processes)
         allowed = self.batches.source.max_damaged
