@@ -203,17 +203,8 @@ def test_signed_weights_are_orange_and_blue_around_the_dark(show):
     weights = np.array([[[-0.4, -0.1, 0, 0.1, 0.4]]])
     photo = Image.new("RGB", (500, 100), (GREY,) * 3)
     signed = WeightProperties(sums_to_one=False, signed=True)
-    caption = Caption(
-        "dog",
-        ["dog"],
-        weights,
-        -1,
-        [-1],
-        (0, 0, 500, 100),
-        image=photo,
-        points=[[150, 50]],
-        properties=signed,
-    )
+    fields = {"image": photo, "points": [[150, 50]], "properties": signed}
+    caption = Caption("dog", ["dog"], weights, -1, [-1], (0, 0, 500, 100), **fields)
     page = show(caption.to_html(style="cells"))
     page.hover(".satt-word", 1)
     seen = page.picture(".satt-photo")
