@@ -45,7 +45,9 @@ def command() -> argparse.ArgumentParser:
     verbs = whole.add_subparsers()
     for verb, (module, summary) in VERBS.items():
         options = (
-            _options(verb, lightning[verb]) if verb in lightning else import_module(module).make_parser()
+            _options(verb, lightning[verb])
+            if verb in lightning
+            else import_module(f"caption.cli.{module}").make_parser()
         )
         added = verbs.add_parser(verb, parents=[options], add_help=False, help=summary, description=summary)
         for action in added._actions:

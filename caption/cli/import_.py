@@ -7,7 +7,6 @@ import sys
 
 from caption.cli.configuration.arguments import add_noun, verb_parser
 from caption.cli.exit_codes import DONE
-from caption.errors import UserError
 
 DESCRIPTION = """\
 Make a checkpoint of this package from a trained model of another one: arctic, the authors' code, or sgrvinod, the
@@ -48,10 +47,7 @@ def main(args: list[str]) -> int:
         captioner = arctic.load(options.model, options.options, options.vocabulary, *encoder)
     else:
         captioner = sgrvinod.load(options.state, options.word_map, *encoder)
-    try:
-        checkpoint.save(captioner, out)
-    except (OSError, RuntimeError) as error:
-        raise UserError(f"--out {out} cannot be written: {error}") from error
+    checkpoint.save(captioner, out)
     print(
         f"{out}: {len(captioner.vocabulary)} words; try caption describe PHOTO --model {out}", file=sys.stderr
     )

@@ -14,37 +14,25 @@ from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED, WRONG_USAGE
 from caption.errors import Stopped, UserError, did_you_mean, printable
 from caption.runtime.signals import name_of
 
-# Each verb's module has main(args) -> exit code. It is imported only when needed: importing torch takes seconds.
+# Each verb's module in caption.cli has main(args) -> exit code. It is imported only when needed: torch takes seconds.
 VERBS = {
-    "demo": (
-        "caption.cli.demo",
-        "train on the built-in Shapes dataset, evaluate, caption, draw; minutes on a CPU",
-    ),
-    "describe": ("caption.cli.describe.command", "caption photos, with a heatmap for every word"),
-    "score": ("caption.cli.score", "BLEU, CIDEr, ROUGE-L of captions from any source"),
-    "features": ("caption.cli.features", "encode a dataset's images once, for faster training"),
-    "check": ("caption.cli.check", "find faults in a dataset before training on it"),
-    "prepare": (
-        "caption.cli.prepare",
-        "check a downloaded Flickr8k, Flickr30k or COCO, and lay it out for training",
-    ),
-    "import": (
-        "caption.cli.import_",
-        "make a checkpoint from a model of the authors' code or of sgrvinod's tutorial",
-    ),
-    "push": ("caption.cli.push", "put a model on the Hugging Face Hub, from where others load it"),
-    "analyse": ("caption.cli.analyse", "measure where models look, and whether that explains their words"),
-    "calibrate": ("caption.cli.calibrate", "write a model whose probabilities fit, by one temperature"),
-    "configs": ("caption.cli.configs", "list the configurations that come with the package"),
-    "completion": ("caption.cli.completion", "let a shell complete verbs and options at the TAB key"),
-    "export": (
-        "caption.cli.export",
-        "write a model as ONNX files, which run without torch, or as one small file",
-    ),
-    "fit": ("caption.cli.train", "train as a configuration says"),
-    "validate": ("caption.cli.train", "evaluate a checkpoint on the validation split"),
-    "test": ("caption.cli.train", "evaluate a checkpoint on the test split"),
-    "predict": ("caption.cli.train", "caption a whole split"),
+    "demo": ("demo", "train on the built-in Shapes dataset, evaluate, caption, draw; minutes on a CPU"),
+    "describe": ("describe.command", "caption photos, with a heatmap for every word"),
+    "score": ("score", "BLEU, CIDEr, ROUGE-L of captions from any source"),
+    "features": ("features", "encode a dataset's images once, for faster training"),
+    "check": ("check", "find faults in a dataset before training on it"),
+    "prepare": ("prepare", "check a downloaded Flickr8k, Flickr30k or COCO, and lay it out for training"),
+    "import": ("import_", "make a checkpoint from a model of the authors' code or of sgrvinod's tutorial"),
+    "push": ("push", "put a model on the Hugging Face Hub, from where others load it"),
+    "analyse": ("analyse", "measure where models look, and whether that explains their words"),
+    "calibrate": ("calibrate", "write a model whose probabilities fit, by one temperature"),
+    "configs": ("configs", "list the configurations that come with the package"),
+    "completion": ("completion", "let a shell complete verbs and options at the TAB key"),
+    "export": ("export", "write a model as ONNX files, which run without torch, or as one small file"),
+    "fit": ("train", "train as a configuration says"),
+    "validate": ("train", "evaluate a checkpoint on the validation split"),
+    "test": ("train", "evaluate a checkpoint on the test split"),
+    "predict": ("train", "caption a whole split"),
 }
 LONGEST_MESSAGE = 3000
 """Characters of an error message; names in files from strangers may have millions."""
@@ -119,7 +107,7 @@ def _run(args: list[str]) -> int:
     module = VERBS[verb][0]
     try:
         # Lightning's parser reads the verb itself.
-        return import_module(module).main(args if module == "caption.cli.train" else args[1:])
+        return import_module(f"caption.cli.{module}").main(args if module == "train" else args[1:])
     except UserError as error:
         return _failed(str(error), WRONG_USAGE, debug)
     except Stopped as stop:

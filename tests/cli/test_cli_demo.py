@@ -257,14 +257,3 @@ def test_two_demos_do_not_share_a_folder(cli: Cli, runs: Runs, tmp_path: Path):
         ran = cli("demo", "--out", tmp_path / "demo")
     assert (ran.code, ran.out, runs.args) == (2, "", [])
     assert "another process" in ran.err
-
-
-# -- paths -----------------------------------------------------------------------------------------------------
-
-
-def test_a_folder_that_cannot_be_made(cli: Cli, runs: Runs, tmp_path: Path):
-    (tmp_path / "file").write_text("not a folder")
-    ran = cli("demo", "--out", tmp_path / "file")
-    assert (ran.code, ran.out) == (2, "")
-    assert str(tmp_path / "file") in ran.err
-    assert "Traceback" not in ran.err

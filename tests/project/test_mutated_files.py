@@ -143,27 +143,7 @@ def model() -> Captioner:
     return captioner()
 
 
-@given(st.lists(st.tuples(st.integers(0, 10_000), edits(NUMBERS)), min_size=6, max_size=6))
-@examples(8)
-def test_a_folder_of_photos_of_which_some_are_sound(damaged: list[tuple[int, list[Edit]]]):
-    with empty_folder() as folder:
-        for name in ("a", "z"):
-            Image.new("RGB", (40, 30), (200, 30, 30)).save(folder / f"{name}.png")
-        for place, (number, changes) in enumerate(damaged):
-            suffix, content = images()[number % len(images())]
-            (folder / f"m{place}{suffix}").write_bytes(mutated(content, changes))
-        paths = [str(path) for path in sorted(folder.iterdir())]
-        results = list(model().describe_each(paths))
-    assert len(results) == len(paths)
-    for path, result in zip(paths, results, strict=True):
-        assert not isinstance(result, ImageError) or path in str(result)
-    first, last = results[0], results[-1]
-    assert not isinstance(first, ImageError)
-    assert not isinstance(last, ImageError)
-    assert first.text == last.text  # it does not depend on the damaged ones
-
-
-# -- captions and configurations -------------------------------------------------------------------------------
+# -- captions -------------------------------------------------------------------------------
 
 NOUNS = ("tiger", "house", "train", "bottle", "garden", "window")
 NAMES = [f"photo{number}.jpg" for number in range(len(NOUNS))]
@@ -220,23 +200,6 @@ def no_word_is_lost(path: Path) -> None:
     if path.suffix == ".csv" and head == HEADER:
         kept = "\n".join(f"{image} {' '.join(texts)}" for image, texts in file.captions.items())
         assert set(re.findall("[a-z]{4,}", body)) <= set(re.findall("[a-z]{4,}", kept))
-
-
-READERS = (
-    "class_path: caption.data.readers.Csv\n    init_args: {file: captions.csv, fractions: {train: 1}}",
-    "class_path: caption.data.readers.Coco\n    init_args: &a {captions: {train: x}, images: {train: x}}",
-    "caption.data.readers.Karpathy",
-)
-
-
-@given(st.sampled_from(READERS), edits(TOKENS))
-@examples(30)
-def test_configurations_are_checked(reader: str, changes: list[Edit]):
-    content = f"model: {{}}\ndata:\n  tokenizer: ptb\n  min_count: 1\n  reader:\n    {reader}\n"
-    with empty_folder() as folder:
-        (folder / "captions.csv").write_text(TABLE)
-        (folder / "config.yaml").write_bytes(mutated(content.encode(), changes))
-        command("check", folder / "config.yaml", "--workers", 1)
 
 
 # -- models and stores -----------------------------------------------------------------------------------------

@@ -236,8 +236,7 @@ def test_the_document_has_tables_picture_and_page(run: Run, document: Path):
     assert set(numbers[report.FIT]["mechanisms"]) == {"dot"}
     assert document.with_suffix(".png").stat().st_size > 5_000
     page = document.with_suffix(".html").read_text(encoding="utf-8")
-    assert len(page.encode()) < pictures.PAGE_BYTES
-    assert page.count('<p class="satt-model">dot</p>') == pictures.PAGE_SCENES
+    assert page.count('<p class="satt-model">dot</p>') == pictures.SCENES
     assert not re.findall(r"""(?:src|href)=["'](?!data:)""", page)
 
 

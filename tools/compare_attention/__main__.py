@@ -34,7 +34,7 @@ from caption.errors import UserError, first_few
 from tools import make_parser
 from tools.compare_attention.differences import differences
 from tools.compare_attention.mechanisms import REFERENCE, Mechanism, choose, read_mechanisms
-from tools.compare_attention.pictures import PAGE_SCENES, SCENES, choose_words, draw, page
+from tools.compare_attention.pictures import SCENES, choose_words, draw, page
 from tools.compare_attention.report import (
     FIT,
     describe,
@@ -165,10 +165,10 @@ def draw_all(bench: Bench, published: Mapping[str, Any], document: Path) -> bool
         return False
     models = {name: checkpoint.load(path) for name, path in paths.items()}
     with tempfile.TemporaryDirectory() as folder:
-        reader = Shapes(folder, train=1, val=1, test=max(SCENES, PAGE_SCENES))
+        reader = Shapes(folder, train=1, val=1, test=SCENES)
         scenes = reader.read()["test"]
-        draw(models, choose_words(scenes[:SCENES], reader.boxes("test")), document.with_suffix(".png"))
-        page(models, scenes[:PAGE_SCENES], document.with_suffix(".html"))
+        draw(models, choose_words(scenes, reader.boxes("test")), document.with_suffix(".png"))
+        page(models, scenes, document.with_suffix(".html"))
     return True
 
 

@@ -19,7 +19,6 @@ from caption.captioner import Captioner
 from caption.data.boxes import Boxes
 from caption.data.decoding import open_image
 from caption.data.readers.captions import CaptionedImage
-from caption.result import Caption
 from caption.text.vocabulary import START
 from caption.visualize import overlay, save_figure, save_html, show_photo, to_html
 from caption.visualize.figure_file import NotebookFigure
@@ -30,9 +29,7 @@ from caption.visualize.scale import scale_of
 PANEL, TITLE, GAP, HEADING, MARGIN = 1.05, 0.2, 0.06, 0.34, 0.1
 COLUMNS = 10
 SCENES = 3
-"""In the picture; the first of the test split."""
-PAGE_SCENES = 4
-PAGE_BYTES = 1_000_000
+"""In the picture and on the page; the first of the test split."""
 
 
 class View(NamedTuple):
@@ -124,24 +121,14 @@ def _heading(word: Word) -> str:
 
 
 def page(models: Mapping[str, Captioner], scenes: Sequence[CaptionedImage], file: Path) -> None:
-    """Write the page: for each scene, every mechanism's own caption with a heatmap per word.
-
-    The last scenes are left out if the page would be larger than `PAGE_BYTES`.
-    """
-    described = {name: model.describe([scene.path for scene in scenes]) for name, model in models.items()}
-    for number in range(len(scenes), 0, -1):
-        whole = _page({name: captions[:number] for name, captions in described.items()}, scenes[:number])
-        if len(whole.encode()) < PAGE_BYTES or number == 1:
-            save_html(whole, file)
-            return
-
-
-def _page(described: Mapping[str, Sequence[Caption]], scenes: Sequence[CaptionedImage]) -> str:
-    """The document, from the captions of the scenes by mechanism; a scene is named by a reference caption."""
+    """Write the page: for each scene, every mechanism's own caption with a heatmap per word."""
     # Single heads and channels would not fit; the summary is what the mechanisms have in common.
-    told = {
-        name: [replace(caption, maps={}, alternatives=[]) for caption in captions]
-        for name, captions in described.items()
+    captions = {
+        name: [
+            replace(caption, maps={}, alternatives=[])
+            for caption in model.describe([scene.path for scene in scenes])
+        ]
+        for name, model in models.items()
     }
     title = "How mechanisms of attention look at the same scenes"
-    return to_html(told, title, names=[scene.captions[0] for scene in scenes])
+    save_html(to_html(captions, title, names=[scene.captions[0] for scene in scenes]), file)

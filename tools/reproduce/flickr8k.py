@@ -112,18 +112,8 @@ BEAMS = (3, 5, 7)
 """Of these, a run gets the one with the highest BLEU-4 on the dev split."""
 UNPENALISED = "BLEU-4 without brevity penalty"
 METEOR = "METEOR-1.5"
-NUMBERS = {
-    "BLEU-1": 3,
-    "BLEU-2": 3,
-    "BLEU-3": 3,
-    "BLEU-4": 3,
-    UNPENALISED: 3,
-    METEOR: 3,
-    "CIDEr": 3,
-    "ROUGE-L": 3,
-    "NLL": 3,
-    "attention_entropy": 2,
-}
+BLEU = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
+NUMBERS = dict.fromkeys([*BLEU, UNPENALISED, METEOR, "CIDEr", "ROUGE-L", "NLL"], 3) | {"attention_entropy": 2}
 """Scores and their decimals."""
 HEADS = {"NLL": "NLL per word", "attention_entropy": "H[α] (log L = 4.39)"}
 PUBLISHED = [
