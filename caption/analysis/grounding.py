@@ -1,12 +1,8 @@
 """Grounding: does attention lie on the object that a word names? The pointing game, on captions a model wrote itself.
 
-For every mention of an object in a caption, take the map of the word that names it and the boxes of the
-objects of that name. The pointing game (Zhang et al. 2016, "Top-down Neural Attention by Excitation
-Backprop", ECCV) asks whether the maximum of the map lies in one of the boxes. A second number is the share of
-the map's mass that lies in them. Both come with their chance level: what a random map would reach on the same
-mentions.
-
-Captions and boxes come in as plain data, so nothing here needs a model.
+For every mention of an object in a caption, the pointing game (Zhang et al. 2016, "Top-down Neural Attention by
+Excitation Backprop", ECCV) asks whether the maximum of the naming word's map lies in a box of that object. A second
+number is the share of the map's mass that lies in the boxes. Both come with their chance level.
 """
 
 from __future__ import annotations

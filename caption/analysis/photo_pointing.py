@@ -113,13 +113,7 @@ def read_boxes(file: Path, folder: Path) -> Iterator[BoxedPhoto]:
 def point(
     captioner: Captioner, boxed: Sequence[BoxedPhoto], references: Sequence[Sequence[str]]
 ) -> PhotoPointing:
-    """Play the pointing game with the model's maps and with baselines.
-
-    Args:
-        captioner: the model.
-        boxed: photos.
-        references: people's captions of each.
-    """
+    """Play the pointing game with the model's maps and with baselines, on people's captions of each photo."""
     photos = [str(photo.path) for photo in boxed]
     captions = attend_references(captioner, photos, references)
     numbers = [number for number, texts in enumerate(references) for _ in texts]

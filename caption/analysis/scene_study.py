@@ -69,8 +69,7 @@ def study(
     """Measure one model.
 
     Args:
-        name: of the model.
-        captioner: the model.
+        name, captioner: the model.
         scenes: what it captions.
         report: called after each measurement, with its name and the seconds so far.
 

@@ -123,8 +123,7 @@ def compare_captions(
 ) -> Figure:
     """Draw several captions of one photo, one above the other (Xu et al. 2015, figure 2), panels in equal columns.
 
-    Each caption has a scale of its own, stated by its own bar. Mechanisms differ in how sharply they look: on a common
-    scale a diffuse one would be dark throughout.
+    Each caption has a scale of its own, stated by its own bar: on a common one a diffuse mechanism would be dark.
 
     Args:
         captions: at least one, by the name that stands over its photo.
@@ -172,13 +171,7 @@ def _caption_panels(
 
 
 class Drawing:
-    """Panels that share a photo, a scale and a look.
-
-    Args:
-        panels: at least one.
-        photo: of all panels.
-        options: of the `Look`.
-    """
+    """Panels that share a photo, a scale and a look."""
 
     def __init__(self, panels: Sequence[Panel], photo: Image.Image, options: LookOptions) -> None:
         self.panels, self.photo, self.options = panels, photo, options

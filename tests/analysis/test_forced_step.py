@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -27,22 +29,13 @@ def test_a_word_that_depends_on_its_region_follows_the_attention():
     assert result.probability.argmax() == 2
 
 
-def models() -> dict[str, Captioner]:
-    heads = MultiHeadAttention(heads=2, size=4)
-    several = tiny_captioner.captioner()
-    torch.manual_seed(0)
-    decoder = LSTMDecoder(heads, embedding_size=6, hidden_size=7)
-    parts = (several.encoder, decoder, several.vocabulary, several.transform, BeamSearch(3, max_length=8))
-    return {
-        "soft": tiny_captioner.captioner(),
-        "hard": tiny_captioner.captioner(alignment=Multinoulli()),
-        "heads": Captioner(*parts).eval(),
-    }
+def heads() -> Captioner:
+    return tiny_captioner.captioner(decoder=LSTMDecoder(MultiHeadAttention(heads=2, size=4), 6, 7))
 
 
-@pytest.mark.parametrize("kind", ["soft", "heads"])
-def test_each_region_is_what_an_intervention_there_gives(kind: str):
-    model = models()[kind]
+@pytest.mark.parametrize("make", [tiny_captioner.captioner, heads])
+def test_each_region_is_what_an_intervention_there_gives(make: Callable[[], Captioner]):
+    model = make()
     result = force_everywhere(model, PHOTO, 2)
     for row, col in ((0, 0), (3, 5), (7, 7)):
         forced = intervene(model, PHOTO, Force((row, col), at=2), search=Greedy(8))
@@ -54,7 +47,7 @@ def test_each_region_is_what_an_intervention_there_gives(kind: str):
 
 
 def test_hard_attention_reads_its_expectation_and_keeps_its_setting():
-    model = models()["hard"]
+    model = tiny_captioner.captioner(alignment=Multinoulli())
     result = force_everywhere(model, PHOTO, 0)
     again = force_everywhere(model, PHOTO, 0)
     assert np.array_equal(result.probability, again.probability)
@@ -62,7 +55,7 @@ def test_hard_attention_reads_its_expectation_and_keeps_its_setting():
 
 
 def test_the_end_token_has_a_step_too():
-    model = models()["soft"]
+    model = tiny_captioner.captioner()
     with torch.no_grad():
         model.decoder.readout.to_words.bias[2] = -0.5  # so that the caption ends
     search = BeamSearch(3, max_length=8, length_normalization=1.0)

@@ -13,15 +13,7 @@ import torch
 from helpers import planted, tiny_captioner
 from helpers.planted import COLS, ROWS, log_p
 
-from caption.analysis.interventions import (
-    Erase,
-    Force,
-    Intervention,
-    LogProbs,
-    Mask,
-    Move,
-    intervene,
-)
+from caption.analysis.interventions import Erase, Force, Intervention, LogProbs, Mask, Move, intervene
 from caption.attention import Alignment, Multinoulli, Softmax
 from caption.captioner import Captioner
 from caption.data.shapes.render import render

@@ -14,7 +14,7 @@ from caption.attention import AdditiveScore, MultiHeadAttention, Multinoulli, Se
 from caption.captioner import Captioner
 from caption.decoders import AdaptiveDecoder, LSTMDecoder, ShowAndTellDecoder
 from caption.errors import UserError
-from caption.search import BeamSearch, Greedy
+from caption.search import Greedy
 
 PHOTO = tiny_captioner.photo()
 
@@ -22,20 +22,13 @@ PHOTO = tiny_captioner.photo()
 def model(kind: str) -> Captioner:
     if kind == "hard":
         return tiny_captioner.captioner(alignment=Multinoulli())
-    made = tiny_captioner.captioner()
-    if kind != "soft":
-        torch.manual_seed(0)
-        sizes = {"embedding_size": 6, "hidden_size": 7}
-        decoder = {
-            "heads": lambda: LSTMDecoder(MultiHeadAttention(heads=2, size=4), **sizes),
-            "sentinel": lambda: AdaptiveDecoder(SentinelAttention(AdditiveScore(8), 5), **sizes),
-        }[kind]()
-        parts = (made.encoder, decoder, made.vocabulary, made.transform, BeamSearch(3, max_length=8))
-        made = Captioner(*parts).eval()
-        with torch.no_grad():
-            for parameter in decoder.parameters():
-                parameter.mul_(4.0)  # so that maps are uneven
-    return made
+    sizes = {"embedding_size": 6, "hidden_size": 7}
+    torch.manual_seed(0)
+    decoders = {
+        "heads": lambda: LSTMDecoder(MultiHeadAttention(heads=2, size=4), **sizes),
+        "sentinel": lambda: AdaptiveDecoder(SentinelAttention(AdditiveScore(8), 5), **sizes),
+    }
+    return tiny_captioner.captioner(**({"decoder": decoders[kind]()} if kind in decoders else {}))
 
 
 @pytest.mark.parametrize("kind", ["soft", "hard", "heads", "sentinel"])

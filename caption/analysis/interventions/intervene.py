@@ -172,10 +172,8 @@ def mask_views(views: Views, seen: Mapping[Grid, Tensor]) -> Views:
 def combine_edits(edits: Sequence[Edit], seen: Mapping[Grid, Tensor] | None = None) -> Edit:
     """Edits one after the other, which keep out of erased regions.
 
-    Args:
-        edits: in their order.
-        seen: (L,) bool by grid, the regions that are left. Weights that an edit puts on others are lost, and the rest
-            is scaled to the sum that there was.
+    `seen` are (L,) bool by grid, the regions that are left. Weights that an edit puts on others are lost, and the rest
+    is scaled to the sum that there was.
     """
 
     def edit(weights: Tensor, step: int, grid: Grid) -> Tensor:
@@ -194,12 +192,6 @@ def edited_attention(decoder: Decoder, edit: Edit, grids: Sequence[Grid], seed: 
     """Within it, attention is edited, and samples from a generator of its own at each step.
 
     Captioners that differ in their edits therefore draw alike. For one search or one caption, since it counts steps.
-
-    Args:
-        decoder: as it is again afterwards.
-        edit: see `caption.attention.map_hooks.edit_maps`.
-        grids: of the views.
-        seed: of the generators.
     """
     drawing = ExitStack()
 
