@@ -69,11 +69,7 @@ def _check_value(value: Any, largest: int) -> None:
 
 
 def check_tensors(state: Any, size: int) -> None:
-    """Check that a state dict consists of dense tensors that are not larger than their file.
-
-    Args:
-        state: the state dict.
-        size: of the file, in bytes.
+    """Check that a state dict consists of dense tensors that are not larger than their file of `size` bytes.
 
     Raises:
         CheckpointError: it holds something else, or more elements.
@@ -91,11 +87,7 @@ def check_tensors(state: Any, size: int) -> None:
 
 
 class Budget(TorchDispatchMode):
-    """Refuses the construction of a model that is much larger than its weights.
-
-    Args:
-        weights: those in the file.
-    """
+    """Refuses the construction of a model that is much larger than its weights in the file."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -78,7 +78,7 @@ def _run(folder: Path, attention: str) -> None:
     numbers = {name: round(value, 4) for name, value in evaluation.numbers.items()}
     metrics: dict[str, Any] = {name: numbers.pop(name) for name in REPORTED} | dict(sorted(numbers.items()))
     metrics |= {"attention": attention, "train_seconds": round(seconds, 1)}
-    metrics["signature"] = evaluation.signature
+    metrics["signature"] = evaluation.scores.signature
     _write(folder / "metrics.json", metrics)
     for name in REPORTED:
         print(f"{name:20}{metrics[name]:.3f}")

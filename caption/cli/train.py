@@ -198,7 +198,7 @@ class CaptionCLI(LightningCLI):
         if verbose and self.trainer.is_global_zero and evaluation is not None:
             for name, value in evaluation.numbers.items():
                 print(f"{name:25}{value:.4f}")
-            print(evaluation.signature)
+            print(evaluation.scores.signature)
 
     def _say(self, message: str) -> None:
         if self.trainer.is_global_zero:

@@ -63,10 +63,7 @@ class Encoder(Part, nn.Module):
     def boxes(self, height: int, width: int) -> tuple[Box, ...]:
         """The part of an input that the grid of each view covers, in the input's pixels; see `grid_boxes`.
 
-        It depends on the layers and the size alone, and is computed once for each size.
-
-        Args:
-            height, width: of the input, in pixels.
+        It is computed once for each height and width.
         """
         known: dict[tuple[int, int], tuple[Box, ...]] = self.__dict__.setdefault("known_boxes", {})
         if (height, width) not in known:

@@ -106,11 +106,7 @@ class EfficientNetLite(TorchvisionEncoder):
 
 
 def efficientnet_lite(name: str) -> Any:
-    """The whole model, with a classifier of 1,000 classes and random weights.
-
-    Raises:
-        UserError: there is no model of that name.
-    """
+    """The whole model, with a classifier of 1,000 classes and random weights."""
     from torchvision.models import efficientnet
 
     scale = name.removeprefix("efficientnet_lite")

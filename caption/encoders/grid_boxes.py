@@ -9,8 +9,7 @@ of Convolutional Neural Networks", Distill). m outputs, each a stride wide aroun
 
     (d (k − 1) + 1 − s) / 2 − p    over a length of    s m
 
-and these compose from layer to layer. Kernel 3, stride 2 and padding 1 begin half an input too early, so that on an
-even number of inputs the grid ends half an input too early as well, and after five such layers half a cell.
+and these compose from layer to layer.
 """
 
 from __future__ import annotations

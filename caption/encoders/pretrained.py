@@ -105,11 +105,7 @@ class PretrainedEncoder(Encoder):
             )
 
     def named_weights(self, weights: str) -> dict[str, Tensor]:
-        """The state dict of the whole model with the library's weights of that name.
-
-        Raises:
-            UserError: the library has none of that name, or they could not be downloaded.
-        """
+        """The state dict of the whole model with the library's weights of that name; a UserError without any."""
         raise NotImplementedError
 
     def load_weights(self, state: dict[str, Tensor], source: str) -> None:

@@ -54,11 +54,7 @@ class WordDetectors(nn.Module):
         self.register_buffer("prior", torch.full((self.layer.out_features,), UNKNOWN_SHARE), persistent=False)
 
     def prepare(self, references: Iterable[Sequence[Sequence[int]]]) -> None:
-        """Choose the words, and count in what share of the images each is.
-
-        Args:
-            references: for each image, the word ids of its captions.
-        """
+        """Choose the words, and count in what share of the images each is; for `references` see `Objective.prepare`."""
         counts = torch.zeros_like(self.index)
         images = 0
         for captions in references:
@@ -90,21 +86,11 @@ class WordDetectors(nn.Module):
         return functional.logsigmoid(-scores).sum(1).clamp(max=-1e-6)
 
     def loss(self, log_absent: Tensor, shares: Tensor) -> Tensor:
-        """(B,) cross-entropy of the image's words, summed over the W words.
-
-        Args:
-            log_absent: (B, W).
-            shares: (B, W) in what share of the image's captions each word is.
-        """
+        """(B,) cross-entropy of the image's words, summed over the W words, from both (B, W); see `shares`."""
         return -(shares * log_present(log_absent) + (1 - shares) * log_absent).sum(1)
 
     def shares(self, words: Tensor, real: Tensor) -> Tensor:
-        """(B, W) in what share of an image's captions each word is.
-
-        Args:
-            words: (B, K, T) int64.
-            real: (B, K, T) bool, where there is a word.
-        """
+        """Words (B, K, T), and where they are real -> (B, W) in what share of an image's captions each word is."""
         index = self.index[words].masked_fill(~real, -1)
         present = index.new_zeros((*words.shape[:2], len(self.prior) + 1), dtype=self.layer.weight.dtype)
         present = present.scatter(2, index % present.shape[2], 1.0)[..., :-1]  # -1 falls behind the last word

@@ -89,14 +89,7 @@ def _pixels(figure: Figure) -> np.ndarray:
 
 
 def log_picture(logger: Logger, name: str, pixels: np.ndarray, step: int) -> None:
-    """Log a picture; each logger has a call of its own.
-
-    Args:
-        logger: one of PICTURE_LOGGERS.
-        name: such as "val/attention"; the same name at another step is a further state of the same picture.
-        pixels: (height, width, 3) uint8.
-        step: the training step.
-    """
+    """Log a picture (height, width, 3) uint8; each logger has a call of its own."""
     if isinstance(logger, TensorBoardLogger):
         logger.experiment.add_image(name, pixels, step, dataformats="HWC")
     elif isinstance(logger, WandbLogger):

@@ -51,11 +51,6 @@ class Evaluation:
     numbers: dict[str, float]
     scores: Scores
 
-    @property
-    def signature(self) -> str:
-        """Tokenizer, references, brevity penalty, split, search and the rest, in one line."""
-        return self.scores.signature
-
 
 def gather(results: dict[ImageId, Result]) -> dict[ImageId, Result]:
     """Collect the results of all processes in the order of the data, each image once.
@@ -164,7 +159,7 @@ class Evaluator:
         if folder is not None:
             texts = {image: answer.caption.text for image, answer in answers.items()}
             write_results(texts, folder / f"{split}_captions.json")
-            scores = {"scores": evaluation.numbers, "signature": evaluation.signature}
+            scores = {"scores": evaluation.numbers, "signature": evaluation.scores.signature}
             _write_json(folder / f"{split}_scores.json", scores)
         return evaluation
 

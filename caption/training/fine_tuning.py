@@ -83,11 +83,7 @@ class FrozenStatistics(Callback):
 
 
 def batch_norm_warning(encoder: nn.Module, device: str) -> str | None:
-    """The warning before an encoder learns in several processes, or None.
-
-    Args:
-        encoder: will be trained.
-        device: the type of the devices that train, such as "cuda".
+    """The warning before an encoder learns in several processes on devices of a type such as "cuda", or None.
 
     Raises:
         UserError: the encoder has synchronised BatchNorm, which torch does not have for this device.

@@ -20,7 +20,7 @@ def make_optimizer(
 
     Args:
         optimizer: makes an optimizer of parameter groups, with the learning rate of all but the encoder's.
-        module: whose parameters are trained.
+        module: the module.
         encoder: the part of it with a learning rate of its own.
         encoder_rate: None = the encoder is left out. Otherwise it is in the optimizer from the start, which skips
             frozen parameters, because they have no gradient.

@@ -14,12 +14,8 @@ TOLERATED = 1.5
 
 
 def warn_if_slower(precision: str, device: torch.device) -> None:
-    """Measure a small product on a CPU in a few milliseconds, and warn if `precision` is slower than float32.
-
-    Args:
-        precision: the trainer's, such as "bf16-mixed"; float32 and higher precisions are not measured.
-        device: other devices than a CPU are not measured.
-    """
+    """Measure a small product on a CPU in a few milliseconds, and warn if `precision`, such as "bf16-mixed", is slower
+    than float32."""
     lower = {"bf16": torch.bfloat16, "16": torch.float16}.get(precision.partition("-")[0])
     if lower is None or device.type != "cpu":
         return

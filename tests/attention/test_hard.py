@@ -75,12 +75,6 @@ def test_regions_are_drawn_as_often_as_the_weights_say(alignment: type[Multinoul
     assert ((frequencies - PROBABILITIES).abs() < 4 * deviation).all()
 
 
-def test_captions_of_one_image_draw_independently():
-    pairs = first(hard(expectation=0), many()).location.view(-1, 2)
-    same = (pairs[:, 0] == pairs[:, 1]).float().mean().item()
-    assert same == pytest.approx(PROBABILITIES.square().sum().item(), abs=0.02)
-
-
 def test_every_step_draws_again():
     attention = hard(expectation=0)
     memory = memory_of(attention)

@@ -76,7 +76,9 @@ class Runs:
             (logs / "test_captions.json").write_text("[]")
         last = LastCheckpoint(str(folder))
         last.trained_seconds = 2.0
-        evaluation = SimpleNamespace(numbers=dict.fromkeys(demo.REPORTED, 0.5), signature="split:test")
+        evaluation = SimpleNamespace(
+            numbers=dict.fromkeys(demo.REPORTED, 0.5), scores=SimpleNamespace(signature="split:test")
+        )
         trainer = SimpleNamespace(checkpoint_callbacks=[last], log_dir=str(logs))
         return SimpleNamespace(trainer=trainer, model=SimpleNamespace(evaluation=evaluation))
 

@@ -151,7 +151,7 @@ def test_numbers_are_those_of_one_split_and_do_not_depend_on_the_batch_size(
         parts = evaluate(evaluated, tmp_path, data, split)
         assert whole == {name: pytest.approx(value, abs=1e-5) for name, value in parts.items()}
         assert set(evaluated.evaluation.scores.ids) == {image.id for image in data.splits[split]}
-        assert f"split:{split}" in evaluated.evaluation.signature
+        assert f"split:{split}" in evaluated.evaluation.scores.signature
 
 
 def test_captions_are_free_running_and_nll_is_not(tmp_path: Path, reader: Shapes, evaluated, monkeypatch):
@@ -220,7 +220,7 @@ def test_at_test_of_hard_attention_can_be_overridden(tmp_path: Path, reader: Sha
             torch.manual_seed(1)
             make_trainer(tmp_path).test(training, data, verbose=False)
         assert overridden.evaluation.numbers == own.evaluation.numbers
-        assert f"hard:{setting}" in overridden.evaluation.signature == own.evaluation.signature
+        assert f"hard:{setting}" in overridden.evaluation.scores.signature == own.evaluation.scores.signature
         assert overridden.captioner.decoder.attention.spec["init_args"]["alignment"] == Multinoulli().spec
         assert overridden.captioner.decoder.attention.alignment.at_test == "expectation"
         nlls.add(overridden.evaluation.numbers["NLL"])
@@ -239,7 +239,10 @@ def test_test_and_predict_search_as_the_model_does_and_write_results(
         for photo, caption in zip(photos, captions, strict=True)
     ]
     scores = json.loads((tmp_path / "test_scores.json").read_text())
-    assert scores == {"scores": evaluated.evaluation.numbers, "signature": evaluated.evaluation.signature}
+    assert scores == {
+        "scores": evaluated.evaluation.numbers,
+        "signature": evaluated.evaluation.scores.signature,
+    }
     assert json.loads((tmp_path / "test_captions.json").read_text()) == expected
     predicted = make_trainer(tmp_path).predict(evaluated, data)
     assert [

@@ -13,13 +13,7 @@ class AttentionLayers(nn.Module):
     """x_n = x_(n-1) + dropout(MultiHead(LN(x_(n-1)), Y)); the result is LN(x_N). Without others, Y = LN(x_(n-1)).
 
     LayerNorm precedes the attention and follows the last layer (Xiong et al. 2020, "On Layer Normalization in the
-    Transformer Architecture", table 1).
-
-    Args:
-        size: length S of the vectors.
-        heads: M.
-        depth: N.
-        dropout: on the output of each layer's attention.
+    Transformer Architecture", table 1). N is the depth.
     """
 
     def __init__(self, size: int, heads: int, depth: int, dropout: float) -> None:
@@ -42,11 +36,7 @@ class AttentionLayers(nn.Module):
 class RegionAttention(nn.Module):
     """[head_1; ...; head_M] W_O, head_m = softmax(Q W_m^Q (Y W_m^K)ᵀ / √d + b_m) Y W_m^V, with d = S/M.
 
-    Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2.
-
-    Args:
-        size: length S of the vectors.
-        heads: M.
+    Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2. S is the length of the vectors.
 
     Raises:
         UserError: S cannot be divided by M.
@@ -68,16 +58,13 @@ class RegionAttention(nn.Module):
     def forward(
         self, queries: Tensor, others: Tensor, mask: Tensor | None = None, biases: Tensor | None = None
     ) -> Tensor:
-        """Attend from each region to others.
+        """Attend from each region to others -> (B, L, S).
 
         Args:
             queries: Q (B, L, S), the regions that attend.
             others: Y (B, L', S), the regions attended to.
             mask: (B, L') bool, True where Y has a region; None = everywhere.
             biases: b (M, L, L'), or None = 0.
-
-        Returns:
-            (B, L, S).
         """
         allowed = None if mask is None else mask[:, None, None]
         if biases is not None:

@@ -93,11 +93,7 @@ class Refiners(Refiner):
 
 
 def prepared(views: Views, refiner: nn.Module) -> Views:
-    """Convert views to the precision of a refiner's weights, with zeros where a region is masked.
-
-    Raises:
-        UserError: see `check_views`.
-    """
+    """Convert views to the precision of a refiner's weights, with zeros where a region is masked; see `check_views`."""
     check_views(views)
     dtype = next(refiner.parameters()).dtype  # stored regions are in half precision
     return tuple(view._replace(vectors=zero_masked(view.vectors.to(dtype), view.mask)) for view in views)
