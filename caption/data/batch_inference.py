@@ -1,7 +1,7 @@
 """From many photos to regions: files are decoded in threads while earlier batches are encoded.
 
-However many photos there are, only a few batches are in memory. Encoding and searching stay in the caller's thread:
-each uses all processors of a CPU, and running them side by side took a tenth longer than one after the other.
+However many photos there are, only a few batches are in memory. Encoding and searching stay in the caller's thread,
+because each uses all processors.
 """
 
 from __future__ import annotations
@@ -75,11 +75,5 @@ def decode_ahead(
 
 @torch.no_grad()
 def encode(encoder: Encoder, decoded: Sequence[DecodedPhoto], device: torch.device) -> Views:
-    """Regions of photos, without gradients.
-
-    Args:
-        encoder: on `device`, in evaluation mode.
-        decoded: B photos, B > 0.
-        device: where the encoder is.
-    """
+    """Regions of B > 0 photos, without gradients, by an encoder in evaluation mode on `device`."""
     return encoder(torch.stack([photo.pixels for photo in decoded]).to(device))

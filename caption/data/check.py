@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from caption.data.decoding import decoded
 from caption.data.readers.captions import (
@@ -41,10 +40,8 @@ class SplitSummary:
 
     images: int = 0
     captions: int = 0
-    fewest_captions: int = 0
-    """Of an image."""
-    most_captions: int = 0
-    """Of an image."""
+    fewest_captions: int = 0  # of an image
+    most_captions: int = 0  # of an image
     words: int = 0
     """Of all captions, by the tokenizer."""
     longest: int = 0
@@ -186,14 +183,6 @@ def _quoted(caption: str) -> str:
     return repr(text if len(text) <= QUOTED else f"{text[:QUOTED]}…")
 
 
-class ImageFile(NamedTuple):
-    """An image file, with the first entry that names it."""
-
-    path: Path
-    image: CaptionedImage
-    split: str
-
-
 def fingerprint(path: Path) -> bytes:
     """A hash of width, height and upright RGB pixels of an image file.
 
@@ -208,39 +197,35 @@ def fingerprint(path: Path) -> bytes:
 
 
 def check_images(splits: Splits, findings: Findings, workers: int | None = None) -> tuple[int, int]:
-    """Decode and compare all images, without those that are known to be missing. Ctrl-C stops it.
-
-    Args:
-        splits: the images.
-        findings: receives undecodable images and duplicates, and already has the missing images.
-        workers: threads; None = one per processor, at most 16.
+    """Decode and compare all images, without those that `findings` already has as missing. Ctrl-C stops it.
 
     Returns:
         the number of files, each counted once however often it is named, and of those that were examined.
     """
     missing = {path for finding in findings.of(Kind.MISSING) for path in finding.images}
-    files: dict[tuple[str, str], ImageFile] = {}
+    files: dict[
+        tuple[str, str], tuple[CaptionedImage, str]
+    ] = {}  # the first entry of each file, with its split
     for split, images in splits.items():
         for image, identity in zip(images, real_files(image.path for image in images), strict=True):
             if str(image.path) not in missing:
-                files.setdefault(identity, ImageFile(image.path, image, split))
+                files.setdefault(identity, (image, split))
     examined = 0
-    by_pixels: dict[bytes, list[ImageFile]] = {}
-    outcomes = prefetch(lambda file: fingerprint(file.path), files.values(), AHEAD, workers)
+    by_pixels: dict[bytes, list[tuple[CaptionedImage, str]]] = {}
+    outcomes = prefetch(lambda file: fingerprint(file[0].path), files.values(), AHEAD, workers)
     with suppress(KeyboardInterrupt), closing(outcomes), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Pillow, about oddities of files that it can decode
         with progress_bar("checking", len(files)) as advance:
-            for file, outcome in outcomes:
+            for (image, split), outcome in outcomes:
                 if isinstance(outcome, ImageError):
-                    text = f"{file.image.within(file.split)}: {outcome}"
-                    findings.add(Kind.UNDECODABLE, text, file.path)
+                    findings.add(Kind.UNDECODABLE, f"{image.within(split)}: {outcome}", image.path)
                 else:
-                    by_pixels.setdefault(outcome, []).append(file)
+                    by_pixels.setdefault(outcome, []).append((image, split))
                 examined += 1
                 advance(1)
     for copies in by_pixels.values():
         if len(copies) > 1:
-            kind = Kind.LEAKAGE if len({file.split for file in copies}) > 1 else Kind.DUPLICATE
-            names = " = ".join(file.image.within(file.split) for file in copies)
-            findings.add(kind, f"{names}: the same pixels", *(file.path for file in copies))
+            kind = Kind.LEAKAGE if len({split for _, split in copies}) > 1 else Kind.DUPLICATE
+            names = " = ".join(image.within(split) for image, split in copies)
+            findings.add(kind, f"{names}: the same pixels", *(image.path for image, _ in copies))
     return len(files), examined

@@ -1,7 +1,6 @@
 """Making a feature store, or adding to one: decode, encode and store images, all three at the same time.
 
-Threads decode (Pillow releases the interpreter's lock meanwhile), the caller's thread runs the encoder, and one more
-thread writes. The encoder should be the one that the others wait for.
+Threads decode, the caller's thread runs the encoder, and one more thread writes.
 """
 
 from __future__ import annotations

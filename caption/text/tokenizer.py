@@ -29,9 +29,6 @@ class Tokenizer(ABC):
     def __call__(self, text: str) -> list[str]:
         """The words of `text` in order; there may be none. No word contains white space."""
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
-
 
 class PTBTokenizer(Tokenizer):
     """Penn Treebank words as coco-caption makes them: Stanford's tokenizer, lower case, punctuation removed.

@@ -103,12 +103,6 @@ def test_the_padding_matches_the_box(original: tuple[int, int], content: tuple[i
     assert abs(rows[0] - (96 - rows[-1])) <= 1
 
 
-def test_padding_is_middle_grey() -> None:
-    pixels = ImageTransform((4, 8), "pad")(Image.new("RGB", (4, 4), "white"))
-    assert pixels[0, 0].tolist() == [128, 128, 255, 255, 255, 255, 128, 128]
-    assert (pixels == pixels[:1]).all()
-
-
 @given(
     width=st.integers(1, 6000),
     height=st.integers(1, 6000),

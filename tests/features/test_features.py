@@ -9,7 +9,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +38,7 @@ from torch import Tensor
 from caption.data.batches import CaptionedImages
 from caption.data.decoding import open_image
 from caption.data.readers.captions import CaptionedImage
-from caption.data.resize import ImageTransform, Transformed
+from caption.data.resize import ImageTransform
 from caption.encoders import SmallCNN
 from caption.errors import DataError, UserError
 from caption.features import files
@@ -387,33 +386,6 @@ def test_batches_are_always_full(images: list[CaptionedImage], tmp_path: Path) -
     sizes: list[int] = []
     extract(images, tmp_path / "store", encoder=watched(lambda batch: sizes.append(len(batch))))
     assert sizes[1:] == [4] * 6  # the first is the blank image that measures the grid
-
-
-def test_decoding_overlaps_encoding(
-    images: list[CaptionedImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decoded = threading.Semaphore(0)
-
-    transform_read = ImageTransform.read
-
-    def counted(transform: ImageTransform, path: Path) -> Transformed:
-        transformed = transform_read(transform, path)
-        decoded.release()
-        return transformed
-
-    calls = 0
-
-    def wait_for_the_next_batch(batch: Tensor) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > 1:  # after the blank image
-            wanted = 8 if calls == 2 else min(4, len(images) - 4 * (calls - 1))
-            assert all(decoded.acquire(timeout=60) for _ in range(wanted))
-
-    monkeypatch.setattr(ImageTransform, "read", counted)
-    # This would wait forever if a batch were decoded only after the previous one was encoded.
-    extract(images, tmp_path / "store", encoder=watched(wait_for_the_next_batch))
-    assert calls == 7
 
 
 def test_the_encoder_can_learn_afterwards(images: list[CaptionedImage], tmp_path: Path) -> None:

@@ -180,16 +180,16 @@ def _random_names(numbers: Iterator[float], count: int) -> list[tuple[str, str]]
 
 
 def _place(
-    colour: str, shape: str, placed: list[Object], numbers: Iterator[float], size: int, tries: int = 20
+    colour: str, shape: str, placed: list[Object], numbers: Iterator[float], size: int
 ) -> Object | None:
-    """An object apart from those placed and in a clear relation to each, or None after `tries` attempts."""
+    """An object apart from those placed and in a clear relation to each, or None after 20 attempts."""
     smallest, largest, margin = (round(part * size) for part in (_SMALLEST, _LARGEST, _MARGIN))
     diameter = smallest + int(next(numbers) * (largest - smallest + 1))
     rgb = tuple(
         min(255, max(0, channel + int((next(numbers) * 2 - 1) * (JITTER + 1)))) for channel in COLOURS[colour]
     )
     height, width = silhouette(shape, diameter).shape
-    for _ in range(tries):
+    for _ in range(20):
         left = 1 + int(next(numbers) * (size - width - 1))
         top = 1 + int(next(numbers) * (size - height - 1))
         thing = Object(colour, shape, left, top, diameter, (rgb[0], rgb[1], rgb[2]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import jsonargparse
 import pytest
 from helpers.planted_faults import (
     FAULTS,
@@ -150,16 +149,3 @@ def test_paths_start_from_the_current_folder_or_the_home(
         spec = json.loads(json.dumps(reader_for("own", {}, {})).replace('"own', f'"{folder}'))
         splits = make(spec, CaptionReader).read()  # type: ignore[type-abstract]
         assert splits["train"][0].path == images / data.entries[0].name
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_configuration_file_can_name_the_reader(format: str, tmp_path: Path) -> None:
-    reader = reader_of(clean(tmp_path), format)
-    parser = jsonargparse.ArgumentParser(exit_on_error=False)
-    parser.add_argument("--reader", type=CaptionReader)
-    class_path = f"caption.data.readers.{type(reader).__name__}"
-    text = json.dumps({"reader": {"class_path": class_path, "init_args": vars(reader)}})
-    config = parser.parse_string(text)  # JSON is YAML
-    instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes  # its name before 4.49
-    assert instantiate(config).reader == reader
-    assert reader.boxes("train") is None
