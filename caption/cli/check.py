@@ -153,7 +153,7 @@ def _by_split(entries: list[str]) -> dict[str, str]:
 
 
 def as_json(data: str, reader: Spec, limits: Mapping[str, Any], check: Check) -> str:
-    """The report as one JSON object, with all findings; for the arguments see `as_text`."""
+    """The report as one JSON object, with all findings."""
     report = {
         "data": data,
         "reader": reader,
@@ -197,12 +197,7 @@ def _numbers(summary: SplitSummary) -> dict[str, Any]:
 def as_text(data: str, reader: Spec, limits: Mapping[str, Any], check: Check, recognised: bool) -> str:
     """The report for people: the numbers, the findings by kind, faults first, and the verdict.
 
-    Args:
-        data: DATA, as the user named it.
-        reader: class path and arguments of the reader.
-        limits: tokenizer, min_count and max_words.
-        check: the result.
-        recognised: whether the reader was chosen by the content; then the report shows how to configure it.
+    A `recognised` reader was chosen by the content of `data`; the report shows how to configure it.
     """
     parts = [f"{data}: {reader['class_path']}", _table(check.splits)] if check.splits else [data]
     if check.words is not None:

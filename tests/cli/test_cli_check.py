@@ -14,9 +14,6 @@ from caption.cli.check import main
 from caption.cli.main import main as caption_main
 from caption.data import check as check_images
 
-REPOSITORY = Path(__file__).parents[2]
-FLICKR8K = REPOSITORY.parent / "shared" / "data" / "flickr8k"
-
 # -- arguments -------------------------------------------------------------------------------------------------
 
 
@@ -241,19 +238,3 @@ def test_ctrl_c_reports_findings_so_far(
     else:
         assert "images: 3 of 8 decoded and compared, then stopped" in out
         assert "undecodable image" in out
-
-
-@pytest.mark.slow
-def test_the_whole_of_flickr8k(capsys: pytest.CaptureFixture[str]) -> None:
-    if not FLICKR8K.is_dir():
-        pytest.skip("Flickr8k is not in ../shared/data")
-    report = report_of(capsys, str(FLICKR8K))
-    assert report["faults"] == 0
-    (twin,) = report["findings"]
-    assert twin["kind"] == "duplicate within a split"
-    assert sorted(Path(path).name for path in twin["images"]) == [
-        "2851198725_37b6027625.jpg",
-        "3050606344_af711c726c.jpg",
-    ]
-    sizes = [(summary["images"], summary["captions"]) for summary in report["splits"].values()]
-    assert sizes == [(6000, 30000), (1000, 5000), (1000, 5000)]

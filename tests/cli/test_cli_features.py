@@ -25,8 +25,6 @@ from caption.encoders import SmallCNN
 from caption.features.store import FeatureStore
 from caption.text.vocabulary import Vocabulary
 
-REPOSITORY = Path(__file__).parents[2]
-
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -158,13 +158,6 @@ def test_models_of_larger_and_mirrored_photos_have_regions_of_their_own(
     assert flickr["flips"] == [None, None, None, mirrored]
 
 
-def test_a_hard_model_changes_with_the_soft_one_that_it_starts_from(monkeypatch: pytest.MonkeyPatch):
-    before = flickr8k.digest(flickr8k.MODELS["hard"], [])
-    changed = flickr8k.MODELS["soft"]._replace(configs=("flickr8k_show_and_tell",))
-    monkeypatch.setitem(flickr8k.MODELS, "soft", changed)
-    assert flickr8k.digest(flickr8k.MODELS["hard"], []) != before
-
-
 def test_a_curve_joins_the_logs_of_a_resumed_training(tmp_path: Path):
     for version, lines in enumerate(("0,4.0,\n0,2.0,\n0,,0.2\n1,2.0,\n", "1,1.0,\n1,,0.4\n")):
         (tmp_path / "logs" / str(version)).mkdir(parents=True)

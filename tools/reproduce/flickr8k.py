@@ -140,14 +140,8 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
             part for config in REGIONS[regions] for part in ("--config", str(CONFIGS / f"{config}.yaml"))
         ]
         mirrored = ["--mirrored"] if regions in MIRRORED else []
-        run(
-            "features",
-            *configs,
-            "--out",
-            str(options.out / regions),
-            *data_arguments(options.data),
-            *mirrored,
-        )
+        store = ["--out", str(options.out / regions)]
+        run("features", *configs, *store, *data_arguments(options.data), *mirrored)
     for name, seed in missing:
         folder = trained(options.out, name, seed, common)
         runs[name, seed] = {
@@ -301,16 +295,7 @@ def steps_table(runs: Mapping[tuple[str, int], Run]) -> str:
             cells[-1] += f" of {with_maps[0]['attention_entropy_max']:.2f}"
         minutes = statistics.mean(runs[name, seed]["seconds"] for seed in seeds) / 60
         rows.append([model.title, str(len(seeds)), *cells, f"{minutes:.0f}"])
-    head = [
-        "",
-        "seeds",
-        "BLEU-4",
-        "CIDEr",
-        "BLEU-4 − soft",
-        "CIDEr − soft",
-        "H[α] of log L",
-        "minutes",
-    ]
+    head = ["", "seeds", "BLEU-4", "CIDEr", "BLEU-4 − soft", "CIDEr − soft", "H[α] of log L", "minutes"]
     return f"Dev split, each run with its best beam.\n\n{table(head, rows)}"
 
 

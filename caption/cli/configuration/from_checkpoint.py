@@ -27,9 +27,6 @@ DATA = (
 def with_checkpoint_configuration(args: Sequence[str]) -> list[str]:
     """A command line of Lightning's; one that evaluates a checkpoint without a configuration gets the checkpoint's own.
 
-    Args:
-        args: the verb and its options.
-
     Raises:
         CheckpointError: the checkpoint carries none, or names a class of a package that is not trusted.
     """

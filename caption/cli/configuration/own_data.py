@@ -30,14 +30,7 @@ HEADER = """\
 def own_data_configuration(
     base: str, name: str, reader: Spec, limits: Mapping[str, Any], check: Check
 ) -> dict[str, Any]:
-    """The configuration `base` for other data.
-
-    Args:
-        base: path or name of a configuration.
-        name: of the new one; its run is runs/NAME, its precomputed regions are runs/NAME_features.
-        reader: class path and arguments of the data's reader.
-        limits: tokenizer and min_count, and max_words if captions are cut.
-        check: the result of checking the data.
+    """The configuration `base`, a path or name, for other data; its run is runs/NAME, its regions runs/NAME_features.
 
     Raises:
         DataError: the data has no training or validation images.

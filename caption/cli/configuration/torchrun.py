@@ -16,9 +16,6 @@ def trainer_settings(trainer: Mapping[str, Any]) -> dict[str, Any]:
 
     Without them, each process would train a model of its own, and write it to the same files.
 
-    Args:
-        trainer: the trainer's section of the configuration.
-
     Raises:
         UserError: it has another number of devices than torchrun has started processes.
     """
