@@ -48,10 +48,9 @@ _large_image = threading.Lock()
 
 
 class Decoded(NamedTuple):
-    """An image, perhaps reduced while it was decoded."""
+    """An upright RGB image, perhaps reduced while it was decoded."""
 
     image: Image.Image
-    """Upright, RGB."""
     width: int
     """Of the original, upright."""
     height: int

@@ -74,12 +74,7 @@ def parsed(text: str, name: str) -> Any:
 
 
 class JsonError(ValueError):
-    """A text is not JSON, or not JSON that says one thing.
-
-    Args:
-        fault: without the line.
-        line: of the text, from 1; None if it is not known.
-    """
+    """A text is not JSON, or not JSON that says one thing; `fault` is the message without the line."""
 
     def __init__(self, fault: str, line: int | None = None) -> None:
         super().__init__(fault if line is None else f"{fault} in line {line}")

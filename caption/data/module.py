@@ -27,11 +27,8 @@ from caption.text.vocabulary import Vocabulary
 class CaptionData(LightningDataModule):
     """Images and captions in batches.
 
-    A batch has `batch_size` images with `captions_per_image` of their captions each: an image is decoded, encoded and
-    projected once for all its captions. With `batching: lengths`, it has `batch_size` single captions of similar
-    length, as in the paper.
-
-    Data is read and checked at construction, so that a missing image is found before a model is made.
+    A batch has `batch_size` images with `captions_per_image` of their captions each; with `batching: lengths`, it has
+    `batch_size` single captions of similar length, as in the paper. Data is read and checked at construction.
 
     Args:
         reader: where images, captions and splits come from.

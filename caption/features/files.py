@@ -136,11 +136,7 @@ class FeatureWriter:
         self._waiting: list[tuple[Sequence[int | str], Sequence[PhotoFile], Arrays]] = []
 
     def add(self, ids: Sequence[int | str], photos: Sequence[PhotoFile], regions: Arrays) -> None:
-        """Append B images, none of which is in the store, with their files and B rows of regions and masks.
-
-        Raises:
-            DataError: a full file cannot be written; those before it remain.
-        """
+        """Append B images, none of which is in the store, with their files and B rows of regions and masks."""
         self._waiting.append((ids, photos, regions))
         if sum(array.nbytes for *_, arrays in self._waiting for array in arrays.values()) >= FILE_BYTES:
             self.save()

@@ -36,6 +36,12 @@ def test_every_image_has_every_name(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == ""
 
 
+def test_captions_are_not_boxes(tmp_path: Path) -> None:
+    (tmp_path / "captions.json").write_text('{"annotations": [], "images": []}')
+    with pytest.raises(DataError, match=r"captions\.json' has no list of objects called 'categories'"):
+        read_boxes(tmp_path / "captions.json")
+
+
 def test_reads_shapes(tmp_path: Path) -> None:
     write_shapes(tmp_path, 1, 3, 1)
     boxes = read_boxes(tmp_path / "val_objects.json")
@@ -45,27 +51,6 @@ def test_reads_shapes(tmp_path: Path) -> None:
         mentions = find_mentions(entry["caption"].split(), boxes[entry["image_id"]])
         assert len(mentions) in (2, 3)
         assert all(len(mention.boxes) == 1 for mention in mentions)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.json' does not exist"):
-        read_boxes(tmp_path / "nowhere.json")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "is not JSON"),
-        ("[1]", "holds a JSON list"),
-        ("{}", "has no list of objects called 'images'"),
-        ('{"annotations": [], "images": []}', "has no list of objects called 'categories'"),
-    ],
-)
-def test_other_files_are_named(tmp_path: Path, content: str, message: str) -> None:
-    path = tmp_path / "captions.json"
-    path.write_text(content)
-    with pytest.raises(DataError, match=rf"captions\.json' {message}"):
-        read_boxes(path)
 
 
 @pytest.mark.parametrize(

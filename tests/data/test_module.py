@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from torch.utils.data import DataLoader
 from caption.data.batches import Batch, SimilarLengths
 from caption.data.module import CaptionData
 from caption.data.readers.captions import CaptionedImage, CaptionReader, Splits
-from caption.data.readers.coco import Coco
 from caption.data.resize import ImageTransform
 from caption.data.shapes import Shapes
 from caption.errors import DataError
@@ -232,15 +230,6 @@ def test_a_split_that_is_not_there():
     data = module(Given(train=[image(1, "a cat")]))
     with pytest.raises(DataError, match=r"no split 'val', only train"):
         data.val_dataloader()
-
-
-def test_a_missing_image_is_named_at_construction(tmp_path: Path):
-    images = [{"id": 1, "file_name": "there.png"}, {"id": 2, "file_name": "gone.png"}]
-    annotations = [{"id": i, "image_id": i, "caption": "a cat"} for i in (1, 2)]
-    (tmp_path / "captions.json").write_text(json.dumps({"images": images, "annotations": annotations}))
-    (tmp_path / "there.png").touch()
-    with pytest.raises(DataError, match=r"gone\.png"):
-        module(Coco({"train": str(tmp_path / "captions.json")}, {"train": str(tmp_path)}))
 
 
 # -- Shapes as a reader ----------------------------------------------------------------------------------------

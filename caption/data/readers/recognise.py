@@ -99,7 +99,6 @@ def _json_or_none(line: str) -> Any:
 
 
 def _is_entry(data: Any) -> bool:
-    """Whether a JSON value is an entry of JSON lines, sound enough to tell so."""
     return isinstance(data, dict) and any(key in data for key in ("image", "image_id", "caption", "text"))
 
 

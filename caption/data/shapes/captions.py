@@ -12,9 +12,8 @@ With the objects A, B (and C) from left to right:
     "an image of ..."              A, seen from B; or the list of three
     "we see ...", "look at ..."    the last, seen from the one before: B from A, or C from B
 
-The image and the words so far therefore determine the next object. With a free choice of the first object, the paper's
-decoder could not look at the object that it is about to name: its attention reads h[t-1], which has not seen y[t-1]
-(Xu et al. 2015, eq. 4). After "a red" it would look for the shape without knowing that "red" was chosen.
+The image and the words so far therefore determine the next object. Otherwise the paper's decoder could not look at the
+object that it is about to name: its attention reads h[t-1], which has not seen y[t-1] (Xu et al. 2015, eq. 4).
 """
 
 from __future__ import annotations
