@@ -96,19 +96,6 @@ def test_any_number_of_other_maps_is_read_as_the_mechanism_would(mechanism):
     assert not torch.allclose(actual[:, 1], actual[:, 0], atol=1e-4)
 
 
-@every
-def test_replays_compute_no_scores(mechanism):
-    model = captioner(mechanism)
-    replay, _, steps = opened(model)
-
-    def refuse(*given: Any) -> None:
-        raise AssertionError("weighed again")
-
-    for attention in model.decoder.attentions.values():
-        attention.weigh = refuse
-    replay.rerun(steps[0], steps[0].maps)
-
-
 # -- hiding ------------------------------------------------------------------------------------------------------
 
 

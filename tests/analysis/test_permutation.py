@@ -64,13 +64,6 @@ def test_the_map_of_another_image_at_the_same_step_or_its_last():
     assert swapped.falls["other image"] == pytest.approx(expected, abs=1e-5)
 
 
-def test_another_image_lends_the_map_of_the_same_step():
-    swapped = permute(planted.captioner(FIRST, SECOND), [photo(0), photo(3)], [caption_of("one three")] * 2)
-    assert swapped.words[2:] == ("three", "three")
-    expected = log_p(3, SECOND) - log_p(3, np.roll(SECOND, 3))
-    assert swapped.falls["other image"][2:] == pytest.approx([expected, -expected], abs=1e-5)
-
-
 def test_measures_without_a_partner_are_nan():
     swapped = permute(planted.captioner(FIRST), photo(), [caption_of("one")])
     for measured in (swapped.falls, swapped.distances, swapped.changed):

@@ -14,7 +14,6 @@ from caption.analysis.interventions.intervene import combine_edits, edited_atten
 from caption.attention import Alignment, GumbelSoftmax, Multinoulli
 from caption.attention.map_hooks import Edit
 from caption.captioner import Captioner
-from caption.errors import UserError
 from caption.search import Greedy
 from caption.text.vocabulary import START
 
@@ -143,13 +142,3 @@ def test_the_edited_step_does_not_change_later_random_numbers():
     free = steps(plain, seed=5, count=4)
     again = steps(plain, [lambda weights, step, grid: weights.clone()], seed=5, count=4)
     assert [torch.equal(a.location, b.location) for a, b in zip(free, again, strict=True)] == [True] * 4
-
-
-def test_a_decoder_without_attention_is_refused():
-    plain = model()
-    del plain.decoder.attention
-    with (
-        pytest.raises(UserError, match="has no attention"),
-        edited_attention(plain.decoder, combine_edits([]), [GRID], 0),
-    ):
-        pass

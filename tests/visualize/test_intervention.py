@@ -68,5 +68,3 @@ def test_the_photo_is_the_captions_own_unless_another_is_given(result):
 def test_options_go_to_the_figure_of_a_caption(result):
     part = plot_intervention(result, Image.new("RGB", (30, 20)), columns=1, style="cells").subfigs[0]
     assert panels(part)[0].images[1].get_interpolation() == "nearest"
-    with pytest.raises(ValueError, match="columns"):
-        plot_intervention(result, Image.new("RGB", (30, 20)), columns=0)
