@@ -1,11 +1,11 @@
-"""Scores combined with alignments, each with its own weights and state."""
+"""Scores combined with alignments, each with its own state."""
 
 from __future__ import annotations
 
 import torch
-from helpers.given_scores import GivenScores, attend
+from helpers.given_scores import GivenScores
 from helpers.tiny_views import one_row
-from torch import Tensor, nn
+from torch import Tensor
 
 from caption.attention import (
     Alignment,
@@ -16,46 +16,14 @@ from caption.attention import (
     Query,
     QuerySizes,
     ScoredAttention,
-    Selection,
     Softmax,
 )
 from caption.attention.map_hooks import edit_maps
 from caption.attention.maps import has_location, named_maps, with_maps
-from caption.regions import WeightProperties
 from caption.tensor_tree import TensorTree
 
 VECTORS = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]]])
 SCORES = torch.tensor([[[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]]])
-
-
-class Temperature(Alignment):
-    """α = softmax(e · w·Ey): the sharpness depends on the word."""
-
-    properties = WeightProperties(sentinel=True)
-
-    def build(self, query_sizes: QuerySizes) -> None:
-        self.sharpness = nn.Linear(query_sizes.word, 1, bias=False)
-
-    def forward(
-        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
-    ) -> AlignmentOutput:
-        return AlignmentOutput((scores * self.sharpness(query.word)).softmax(-1))
-
-
-def test_an_alignment_has_its_own_weights_and_reads_the_query():
-    attention = ScoredAttention(GivenScores(), Temperature())
-    attention.build((2,), QuerySizes(hidden=3, word=4))
-    assert attention.alignment.sharpness.weight.shape == (1, 4)
-    with torch.no_grad():
-        attention.alignment.sharpness.weight.copy_(torch.tensor([[2.0, 0.0, 0.0, 1.0]]))
-    words = torch.tensor([[[1.0, 9.0, 9.0, 0.0], [0.0, 9.0, 9.0, 0.5]]])  # 2 and 1/2
-    memory = attention.project(one_row(VECTORS))
-    output = attention(Query(SCORES, word=words), memory, attention.start(memory, 2))
-    expected = torch.stack(((2 * SCORES[0, 0]).softmax(-1), (SCORES[0, 1] / 2).softmax(-1)))[None]
-    torch.testing.assert_close(output.weights, expected)
-    torch.testing.assert_close(output.context, expected @ VECTORS)
-    output.context[0, 0, 0].backward()
-    assert attention.alignment.sharpness.weight.grad.any()
 
 
 class Coverage(GivenScores):
@@ -127,19 +95,6 @@ def test_maps_of_the_callers_are_read_as_they_are_and_nothing_is_sampled():
     assert reading.context.tolist() == [[[0.5, 0.5], [10.0, 10.0]]]
     assert reading.location is None
     assert reading.log_prob is None
-
-
-class ReadsTwice(Softmax):
-    """Reads every region with twice its weight."""
-
-    def select(self, weights: Tensor, aligned: AlignmentOutput | None = None) -> Selection:
-        return Selection(2 * weights)
-
-
-def test_an_alignment_may_change_the_choice_but_not_the_weights():
-    output = attend(ScoredAttention(GivenScores(), ReadsTwice()), SCORES, VECTORS)
-    torch.testing.assert_close(output.weights, SCORES.softmax(-1))
-    torch.testing.assert_close(output.context, 2 * SCORES.softmax(-1) @ VECTORS)
 
 
 # -- maps by name --------------------------------------------------------------------------------------------------

@@ -80,17 +80,6 @@ def test_attention_aligns_smoothed_scores(masked: bool):
     assert (energies.grad != 0).any()
 
 
-def test_none_is_the_default():
-    memory_of = {}
-    for name, options in (("default", {}), ("zero", {"smoothing": 0.0})):
-        attention = ScoredAttention(GivenScores(), Softmax(), **options)
-        attention.build((5,), QuerySizes(hidden=12))
-        memory = attention.project((Regions(torch.ones(1, 12, 5), GRID),))
-        memory_of[name] = attention(Query(scores(1, 1)), memory).weights
-    assert torch.equal(memory_of["default"], scores(1, 1).softmax(-1))
-    assert torch.equal(memory_of["zero"], memory_of["default"])
-
-
 @pytest.mark.parametrize("width", [-1.0, float("nan")])
 def test_a_width_is_not_negative(width: float):
     with pytest.raises(UserError, match="must be a width of 0 cells or more"):

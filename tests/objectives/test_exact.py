@@ -11,7 +11,6 @@ from torch import Tensor
 
 from caption.attention import Softmax
 from caption.attention.scored import AlignmentOutput, Selection
-from caption.errors import UserError
 from caption.objectives import word_log_likelihoods
 from caption.objectives.exact import every_path, fixed_paths
 
@@ -67,13 +66,6 @@ def test_the_decoder_is_as_before_afterwards():
         raise RuntimeError
     assert not decoder.attention.alignment.draws_overridden
     assert not decoder._forward_pre_hooks
-
-
-def test_attention_that_does_not_sample_is_refused():
-    decoder = toy()
-    decoder.attention.alignment = Softmax()
-    with pytest.raises(UserError, match="Multinoulli"):
-        every_path(decoder, *problem(decoder, [[2]]))
 
 
 def test_each_hypothesis_follows_its_path_again_in_every_unroll():

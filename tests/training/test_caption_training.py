@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import torch
 from helpers.training import Watch, differing, fit, make_data, make_trainer, make_training, weights
-from pytorch_lightning import LightningModule, seed_everything
+from pytorch_lightning import seed_everything
 
 from caption.attention import GumbelSoftmax, Multinoulli, Softmax
 from caption.data.shapes import Shapes
 from caption.decoders import ShowAndTellDecoder
-from caption.errors import UserError
 from caption.objectives import (
     Critic,
     CrossEntropy,
@@ -77,20 +76,6 @@ def test_constant_maps_cause_a_warning_except_without_attention(
 
 
 @pytest.mark.parametrize(
-    ("alignment", "objective", "remedy"),
-    [(Multinoulli(), CrossEntropy(), "Reinforce"), (Softmax(), Reinforce(), "CrossEntropy")],
-    ids=["sampled attention", "soft attention"],
-)
-def test_an_objective_for_other_attention_is_refused(
-    tmp_path: Path, reader: Shapes, alignment, objective, remedy
-):
-    data = make_data(reader)
-    training = make_training(data, alignment=alignment, objective=objective)
-    with pytest.raises(UserError, match=remedy):
-        make_trainer(tmp_path, max_steps=1).fit(training, data)
-
-
-@pytest.mark.parametrize(
     ("alignment", "objective"),
     [
         (Multinoulli(expectation=0), Reinforce(NoBaseline(), credit="future")),
@@ -122,15 +107,6 @@ def test_bfloat16(tmp_path: Path, reader: Shapes, alignment):
     metrics = training.trainer.callback_metrics
     assert math.isfinite(metrics["train/loss"])
     assert metrics["train/loss"].dtype == torch.float32
-
-
-def test_the_model_is_the_captioner_and_training_holds_nothing_else_that_learns(reader: Shapes):
-    training = make_training(make_data(reader), alignment=Multinoulli(), objective=Reinforce())
-    assert isinstance(training, LightningModule)
-    assert {name.partition(".")[0] for name, _ in training.named_parameters()} == {"captioner"}
-    assert {name for name in training.state_dict() if not name.startswith("captioner.")} == {
-        "objective.baseline.value"
-    }
 
 
 def test_a_compiled_model_learns_the_same_under_the_same_names(
