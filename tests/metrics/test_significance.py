@@ -20,7 +20,7 @@ def test_the_interval_of_a_mean_is_that_of_the_textbook():
     values = np.random.default_rng(1).normal(0.5, 0.1, size=400).tolist()
     low, high = confidence_interval(mean_score(values))
     error = 1.96 * np.std(values) / 20
-    assert (low, high) == pytest.approx((np.mean(values) - error, np.mean(values) + error), abs=error / 5)
+    assert (low, high) == pytest.approx((np.mean(values) - error, np.mean(values) + error), abs=error / 10)
 
 
 def test_a_constant_has_no_spread_and_draws_are_the_same_each_time():
