@@ -1,4 +1,4 @@
-"""Sampling: frequencies, reproducibility, and the reported log-probabilities."""
+"""Sampling: against a naive implementation, its reproducibility, and the reported log-probabilities."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from caption.search import Hypotheses, Sampling
 from caption.tensor_tree import State
 
 
-def draw(model: HashModel, sampling: Sampling, forbidden: list[int] | None = None) -> Hypotheses:
-    return sampling(model.step, model.start([0]), 1, START, END, forbidden or [])
+def draw(model: HashModel, sampling: Sampling) -> Hypotheses:
+    return sampling(model.step, model.start([0]), 1, START, END)
 
 
 @settings(max_examples=100, deadline=None)
