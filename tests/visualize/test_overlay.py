@@ -78,6 +78,25 @@ def test_the_marker_lights_its_own_cell_and_nothing_else(place, background):
     assert changed.any() == surely_in.any() == (place != "cell beyond the photo")
 
 
+@pytest.mark.parametrize("place", ["grid not square", "crop off whole pixels", "padded wide"])
+def test_smoothed_light_peaks_in_its_cell_and_reaches_its_neighbours_centres(place):
+    size, box, grid, cell = PLACES[place]
+    left, top, right, bottom = cell_box(grid, box, cell)
+    photo = Image.new("RGB", size, (128, 128, 128))
+    light = draw(photo, one_hot(grid, cell), box, vmax=1, smooth=True)
+    light -= draw(photo, np.zeros(grid), box, vmax=1, smooth=True)
+    row, col = np.unravel_index(light.argmax(), light.shape)
+    assert top <= row + 0.5 <= bottom
+    assert left <= col + 0.5 <= right
+    x, y = np.arange(size[0]) + 0.5, np.arange(size[1])[:, None] + 0.5
+    width, height = right - left, bottom - top
+    far = (x < left - width / 2 - 1) | (x > right + width / 2 + 1)
+    far = far | (y < top - height / 2 - 1) | (y > bottom + height / 2 + 1)
+    assert np.abs(light[far]).max(initial=0) < 3
+    beside = (x > left - width / 4) & (x < left - 1) & (y > top) & (y < bottom)
+    assert light[beside].max() > 20
+
+
 def test_light_follows_the_formula_and_rises_with_alpha_on_any_photo():
     weights = np.linspace(0, 0.4, 16).reshape(2, 8)
     light = np.sqrt(weights / 0.4)
