@@ -89,14 +89,15 @@ def compare_maps(first: Any, second: Any) -> dict[str, np.ndarray]:
 
     Returns:
         (N,) by name, NaN where a map is: "divergence", the Jensen-Shannon divergence in bits, 0 for equal maps to 1
-        for maps that share no region; "overlap" Σ_i min(α_i, α'_i), 1 to 0; "same cell", whether both have their
-        maximum in one region.
+        for maps that share no region; "overlap" Σ_i min(α_i, α'_i), 1 to 0; "rank correlation", Spearman's, over the
+        regions, 0 where a map is constant; "same cell", whether both have their maximum in one region.
     """
     p, q = _distributions(first), _distributions(second)
     unknown = np.isnan(p).any(-1) | np.isnan(q).any(-1)
     measures = {
         "divergence": divergence(torch.from_numpy(p), torch.from_numpy(q)).numpy(),
         "overlap": np.minimum(p, q).sum(-1),
+        "rank correlation": _correlation(_ranks(p), _ranks(q)),
         "same cell": (p.argmax(-1) == q.argmax(-1)).astype(np.float64),
     }
     return {name: np.where(unknown, np.nan, values) for name, values in measures.items()}
@@ -127,3 +128,18 @@ def _distributions(maps: Any) -> np.ndarray:
     flat = np.abs(np.asarray(maps, dtype=np.float64))
     flat = flat.reshape(len(flat), int(np.prod(flat.shape[1:])))
     return flat / flat.sum(-1, keepdims=True)
+
+
+def _ranks(maps: np.ndarray) -> np.ndarray:
+    """(N, L): the rank of each region in its map; equal weights share the mean of their ranks."""
+    ranks = np.empty_like(maps)
+    for row, values in enumerate(maps):
+        _, which, count = np.unique(values, return_inverse=True, return_counts=True)
+        ranks[row] = (np.cumsum(count) - (count - 1) / 2)[which]
+    return ranks
+
+
+def _correlation(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    x, y = x - x.mean(-1, keepdims=True), y - y.mean(-1, keepdims=True)
+    spread = np.sqrt((x**2).sum(-1) * (y**2).sum(-1))
+    return (x * y).sum(-1) / np.where(spread > 0, spread, 1)

@@ -8,6 +8,9 @@ Each function takes captions and returns them with other weights, ready for `cap
     ground(zip(mean_map(captions), boxes))      the mean of the model's own maps, the same for every word and image
     ground(zip(other_word(captions), boxes))    the model's own maps, but of other words of the caption
     ground(zip(other_image(captions), boxes))   the model's own maps, but made for another image
+
+Attention that scores above maps of other words looks at the right object at the right time; attention that scores above
+maps of other images looks at this image.
 """
 
 from __future__ import annotations

@@ -13,8 +13,10 @@ The numbers describe maps. Whether a word depends on a head is another question:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 import torch
@@ -24,6 +26,8 @@ from caption.analysis.map_statistics import divergence
 from caption.attention.map_entropy import entropy
 from caption.result import Caption, map_label
 
+RARE = 0.001
+"""A word is rare if fewer than one in a thousand words is this one."""
 TIE = 1e-6
 """Weights this close to the largest, relative to it, share the maximum."""
 
@@ -39,6 +43,8 @@ class HeadRoles:
     """The M heads, such as "heads[2]"."""
     words: int
     """N."""
+    rare_words: int
+    """How many of them are rare."""
     confidence: np.ndarray
     """(M,) mean of the largest weight, 1/L for even weights to 1 for a single region."""
     entropy: np.ndarray
@@ -51,9 +57,11 @@ class HeadRoles:
     positional_others: np.ndarray
     """(M,) share of the words at which the maximum of another head lies in that cell, mean over the other heads; NaN
     for a single head. A positional head exceeds it: places where all heads look are not a role."""
+    rare: np.ndarray
+    """(M,) nats by which the mean entropy at rare words is lower than at all words; above 0, the head concentrates on
+    rare words. NaN if no word is rare."""
     classes: Mapping[str, np.ndarray]
-    """(M,) by the name of a class of words: nats by which the mean entropy at these words is lower than at all words;
-    above 0, the head concentrates on them. NaN if none of them was said."""
+    """(M,) the same for the words of each class, by its name."""
     divergence: np.ndarray
     """(M, M) mean Jensen-Shannon divergence of two heads' maps of the same word, in bits: 0 for equal maps to 1 for
     maps that share no region."""
@@ -73,16 +81,23 @@ class HeadRoles:
             for row in table
         )
 
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(name)}</th>" for name in self._columns())
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self._rows()
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
     def _columns(self) -> list[str]:
         closest = ["closest", "divergence"] if len(self) > 1 else []
-        names = ["confidence", "entropy", "cell", "positional", "others", *self.classes, *closest]
+        names = ["confidence", "entropy", "cell", "positional", "others", "rare", *self.classes, *closest]
         return [f"{self.words} words", *names]
 
     def _rows(self) -> list[list[str]]:
         rows = []
         apart = np.where(np.eye(len(self), dtype=bool) | np.isnan(self.divergence), np.inf, self.divergence)
         for head, label in enumerate(self.labels):
-            gains = [values[head] for values in self.classes.values()]
+            gains = [self.rare[head], *(values[head] for values in self.classes.values())]
             row, col = self.cells[head]
             cells = [
                 label,
@@ -104,6 +119,8 @@ def head_roles(
     captions: Iterable[Caption],
     name: str = "heads",
     *,
+    counts: Mapping[str, int] | None = None,
+    rare_below: float = RARE,
     classes: Mapping[str, Collection[str]] | None = None,
 ) -> HeadRoles:
     """Measure what the maps of one name do while words are said.
@@ -111,7 +128,10 @@ def head_roles(
     Args:
         captions: with `maps[name]` (T, *structure, rows, cols), such as "heads" (T, M, rows, cols); all on one grid.
         name: among the captions' maps.
-        classes: words by the name of their class, such as {"colours": COLOURS} or {"rare": ...}.
+        counts: how often each word occurs, such as in the training captions; a word without a count is rare. None =
+            counted in `captions`.
+        rare_below: words whose share of all words counted is smaller are rare.
+        classes: words by the name of their class, such as {"colours": COLOURS}.
 
     Raises:
         ValueError: there are no words, no map of that name, or maps of different shapes.
@@ -140,6 +160,9 @@ def head_roles(
     others = at_own.masked_fill(torch.eye(len(own), dtype=torch.bool), torch.nan).nanmean(0)
 
     spread = entropy(shares).where(~shares.isnan().any(-1), torch.nan)  # (N, M)
+    known = counts if counts is not None else Counter(words)
+    total = sum(known.values())
+    rare = torch.tensor([known.get(word, 0) < rare_below * total for word in words])
 
     def gain(chosen: Tensor) -> np.ndarray:
         """(M,) how much lower the entropy is at some of the words."""
@@ -148,11 +171,13 @@ def head_roles(
     return HeadRoles(
         labels=tuple(map_label(name, place) for place in np.ndindex(*structure)),
         words=len(words),
+        rare_words=int(rare.sum()),
         confidence=shares.amax(-1).nanmean(0).numpy(),
         entropy=spread.nanmean(0).numpy(),
         cells=torch.stack((own // cols, own % cols), -1).numpy(),
         positional=at_own.diagonal().numpy(),
         positional_others=others.numpy(),
+        rare=gain(rare),
         classes={
             kind: gain(torch.tensor([word in members for word in words]))
             for kind, members in (classes or {}).items()

@@ -6,13 +6,15 @@ from caption.visualize.figure_file import save_figure
 from caption.visualize.intervention import plot_intervention
 from caption.visualize.overlay import draw_scale, overlay, show_photo
 from caption.visualize.page import save_html, to_fragment, to_html
-from caption.visualize.plots import curve_plot
+from caption.visualize.plots import alignment_matrix, curve_plot, gate_plot
 
 __all__ = [
+    "alignment_matrix",
     "compare_captions",
     "contact_sheet",
     "curve_plot",
     "draw_scale",
+    "gate_plot",
     "overlay",
     "plot_caption",
     "plot_intervention",

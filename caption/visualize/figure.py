@@ -118,6 +118,8 @@ def compare_captions(
     captions: Mapping[str, Caption],
     image: Photo,
     *,
+    map: str | None = None,
+    index: int | tuple[int, ...] | None = None,
     columns: int | None = None,
     **look: Unpack[LookOptions],
 ) -> Figure:
@@ -128,7 +130,7 @@ def compare_captions(
     Args:
         captions: at least one, by the name that stands over its photo.
         image: the photo that they all describe, or its path.
-        columns, look: see `plot_caption`.
+        map, index, columns, look: see `plot_caption`.
 
     Raises:
         ValueError: no captions, or as for `plot_caption`.
@@ -137,7 +139,9 @@ def compare_captions(
     if not captions:
         raise ValueError("there is nothing to compare: no captions")
     photo = open_image(image)
-    drawings = [Drawing(_caption_panels(name, caption), photo, look) for name, caption in captions.items()]
+    drawings = [
+        Drawing(_caption_panels(name, caption, map, index), photo, look) for name, caption in captions.items()
+    ]
     if columns is None:
         columns = max(drawings, key=lambda drawing: len(drawing.panels)).layout().columns
     # A short caption leaves places empty rather than spreading over the width.
@@ -166,7 +170,7 @@ def _caption_panels(
     if name is not None:
         caption = caption.with_map(name, index)
         label = map_label(name, index)
-        title = label
+        title = f"{title}, {label}" if title else label
     return [Panel(title, caption, None), *(Panel(w, caption, step) for step, w in enumerate(caption.words))]
 
 

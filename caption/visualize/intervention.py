@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from caption.analysis.interventions.log_probs import log_p_text
 from caption.visualize.figure import compare_captions
 from caption.visualize.overlay import photos_of
 
@@ -38,9 +39,9 @@ def plot_intervention(result: Intervention, image: Photo | None = None, **option
     above, below = (part.axes[1:-1] for part in fig.subfigs)
     log_probs = result.original_log_probs
     for ax, without, under in zip(above, log_probs.without, log_probs.under, strict=False):
-        _note(ax, f"log p {_log_p_text(without)} → {_log_p_text(under)}")
+        _note(ax, f"log p {log_p_text(without, 1)} → {log_p_text(under, 1)}")
     for step, (ax, log_p) in enumerate(zip(below, result.changed_log_probs.under, strict=False)):
-        _note(ax, f"log p {_log_p_text(log_p)}")
+        _note(ax, f"log p {log_p_text(log_p, 1)}")
         if step in result.steps:
             ax.spines[:].set(visible=True, edgecolor=CHANGED, linewidth=2.5)
     return fig
@@ -51,8 +52,3 @@ def _note(ax: Axes, text: str) -> None:
         0.03, 0.03, text, transform=ax.transAxes, fontsize=8, va="bottom",
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
     )  # fmt: skip
-
-
-def _log_p_text(log_p: float) -> str:
-    # Adding 0 turns −0.0 into 0.0.
-    return f"{round(log_p, 1) + 0.0:.1f}".replace("-", "−").replace("inf", "∞")

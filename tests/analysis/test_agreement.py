@@ -27,13 +27,23 @@ def test_measures_by_hand():
     # The mean is (1/4, 1/2, 1/8, 1/8): KL is 1/2 bit from either side.
     assert found["divergence"] == pytest.approx(0.5)
     assert found["overlap"] == pytest.approx(0.5)
+    # Ranks 3.5 3.5 1.5 1.5 and 1 4 2.5 2.5: deviations 1 1 −1 −1 and −1.5 1.5 0 0, which are orthogonal.
+    assert found["rank correlation"] == pytest.approx(0)
     assert found["same cell"] == 0
+
+
+def test_ranks_correlate_as_spearman_has_it():
+    """1 − 6 Σ d² / (n (n² − 1)) where nothing ties: ranks 4 3 2 1 and 4 2 3 1."""
+    assert measured([0.4, 0.3, 0.2, 0.1], [0.9, 0.03, 0.06, 0.01])["rank correlation"] == pytest.approx(0.8)
+    assert measured([0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4])["rank correlation"] == pytest.approx(-1)
 
 
 def test_the_ends_of_the_scales():
     for p in (P, Q, [0.25] * 4):
         same = measured(p, p)
         assert (same["divergence"], same["overlap"], same["same cell"]) == pytest.approx((0, 1, 1))
+    assert measured(P, P)["rank correlation"] == pytest.approx(1)
+    assert measured([0.25] * 4, P)["rank correlation"] == 0  # a constant map has no ranks
     apart = measured([0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5])
     assert (apart["divergence"], apart["overlap"]) == pytest.approx((1, 0))
 

@@ -158,7 +158,14 @@ def test_regions_of_another_grid_that_have_a_part_in_a_place_are_not_visible():
 
 
 def test_weight_outside_several_places_is_kept():
-    assert visible_regions([(0, 0), (15, 0, 30, 9)], CAPTION).tolist() == [False] * 3 + [True] * 3
+    assert visible_regions([(0, 0), (15, 0, 30, 9)], CAPTION).tolist() == [
+        False,
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
     assert visible_regions([], CAPTION).all()
 
 

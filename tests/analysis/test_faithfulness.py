@@ -17,8 +17,14 @@ from caption.analysis.faithfulness.rankings import AtRandom, by_attention, by_oc
 NOTHING = torch.zeros(REGIONS + 1)
 ALL = range(1, REGIONS)
 ON_TWO = [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
-# Attends to region 0, and emits word two because of its small weight on region 2.
-DECOY = [0.9, 0.0, 0.1, 0.0, 0.0, 0.0]
+DECOY = [
+    0.9,
+    0.0,
+    0.1,
+    0.0,
+    0.0,
+    0.0,
+]  # attends to region 0, and emits word two because of its small weight on region 2
 
 
 def test_a_word_read_from_where_it_looks_falls_at_once_and_rises_at_once():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -31,16 +32,17 @@ def planted(words: list[str] = WORDS, rare: str = "zebra") -> list[Caption]:
 
 
 def test_the_planted_roles_are_found():
-    roles = head_roles(planted(), classes={"colours": {"red", "blue"}, "animals": {"zebra"}})
+    roles = head_roles(planted(), rare_below=0.2, classes={"colours": {"red", "blue"}, "animals": {"zebra"}})
     assert roles.labels == ("heads[0]", "heads[1]", "heads[2]")
-    assert roles.words == 8
+    assert (roles.words, roles.rare_words) == (8, 2)  # blue and zebra are one word in eight
     assert roles.confidence.tolist() == pytest.approx([1, (7 / 4 + 1) / 8, 1 / 4])
     assert roles.entropy.tolist() == pytest.approx([0, 7 / 8 * math.log(4), math.log(4)])
     # The rare-word head is at cell (0, 1) in one of 8 words, and in seven its maximum is shared by four cells.
     assert roles.cells[:2].tolist() == [[1, 0], [0, 1]]
     assert roles.positional.tolist() == pytest.approx([1, (1 + 7 / 4) / 8, 1 / 4])
     assert roles.positional_others[:2].tolist() == pytest.approx([(7 / 32 + 1 / 4) / 2, (0 + 1 / 4) / 2])
-    # At colours log 4, and 0 at the zebra, against 7/8 log 4 at all words.
+    # At the two rare words: log 4 and 0, against 7/8 log 4 at all.
+    assert roles.rare.tolist() == pytest.approx([0, (7 / 8 - 1 / 2) * math.log(4), 0], abs=1e-12)
     assert roles.classes["colours"].tolist() == pytest.approx([0, -1 / 8 * math.log(4), 0], abs=1e-12)
     assert roles.classes["animals"].tolist() == pytest.approx([0, 7 / 8 * math.log(4), 0], abs=1e-12)
 
@@ -56,6 +58,15 @@ def test_divergence_is_that_of_two_models():
         [pytest.approx(0), pytest.approx(1)],
         [pytest.approx(1), pytest.approx(0)],
     ]
+
+
+def test_counts_of_the_training_captions_decide_what_is_rare():
+    counts = {"a": 900, "red": 50, "blue": 50}
+    assert head_roles(planted(), counts=counts).rare_words == 1  # zebra, which has no count
+    assert head_roles(planted(), counts=counts, rare_below=0.051).rare_words == 4
+    none = head_roles(planted(), rare_below=0.0)
+    assert none.rare_words == 0
+    assert np.isnan(none.rare).all()
 
 
 def test_a_place_where_all_heads_look_shows_in_the_others():
@@ -85,12 +96,15 @@ def test_any_structure_and_name():
 
 
 def test_the_tables():
-    roles = head_roles(planted(), classes={"<b>": {"blue"}, "none": {"x"}})
+    roles = head_roles(planted(), rare_below=0.2, classes={"<b>": {"blue"}, "none": {"x"}})
     text = str(roles).splitlines()
     found = [" ".join(line.split()) for line in text]
-    assert found[0] == "8 words confidence entropy cell positional others <b> none closest divergence"
-    assert found[2] == "heads[1] 0.34 1.21 0, 1 0.34 0.12 -0.17 – heads[2] 0.07"
+    assert found[0] == "8 words confidence entropy cell positional others rare <b> none closest divergence"
+    assert found[2] == "heads[1] 0.34 1.21 0, 1 0.34 0.12 +0.52 -0.17 – heads[2] 0.07"
     assert len({len(line) for line in text}) == 1
+    html = roles._repr_html_()
+    assert "<th>&lt;b&gt;</th>" in html
+    assert len(re.findall("<tr>", html)) == 4
     assert "closest" not in str(head_roles([caption_of(["a"], [[EVEN]])]))
 
 

@@ -196,13 +196,35 @@ def test_the_step_of_the_end_is_one_like_others(at: str):
     assert result.changed.words[:last] == own.words
 
 
-def test_words_before_the_first_changed_step_are_kept():
+def test_a_new_search_may_end_before_a_changed_step():
+    model = ending(tiny())
+    beyond = intervene(model, PHOTO, Force((3, 4), at="<end>"), search=Greedy(8), anew=True)
+    assert beyond.original.words == beyond.changed.words == []
+    # The first step now emits a word instead of the end token, so the end moves to a later step.
+    longer = intervene(model, PHOTO, Mask((0, 0), at=[0, "<end>"]), anew=True)
+    assert longer.original.finished
+    assert len(longer.steps) == sum(step <= len(longer.changed.words) for step in (0, 2))
+
+
+def test_earlier_words_are_kept_without_a_new_search():
     model = tiny()
     step = 3
     away = Mask(np.arange(64).reshape(8, 8) < 60, at=step)
-    result = intervene(model, PHOTO, away)
-    assert result.changed.words[:step] == result.original.words[:step]
+    kept_on, anew = (intervene(model, PHOTO, away, anew=choice) for choice in (False, True))
+    assert kept_on.changed.words[:step] == kept_on.original.words[:step]
+    assert kept_on.changed.log_prob <= anew.changed.log_prob + 1e-5
     assert intervene(model, PHOTO, away, Erase((0, 0))).steps == (step,)
+
+
+def test_a_new_beam_search_may_find_a_caption_without_the_changes():
+    scene = random_scene(seed=0, split="test", index=1, size=128)
+    red_star = next(thing.box for thing in scene.objects if thing.name == "red star")
+    look = Force(red_star, at="circle")
+    kept_on, anew = (intervene(load("shapes"), render(scene), look, anew=choice) for choice in (False, True))
+    assert kept_on.original.words[:3] == ["a", "white", "circle"]
+    assert kept_on.changed.words[:3] == ["a", "white", "star"]
+    assert anew.changed.words[:2] != ["a", "white"]
+    assert anew.changed.log_prob > kept_on.changed.log_prob
 
 
 def test_no_words_are_kept_where_a_place_is_erased():

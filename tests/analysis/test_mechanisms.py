@@ -142,16 +142,18 @@ def test_removed_weight_is_shared_by_the_rest_of_its_map(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", AFFINE)
-def test_replacing_is_reading_the_same_maps_from_changed_regions(mechanism):
+@pytest.mark.parametrize("given", [True, False])
+def test_replacing_is_reading_the_same_maps_from_changed_regions(mechanism, given):
     model = captioner(mechanism)
     replay, batch, steps = opened(model)
-    vectors = mean_regions(model, PHOTOS)
+    vectors = mean_regions(model, PHOTOS) if given else None
     ablate = Replaced(vectors).prepare(replay, batch)
     step = steps[1]
     visible = (block(), block().view(4, 2, 4, 2)[:, 0, :, 0].flatten())
     changed = []
     for number, view in enumerate(step.views):
-        changed.append(view._replace(vectors=view.vectors.where(visible[number][:, None], vectors[number])))
+        blank = view.vectors.mean(1, keepdim=True) if vectors is None else vectors[number]
+        changed.append(view._replace(vectors=view.vectors.where(visible[number][:, None], blank)))
     shared = step.state.shared
     # The decoder's own image vector, if it has one, comes after the memory of the attention.
     projected = (replay.decoder.project(tuple(changed)).projected[0], *shared.projected[1:])
@@ -162,14 +164,13 @@ def test_replacing_is_reading_the_same_maps_from_changed_regions(mechanism):
 
 
 @every
-@pytest.mark.parametrize("removed", [True, False])
-def test_curves_of_every_order_start_at_the_original_probability(mechanism, removed):
+@pytest.mark.parametrize("ablation", [Removed(), Replaced()])
+def test_curves_of_every_order_start_at_the_original_probability(mechanism, ablation):
     model = captioner(mechanism)
-    ablation = Removed() if removed else Replaced(mean_regions(model, PHOTOS))
     curves = faithfulness_curves(model, PHOTOS[:2], ablation=ablation, counts=[8])
     said = np.concatenate([caption.word_log_probs for caption in model.describe(PHOTOS[:2])])
     order = np.lexsort((np.arange(len(said)), curves.images))
-    affine = mechanism in AFFINE or removed
+    affine = mechanism in AFFINE or isinstance(ablation, Removed)
     assert curves.orders == tuple(ORDERS)
     for name in ORDERS:
         deletion, insertion = (curves.curve(kind, name, logarithm=True) for kind in ("deletion", "insertion"))
@@ -330,3 +331,16 @@ def test_several_attentions_are_edited_by_step_and_named_apart():
     under = [weights for weights in forced if (weights[..., 1:] == 0).all()]
     assert len(under) % 2 == 0
     assert under
+
+
+@every
+def test_the_captioner_is_the_same_afterwards(mechanism):
+    model = captioner(mechanism).train()
+    before = [parameter.clone() for parameter in model.parameters()]
+    parts = [id(part) for part in model.modules()]
+    intervene(model, PHOTOS[0], Erase((0, 0)), Force((3, 4), at=1))
+    faithfulness_curves(model, PHOTOS[:1], counts=[8])
+    assert model.training
+    assert [id(part) for part in model.modules()] == parts
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))

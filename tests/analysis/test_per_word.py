@@ -14,6 +14,13 @@ def test_words_of_all_images_have_equal_weight():
     assert estimate([1, 1, 1, 0], [7, 7, 7, 3]).mean == 0.75
 
 
+def test_the_interval_is_that_of_the_textbook_where_every_image_has_one_word():
+    values = np.random.default_rng(1).normal(0.5, 0.1, size=400)
+    mean, low, high = estimate(values, np.arange(400))
+    error = 1.96 * values.std() / 20
+    assert (low, mean, high) == pytest.approx((mean - error, values.mean(), mean + error), abs=error / 5)
+
+
 def test_words_of_one_image_bring_no_more_certainty_than_one():
     few = np.random.default_rng(2).uniform(size=50)
     alone = estimate(few, np.arange(50))

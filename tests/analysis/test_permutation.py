@@ -18,6 +18,7 @@ FIRST, SECOND = [0.4, 0.6, 0, 0, 0, 0], [0, 0, 0.7, 0.3, 0, 0]
 def test_even_weights_by_hand():
     swapped = permute(planted.captioner(ON_TWO), photo(), [caption_of("two")])
     even = [1 / REGIONS] * REGIONS
+    assert swapped.log_probs == pytest.approx([log_p(2, ON_TWO)], abs=1e-6)
     assert swapped.falls["uniform"] == pytest.approx([log_p(2, ON_TWO) - log_p(2, even)], abs=1e-5)
     # After the change, the six words have equal probabilities, and so do the four special tokens.
     before = [math.exp(log_p(word, ON_TWO)) for word in range(6)] + [math.exp(log_p(0, ON_TWO))] * 4
@@ -33,6 +34,14 @@ def test_a_permutation_keeps_the_weights_and_moves_them():
     lost = log_p(2, ON_TWO) - log_p(2, [1, 0, 0, 0, 0, 0])
     assert swapped.falls["permuted"][0] == pytest.approx(lost * 5 / 6, abs=0.2)
     assert swapped.changed["permuted"][0] == pytest.approx(5 / 6, abs=0.03)
+
+
+def test_uniform_attention_has_nothing_to_permute():
+    swapped = permute(planted.captioner([1 / REGIONS] * REGIONS), photo(), [caption_of("two one")])
+    for name in swapped.falls:
+        if name != "other image":
+            assert swapped.falls[name] == pytest.approx([0, 0], abs=1e-5)
+            assert swapped.distances[name] == pytest.approx([0, 0], abs=1e-5)
 
 
 def test_the_map_of_another_word_of_the_caption():

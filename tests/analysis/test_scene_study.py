@@ -71,7 +71,7 @@ def study(name: str = "mine", **given: Any) -> Any:
         "captions": [caption] * SCENES,
         "groundings": {drawn: grounding(accuracy) for drawn, accuracy in maps.items()},
         "curves": {way: curves(heights, {"above": 0.9, "the": 0.8}) for way in ("removed", "replaced")},
-        "permutation": Permutation(words, images, numbers, numbers, numbers),
+        "permutation": Permutation(words, images, np.zeros(len(words)), numbers, numbers, numbers),
         "exchanges": {"colours": exchanged(1), "shapes": exchanged(0.9)},
         "captioner": None,
     }
@@ -100,8 +100,8 @@ def test_tables_have_a_row_for_everything_measured():
         assert rows(found["maps"], name)[0][:2] == ["2.77 [2.77, 2.77]", "0.00 [0.00, 0.00]"]
         for order in ("**α**", "random", "gradient", "gradient x input", "gradient of hiding", "occlusion"):
             assert len(rows(found["faithfulness"], name, order)) == 2  # removed and replaced
-        for words in ("colours", "shapes", "relations", "other words"):
-            assert len(rows(found["classes"], name, f"{words} (40)")) == 1
+        for words, count in (("colours", 40), ("shapes", 40), ("relations", 40), ("other words", 40)):
+            assert len(rows(found["classes"], name, f"{words} ({count})")) == 1
         assert [row[0] for row in rows(found["permuted"], name)] == ["permuted", "uniform"]
         for weights in ("its own", "of the other", "of the other, permuted"):
             assert len(rows(found["exchanged"], name, "shapes (40)", weights)) == 1

@@ -14,6 +14,8 @@ from caption.analysis.interventions.intervene import combine_edits, edited_atten
 from caption.attention import Alignment, GumbelSoftmax, Multinoulli
 from caption.attention.map_hooks import Edit
 from caption.captioner import Captioner
+from caption.errors import UserError
+from caption.regions import Regions
 from caption.search import Greedy
 from caption.text.vocabulary import START
 
@@ -65,6 +67,18 @@ def test_no_hook_stays_also_after_an_error():
         steps(plain, [broken])
     assert hooks(plain) == 0
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_invisible_regions_are_masked_in_the_memory():
+    plain = model()
+    visible = torch.arange(REGIONS) % 3 > 0
+    (view,) = plain.encode([photo(), photo(seed=1)])
+    (left,) = mask_views((view,), {GRID: visible})
+    assert torch.equal(left.mask, visible.expand(2, -1))
+    hidden = plain.decoder.start(plain.project((left,))).carried.hidden
+    fewer = Regions(view.vectors[:, visible], (1, int(visible.sum())))
+    assert torch.allclose(hidden, plain.decoder.start(plain.project((fewer,))).carried.hidden, atol=1e-6)
+    assert not torch.allclose(hidden, plain.decoder.start(plain.project((view,))).carried.hidden)
 
 
 def test_a_mask_that_is_there_already_stays():

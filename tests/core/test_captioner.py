@@ -14,7 +14,7 @@ from helpers.tiny_captioner import WORDS, captioner, photo
 from PIL import Image
 from torch import Tensor
 
-from caption.attention import Alignment, AlignmentOutput, GridMemory, Query
+from caption.attention import Alignment, AlignmentOutput, GridMemory, Multinoulli, Query
 from caption.data.resize import ImageTransform
 from caption.decoders import Trace
 from caption.encoders import LinearRefiner, Refiner, SmallCNN
@@ -132,6 +132,21 @@ def test_weights_are_in_row_order():
     assert len(caption.words) > 1
     looked = [np.argwhere(weights).tolist() for weights in caption.weights]
     assert looked == [[[(19 + t) // 8, (19 + t) % 8]] for t in range(len(caption.words))]
+
+
+def test_hard_attention_reports_the_locations_that_it_chose():
+    for at_test in ("argmax", "expectation"):
+        alignment = Multinoulli(at_test=at_test)
+        model = captioner(
+            ImageTransform((16, 32), "squash"), alignment=alignment, search=Greedy(max_length=6)
+        )
+        caption = model.describe(photo())
+        if at_test == "expectation":
+            assert caption.locations is None
+        else:
+            assert caption.locations.shape == (len(caption.words), 2)
+            for weights, (row, col) in zip(caption.weights, caption.locations, strict=True):
+                assert weights[row, col] == weights.max()
 
 
 # -- maps and points ---------------------------------------------------------------------------------------
@@ -299,6 +314,15 @@ def test_describing_evaluates_without_gradients_and_restores_the_mode(training: 
     assert torch.is_grad_enabled()
     assert {name: module.training for name, module in model.named_modules()} == before
     assert all(torch.equal(a, b) for a, b in zip(buffers, model.buffers(), strict=True))
+
+
+def test_a_failed_search_restores_the_mode(monkeypatch: pytest.MonkeyPatch):
+    model = captioner().train()
+    monkeypatch.setattr(model.decoder, "step", None)
+    with pytest.raises(TypeError, match="not callable"):
+        model.describe(photo())
+    assert model.training
+    assert model.decoder.training
 
 
 # -- refined and stored regions ----------------------------------------------------------------------------

@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
 
 from caption.tensor_tree import State, combine, leaves, map_tensors, select_hypotheses, select_images
 
@@ -100,6 +103,24 @@ def test_each_hypothesis_continues_its_parent():
     parents = torch.tensor([[1, 1, 0], [0, 1, 1]])
     assert select_hypotheses(names, parents).tolist() == [[11, 11, 10], [20, 21, 21]]
     assert select_hypotheses(names > 15, parents).dtype == torch.bool
-    behind = torch.stack((names, -names), -1)[:, :, None]
-    (moved,) = select_hypotheses((behind,), parents)
-    assert moved[..., 0, 1].tolist() == [[-11, -11, -10], [-20, -21, -21]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.lists(st.integers(1, 3), max_size=3),
+    st.data(),
+)
+def test_reordering_is_the_same_for_any_shape_behind(
+    images: int, before: int, after: int, behind: list[int], data: st.DataObject
+):
+    tensor = torch.randn(images, before, *behind)
+    chosen = st.lists(st.integers(0, before - 1), min_size=after, max_size=after)
+    parents = torch.tensor(data.draw(st.lists(chosen, min_size=images, max_size=images)))
+    moved: Tensor = select_hypotheses((tensor,), parents)[0]
+    assert moved.shape == (images, after, *behind)
+    for b in range(images):
+        for k in range(after):
+            assert torch.equal(moved[b, k], tensor[b, parents[b, k]])

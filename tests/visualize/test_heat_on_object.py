@@ -140,8 +140,12 @@ def test_the_grid_of_a_crop_and_of_padding_is_moved_as_well():
 
 
 def test_pointing_and_selection_use_the_cells_where_they_look():
-    # The cell in row 4, column 4, as it is drawn; by equal tiles of the photo it is beside it.
-    where = (57, 40, 73, 52)
+    where = (
+        57,
+        40,
+        73,
+        52,
+    )  # the cell in row 4, column 4, as it is drawn; by equal tiles of the photo it is beside it
     caption = seen_by_the_encoder(where)
     grounding = ground([(caption, {"cat": [where]})])
     assert grounding.accuracy == 1

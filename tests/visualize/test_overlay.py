@@ -108,6 +108,16 @@ def test_light_follows_the_formula_and_rises_with_alpha_on_any_photo():
         assert (np.diff(seen.ravel()) > 0).all()
 
 
+def test_one_scale_gives_one_alpha_one_colour():
+    photo = Image.new("RGB", (40, 20), (150, 150, 150))
+    box = (0, 0, 40, 20)
+    peaked, flat = np.array([[0.2, 0.8]]), np.array([[0.2, 0.3]])
+    scale = scale_of(peaked, flat)
+    assert scale == Scale(0, 0.8, mean=0.375)
+    left_of = [draw(photo, weights, box, vmax=scale.high)[10, 5] for weights in (peaked, flat)]
+    assert left_of[0] == left_of[1]
+
+
 def test_signed_weights_are_darkest_where_lowest():
     scale = scale_of(np.array([[-0.5, 1.0]]), np.array([[0.1, 0.2]]))
     assert scale == Scale(-0.5, 1.0, mean=0.2)

@@ -203,8 +203,17 @@ def test_signed_weights_are_orange_and_blue_around_the_dark(show):
     weights = np.array([[[-0.4, -0.1, 0, 0.1, 0.4]]])
     photo = Image.new("RGB", (500, 100), (GREY,) * 3)
     signed = WeightProperties(sums_to_one=False, signed=True)
-    fields = {"image": photo, "points": [[150, 50]], "properties": signed}
-    caption = Caption("dog", ["dog"], weights, -1, [-1], (0, 0, 500, 100), **fields)
+    caption = Caption(
+        "dog",
+        ["dog"],
+        weights,
+        -1,
+        [-1],
+        (0, 0, 500, 100),
+        image=photo,
+        points=[[150, 50]],
+        properties=signed,
+    )
     page = show(caption.to_html(style="cells"))
     page.hover(".satt-word", 1)
     seen = page.picture(".satt-photo")
@@ -292,6 +301,32 @@ def test_a_phone_shows_all_of_it_and_answers_taps(show, dog, dark):
     assert min(height for *_, height in chips) >= 36  # large enough for a finger
     assert min(width for *_, width, _ in chips) >= 24
     assert_lit(page, WIDE, dog.box, (4, 6), (3, 5))
+
+
+def luminance(colour):
+    channels = np.asarray(colour, dtype=float) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_can_be_read_by_day_and_by_night(show, dog, dark):
+    page = show(dog.to_html(style="cells"), dark=dark)
+    page.hover(".satt-word", 2)
+
+    def colours(selector):
+        return page.run(
+            f"(style => [style.color, style.backgroundColor].map(one => one.match(/[\\d.]+/g).map(Number)))"
+            f"(getComputedStyle(document.querySelector('{selector}')))"
+        )
+
+    paper = colours("body")[1]
+    assert (luminance(paper) < 0.2) == dark
+    pairs = [(colours(part)[0], paper) for part in (".satt-word", ".satt-status", ".satt-scale", "h1")]
+    pairs.append(colours(".satt-word[aria-pressed=true]"))
+    for ink, ground in pairs:
+        lighter, darker = sorted((luminance(ink[:3]), luminance(ground[:3])), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= 4.5
 
 
 def test_photos_of_a_gallery_are_lit_one_by_one(show, dog):

@@ -20,7 +20,7 @@ from caption.analysis.map_arithmetic import resampled, rescaled, with_map_dims
 from caption.analysis.replay import Reading, Replay, Sentences, Step, batches
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
-from caption.regions import Grid, Regions
+from caption.regions import Grid, Regions, mean_region
 from caption.runtime.eval_mode import eval_mode
 from caption.tensor_tree import select_images
 
@@ -52,10 +52,10 @@ class Replaced:
 
     Args:
         vector: (D,), as the decoder gets its regions, for instance `mean_regions`; one for each view, if there are
-            several.
+            several. None = the mean of the image's own regions: what the image shows, but not where.
     """
 
-    def __init__(self, vector: Tensor | Sequence[Tensor]) -> None:
+    def __init__(self, vector: Tensor | Sequence[Tensor] | None = None) -> None:
         self.vectors = [vector] if isinstance(vector, Tensor) else vector
 
     def prepare(self, replay: Replay, batch: Sentences) -> Ablate:
@@ -64,12 +64,13 @@ class Replaced:
         Raises:
             ValueError: there is not one vector for each view, or its length is another.
         """
-        if len(self.vectors) != len(batch.views):
+        vectors = [None] * len(batch.views) if self.vectors is None else self.vectors
+        if len(vectors) != len(batch.views):
             raise ValueError(
-                f"an image has {len(batch.views)} views, so one vector for each is needed, not {len(self.vectors)}"
+                f"an image has {len(batch.views)} views, so one vector for each is needed, not {len(vectors)}"
             )
         with torch.no_grad():
-            blank = replay.decoder.project(tuple(map(_filled, batch.views, self.vectors)))
+            blank = replay.decoder.project(tuple(map(_filled, batch.views, vectors)))
 
         def ablate(step: Step, visible: Tensor) -> list[Reading]:
             def kept(weights: Tensor, grid: Grid) -> Tensor:
@@ -104,8 +105,10 @@ def _share(visible: Tensor, step: Step, weights: Tensor, grid: Grid) -> Tensor:
     return with_map_dims(resampled(visible.to(weights.dtype), step.views[0].grid, grid), weights)
 
 
-def _filled(view: Regions, vector: Tensor) -> Regions:
+def _filled(view: Regions, vector: Tensor | None) -> Regions:
     """The view with one vector everywhere."""
+    if vector is None:
+        return view._replace(vectors=mean_region(view).expand_as(view.vectors))
     if vector.shape != view.vectors.shape[2:]:
         raise ValueError(
             f"a region is replaced by ({view.vectors.shape[2]},) numbers, not {tuple(vector.shape)}"

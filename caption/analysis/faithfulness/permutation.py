@@ -34,6 +34,8 @@ class Permutation(PerWord):
     NaN where there is no other: for the only word of a caption, and for the only caption of a batch.
     """
 
+    log_probs: np.ndarray
+    """(N,) log p of the word with the model's own maps."""
     falls: Mapping[str, np.ndarray]
     """(N,) how much log p of the word falls, in nats; the mean over draws."""
     distances: Mapping[str, np.ndarray]
@@ -68,13 +70,14 @@ def permute(
     for batch in sentences(captioner, photos, captions, batch_size):
         own = replay.maps(batch)
         for step in replay.steps(batch):
-            measures: dict[tuple[str, str], Tensor] = {}
+            measures = {("log_prob", ""): step.of_word(step.log_probs[:, None])[:, 0]}
             for name, (maps, possible) in _others(replay, step, batch, own, draws, generator).items():
                 for measure, values in _compare(step, replay.rerun(step, maps)).items():
                     measures[measure, name] = values.masked_fill(~possible, torch.nan)
             measured.add(batch, step, measures)
+    log_probs = measured.of("log_prob").get("", np.zeros(0))
     falls, distances, changed = map(measured.of, ("fall", "distance", "changed"))
-    return Permutation(measured.words, measured.images, falls, distances, changed)
+    return Permutation(measured.words, measured.images, log_probs, falls, distances, changed)
 
 
 def permuted(replay: Replay, step: Step, maps: Maps, draws: int, generator: torch.Generator) -> Maps:

@@ -40,7 +40,8 @@ def by_attention(trial: Trial) -> Tensor:
 def by_gradient(trial: Trial) -> Tensor:
     """‖∂ log p / ∂ a_i‖: saliency (Simonyan et al. 2014), on regions instead of pixels.
 
-    Where the context is Σ α_i a_i, it differs from the order of α only by the gradient through the scores.
+    Where the context is Σ α_i a_i, the gradient through the context is α_i ‖∂ log p / ∂ z‖, which is the order of α
+    itself; only the gradient through the scores differs. This order is therefore not independent of attention.
     """
     return trial.replay.gradient(trial.step).norm(dim=-1)[:, None]
 

@@ -2,7 +2,8 @@
 
 from caption.analysis.interventions.edits import Erase, Force, Mask, Move
 from caption.analysis.interventions.forced_step import ForcedStep, force_everywhere
-from caption.analysis.interventions.intervene import Intervention, LogProbs, intervene
+from caption.analysis.interventions.intervene import Intervention, intervene
+from caption.analysis.interventions.log_probs import LogProbs
 
 __all__ = [
     "Erase",

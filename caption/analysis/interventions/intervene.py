@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from caption.analysis.interventions.edits import Change, Erase, scaled_like, visible_on
+from caption.analysis.interventions.log_probs import LogProbs, log_probs_table
 from caption.analysis.interventions.selection import steps_of, tokens_of
 from caption.analysis.module_copy import with_parts
 from caption.attention.map_hooks import Edit, attentions, edit_maps
@@ -32,23 +33,6 @@ from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
 from caption.search import Search
 from caption.text.vocabulary import START
-
-
-@dataclass(frozen=True, eq=False)
-class LogProbs:
-    """The natural log-probability of each of a caption's N tokens, given those before it."""
-
-    tokens: tuple[str, ...]
-    """(N,) the words and, if the caption is finished, the end token."""
-    without: np.ndarray
-    """(N,) without the changes."""
-    under: np.ndarray
-    """(N,) under the changes."""
-
-    @property
-    def falls(self) -> np.ndarray:
-        """(N,) the fall of each under the changes, in nats; negative where it rises."""
-        return self.without - self.under
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,12 +84,17 @@ class Intervention:
     def __repr__(self) -> str:
         return f"Intervention({str(self.original)!r} -> {str(self.changed)!r}, {self.verdict})"
 
+    def _repr_html_(self) -> str:
+        """For a notebook: every word's log-probability, with and without the changes."""
+        return log_probs_table(self.original_log_probs, self.changed_log_probs, self.steps, self.verdict)
+
 
 def intervene(
     captioner: Captioner,
     photo: Photo,
     *changes: Change | Erase,
     search: Search | None = None,
+    anew: bool = False,
     seed: int = 0,
 ) -> Intervention:
     """Caption a photo without and with changes of the attention.
@@ -116,6 +105,9 @@ def intervene(
         changes: applied one after the other where several are for the same step. Erased regions stay erased,
             whatever the other changes say. With beam search and samples, they hold for every hypothesis.
         search: None = the search the model was saved with.
+        anew: search from the first word, instead of keeping the words before the first step that is changed. A beam may
+            then turn to a caption whose words the changes do not meet. Where all steps are changed or a place is
+            erased, no words are kept.
         seed: for attention and searches that sample: both captions are drawn with the same random numbers, so that only
             the changes make a difference. Saying a caption again is another draw. The global generator is not used.
 
@@ -153,7 +145,7 @@ def intervene(
             steps = range(len(tokens_of(caption)))
             return [step for step in steps if any(some is None or step in some for some in named)]
 
-        kept_words = 0 if places else min(edited_steps(original), default=len(original.words))
+        kept_words = 0 if anew or places else min(edited_steps(original), default=len(original.words))
         changed = describe(left, edit, original.words[:kept_words])
         steps = tuple(edited_steps(changed))
         return Intervention(changes, original, changed, log_probs_of(original), log_probs_of(changed), steps)
