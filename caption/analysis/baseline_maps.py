@@ -1,6 +1,6 @@
 """Baseline maps that do not depend on where the named object is, for grounding.
 
-Each function takes captions and returns them with other weights, ready for `caption.analysis.grounding.ground`:
+Each function takes captions and returns them with other weights, ready for `caption.analysis.pointing_game.ground`:
 
     ground(zip(uniform(captions), boxes))       equal weights
     ground(zip(middle(captions), boxes))        always the middle cell: people put objects there

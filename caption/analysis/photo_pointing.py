@@ -17,9 +17,9 @@ import numpy as np
 from caption.analysis import baseline_maps
 from caption.analysis.faithfulness.curves import faithfulness_curves
 from caption.analysis.faithfulness.rankings import AtRandom, Order, by_attention
-from caption.analysis.grounding import Grounding, ground
 from caption.analysis.map_statistics import entropies
 from caption.analysis.per_word import Estimate, difference, estimate
+from caption.analysis.pointing_game import Grounding, ground
 from caption.analysis.posterior import posterior
 from caption.analysis.reference_attention import attend_references
 from caption.captioner import Captioner

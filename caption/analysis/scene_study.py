@@ -18,7 +18,7 @@ from caption.analysis.faithfulness import (
 from caption.analysis.faithfulness.interchange import Interchange, interchange
 from caption.analysis.faithfulness.permutation import Permutation, permute
 from caption.analysis.faithfulness.rankings import ORDERS, AtRandom, Order
-from caption.analysis.grounding import Grounding, ground
+from caption.analysis.pointing_game import Grounding, ground
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
 from caption.data.shapes import Shapes

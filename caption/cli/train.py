@@ -34,8 +34,8 @@ from caption.runtime.lock import locked
 from caption.runtime.outputs import make_folder
 from caption.runtime.signals import stopping_at_once
 from caption.text.vocabulary import Vocabulary
+from caption.training import defaults, early_stopping
 from caption.training.callbacks import AttentionFigures
-from caption.training.defaults import OPTIONS
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile, LastCheckpoint
 from caption.training.run_folder import check_free, find_checkpoint
@@ -82,7 +82,7 @@ class CaptionCLI(LightningCLI):
         parser.add_lightning_class_args(LastCheckpoint, "last_checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.add_lightning_class_args(AttentionFigures, "attention_figures")
-        parser.set_defaults(OPTIONS)
+        parser.set_defaults(defaults.OPTIONS | early_stopping.OPTIONS)
         parser.link_arguments("trainer.default_root_dir", "checkpoint.dirpath")
         parser.link_arguments("trainer.default_root_dir", "last_checkpoint.folder")
         parser.link_arguments("data", "model.vocabulary", self._vocabulary, apply_on="instantiate")

@@ -1,4 +1,4 @@
-"""Defaults of training that several places need: what is watched, where checkpoints are, and when training stops."""
+"""Defaults of training that several places need: what is watched, and where checkpoints are."""
 
 from __future__ import annotations
 
@@ -13,12 +13,6 @@ OPTIONS: dict[str, Any] = {
     "checkpoint.mode": "max",
     "checkpoint.filename": BEST.removesuffix(".ckpt"),
     "checkpoint.enable_version_counter": False,
-    "early_stopping.monitor": MONITOR,
-    "early_stopping.mode": "max",
-    "early_stopping.patience": 5,
-    # A trial run of a few steps never validates, and must not fail for that. The checkpoint callback reports a metric
-    # that does not exist.
-    "early_stopping.strict": False,
     "trainer.default_root_dir": "runs/default",
 }
 """Options of the command line whose defaults differ from Lightning's."""

@@ -13,8 +13,8 @@ import torch
 from torch import distributed
 
 from caption.analysis.baseline_maps import other_word
-from caption.analysis.grounding import ground
 from caption.analysis.map_statistics import measure_maps
+from caption.analysis.pointing_game import ground
 from caption.attention.stochastic import AtTest, override_at_test, stochastic_parts
 from caption.captioner import Captioner, search_spec
 from caption.data.batches import Batch

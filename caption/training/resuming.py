@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 from pytorch_lightning import LightningModule, Trainer
-from pytorch_lightning.callbacks import Checkpoint, EarlyStopping, ModelCheckpoint
-from pytorch_lightning.callbacks.early_stopping import EarlyStoppingReason
+from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 from torch.optim import Optimizer
@@ -24,6 +23,7 @@ from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
 from caption.runtime.atomic import replacing
 from caption.runtime.signals import StopRequest, name_of
 from caption.training.defaults import LAST
+from caption.training.early_stopping import has_stopped
 from caption.training.lightning_state import (
     complete_epoch,
     follow_folder,
@@ -69,7 +69,7 @@ class LastCheckpoint(Checkpoint):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # A finished run that is resumed is finished.
-        if any(map(_has_stopped, trainer.early_stopping_callbacks)):
+        if any(map(has_stopped, trainer.early_stopping_callbacks)):
             trainer.should_stop = True
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -163,14 +163,6 @@ class LastCheckpoint(Checkpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.trained_seconds = state_dict["trained_seconds"]
-
-
-def _has_stopped(early_stopping: EarlyStopping) -> bool:
-    """Whether it had ended the run; not if its patience has been raised since."""
-    reason = early_stopping.stopping_reason
-    if reason == EarlyStoppingReason.PATIENCE_EXHAUSTED:
-        return early_stopping.wait_count >= early_stopping.patience
-    return reason != EarlyStoppingReason.NOT_STOPPED
 
 
 def _interval(every: str) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from caption.analysis.baseline_maps import (
     other_word,
     uniform,
 )
-from caption.analysis.grounding import ground
+from caption.analysis.pointing_game import ground
 
 
 def looking(*cells: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from caption.analysis.agreement import Agreement
 from caption.analysis.faithfulness.curves import FaithfulnessCurves
 from caption.analysis.faithfulness.interchange import WEIGHTS, Interchange
 from caption.analysis.faithfulness.permutation import Permutation
-from caption.analysis.grounding import Grounding, Mention, Pointing
+from caption.analysis.pointing_game import Grounding, Mention, Pointing
 from caption.analysis.scene_study import TRAINING_SCENES, Scenes, Study, make_scenes, play
 from caption.analysis.study_tables import make_tables
 from caption.models.model_zoo import load

@@ -14,7 +14,6 @@ from caption.analysis.interventions.intervene import combine_edits, edited_atten
 from caption.attention import Alignment, GumbelSoftmax, Multinoulli
 from caption.attention.map_hooks import Edit
 from caption.captioner import Captioner
-from caption.errors import UserError
 from caption.regions import Regions
 from caption.search import Greedy
 from caption.text.vocabulary import START

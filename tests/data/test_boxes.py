@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caption.analysis.grounding import find_mentions
+from caption.analysis.pointing_game import find_mentions
 from caption.data.boxes import read_boxes
 from caption.data.shapes import write_shapes
 from caption.errors import DataError

@@ -7,8 +7,10 @@ import os
 import pickle
 import resource
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -473,6 +475,52 @@ def test_a_full_disk_spoils_nothing(
         verify(tmp_path / "full")
     extract(images, tmp_path / "full")
     assert contents(tmp_path / "full") == contents(finished)
+
+
+KILLED = """
+import os, sys, time
+from pathlib import Path
+from helpers.feature_stores import IMAGE_BYTES, extract, make_encoder, make_images
+from caption.features import files
+from caption.runtime import atomic
+
+folder, store = map(Path, sys.argv[1:])
+files.FILE_BYTES = 8 * IMAGE_BYTES
+fsync = os.fsync
+atomic.os.fsync = lambda handle: (time.sleep(0.2), fsync(handle))
+encoder = make_encoder()
+encoder.register_forward_pre_hook(lambda *_: time.sleep(0.05))
+extract(make_images(folder, 40), store, encoder=encoder)
+"""
+
+
+@pytest.mark.slow
+def test_killed_and_resumed(tmp_path: Path) -> None:
+    """Processes are killed between files and during a write; the final files are the same."""
+    images = make_images(tmp_path / "images", 40)
+    store = tmp_path / "killed"
+    path = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests")])
+    stored = 0
+    for while_writing in (False, True):
+        command = [sys.executable, "-c", KILLED, str(tmp_path / "images"), str(store)]
+        with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}) as process:
+            deadline = time.monotonic() + 120
+            while process.poll() is None and time.monotonic() < deadline:
+                enough = len(list(store.glob("*.safetensors"))) > stored // 8
+                if enough and while_writing == any(store.glob("*.partial")):
+                    break
+                time.sleep(0.001)
+            process.kill()
+        assert process.returncode == -signal.SIGKILL
+        assert any(store.glob("*.partial")) == while_writing
+        verify(store)
+        before, stored = stored, len(FeatureStore(store))
+        assert before < stored < 40
+        assert stored % 8 == 0  # at most the unfinished file is lost
+    done = extract(images, store)
+    assert (done.stored, done.present) == (40 - stored, stored)
+    extract(images, tmp_path / "whole")
+    assert contents(store) == contents(tmp_path / "whole")
 
 
 # -- damaged ------------------------------------------------------------------------------------------------

@@ -121,3 +121,20 @@ def sample(
             return Reference(words, total, total, True)
         words = [*words, word]
     return Reference(words, total, total, False)
+
+
+def exhaustive(
+    following: Next, words: int, end: int, max_length: int, normalization: float
+) -> list[Reference]:
+    """All finished captions, best first."""
+    everything = []
+    inner = [word for word in range(words) if word != end]
+    for length in range(1, max_length + 1):
+        for prefix in itertools.product(inner, repeat=length - 1):
+            emitted = [*prefix, end]
+            total = 0.0
+            for time, word in enumerate(emitted):
+                total += following(emitted[:time])[word]
+            if total > -math.inf:
+                everything.append(Reference(list(prefix), total, total / length**normalization, True))
+    return sorted(everything, key=lambda caption: -caption.score)

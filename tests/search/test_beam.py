@@ -1,4 +1,4 @@
-"""Beam search: worked out by hand, against a naive implementation, and in edge cases."""
+"""Beam search: worked out by hand, against a naive implementation, against enumeration, and in edge cases."""
 
 from __future__ import annotations
 
@@ -243,3 +243,26 @@ def test_no_gradient_is_kept() -> None:
 def test_numbers_out_of_range(arguments: dict[str, float], culprit: str) -> None:
     with pytest.raises(UserError, match=culprit):
         BeamSearch(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("normalization", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize(("words", "max_length"), [(3, 5), (4, 4)])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_wide_beam_finds_the_best_of_all_captions(
+    seed: int, words: int, max_length: int, normalization: float
+) -> None:
+    model = HashModel(words, seed)
+    every = words**max_length
+    hypotheses = BeamSearch(every, max_length, normalization, candidates=5)(
+        model.step, model.start([0, 1]), 2, START, END
+    )
+    for image in range(2):
+        best = reference.exhaustive(
+            partial(model.next_log_probs, image),
+            words,
+            END,
+            max_length,
+            normalization,
+        )[:5]
+        assert captions(hypotheses, image) == [one.words for one in best]
+        assert hypotheses.scores[image].tolist() == pytest.approx([one.score for one in best], rel=1e-12)

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from caption.analysis.baseline_maps import centred, middle
-from caption.analysis.grounding import ground
 from caption.analysis.interventions.selection import touched
+from caption.analysis.pointing_game import ground
 from caption.analysis.reference_attention import attend_references
 from caption.box import cell_centres
 from caption.data.resize import ImageTransform

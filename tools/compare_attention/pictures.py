@@ -13,7 +13,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from caption.analysis.grounding import Mention, find_mentions
+from caption.analysis.pointing_game import Mention, find_mentions
 from caption.box import BoxLike
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes

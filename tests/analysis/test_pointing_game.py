@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caption.analysis.grounding import (
+from caption.analysis.pointing_game import (
     Grounding,
     Mention,
     Pointing,
