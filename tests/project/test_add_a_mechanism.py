@@ -79,6 +79,7 @@ def shown(followed: Followed) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.slow
 def test_training_measures_the_new_mechanism(followed: Followed):
     logs = followed.folder / "runs" / "four_heads" / "logs" / "version_0"
     rows = list(csv.DictReader((logs / "metrics.csv").open()))
