@@ -51,14 +51,14 @@ class Elements(NamedTuple):
     samples: int = 1
     """Samples of each caption, over which every sum is averaged."""
 
-    def mean(self, total: Tensor, per: Sequence[Unit] = PER_CAPTION) -> Tensor:
+    def mean(self, summed: Tensor, per: Sequence[Unit] = PER_CAPTION) -> Tensor:
         """A process's share of the mean over all processes' elements; all losses are divided here.
 
         The mean of the shares is the mean over the whole batch. DistributedDataParallel averages gradients in the same
         way, so the gradient is that of one process with the whole batch, also when the processes' counts differ.
 
         Args:
-            total: the sum over this process's elements.
+            summed: the sum over this process's elements.
             per: the elements to divide by; () = the sum over the whole batch.
         """
         numbers: dict[Unit, Tensor | int] = {
@@ -66,10 +66,10 @@ class Elements(NamedTuple):
             "word": self.words,
             "region": self.regions,
         }
-        total = total / (self.samples / process_count())
+        mean = summed / (self.samples / process_count())
         for unit in per:
-            total = total / numbers[unit]
-        return total
+            mean = mean / numbers[unit]
+        return mean
 
 
 class Loss(NamedTuple):

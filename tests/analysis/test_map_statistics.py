@@ -1,4 +1,4 @@
-"""Statistics of maps; the scores of an evaluation are tested in tests/training/test_evaluation.py."""
+"""Statistics of maps; the scores of an evaluation are tested in tests/training/test_evaluator.py."""
 
 from __future__ import annotations
 
