@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from caption.regions import WeightProperties
-from caption.runtime.outputs import open_output
+from caption.runtime.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -271,7 +271,7 @@ class Caption:
             **({} if self.points is None else {"points": self.points}),
         }
         # An open file, because NumPy adds ".npz" to a path without it.
-        with open_output(path) as file:
+        with replacing(path) as file:
             np.savez(file, **arrays)
 
     def _photo(self, image: Photo | None) -> Photo:

@@ -18,7 +18,7 @@ from caption.captioner import Captioner
 from caption.checkpoint.bounds import check_plain, check_tensors
 from caption.errors import CheckpointError, UserError
 from caption.runtime.archives import check_archive
-from caption.runtime.atomic import replacing
+from caption.runtime.files import replacing
 from caption.version import package_version
 
 FORMAT = 2

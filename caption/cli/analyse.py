@@ -46,7 +46,7 @@ def main(args: list[str]) -> int:
     models = _models(options.model or MODELS)
 
     from caption.analysis.study_tables import make_page  # imports torch, for which --help must not wait
-    from caption.runtime.atomic import replacing
+    from caption.runtime.files import replacing
 
     picture = options.out.with_suffix(".png")
     page = make_page(analyse(models, options.limit, picture, options.trust))

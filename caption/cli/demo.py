@@ -14,8 +14,7 @@ from caption.cli.configuration.arguments import verb_parser
 from caption.cli.configuration.files import config_folder
 from caption.cli.exit_codes import DONE
 from caption.errors import Stopped, UserError, first_few
-from caption.runtime.atomic import replacing
-from caption.runtime.outputs import make_folder
+from caption.runtime.files import make_folder, replacing
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.training.evaluator import Evaluation

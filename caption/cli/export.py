@@ -68,7 +68,7 @@ def _load(options: argparse.Namespace) -> Captioner:
 
 def _write_onnx(options: argparse.Namespace) -> None:
     from caption.export import onnx_files
-    from caption.runtime.outputs import make_folder
+    from caption.runtime.files import make_folder
 
     folder = Path(options.out).expanduser()
     onnx_files.require_packages()

@@ -30,8 +30,8 @@ from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
 from caption.runtime.distributed import leave_process_group
+from caption.runtime.files import make_folder
 from caption.runtime.lock import locked
-from caption.runtime.outputs import make_folder
 from caption.runtime.signals import stopping_at_once
 from caption.text.vocabulary import Vocabulary
 from caption.training import defaults, early_stopping

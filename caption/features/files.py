@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from caption.errors import DataError, UserError
-from caption.runtime.atomic import replacing
+from caption.runtime.files import replacing
 
 FORMAT = 1
 FILE_BYTES = 64 * 2**20

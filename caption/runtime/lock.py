@@ -10,6 +10,9 @@ from filelock import FileLock, Timeout
 
 from caption.errors import UserError
 
+LOCK = ".caption.lock"
+"""The file in the folder; no other program has one of this name."""
+
 
 @contextmanager
 def locked(folder: Path, option: str) -> Iterator[None]:
@@ -24,7 +27,7 @@ def locked(folder: Path, option: str) -> Iterator[None]:
     Raises:
         UserError: another process has locked the folder, or it cannot be written to.
     """
-    lock = FileLock(folder.resolve() / ".lock", timeout=0, is_singleton=True)
+    lock = FileLock(folder.resolve() / LOCK, timeout=0, is_singleton=True)
     try:
         lock.acquire()
     except Timeout:

@@ -1,58 +1,14 @@
-"""Files for results: their paths, opened with a clear error, and marked so that a later run may replace them."""
+"""The paths of results, checked before any work is done."""
 
 from __future__ import annotations
 
 import os
 import stat
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 from caption.errors import UserError, printable
-
-MARK = "caption: where the model looked"
-"""In the metadata of figures (PNG, JPEG, PDF, SVG ...) and in the head of pages."""
-SEARCHED = 1 << 16
-"""Bytes at both ends of a file in which the mark is looked for."""
-ATTENTION = {"words.npy", "weights.npy", "gates.npy", "box.npy"}
-"""Members of every file of attention weights."""
-LONGEST_NAME = 200
-"""Bytes of an output's name before its suffix; file systems allow 255."""
-
-
-class OutputError(UserError):
-    """A result cannot be written to the given path."""
-
-
-@contextmanager
-def open_output(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file for writing bytes; errors of the operating system become an OutputError."""
-    try:
-        with open(path, "wb") as file:
-            yield file
-    except OSError as error:
-        raise OutputError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
-
-
-def is_replaceable(path: Path) -> bool:
-    """Whether a file may be written at `path`: there is none, this package wrote it, or it is a device or pipe."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return True
-    except (OSError, ValueError):  # none, or one that cannot be reached, which is reported when it is written
-        return True
-    try:
-        with path.open("rb") as file:
-            head = file.read(SEARCHED)
-            file.seek(max(0, os.fstat(file.fileno()).st_size - SEARCHED))
-            if MARK.encode() in head + file.read(SEARCHED):
-                return True
-        with zipfile.ZipFile(path) as archive:
-            return set(archive.namelist()) >= ATTENTION
-    except Exception:  # damaged archives raise almost anything
-        return False
+from caption.runtime.files import LONGEST_NAME, is_own, make_folder
 
 
 def refuse_overwriting(outputs: Mapping[str, Sequence[Path]], inputs: Iterable[str]) -> None:
@@ -75,7 +31,7 @@ def refuse_overwriting(outputs: Mapping[str, Sequence[Path]], inputs: Iterable[s
                 raise UserError(
                     f"{option} would overwrite the input '{printable(name)}' with {shown}: choose another name"
                 )
-            if not is_replaceable(path):
+            if not _is_replaceable(path):
                 raise UserError(
                     f"{option} would overwrite {shown}, which this command did not write: move it away, or choose "
                     "another name"
@@ -83,6 +39,14 @@ def refuse_overwriting(outputs: Mapping[str, Sequence[Path]], inputs: Iterable[s
             place = os.path.realpath(path).casefold()
             if options.setdefault(place, option) != option:
                 raise UserError(f"{option} and {options[place]} name one file, {shown}: choose another name")
+
+
+def _is_replaceable(path: Path) -> bool:
+    """Whether a file may be written at `path`: there is none, this package wrote it, or it is a device or pipe."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode) or is_own(path)
+    except (OSError, ValueError):  # none, or a link that leads nowhere
+        return not os.path.lexists(path)
 
 
 def _identity(path: str | Path) -> tuple[int, int] | None:
@@ -151,11 +115,3 @@ def new_file(target: str, option: str, suffixes: Sequence[str]) -> Path:
     if path.exists():
         raise UserError(f"{option} {path} exists: choose another name, or delete it")
     return path
-
-
-def make_folder(folder: Path, option: str) -> None:
-    """Make a folder, which `option` named, and its parents where they are missing; a UserError if that fails."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{option}: the folder {folder} cannot be made: {error.strerror}") from error

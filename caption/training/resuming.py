@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from caption import checkpoint as checkpoint_files
 from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
-from caption.runtime.atomic import replacing
+from caption.runtime.files import replacing
 from caption.runtime.signals import StopRequest, name_of
 from caption.training.defaults import LAST
 from caption.training.early_stopping import has_stopped

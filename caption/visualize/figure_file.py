@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from PIL import ExifTags, Image
 from PIL.PngImagePlugin import PngInfo
 
-from caption.runtime.outputs import MARK, OutputError, open_output
+from caption.runtime.files import MARK, OutputError, replacing
 
 DPI = 150
 PNG_BYTES = 400_000
@@ -60,7 +60,7 @@ def save_figure(fig: Figure, path: str | os.PathLike[str], dpi: float | None = N
         raise OutputError(f"cannot write {path}: a figure's name ends in one of {', '.join(sorted(known))}")
     small = extension == "png" and dpi is None
     picture = _small_png(fig, PNG_BYTES) if small else _render(fig, extension, dpi or DPI)
-    with open_output(path) as file:
+    with replacing(path) as file:
         file.write(picture)
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from caption.data.decoding import open_image
-from caption.runtime.outputs import MARK, open_output
+from caption.runtime.files import MARK, replacing
 from caption.visualize.overlay import photos_of
 from caption.visualize.page_data import look_record, photo_record
 from caption.visualize.styles import Look, LookOptions
@@ -110,7 +110,7 @@ def save_html(page: str, path: str | os.PathLike[str]) -> None:
     Raises:
         OutputError: the file cannot be written.
     """
-    with open_output(path) as file:
+    with replacing(path) as file:
         file.write(page.encode("utf-8", "replace"))
 
 

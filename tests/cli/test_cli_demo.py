@@ -18,6 +18,7 @@ from helpers.command_line import TINY, Ran
 import caption
 from caption.attention import Multinoulli, Softmax
 from caption.cli import demo
+from caption.runtime.lock import LOCK
 from caption.training.module import CaptionTraining
 from caption.training.resuming import LastCheckpoint
 
@@ -255,7 +256,7 @@ def test_a_folder_of_others_is_left_alone(cli: Cli, runs: Runs, tmp_path: Path, 
 
 def test_two_demos_do_not_share_a_folder(cli: Cli, runs: Runs, tmp_path: Path):
     (tmp_path / "demo").mkdir()
-    with FileLock(tmp_path / "demo" / ".lock"):
+    with FileLock(tmp_path / "demo" / LOCK):
         ran = cli("demo", "--out", tmp_path / "demo")
     assert (ran.code, ran.out, runs.args) == (2, "", [])
     assert "another process" in ran.err

@@ -18,6 +18,7 @@ from filelock import FileLock
 from helpers.command_line import QUIET, SIGNALS, Ran, Trained
 
 from caption.errors import UserError
+from caption.runtime.lock import LOCK
 from caption.training.module import CaptionTraining
 from caption.training.run_folder import find_checkpoint
 
@@ -247,7 +248,7 @@ def test_a_checkpoint_of_others_is_not_overwritten(cli: Cli, tiny: Path, tmp_pat
 
 def test_two_trainings_do_not_share_a_folder(cli: Cli, tiny: Path, tmp_path: Path):
     (tmp_path / "run").mkdir()
-    with FileLock(tmp_path / "run" / ".lock"):
+    with FileLock(tmp_path / "run" / LOCK):
         ran = cli("fit", "-c", tiny, *QUIET)
     assert (ran.code, ran.out) == (2, "")
     assert "another process" in ran.err

@@ -11,7 +11,7 @@ import pytest
 from caption.errors import UserError
 from caption.regions import WeightProperties
 from caption.result import Caption, map_label
-from caption.runtime.outputs import OutputError
+from caption.runtime.files import OutputError
 
 
 def dog(**changes):
@@ -249,7 +249,7 @@ def test_an_empty_caption_is_a_caption(tmp_path):
 
 
 def test_an_unwritable_path_raises_an_error(tmp_path):
-    with pytest.raises(OutputError, match=r"cannot write .*nowhere.*No such file"):
+    with pytest.raises(OutputError, match=r"nowhere.* could not be written: No such file"):
         dog().save_attention(tmp_path / "nowhere" / "dog.npz")
     assert issubclass(OutputError, UserError)
 

@@ -80,7 +80,7 @@ def read(path: Path) -> Any:
 
 def file_bytes(folder: Path) -> dict[str, bytes]:
     """The files of the data set, without the lock."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".caption")]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 

@@ -67,4 +67,4 @@ def stored_ids(store: FeatureStore) -> list[int | str]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """All files of a store."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".caption")}

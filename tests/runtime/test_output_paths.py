@@ -11,7 +11,8 @@ from PIL import Image
 
 from caption.errors import UserError
 from caption.result import Caption
-from caption.runtime.outputs import is_replaceable, output_file, output_paths, refuse_overwriting
+from caption.runtime.files import is_own
+from caption.runtime.outputs import output_file, output_paths, refuse_overwriting
 
 
 def names(target: object, *inputs: str, suffix: str = ".png") -> list[str]:
@@ -19,7 +20,7 @@ def names(target: object, *inputs: str, suffix: str = ".png") -> list[str]:
 
 
 def test_a_file_for_one_input(tmp_path: Path):
-    target = tmp_path / "deep" / "er" / "out.png"
+    target = tmp_path / "new" / "out.png"
     assert output_paths(str(target), ["a/x.jpg"], ".png", "--heatmap") == [target]
     assert target.parent.is_dir()
 
@@ -99,7 +100,7 @@ def test_a_file_that_cannot_be_read_is_kept(tmp_path: Path, monkeypatch: pytest.
 
     (tmp_path / "out.html").touch()
     monkeypatch.setattr(Path, "open", forbidden)
-    assert not is_replaceable(tmp_path / "out.html")
+    assert not is_own(tmp_path / "out.html")
 
 
 def test_two_options_do_not_name_one_file(tmp_path: Path):
@@ -127,4 +128,4 @@ def test_this_packages_own_outputs_may_be_written_again(tmp_path: Path, suffix: 
     refuse_overwriting({"--out": [path]}, [])
     if suffix in ("png", "jpg"):  # of another origin
         Image.new("RGB", (400, 400)).save(path)
-        assert not is_replaceable(path)
+        assert not is_own(path)

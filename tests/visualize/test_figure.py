@@ -13,7 +13,7 @@ from PIL import Image
 
 from caption.regions import WeightProperties
 from caption.result import Caption
-from caption.runtime.outputs import OutputError
+from caption.runtime.files import OutputError
 from caption.visualize import compare_captions, plot_caption, plot_maps, save_figure
 
 WORDS = ["a", "brown", "dog", "runs", "across", "the", "grass", "with", "its", "tongue", "hanging", "out"]

@@ -12,7 +12,7 @@ from helpers.captions import caption_of
 from PIL import Image
 
 from caption.regions import WeightProperties
-from caption.runtime.outputs import OutputError
+from caption.runtime.files import OutputError
 from caption.visualize import save_html, to_fragment, to_html
 
 

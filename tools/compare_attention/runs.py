@@ -19,7 +19,7 @@ from caption.data.decoding import open_image
 from caption.data.readers.captions import CaptionReader
 from caption.errors import UserError
 from caption.parts import make
-from caption.runtime.atomic import replacing
+from caption.runtime.files import replacing
 from tools.compare_attention.mechanisms import REFERENCE, Mechanism
 from tools.reproduce.runs import curve, fit, run, test, trained_seconds
 

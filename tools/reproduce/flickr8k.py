@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from caption.metrics.caption_files import match_images, read_captions
 from caption.metrics.evaluation import evaluate
-from caption.runtime.atomic import replacing
+from caption.runtime.files import replacing
 from tools.documents import mean_and_deviation, table, write_sections
 from tools.reproduce.curves import draw
 from tools.reproduce.runs import CONFIGS, curve, fit, run, test, trained_seconds

@@ -11,7 +11,7 @@ from typing import Any
 
 from caption.checkpoint import read
 from caption.cli.main import main as caption
-from caption.runtime.atomic import replacing
+from caption.runtime.files import replacing
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 

@@ -10,7 +10,7 @@ import yaml
 
 from caption.cli.configuration.files import read_config
 from caption.errors import DataError, UserError
-from caption.runtime.outputs import make_folder
+from caption.runtime.files import make_folder
 
 if TYPE_CHECKING:
     from caption.data.check import Check

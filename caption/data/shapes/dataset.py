@@ -28,7 +28,8 @@ from caption.data.shapes.render import render
 from caption.data.shapes.scene import NAMES, Object, random_scene
 from caption.data.shapes.silhouettes import FULL, silhouette
 from caption.errors import DataError
-from caption.runtime.atomic import replacing
+from caption.runtime.files import replacing
+from caption.runtime.lock import LOCK
 
 # Increase it when the same parameters give other pixels, captions or boxes.
 VERSION = 2
@@ -105,7 +106,7 @@ def write_shapes(
         return False
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"):
+        with FileLock(folder / LOCK):
             if complete():
                 return False
             _clear(folder, counts)

@@ -16,7 +16,7 @@ import numpy as np
 from caption.data.readers.captions import CaptionedImage, Splits
 from caption.data.shards.index import INDEX, Shard, ShardIndex, check_webdataset
 from caption.errors import DataError
-from caption.runtime.atomic import replacing
+from caption.runtime.files import replacing
 from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
 

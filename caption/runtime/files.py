@@ -1,0 +1,325 @@
+"""The one place that creates, replaces, moves and deletes files.
+
+Nothing else in this package or its tools opens a file for writing (`tests/project/test_one_place_writes.py`). A file is
+written without a name, or under a random one that nothing else can have, beside its place; it is flushed to the disk,
+and then put there. It is there whole or not at all, whatever stops the process, and never written through a link.
+
+What may be replaced depends on who named the file:
+
+- `creating`: nothing. The file is new.
+- `replacing_own`: what bears the mark of this package. For the outputs of commands.
+- `replacing`: any file. For a path that the user has named in Python, and what the caller knows to be our own.
+
+Files that cannot bear a mark are listed in their folder: `caption.runtime.own_folder`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from caption.errors import UserError, printable
+
+MARK = "caption: where the model looked"
+"""In the metadata of figures (PNG, JPEG, PDF, SVG ...), in the first lines of pages and configurations, and at the
+beginning of checkpoints."""
+SEARCHED = 1 << 16
+"""Bytes at both ends of a file in which the mark is looked for."""
+ATTENTION = {"words.npy", "weights.npy", "gates.npy", "box.npy"}
+"""Members of every file of attention weights."""
+LONGEST_NAME = 200
+"""Bytes of a file's name that its temporary name repeats; file systems allow 255."""
+
+
+class OutputError(UserError):
+    """A result cannot be written to the given path."""
+
+
+@contextmanager
+def creating(path: str | os.PathLike[str], durable: bool = True) -> Iterator[BinaryIO]:
+    """Like `replacing`, but a file or link of that name stays.
+
+    One that is there is an OutputError. If one appears while this one is written, the result gets another name beside
+    it, which the OutputError says.
+    """
+    path = Path(os.path.expanduser(path))
+    if os.path.lexists(path):
+        raise OutputError(f"{_shown(path)} exists: choose another name, or delete it")
+    with _written(path, lambda existing: False, durable) as file:
+        yield file
+
+
+@contextmanager
+def replacing_own(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Like `replacing`, but a file that this package has not written stays: the result gets another name beside it."""
+    with _written(Path(path), is_own) as file:
+        yield file
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str], durable: bool = True) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` when it is complete and on the disk.
+
+    If writing fails, the file of that name is unchanged, and nothing is left of the incomplete one. A link is replaced
+    itself, and what it leads to stays. The permissions of a file that is replaced are kept.
+
+    Args:
+        path: the file. A device or pipe, such as /dev/stdout, is written directly.
+        durable: wait for the disk; False for many small files of which a last, durable one says that they are complete.
+
+    Raises:
+        OutputError: it cannot be written, for instance because the disk is full.
+    """
+    with _written(Path(path), lambda existing: True, durable) as file:
+        yield file
+
+
+def copy(source: Path, target: Path, link: bool = False) -> None:
+    """Make a new file with another one's bytes; see `creating`.
+
+    Args:
+        source: the other file.
+        target: the new one.
+        link: make it another name of the same file where the file system can, which takes no room.
+    """
+    if link:
+        with suppress(OSError):
+            os.link(os.path.realpath(source), target)
+            return
+    with source.open("rb") as content, creating(target) as file:
+        while block := content.read(1 << 20):
+            file.write(block)
+
+
+def move(source: Path, target: Path) -> None:
+    """Give a file a new name in the same file system; a file of that name is an OutputError."""
+    try:
+        _put_new(source, target)
+    except OSError as error:
+        raise OutputError(f"cannot move {_shown(source)} to {_shown(target)}: {_reason(error)}") from error
+    source.unlink(missing_ok=True)
+
+
+def delete(path: Path) -> None:
+    """Delete a file that the caller knows to be this package's. A link is deleted itself; it may be gone already."""
+    path.unlink(missing_ok=True)
+
+
+def delete_empty(folder: Path, top: Path) -> None:
+    """Delete a folder and those above it, below `top`, as far as they are empty."""
+    while folder != top and folder.is_relative_to(top):
+        try:
+            folder.rmdir()
+        except OSError:  # it is not empty
+            return
+        folder = folder.parent
+
+
+def append(path: Path, content: bytes, durable: bool) -> None:
+    """Add whole lines to a list of our own. A line that a kill has cut short is ended first."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags, 0o666), "r+b") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            content = content if file.read(1) == b"\n" else b"\n" + content
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file bears the mark of this package, or is its file of attention weights."""
+    try:
+        with path.open("rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return False
+            head = file.read(SEARCHED)
+            file.seek(max(0, os.fstat(file.fileno()).st_size - SEARCHED))
+            if MARK.encode() in head + file.read(SEARCHED):
+                return True
+        with zipfile.ZipFile(path) as archive:
+            return set(archive.namelist()) >= ATTENTION
+    except Exception:  # damaged archives raise almost anything
+        return False
+
+
+def make_folder(folder: Path, option: str) -> None:
+    """Make a folder that `option` named.
+
+    Folders above it are made, too, but only below the working directory: elsewhere a missing one is likely misspelt.
+
+    Raises:
+        OutputError: it cannot be made, or written to.
+    """
+    missing = next((parent for parent in reversed(folder.parents) if not parent.exists()), None)
+    if missing is not None and folder.is_absolute():
+        raise OutputError(
+            f"{option} {_shown(folder)}: there is no folder {_shown(missing)}; make it, or correct the name"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise OutputError(
+            f"{option}: the folder {_shown(folder)} cannot be made: {_reason(error)}"
+        ) from error
+    try:
+        _close(*_open_temporary(folder, "test"))
+    except OSError as error:
+        raise OutputError(
+            f"{option}: the folder {_shown(folder)} cannot be written to: {_reason(error)}"
+        ) from error
+
+
+@contextmanager
+def _written(path: Path, may_replace: Callable[[Path], bool], durable: bool = True) -> Iterator[BinaryIO]:
+    path = Path(os.path.expanduser(path))
+    temporary = None
+    try:
+        if _is_device(path):
+            with path.open("wb") as device:
+                yield device
+            return
+        temporary = _open_temporary(path.parent, path.name)
+        file, name = temporary
+        yield file
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+        _put(file, name, path, may_replace)
+        if durable:
+            _sync_folder(path.parent)
+    except OutputError:
+        raise
+    except BaseException as error:
+        if (reason := _reason(error)) is None:
+            raise
+        kept = "; the file of that name is unchanged" if os.path.lexists(path) else ""
+        raise OutputError(f"{_shown(path)} could not be written: {reason}{kept}") from error
+    finally:
+        if temporary is not None:
+            _close(*temporary)
+
+
+def _open_temporary(folder: Path, name: str) -> tuple[BinaryIO, Path | None]:
+    """A file in `folder` that has no name yet, or, where the system cannot do that, a random one of its own."""
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):  # `_name_new` needs it
+        with suppress(OSError):  # not every file system has it; a real fault comes up again below
+            descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o666)
+            return os.fdopen(descriptor, "w+b"), None
+    path = _random_name(folder, name)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    return os.fdopen(os.open(path, flags, 0o666), "w+b"), path
+
+
+def _random_name(folder: Path, name: str) -> Path:
+    shortened = os.fsdecode(os.fsencode(name)[:LONGEST_NAME])
+    return folder / f".{shortened}.{secrets.token_hex(8)}"
+
+
+def _close(file: BinaryIO, name: Path | None) -> None:
+    """Close a temporary file and take away its name, if it still has one."""
+    with suppress(OSError):  # a full disk has been reported
+        file.close()
+    if name is not None:
+        name.unlink(missing_ok=True)
+
+
+def _put(file: BinaryIO, name: Path | None, path: Path, may_replace: Callable[[Path], bool]) -> None:
+    """Give a complete file its name. A file that must stay keeps its own, and this one gets another."""
+    if name is not None:
+        file.close()  # Windows renames no open file
+    if not os.path.lexists(path):
+        with suppress(FileExistsError):  # it has appeared since
+            _name_new(file, name, path)
+            return
+    if not may_replace(path):
+        beside = _free_name(file, name, path)
+        raise OutputError(
+            f"{_shown(path)} appeared meanwhile, and this package did not write it: it stays, and the result is in "
+            f"{_shown(beside)}"
+        )
+    with suppress(OSError):  # it has gone since, or is a link that leads nowhere
+        os.chmod(file.fileno() if name is None else name, stat.S_IMODE(path.stat().st_mode))
+    if name is None:
+        name = _random_name(path.parent, path.name)
+        _name_new(file, None, name)
+    try:
+        os.replace(name, path)
+    finally:
+        name.unlink(missing_ok=True)
+
+
+def _name_new(file: BinaryIO, name: Path | None, path: Path) -> None:
+    """Give an open file a name that nothing has yet; a FileExistsError if something has."""
+    if name is not None:
+        _put_new(name, path)
+        return
+    # A directory's descriptor makes Python call linkat, which follows this link to the file.
+    link = f"/proc/self/fd/{file.fileno()}"
+    os.link(link, path, src_dir_fd=file.fileno(), follow_symlinks=True)
+
+
+def _put_new(source: Path, target: Path) -> None:
+    """Give a file a name that nothing has yet; a FileExistsError if something has. It may lose its own."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except (OSError, NotImplementedError):  # a file system without hard links: reserve the name
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        os.replace(source, target)
+
+
+def _free_name(file: BinaryIO, name: Path | None, path: Path) -> Path:
+    number = 2
+    while True:
+        beside = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        try:
+            _name_new(file, name, beside)
+        except FileExistsError:
+            number += 1
+        else:
+            return beside
+
+
+def _is_device(path: Path) -> bool:
+    """Whether `path` is there and neither a file nor a folder, or is a name of the system's for an open file."""
+    if path.parent == Path("/dev") or path.is_relative_to("/dev/fd") or path.is_relative_to("/proc"):
+        return os.path.lexists(path)
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write a new name to the disk, where the operating system can (not on Windows)."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _reason(error: BaseException | None) -> str | None:
+    """What the operating system said; torch.save hides it behind an error of its own."""
+    while error is not None:
+        if isinstance(error, OSError):
+            return error.strerror or str(error)
+        if isinstance(error, ValueError) and "null byte" in str(error):
+            return "its name has a null character"
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))

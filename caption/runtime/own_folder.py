@@ -1,0 +1,147 @@
+"""Folders that this package fills with files of its own: data sets, stores, shards, exports, runs.
+
+Such a folder has a list of what was written there, with a digest of each file. A file is ours if it is listed and has
+not changed since. Only such files are replaced or deleted; all others are the user's, whatever their names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from caption.errors import UserError, first_few, printable
+from caption.runtime import files
+
+LIST = ".caption-files.jsonl"
+"""One line per file, `{"name": ..., "digest": ...}`; the last line of a name counts."""
+BLOCK = 1 << 20
+
+
+class OwnFolder:
+    """The files of this package in one folder. One process at a time may write to it: see `locked`.
+
+    Args:
+        path: the folder. It is made with the first file, see `caption.runtime.files.make_folder`.
+        option: the command's option that names another folder, for messages.
+    """
+
+    def __init__(self, path: Path, option: str) -> None:
+        self.path, self.option = path, option
+        self._digests: dict[str, str] | None = None
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the file of that name (with slashes) is there, was written by us, and has not changed since."""
+        digest = self._listed().get(name)
+        path = self.path / name
+        if digest is None or path.is_symlink() or not path.is_file():
+            return False
+        inside = path.parent.resolve().is_relative_to(self.path.resolve())  # not in a linked folder
+        return inside and _digest(path) == digest
+
+    def listed(self, name: str) -> bool:
+        """Whether a file of that name was once written by us; it may have changed."""
+        return name in self._listed()
+
+    def names(self) -> list[str]:
+        """The names of all files that were written here, in the order of writing; some may have changed or gone."""
+        return list(self._listed())
+
+    def check(self, names: Iterable[str]) -> None:
+        """Call this before any work: raise a UserError if files of these names are there that are not ours."""
+        foreign = [name for name in names if os.path.lexists(self.path / name) and name not in self]
+        if foreign:
+            raise UserError(
+                f"{printable(str(self.path))} holds {first_few(map(printable, foreign))}, which this package did not "
+                f"write there, or which has changed since: move it away, or choose another folder with {self.option}"
+            )
+
+    @contextmanager
+    def write(self, name: str, durable: bool = True) -> Iterator[BinaryIO]:
+        """Open a file of this folder; what it replaces must be ours.
+
+        Args:
+            name: below the folder, with slashes.
+            durable: see `files.replacing`.
+
+        Raises:
+            UserError: a file of that name is not ours.
+            OutputError: it cannot be written.
+        """
+        self.check([name])
+        path = self.path / name
+        if not path.parent.is_dir():
+            files.make_folder(self.path, self.option)
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            files.replacing(path, durable)
+            if name in self._listed()
+            else files.creating(path, durable) as file
+        ):
+            yield file
+            # Before the file has its name: a file that is not listed would never be deleted.
+            file.seek(0)
+            self._list(name, _digest_of(file), durable)
+
+    def add(self, names: Iterable[str]) -> None:
+        """List files that another library has just written for us."""
+        for name in names:
+            if name not in self:
+                self._list(name, _digest(self.path / name), durable=False)
+
+    def delete(self, names: Iterable[str] | None = None) -> list[str]:
+        """Delete files, by default all that are ours, and the folders that this empties.
+
+        Returns:
+            names of files that are there and not ours; they stay.
+        """
+        kept = []
+        for name in self.names() if names is None else names:
+            path = self.path / name
+            if name in self:
+                files.delete(path)
+                files.delete_empty(path.parent, self.path)
+            elif os.path.lexists(path):
+                kept.append(name)
+        return kept
+
+    def _listed(self) -> dict[str, str]:
+        if self._digests is None:
+            self._digests = dict(_read(self.path / LIST))
+        return self._digests
+
+    def _list(self, name: str, digest: str, durable: bool) -> None:
+        self._listed()[name] = digest
+        files.append(self.path / LIST, f"{json.dumps({'name': name, 'digest': digest})}\n".encode(), durable)
+
+
+def _read(path: Path) -> Iterator[tuple[str, str]]:
+    """The names and digests of a list. A line cut short by a kill, or not ours, is left out, and names outside, too."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            name, digest = str(entry["name"]), str(entry["digest"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue
+        if ".." not in Path(name).parts and not Path(name).is_absolute():
+            yield name, digest
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return _digest_of(file)
+
+
+def _digest_of(file: BinaryIO) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    while block := file.read(BLOCK):
+        digest.update(block)
+    return digest.hexdigest()

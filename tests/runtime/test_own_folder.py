@@ -1,0 +1,117 @@
+"""Folders of our own files: only what is listed and unchanged is replaced or deleted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from caption.errors import UserError
+from caption.runtime.own_folder import LIST, OwnFolder
+
+
+def fill(path: Path, **contents: str) -> OwnFolder:
+    folder = OwnFolder(path, "--out")
+    for name, content in contents.items():
+        with folder.write(f"sub/{name}") as file:
+            file.write(content.encode())
+    return folder
+
+
+def contents(path: Path) -> dict[str, str]:
+    return {
+        str(each.relative_to(path)): each.read_text()
+        for each in sorted(path.rglob("*"))
+        if each.is_file() and each.name != LIST
+    }
+
+
+def test_what_was_written_is_replaced_and_deleted(tmp_path: Path):
+    fill(tmp_path, a="1", b="2")
+    folder = OwnFolder(tmp_path, "--out")  # as the next command sees it
+    assert folder.names() == ["sub/a", "sub/b"]
+    with folder.write("sub/a") as file:
+        file.write(b"new")
+    assert contents(tmp_path) == {"sub/a": "new", "sub/b": "2"}
+    assert folder.delete() == []
+    assert contents(tmp_path) == {}
+    assert not (tmp_path / "sub").exists()
+
+
+def test_other_files_stay(tmp_path: Path):
+    folder = fill(tmp_path, a="1", b="2")
+    (tmp_path / "sub" / "a").write_text("changed")
+    (tmp_path / "sub" / "mine").write_text("mine")
+    with pytest.raises(UserError, match=r"holds sub/a, sub/mine, which .* with --out"):
+        folder.check(["sub/a", "sub/b", "sub/mine", "sub/new"])
+    for name in ("sub/a", "sub/mine"):
+        with pytest.raises(UserError, match=name), folder.write(name) as file:
+            file.write(b"lost")
+    assert folder.delete(["sub/a", "sub/b", "sub/mine", "sub/none"]) == ["sub/a", "sub/mine"]
+    assert contents(tmp_path) == {"sub/a": "changed", "sub/mine": "mine"}
+
+
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_nothing_is_deleted_or_written_through_a_link(tmp_path: Path, linked: str):
+    (tmp_path / "own").mkdir()
+    folder = fill(tmp_path / "own", a="1")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "a").write_text("1")  # even where the bytes are the same
+    (tmp_path / "own" / "sub" / "a").unlink()
+    if linked == "file":
+        (tmp_path / "own" / "sub" / "a").symlink_to(tmp_path / "theirs" / "a")
+    else:
+        (tmp_path / "own" / "sub").rmdir()
+        (tmp_path / "own" / "sub").symlink_to(tmp_path / "theirs")
+    assert folder.delete() == ["sub/a"]
+    with pytest.raises(UserError, match="sub/a"), folder.write("sub/a") as file:
+        file.write(b"lost")
+    assert (tmp_path / "theirs" / "a").read_text() == "1"
+
+
+def test_a_list_from_elsewhere_reaches_nothing_outside(tmp_path: Path):
+    (tmp_path / "own").mkdir()
+    fill(tmp_path / "own", a="1")
+    (tmp_path / "victim").write_text("1")
+    path = tmp_path / "own" / LIST
+    entry = json.loads(path.read_text())
+    for name in ("../victim", str(tmp_path / "victim"), "sub/../../victim"):
+        with path.open("a") as file:
+            file.write(json.dumps(entry | {"name": name}) + "\n")
+    with path.open("a") as file:
+        file.write('[1]\n{"name": 3}\nnonsense\n{"name": "sub/b", "dig')
+    folder = OwnFolder(tmp_path / "own", "--out")
+    assert folder.names() == ["sub/a"]
+    with folder.write("sub/c") as file:  # its line does not continue the one that was cut short
+        file.write(b"3")
+    assert OwnFolder(tmp_path / "own", "--out").delete() == []
+    assert contents(tmp_path / "own") == {}
+    assert (tmp_path / "victim").read_text() == "1"
+
+
+def test_an_interrupted_file_is_neither_there_nor_in_the_way(tmp_path: Path):
+    folder = OwnFolder(tmp_path, "--out")
+
+    def interrupted() -> None:
+        with folder.write("a") as file:
+            file.write(b"1")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert contents(tmp_path) == {}
+    (tmp_path / "a").write_text("mine")
+    with pytest.raises(UserError, match="holds a, which"):
+        OwnFolder(tmp_path, "--out").check(["a"])
+
+
+def test_files_of_another_library_are_listed_as_they_are(tmp_path: Path):
+    folder = OwnFolder(tmp_path, "--out")
+    (tmp_path / "log").write_text("1")
+    assert not folder.listed("log")
+    folder.add(["log"])
+    assert folder.listed("log")
+    assert "log" in OwnFolder(tmp_path, "--out")
+    (tmp_path / "log").write_text("2")
+    assert "log" not in folder
