@@ -3,6 +3,7 @@
 #
 #   tools/on_gpu.sh [FOLDER]     (default runs/on_gpu)
 #
+# The benchmark beside sgrvinod's tutorial needs a clone of it: SGRVINOD=CLONE tools/on_gpu.sh.
 # Run it from the repository, with the extra "photos". Flickr8k is trained where data/flickr8k holds it, all models with three
 # seeds; COCO where data/coco holds it (configs/coco_soft.yaml says how). Each step writes FOLDER/STEP.log, and
 # FOLDER/STEP.done when it has succeeded; called again, finished steps are skipped and trainings resumed.
@@ -32,8 +33,9 @@ fit() { # NAME ARGUMENTS...: train into FOLDER/NAME, or resume
 
 python -c 'import torch; assert torch.cuda.is_available(), "PyTorch finds no GPU"' || exit 1
 step tests python -m pytest -q tests/kernels tests/training/test_compiling.py tests/search/test_search_everywhere.py
-for section in kernel training search; do
-    step "benchmark_$section" python -m tools.benchmark --only "$section" --device cuda --write docs/results/performance.md
+for section in kernel training search ${SGRVINOD:+sgrvinod}; do
+    step "benchmark_$section" python -m tools.benchmark --only "$section" --device cuda ${SGRVINOD:+--sgrvinod "$SGRVINOD"} \
+        --write docs/results/performance.md
 done
 if [ -e data/flickr8k/Flickr8k.token.txt ]; then
     step flickr8k python -m tools.reproduce flickr8k --data data/flickr8k --out "$folder/flickr8k" --seeds 0 1 2 \

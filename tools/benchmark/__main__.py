@@ -19,10 +19,11 @@ from pathlib import Path
 import torch
 
 from tools import make_parser
+from tools.benchmark import sgrvinod
 from tools.benchmark.harness import Setting, measure_section, new_process, say
 from tools.documents import read_sections, write_sections
 
-SECTIONS = ("training", "search", "kernel", "startup")
+SECTIONS = ("training", "search", "sgrvinod", "kernel", "startup")
 """Each is measured by the function of its name in the module of its name."""
 
 
@@ -36,6 +37,12 @@ def main(arguments: list[str] | None = None) -> int:
         "--rounds", metavar="N", type=int, help="turns of each contestant (5; 2 with --quick)"
     )
     parser.add_argument("--threads", metavar="N", type=int, help="threads of the CPU; default: PyTorch's")
+    parser.add_argument(
+        "--sgrvinod",
+        metavar="FOLDER",
+        type=Path,
+        help="a clone of sgrvinod's tutorial, for the section sgrvinod",
+    )
     parser.add_argument("--write", metavar="FILE", type=Path, help="document to write the sections into")
     options = parser.parse_args(arguments)
     names = options.only.split(",") if options.only else SECTIONS
@@ -44,8 +51,11 @@ def main(arguments: list[str] | None = None) -> int:
     device = torch.device(options.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         parser.error("PyTorch finds no GPU here: leave out --device cuda")
+    folder = options.sgrvinod
+    if missing := [file for file in sgrvinod.FILES if folder and not (folder / file).is_file()]:
+        parser.error(f"{folder} has no {' and no '.join(missing)}: {sgrvinod.CLONE}, and name its folder")
     rounds = options.rounds or (2 if options.quick else 5)
-    setting = Setting(device, options.quick, rounds, options.threads or torch.get_num_threads())
+    setting = Setting(device, options.quick, rounds, options.threads or torch.get_num_threads(), folder)
     if options.write and (
         missing := sorted({section_name(name, device) for name in names} - {*read_sections(options.write)})
     ):
@@ -84,6 +94,8 @@ def about(setting: Setting, section: str, load: float) -> str:
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     busy = f"load average {load:.1f} before and {os.getloadavg()[0]:.1f} after"
     options = ["--only", section, "--device", setting.device.type, "--rounds", str(setting.rounds)]
+    if section == "sgrvinod":
+        options += ["--sgrvinod", "FOLDER"]
     command = shlex.join(["python", "-m", "tools.benchmark", *options, *["--quick"] * setting.quick])
     return f"*{', '.join(parts)}; {versions}; {busy}; `{command}`.*"
 

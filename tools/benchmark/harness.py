@@ -25,6 +25,8 @@ class Setting(NamedTuple):
     quick: bool
     rounds: int
     threads: int = 1
+    sgrvinod: Path | None = None
+    """A clone of its repository."""
 
 
 class Times(NamedTuple):
