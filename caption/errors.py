@@ -43,6 +43,10 @@ class Stopped(BaseException):
         """How to go on."""
 
 
+STOPS = (KeyboardInterrupt, Stopped)
+"""Raised by Ctrl-C, and by other stop signals."""
+
+
 NAMED = 3
 """How many culprits a message names."""
 LONGEST_NAME = 500

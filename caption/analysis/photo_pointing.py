@@ -6,7 +6,6 @@ centre lies in a box of that name.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from caption.analysis.reference_attention import attend_references
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
 from caption.data.decoding import open_image
+from caption.data.files import read_json
 from caption.errors import UserError
 from caption.metrics.significance import Comparison
 
@@ -94,7 +94,7 @@ def read_boxes(file: Path, folder: Path) -> Iterator[BoxedPhoto]:
     Raises:
         UserError: a photo is missing, or has another size than the one that its boxes were drawn on.
     """
-    for name, entry in json.loads(file.read_text(encoding="utf-8")).items():
+    for name, entry in read_json(file).items():
         boxes: dict[str, list[Sequence[float]]] = {}
         kinds = {}
         for thing in entry["objects"]:

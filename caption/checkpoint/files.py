@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import zlib
 from collections.abc import Mapping
@@ -16,9 +17,10 @@ from torch import Tensor
 
 from caption.captioner import Captioner
 from caption.checkpoint.bounds import check_plain, check_tensors
-from caption.errors import CheckpointError, UserError
+from caption.errors import CheckpointError, UserError, printable
 from caption.runtime.archives import check_archive
 from caption.runtime.files import replacing
+from caption.runtime.inputs import MODEL, open_input
 from caption.version import package_version
 
 FORMAT = 2
@@ -117,18 +119,10 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 def _first_bytes(path: Path) -> bytes:
-    try:
-        if path.is_dir():
-            raise CheckpointError(f"{path} is a folder: name the checkpoint file in it")
-        if path.exists() and not path.is_file():
-            raise CheckpointError(f"{path} is not a file, but a device or a pipe")
-        with path.open("rb") as file:
-            return file.read(16)
-    except FileNotFoundError:
-        raise CheckpointError(f"there is no checkpoint {path}") from None
-    except (OSError, ValueError) as error:  # a name too long, with a null byte, or that is not Unicode
-        name = ascii(str(path))[:100]
-        raise CheckpointError(f"the checkpoint {name} cannot be read: {error}"[:300]) from error
+    if not os.path.lexists(path):
+        raise CheckpointError(f"there is no checkpoint {printable(str(path))}")
+    with open_input(path, MODEL) as file:
+        return file.read(16)
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from caption.cli.configuration.arguments import count, verb_parser
 from caption.cli.configuration.files import config_names
-from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED
+from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.text_table import text_table
 from caption.data.readers.captions import SPLIT_NAMES, Finding, Kind
 from caption.errors import DataError
@@ -31,7 +31,7 @@ faults: {", ".join(kind.label for kind in Kind if kind.is_fault)}.
 notes: {", ".join(kind.label for kind in Kind if not kind.is_fault)}.
 
 exit code: 0 no faults, with or without notes; 1 faults: training on the data would be wrong; 2 wrong usage, or DATA
-cannot be checked; 130 stopped by Ctrl-C, after a report of the findings so far. See docs/data.md.
+cannot be checked; 128 + N stopped by signal N (130: Ctrl-C), after a report of the findings so far. See docs/data.md.
 """
 
 CONFIGURATIONS = (".yaml", ".yml")
@@ -86,8 +86,8 @@ def main(args: list[str]) -> int:
         print(as_json(options.data, spec, limits, check))
     else:
         print(as_text(options.data, spec, limits, check, recognised=not is_config))
-    if not check.complete:
-        return INTERRUPTED
+    if check.stop is not None:
+        raise check.stop
     if options.write and not check.faults:
         _write(options, spec, limits, check)
     return SOME_FAILED if check.faults else DONE

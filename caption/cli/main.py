@@ -12,7 +12,7 @@ from importlib import import_module
 
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED, WRONG_USAGE
 from caption.errors import Stopped, UserError, did_you_mean, printable
-from caption.runtime.signals import name_of
+from caption.runtime.signals import name_of, stopping_at_once
 
 # Each verb's module in caption.cli has main(args) -> exit code. It is imported only when needed: torch takes seconds.
 VERBS = {
@@ -67,7 +67,8 @@ def main(args: list[str] | None = None) -> int:
         with warnings.catch_warnings():
             # Pillow's, about oddities of files that it can decode; those that it cannot decode are named.
             warnings.filterwarnings("ignore", module=r"PIL\b")
-            code = _run(args)
+            with stopping_at_once():
+                code = _run(args)
         sys.stdout.flush()  # here, where a closed pipe and a full disk are handled
         return code
     except BrokenPipeError:  # the reader of stdout, such as `head`, has exited
@@ -119,6 +120,8 @@ def _run(args: list[str]) -> int:
         if leaving.code is None or isinstance(leaving.code, int):
             return leaving.code or DONE
         return _failed(str(leaving.code), WRONG_USAGE, debug)
+    except MemoryError:
+        return _failed("the memory is too small for this: give smaller or fewer files", SOME_FAILED, debug)
     except OSError:
         raise
     except Exception as error:

@@ -18,8 +18,8 @@ downloaded, and existing files are never overwritten. `caption prepare DATASET -
 EPILOG = """\
 Zip and tar archives, unpacked folders and single files may be given in any number and order.
 
-exit code: 0 all is well; 1 some photos are damaged, each is named; 2 wrong usage, or incomplete downloads; 130 stopped
-by Ctrl-C: the same command goes on from there
+exit code: 0 all is well; 1 some photos are damaged, each is named; 2 wrong usage, or incomplete downloads; 128 + N
+stopped by signal N (130: Ctrl-C): the same command goes on from there
 """
 
 
@@ -81,7 +81,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_shards(nouns: Any) -> None:
     epilog = (
-        "exit code: 0 all is written; 2 wrong usage or data; 130 stopped: the same command goes on from there"
+        "exit code: 0 all is written; 2 wrong usage or data; 128 + N stopped by signal N (130: Ctrl-C): the same "
+        "command goes on from there"
     )
     add = add_noun(nouns, "shards", SHARDS, epilog).add_argument
     help_ = "configuration whose data.reader reads the data; may be repeated"

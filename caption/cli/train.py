@@ -32,7 +32,6 @@ from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
 from caption.runtime.distributed import leave_process_group
 from caption.runtime.files import make_folder
 from caption.runtime.lock import locked
-from caption.runtime.signals import stopping_at_once
 from caption.text.vocabulary import Vocabulary
 from caption.training import defaults, early_stopping
 from caption.training.callbacks import AttentionFigures
@@ -224,7 +223,7 @@ def run(args: list[str]) -> CaptionCLI:
     import_from_working_directory()
     torch.set_float32_matmul_precision("high")
     try:
-        with _quiet(evaluating=args[0] != "fit"), stopping_at_once():
+        with _quiet(evaluating=args[0] != "fit"):
             return CaptionCLI(
                 CaptionTraining,
                 CaptionData,

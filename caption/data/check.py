@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from caption.data.readers.captions import (
     Splits,
     real_files,
 )
-from caption.errors import DataError, ImageError
+from caption.errors import STOPS, DataError, ImageError
 from caption.runtime.prefetch import prefetch
 from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
@@ -74,6 +74,8 @@ class Check:
     """Number of image files that exist, each counted once."""
     examined: int
     """Number of those that were decoded and compared: all, unless the check was stopped."""
+    stop: BaseException | None = None
+    """KeyboardInterrupt or `Stopped`, if a signal stopped the check."""
 
     @property
     def faults(self) -> list[Finding]:
@@ -88,7 +90,7 @@ class Check:
     @property
     def complete(self) -> bool:
         """Whether all images were examined."""
-        return self.examined == self.images
+        return self.stop is None
 
     @property
     def words(self) -> int | None:
@@ -108,7 +110,7 @@ def check_data(
     Duplicates are different files with the same pixels, upright and in RGB: copies of a file, or one picture in two
     lossless encodings. A picture saved again as JPEG has other pixels and is not found.
 
-    Ctrl-C stops the examination of images; the result then holds the findings so far.
+    Stop signals such as Ctrl-C end the examination of images; the result then holds the findings so far.
 
     Args:
         reader: of the data.
@@ -131,8 +133,7 @@ def check_data(
             if split not in splits:
                 findings.add(Kind.NO_EVALUATION, f"'{split}'")
     summaries, vocabulary = check_captions(splits, findings, tokenizer, min_count, max_words)
-    files, examined = check_images(splits, findings, workers)
-    return Check(findings.collected, summaries, vocabulary, files, examined)
+    return Check(findings.collected, summaries, vocabulary, *check_images(splits, findings, workers))
 
 
 def check_captions(
@@ -196,11 +197,14 @@ def fingerprint(path: Path) -> bytes:
     return pixels.digest()
 
 
-def check_images(splits: Splits, findings: Findings, workers: int | None = None) -> tuple[int, int]:
-    """Decode and compare all images, without those that `findings` already has as missing. Ctrl-C stops it.
+def check_images(
+    splits: Splits, findings: Findings, workers: int | None = None
+) -> tuple[int, int, BaseException | None]:
+    """Decode and compare all images, without those that `findings` already has as missing.
 
     Returns:
-        the number of files, each counted once however often it is named, and of those that were examined.
+        the number of files, each counted once however often it is named; of those that were examined; and what stopped
+        the examination: Ctrl-C or another signal.
     """
     missing = {path for finding in findings.of(Kind.MISSING) for path in finding.images}
     files: dict[
@@ -213,9 +217,10 @@ def check_images(splits: Splits, findings: Findings, workers: int | None = None)
     examined = 0
     by_pixels: dict[bytes, list[tuple[CaptionedImage, str]]] = {}
     outcomes = prefetch(lambda file: fingerprint(file[0].path), files.values(), AHEAD, workers)
-    with suppress(KeyboardInterrupt), closing(outcomes), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Pillow, about oddities of files that it can decode
-        with progress_bar("checking", len(files)) as advance:
+    stop = None
+    try:
+        with closing(outcomes), warnings.catch_warnings(), progress_bar("checking", len(files)) as advance:
+            warnings.simplefilter("ignore")  # of Pillow, about oddities of files that it can decode
             for (image, split), outcome in outcomes:
                 if isinstance(outcome, ImageError):
                     findings.add(Kind.UNDECODABLE, f"{image.within(split)}: {outcome}", image.path)
@@ -223,9 +228,11 @@ def check_images(splits: Splits, findings: Findings, workers: int | None = None)
                     by_pixels.setdefault(outcome, []).append((image, split))
                 examined += 1
                 advance(1)
+    except STOPS as error:
+        stop = error
     for copies in by_pixels.values():
         if len(copies) > 1:
             kind = Kind.LEAKAGE if len({split for _, split in copies}) > 1 else Kind.DUPLICATE
             names = " = ".join(image.within(split) for image, split in copies)
             findings.add(kind, f"{names}: the same pixels", *(image.path for image, _ in copies))
-    return len(files), examined
+    return len(files), examined, stop

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from PIL import Image, UnidentifiedImageError
 
 from caption.data.arrays import image_of_array, stream_of
 from caption.data.colours import to_rgb
-from caption.errors import ImageError
+from caption.errors import ImageError, printable
+from caption.runtime.inputs import PHOTO, open_input
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,46 +101,35 @@ def decoded(source: Photo, excess: Callable[[int, int], float] | None = None) ->
     elif hasattr(source, "__array__"):
         yield _upright(image_of_array(source), f"array of type {type(source).__name__}")
     else:
-        file, name = _file_of(source)
-        with _pillow_errors(name):
-            image = Image.open(file)
-        with image:
+        with _opened(source) as (file, name):
             with _pillow_errors(name):
-                size, scale = _draft(image, excess)
-                _check_time(image, name)
-            with _large_image if image.width * image.height > LARGE_PIXELS else nullcontext():
+                image = Image.open(file)
+            with image:
                 with _pillow_errors(name):
-                    result = _upright(image, name, size, scale)
-                yield result
+                    size, scale = _draft(image, excess)
+                    _check_time(image, name)
+                with _large_image if image.width * image.height > LARGE_PIXELS else nullcontext():
+                    with _pillow_errors(name):
+                        result = _upright(image, name, size, scale)
+                    yield result
 
 
-def _file_of(source: Photo) -> tuple[Path | IO[bytes], str]:
-    """What Pillow opens for a source, and its name for messages."""
+@contextmanager
+def _opened(source: Photo) -> Iterator[tuple[IO[bytes], str]]:
+    """The file of a source, and its name for messages. A file that the caller has opened stays open."""
     if (stream := stream_of(source)) is not None:
-        return stream, str(getattr(source, "name", "") or f"image of type {type(source).__name__}")
+        yield stream, str(getattr(source, "name", "") or f"image of type {type(source).__name__}")
+        return
     if isinstance(source, (str, os.PathLike)):
-        _check_file(Path(source))
-        return Path(source), os.fspath(source)
+        with open_input(source, PHOTO) as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise ImageError(f"'{printable(os.fspath(source))}' is empty (0 bytes). Get the image again.")
+            yield file, printable(os.fspath(source))
+        return
     raise ImageError(
         f"an object of type {type(source).__name__} is not a photo: give a path, a Pillow image, an array, a "
         "tensor, bytes or an open file."
     )
-
-
-def _check_file(path: Path) -> None:
-    """Raise an ImageError unless `path` is a regular file that is not empty."""
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a null character in the name
-        raise ImageError(f"'{path}' does not exist. Check the path of the image.") from None
-    except OSError as error:
-        raise ImageError(f"'{path}' cannot be read: {error.strerror}. Check the path of the image.") from None
-    if stat.S_ISDIR(status.st_mode):
-        raise ImageError(f"'{path}' is a folder, not an image. Name the image files in it.")
-    if not stat.S_ISREG(status.st_mode):
-        raise ImageError(f"'{path}' is not a regular file. Give an image file.")
-    if status.st_size == 0:
-        raise ImageError(f"'{path}' is empty (0 bytes). Get the image again.")
 
 
 def _check_time(image: Image.Image, name: str) -> None:

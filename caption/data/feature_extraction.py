@@ -32,6 +32,7 @@ from caption.features.key import feature_key
 from caption.features.store import FeatureStore
 from caption.regions import Views
 from caption.runtime.eval_mode import eval_mode
+from caption.runtime.inputs import PHOTO, read_input
 from caption.runtime.lock import locked
 from caption.runtime.prefetch import prefetch
 from caption.runtime.progress import progress_bar
@@ -213,10 +214,8 @@ def read_photo(path: Path, transform: ImageTransform) -> tuple[Tensor, PhotoFile
 def photo_digest(path: Path) -> int | None:
     """BLAKE2b of a file's bytes, 64 bits, independent of name and date; None if the file cannot be read."""
     try:
-        if not path.is_file():  # reading from a pipe might never end
-            return None
-        data = path.read_bytes()
-    except (OSError, ValueError):  # ValueError: a null character in the name
+        data = read_input(path, PHOTO)
+    except ImageError:
         return None
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 

@@ -11,25 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from caption.errors import DataError
+from caption.runtime.inputs import TEXT, Kind, read_input
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
+def read_text(path: str | os.PathLike[str], kind: Kind = TEXT) -> str:
     """The text of a UTF-8 file, with or without byte order mark. `~` is the home folder; line ends are kept.
 
     Raises:
-        DataError: the file is missing, a folder, unreadable, or not UTF-8.
+        UserError: the file cannot be read (see `caption.runtime.inputs.read_input`), or is not UTF-8.
     """
     path = user_path(path)
-    try:
-        return utf8_text(path.read_bytes(), f"'{path}'")
-    except FileNotFoundError:
-        raise DataError(f"'{path}' does not exist. Check the path.") from None
-    except IsADirectoryError:
-        raise DataError(f"'{path}' is a folder. Name the file in it.") from None
-    except OSError as error:
-        raise DataError(f"'{path}' cannot be read: {error.strerror}.") from None
-    except ValueError:
-        raise DataError(f"{str(path)!r} cannot be the name of a file: it has a null character.") from None
+    return utf8_text(read_input(path, kind), f"'{path}'")
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
@@ -43,6 +35,8 @@ def utf8_text(data: bytes, name: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{name} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from None
+    except MemoryError:
+        raise DataError(f"{name} does not fit into the memory. Is it the right file?") from None
 
 
 def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -86,8 +80,8 @@ def load_json(text: str) -> Any:
 
     Raises:
         JsonError: the text is not JSON; an object has a key twice, of which one value would be lost; values are nested
-            too deeply; an integer has more digits than Python converts; or a string has half of a character (a lone
-            surrogate), which cannot be written as UTF-8.
+            too deeply; an integer has more digits than Python converts; a string has half of a character (a lone
+            surrogate), which cannot be written as UTF-8; or the memory is too small.
     """
     try:
         data = json.loads(text, object_pairs_hook=_object)
@@ -97,6 +91,8 @@ def load_json(text: str) -> Any:
         raise
     except RecursionError:
         raise JsonError("its values are nested too deeply") from None
+    except MemoryError:
+        raise JsonError("its values do not fit into the memory") from None
     except ValueError:  # int() limits the digits, because converting them takes quadratic time
         raise JsonError("a number has too many digits") from None
     if _SURROGATE.search(text) and (lone := _lone_surrogate(data)) is not None:

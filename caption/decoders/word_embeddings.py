@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from io import TextIOWrapper
 
 import torch
 from torch import Tensor, nn
 
 from caption.errors import UserError
 from caption.parts import Part
+from caption.runtime.inputs import STREAM, open_input
 from caption.text.vocabulary import Vocabulary
+
+LONGEST_LINE = 1_000_000
+"""Characters of a line in a file of word vectors; the rest of a longer one is read as another line."""
 
 
 def word_table(vocabulary_size: int, size: int, padding: int) -> nn.Embedding:
@@ -68,8 +72,8 @@ class WordVectors(Part, nn.Module):
     def _lines(self) -> Iterator[tuple[str, list[float]]]:
         assert self.file is not None
         try:
-            with Path(self.file).open(encoding="utf-8") as lines:
-                for line_number, line in enumerate(lines, 1):
+            with open_input(self.file, STREAM) as file, TextIOWrapper(file, "utf-8") as lines:
+                for line_number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
                     word, *numbers = line.rstrip().split(" ")
                     if line_number == 1 and len(numbers) == 1:  # counts of words and of numbers
                         continue

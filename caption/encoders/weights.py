@@ -12,6 +12,7 @@ from torch import Tensor
 
 from caption.errors import CheckpointError, UserError
 from caption.runtime.archives import check_archive
+from caption.runtime.inputs import MODEL, open_input
 
 
 def weights_file(source: str) -> Path | None:
@@ -48,8 +49,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     Raises:
         CheckpointError: the file is missing, damaged, or not a state dict.
     """
-    if not path.exists():
-        raise CheckpointError(f"there is no file {path} with weights")
+    open_input(path, MODEL).close()
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
         from safetensors.torch import load_file

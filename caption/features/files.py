@@ -28,6 +28,7 @@ from safetensors.numpy import save
 
 from caption.errors import DataError, UserError
 from caption.runtime.files import replacing
+from caption.runtime.inputs import STREAM, open_input
 
 FORMAT = 1
 FILE_BYTES = 64 * 2**20
@@ -61,7 +62,7 @@ class FeatureFile:
         self.path = path
         try:
             # PyTorch's tensors share the mapped file. NumPy's would be copies of all of it.
-            with safe_open(path, "pt") as file:
+            with open_input(path, STREAM), safe_open(path, "pt") as file:
                 self.header: Header = json.loads((file.metadata() or {})["feature_store"])
                 self.tables: Arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
             if self.header["format"] != FORMAT:

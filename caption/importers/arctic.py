@@ -29,6 +29,7 @@ from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
 from caption.errors import CheckpointError, DataError
 from caption.importers.assemble import Config, Imported, assemble, check_shapes
 from caption.runtime.archives import check_archive
+from caption.runtime.inputs import CONFIGURATION, MODEL, open_input
 from caption.search import BeamSearch
 
 ENCODER: Config = {
@@ -102,7 +103,7 @@ def read_options(file: str) -> Options:
             this package's decoder cannot represent. The message names it.
     """
     try:
-        options = read_json(file) if file.endswith(".json") else load_yaml(read_text(file))
+        options = read_json(file) if file.endswith(".json") else load_yaml(read_text(file, CONFIGURATION))
     except YamlError as error:
         raise DataError(f"'{file}' is not YAML: {error}") from None
     if not isinstance(options, dict):
@@ -255,8 +256,7 @@ def array_shapes(options: Options) -> dict[str, tuple[int, ...]]:
 
 def _read_arrays(file: str, options: Options) -> dict[str, Tensor]:
     path, shapes = Path(file).expanduser(), array_shapes(options)
-    if not path.exists():
-        raise CheckpointError(f"there is no file {file} with the model's arrays")
+    open_input(path, MODEL).close()
     arrays: dict[str, np.ndarray] = {}
     name = "its archive"  # NumPy does not name the array
     try:

@@ -14,6 +14,7 @@ from caption.decoders.lstm import LSTMDecoder
 from caption.encoders.base import Encoder
 from caption.errors import CheckpointError, UserError, first_few
 from caption.parts import make
+from caption.runtime.inputs import CONFIGURATION
 from caption.runtime.trust import class_paths
 from caption.search import Search
 from caption.text.vocabulary import Vocabulary
@@ -80,7 +81,7 @@ def encoder_and_transform(
 
 def _read_config(file: str) -> Config:
     try:
-        config = load_yaml(read_text(file))
+        config = load_yaml(read_text(file, CONFIGURATION))
     except YamlError as error:
         raise UserError(f"'{file}' is not YAML: {error}") from None
     if not isinstance(config, dict) or not config or not config.keys() <= {"encoder", "transform"}:

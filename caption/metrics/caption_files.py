@@ -14,6 +14,7 @@ from caption.data.readers.captions import MAX_CHARACTERS, Refusal, too_long
 from caption.data.readers.recognise import recognised
 from caption.errors import DataError, first_few
 from caption.metrics.score import Id
+from caption.runtime.inputs import TEXT, read_stream
 
 STDIN = "-"
 
@@ -44,7 +45,8 @@ def read_captions(path: str, split: str | None = None) -> CaptionFile:
     name = "standard input" if path == STDIN else f"'{path}'"
     if path == STDIN and sys.stdin is None:
         raise DataError("standard input is closed: give a file.")
-    text = utf8_text(sys.stdin.buffer.read(), name) if path == STDIN else read_text(path)
+    from_stdin = path == STDIN
+    text = utf8_text(read_stream(sys.stdin.buffer, name, TEXT), name) if from_stdin else read_text(path)
     file = CaptionFile(name, {})
     for entry in recognised(text, name, Refusal(name))[1]:
         if over_long := [caption for caption in entry.captions if len(caption) > MAX_CHARACTERS]:

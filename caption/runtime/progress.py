@@ -6,9 +6,11 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from caption.errors import STOPS
 
 if TYPE_CHECKING:
     from rich.progress import Task
@@ -23,8 +25,9 @@ def progress_bar(
 ) -> Iterator[Callable[[int], None]]:
     """Show progress while in the context: a bar on a terminal, in a log file one line every 30 seconds.
 
-    The bar disappears at the end. Lines printed to stdout or stderr on a terminal appear above it; a stdout that is a
-    file or a pipe is left alone. The rate does not count the first items, whose time includes warming up.
+    A stop signal is reported with the number of items done. The bar disappears at the end. Lines printed to stdout or
+    stderr on a terminal appear above it; a stdout that is a file or a pipe is left alone. The rate does not count the
+    first items, whose time includes warming up.
 
     Args:
         activity: in a word or two, such as "captioning".
@@ -68,7 +71,13 @@ def progress_bar(
             logged = now
 
     with progress:
-        yield advance
+        try:
+            yield advance
+        except STOPS:
+            done = f"{task.completed:,.0f} of {task.total:,.0f} {unit}"
+            with suppress(OSError):  # the terminal is gone
+                print(f"{activity}: stopped after {done}", file=sys.stderr, flush=True)
+            raise
 
 
 def _status(task: Task, unit: str) -> str:

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from caption.errors import Stopped
@@ -28,21 +28,40 @@ def ignore_stop_signals(worker: int) -> None:
         signal.signal(signal.SIGTERM, lambda *signalled: signal.alarm(10))
 
 
-def stop_now(number: int, frame: Any = None) -> None:
-    """A handler that raises the exception of a signal."""
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    raise Stopped(number)
-
-
 @contextmanager
 def stopping_at_once() -> Iterator[None]:
-    """Raise `Stopped` on a signal that would otherwise end the process, or that Lightning would swallow."""
-    replaced = _install(stop_now)
+    """Raise KeyboardInterrupt on Ctrl-C, and `Stopped` on a signal that would end the process without cleaning up.
+
+    Only the first of those counts: schedulers and closing terminals repeat theirs.
+    """
+    is_stopped = False
+
+    def handle(number: int, frame: Any) -> None:
+        nonlocal is_stopped
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if not is_stopped:
+            is_stopped = True
+            raise Stopped(number)
+
+    replaced = _install(handle)
     try:
         yield
     finally:
         _restore(replaced)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Complete a short step, such as one entry of the output, before a signal counts. A second Ctrl-C stops it."""
+    request = StopRequest()
+    request.install()
+    try:
+        yield
+    finally:
+        request.restore()
+    if request.received is not None:
+        signal.raise_signal(request.received)
 
 
 class StopRequest:
@@ -69,8 +88,9 @@ class StopRequest:
                 raise KeyboardInterrupt
             return  # schedulers send theirs repeatedly
         self.received = number
-        # Not print: the signal may have interrupted one.
-        os.write(2, f"\n{name_of(number)}: stopping after this step (Ctrl-C: at once)\n".encode())
+        with suppress(OSError):  # the terminal is gone
+            # Not print: the signal may have interrupted one.
+            os.write(2, f"\n{name_of(number)}: stopping after this step (Ctrl-C: at once)\n".encode())
 
 
 def name_of(number: int) -> str:

@@ -142,7 +142,7 @@ PICKLED = "pickled objects, which could run any code"
 OTHERS = "a PyTorch file, but not a checkpoint of this package"
 OTHER_FILES: dict[str, tuple[Callable[[Path, Trap], object], str]] = {
     "missing": (lambda path, trap: path.unlink(), "there is no checkpoint"),
-    "folder": (lambda path, trap: (path.unlink(), path.mkdir()), "is a folder: name the checkpoint"),
+    "folder": (lambda path, trap: (path.unlink(), path.mkdir()), "is a folder. Name the file in it"),
     "empty": (lambda path, trap: path.write_bytes(b""), "not a checkpoint of this package"),
     "text": (lambda path, trap: path.write_text("a: checkpoint\n"), "not a checkpoint of this package"),
     "half": (lambda path, trap: path.write_bytes(path.read_bytes()[:9000]), "damaged"),

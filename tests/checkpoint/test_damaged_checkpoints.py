@@ -233,7 +233,7 @@ def test_formats_that_are_not_numbers_are_refused(changes: dict[str, Any], path:
 
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "/dev/zero"], ids=["long", "null", "device"])
 def test_names_that_no_file_can_have(name: str):
-    with pytest.raises(CheckpointError, match=r"cannot be read|is not a file|no checkpoint"):
+    with pytest.raises(CheckpointError, match=r"is a device|no checkpoint"):
         checkpoint.load(name)
 
 

@@ -143,7 +143,7 @@ def captioned(*paths: Path) -> list[CaptionedImage]:
 
 def examined(splits: Splits, findings: Findings | None = None) -> list[tuple[str, str]]:
     findings = findings or Findings()
-    files, done = check_images(splits, findings, workers=2)
+    files, done, _ = check_images(splits, findings, workers=2)
     assert done == files
     return [(finding.kind.label, finding.text) for finding in findings.collected]
 
@@ -208,7 +208,7 @@ def test_a_file_named_twice_is_not_a_duplicate_and_read_once(tmp_path: Path) -> 
     path = photo(tmp_path / "a.png")
     splits = {"train": captioned(path, path), "test": captioned(tmp_path / "link" / "a.png")}
     assert examined(splits) == []
-    assert check_images(splits, Findings()) == (1, 1)
+    assert check_images(splits, Findings()) == (1, 1, None)
 
 
 def test_no_image_starts_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,8 @@ def test_no_image_starts_after_a_stop(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(check_module, "fingerprint", slow)
     monkeypatch.setattr(check_module, "progress_bar", interrupting)
     findings = Findings()
-    assert check_images({"train": captioned(*paths)}, findings, workers=2) == (200, 1)
+    files, examined, stop = check_images({"train": captioned(*paths)}, findings, workers=2)
+    assert (files, examined, type(stop)) == (200, 1, KeyboardInterrupt)
     assert len(findings.collected) == 1
     assert len(begun) <= 3  # the first, and those in two threads
 

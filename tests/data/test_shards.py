@@ -185,7 +185,7 @@ DAMAGE = {
     "an image": (lambda path: flip(path, b"IDAT", 6), 1, "not those that were written"),
     "a description": (lambda path: flip(path, b'"captions"', 2), 1, "does not say id, captions"),
     "the end cut off": (lambda path: os.truncate(path, 2100), PER_SHARD - 1, "unexpected end|ends before"),
-    "no shard": (lambda path: path.unlink(), PER_SHARD, "No such file"),
+    "no shard": (lambda path: path.unlink(), PER_SHARD, "does not exist"),
     "not a tar file": (
         lambda path: path.write_bytes(b"<html>404</html>" * 99),
         PER_SHARD,

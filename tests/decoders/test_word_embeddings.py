@@ -78,7 +78,7 @@ def test_vectors_are_read_for_the_words_that_the_file_has(tmp_path: Path, head: 
         ("cat 1 2 3\n", r"line 1 of .* has 3 numbers, and size is 2: give the length"),
         ("cat 1 x\n", "cannot be read as a file of word vectors"),
         ("bird 1 2\n", "has a vector for none of the"),
-        (None, "cannot be read as a file of word vectors"),
+        (None, "does not exist"),
     ],
 )
 def test_a_file_of_vectors_that_does_not_fit_is_refused(tmp_path: Path, text: str | None, message: str):

@@ -53,5 +53,5 @@ def test_both_formats_are_read_and_damage_is_named(tmp_path: Path):
         with pytest.raises(CheckpointError, match=f"{name} is not a"):
             read_state(tmp_path / name)
         (tmp_path / name).unlink()
-        with pytest.raises(CheckpointError, match="there is no file"):
+        with pytest.raises(CheckpointError, match="does not exist"):
             read_state(tmp_path / name)

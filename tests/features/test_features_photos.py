@@ -131,7 +131,7 @@ def test_a_digest_follows_the_bytes_and_nothing_else(images: list[CaptionedImage
 @pytest.mark.timeout(60)
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jpg")
-    with pytest.raises(ImageError, match="not a regular file"):
+    with pytest.raises(ImageError, match="is a pipe"):
         read_photo(tmp_path / "pipe.jpg", TRANSFORM)
 
 

@@ -290,8 +290,8 @@ def test_arrays_of_other_options_are_named(option: str, tmp_path: Path):
 
 
 FAULTS: dict[str, Callable[[Path], object]] = {
-    "there is no file": lambda path: path.unlink(),
-    r"not an \.npz .*Is a directory": lambda path: (path.unlink(), path.mkdir()),
+    "does not exist": lambda path: path.unlink(),
+    "is a folder": lambda path: (path.unlink(), path.mkdir()),
     r"not an \.npz .*not a zip file": lambda path: path.write_bytes(b"\x80\x02}."),
     r"not an \.npz .*not a zip": lambda path: path.write_bytes(path.read_bytes()[:2000]),
     r"not an \.npz .*compressed record .* any size": lambda path: np.savez_compressed(path, Wemb=np.ones(9)),

@@ -119,7 +119,7 @@ def test_weights_of_the_encoder_come_from_a_file(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--encoder-weights", "nowhere/weights.pth"], "there is no file nowhere/weights.pth"),
+        (["--encoder-weights", "nowhere/weights.pth"], "'nowhere/weights.pth' does not exist"),
         (["--encoder", "nowhere.yaml"], "'nowhere.yaml' does not exist"),
         (["--out", "."], "--out . is a folder"),
         (["--out", "model.bin"], "--out model.bin: end its name in .ckpt or .safetensors"),

@@ -42,7 +42,8 @@ def find_config(name: str) -> str:
     Raises:
         UserError: there is neither such a file nor such a name.
     """
-    if os.path.isfile(os.path.expanduser(name)):
+    path = os.path.expanduser(name)
+    if os.path.exists(path) and not os.path.isdir(path):
         return name
     stem = name.removeprefix("configs/").removesuffix(".yaml")
     if stem in (names := config_names()):
@@ -61,10 +62,11 @@ def read_config(name: str) -> dict[str, Any]:
     """
     # Not at the top: --help of verbs that use this module must not wait for NumPy.
     from caption.data.files import YamlError, load_yaml, read_text
+    from caption.runtime.inputs import CONFIGURATION
 
     path = find_config(name)
     try:
-        config = load_yaml(read_text(path))
+        config = load_yaml(read_text(path, CONFIGURATION))
     except YamlError as error:
         raise UserError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(config, dict) or not all(

@@ -18,8 +18,10 @@ from caption.cli.describe.photos import input_photos
 from caption.cli.describe.pictures import Pictures, add_options
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.errors import ImageError, UserError, printable
+from caption.runtime.inputs import PHOTO, open_input
 from caption.runtime.outputs import output_paths, refuse_overwriting
 from caption.runtime.progress import progress_bar
+from caption.runtime.signals import uninterrupted
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.attention.stochastic import AtTest
@@ -68,28 +70,27 @@ def main(args: list[str]) -> int:
     if compared:
         pictures.second = _load_models(compared, options.device, options.trust)
     stream = captioner.describe_each(photos, _search(captioner, options))
-    done = failed = 0
+    failed = 0
     with progress_bar("captioning", len(photos), unit="photos") as advance:
         printer = Printer(options.format, options.model, several=len(photos) > 1)
         try:
             for index, caption in enumerate(stream):
-                if isinstance(caption, ImageError):
-                    failed += 1
-                    print(f"caption describe: {_reason(photos[index], caption)}", file=sys.stderr)
-                else:
-                    printer.add(photos[index], caption)
-                    if attentions:
-                        caption.save_attention(attentions[index])
-                    pictures.add(index, caption)
-                done += 1
-                advance(1)
-        except KeyboardInterrupt:
-            so_far = f"{done:,} of {len(photos):,} photos"
-            print(f"caption describe: stopped after {so_far}; their output is kept", file=sys.stderr)
-            raise
-        finally:
-            printer.finish()
-            pictures.finish()
+                with uninterrupted():
+                    if isinstance(caption, ImageError):
+                        failed += 1
+                        print(f"caption describe: {_reason(photos[index], caption)}", file=sys.stderr)
+                    else:
+                        printer.add(photos[index], caption)
+                        if attentions:
+                            caption.save_attention(attentions[index])
+                        pictures.add(index, caption)
+                    advance(1)
+        finally:  # also after a signal or an error: what is done is kept
+            with uninterrupted():
+                try:
+                    printer.finish()
+                finally:
+                    pictures.finish()
     return SOME_FAILED if failed else DONE
 
 
@@ -160,7 +161,7 @@ def _scene_model_warning(models: Sequence[str], photos: Sequence[str]) -> str | 
     )
     for photo in photos if scene_model else ():
         try:
-            with Image.open(photo) as image:
+            with open_input(photo, PHOTO) as file, Image.open(file) as image:
                 width, height = image.size
         except Exception:  # reported when it is its turn
             continue

@@ -9,6 +9,7 @@ from functools import cache
 from typing import NamedTuple
 
 from caption.errors import first_few, printable
+from caption.runtime.inputs import PHOTO, open_input
 
 CAMERA_FORMATS = frozenset(
     {".heic", ".heif", ".avif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"}
@@ -68,7 +69,7 @@ def _begins_like_an_image(path: str) -> bool:
     from PIL import Image
 
     try:
-        with Image.open(path):
+        with open_input(path, PHOTO) as file, Image.open(file):
             return True
     except Exception:  # Pillow's readers raise almost anything
         return False

@@ -18,6 +18,7 @@ from typing import Any
 
 from caption.data.files import parsed, utf8_text
 from caption.errors import DataError
+from caption.runtime.inputs import MEMBER, STREAM, open_input, read_input
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz", ".tar.xz", ".txz")
 READ_ERRORS = (
@@ -52,7 +53,11 @@ class Member:
         return f"'{self.path}' of '{self.download}'"
 
     def read(self) -> bytes:
-        """The content. Raises a DataError if the download is damaged there."""
+        """The content. Raises a DataError if it is too large, or the download is damaged there."""
+        if self.size > MEMBER.most:
+            raise DataError(
+                f"{self} has {self.size:,} bytes, more than a photo or text may have. Is it the right download?"
+            )
         try:
             return self.content()
         except READ_ERRORS as error:
@@ -77,14 +82,13 @@ def open_download(path: str) -> list[Member]:
         DataError: it does not exist, cannot be read, or is damaged.
     """
     download = Path(path).expanduser()
-    if not download.exists():
-        raise DataError(f"'{download}' does not exist. Check the path of the download.")
     name = download.name.lower()
     if download.is_dir():
         members = _files(download, (file for file in download.rglob("*") if file.is_file()))
     elif name.endswith((".zip", *TAR_SUFFIXES)):
         members = _zipped(download) if name.endswith(".zip") else _tarred(download)
     else:
+        open_input(download, MEMBER).close()
         members = _files(download.parent, [download])
     try:
         return [member for member in members if not _is_litter(member.path)]
@@ -95,18 +99,18 @@ def open_download(path: str) -> list[Member]:
 def _files(folder: Path, files: Iterable[Path]) -> Iterator[Member]:
     for file in files:
         path = file.relative_to(folder).as_posix()
-        yield Member(folder, path, file.stat().st_size, file.read_bytes, file=file)
+        yield Member(folder, path, file.stat().st_size, partial(read_input, file, MEMBER), file=file)
 
 
 def _zipped(download: Path) -> Iterator[Member]:
-    archive = zipfile.ZipFile(download)
+    archive = zipfile.ZipFile(open_input(download, STREAM))
     for info in archive.infolist():
         if not info.is_dir():
             yield Member(download, info.filename, info.file_size, partial(archive.read, info), info.CRC)
 
 
 def _tarred(download: Path) -> Iterator[Member]:
-    archive = tarfile.open(download)  # noqa: SIM115, because members are read later
+    archive = tarfile.open(fileobj=open_input(download, STREAM))  # noqa: SIM115, because members are read later
     for info in archive:
         if info.isreg():
             yield Member(download, info.name, info.size, partial(_tar_content, archive, info))

@@ -21,6 +21,7 @@ from typing import Any
 from filelock import FileLock
 
 from caption.data.boxes import Boxes, read_boxes
+from caption.data.files import read_json
 from caption.data.readers.captions import SPLIT_NAMES, CaptionReader, Splits
 from caption.data.readers.coco import Coco
 from caption.data.shapes.captions import describe_scene
@@ -29,6 +30,7 @@ from caption.data.shapes.scene import NAMES, Object, random_scene
 from caption.data.shapes.silhouettes import FULL, silhouette
 from caption.errors import DataError
 from caption.runtime.files import replacing
+from caption.runtime.inputs import TEXT, open_input
 from caption.runtime.lock import LOCK
 
 # Increase it when the same parameters give other pixels, captions or boxes.
@@ -171,9 +173,9 @@ def _is_complete(folder: Path, split: str, count: int, size: int, seed: int) -> 
     expected = _info(split, count, size, seed)
     for path in _json_paths(folder, split):
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             info, names = content["info"], {image["file_name"] for image in content["images"]}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (DataError, KeyError, TypeError):
             return False
         if info != expected or not names <= set(os.listdir(folder / "images")):
             return False
@@ -183,9 +185,9 @@ def _is_complete(folder: Path, split: str, count: int, size: int, seed: int) -> 
 def _check_ours(path: Path, split: str) -> None:
     """Raise a DataError for a file that is not empty and does not begin like a file of Shapes."""
     beginning = json.dumps({"info": {"description": _DESCRIPTION.format(split=split)}}).rstrip("}")
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with open_input(path, TEXT) as file:
         start = file.read(len(beginning))
-    if start not in ("", beginning):
+    if start not in (b"", beginning.encode()):
         raise DataError(f"{path} is not a file of Shapes and would be overwritten: name another folder.")
 
 

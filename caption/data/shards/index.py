@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from caption.data.files import field, object_list, parsed
+from caption.data.files import field, object_list, parsed, user_path
 from caption.errors import DataError, UserError
+from caption.runtime.inputs import STREAM, TEXT, open_input, read_stream
 from caption.text.vocabulary import Vocabulary
 
 INDEX = "shards.json"
@@ -94,8 +96,8 @@ class ShardIndex:
         where = f"'{location}'"
         try:
             with open_url(location) as stream:
-                text = stream.read().decode("utf-8")
-        except (OSError, ValueError) as error:
+                text = read_stream(stream, where, TEXT).decode("utf-8")
+        except (OSError, ValueError, DataError) as error:
             raise DataError(
                 f"{where} cannot be read ({error}): give the folder or URL that `caption prepare shards` has written"
             ) from error
@@ -120,10 +122,12 @@ def open_url(url: str) -> Any:
     """A binary stream of anything that webdataset opens.
 
     Raises:
-        UserError: the extra webdataset is not installed.
+        UserError: the extra webdataset is not installed, or a path cannot be opened.
         OSError, ValueError: the URL cannot be opened.
     """
     check_webdataset()
+    if not re.match(r"\w+:", url):
+        return open_input(user_path(url), STREAM)
     from webdataset.gopen import gopen
 
     return gopen(url)

@@ -17,6 +17,7 @@ from caption.data.readers.captions import CaptionedImage, Splits
 from caption.data.shards.index import INDEX, Shard, ShardIndex, check_webdataset
 from caption.errors import DataError
 from caption.runtime.files import replacing
+from caption.runtime.inputs import PHOTO, read_input
 from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
 
@@ -92,7 +93,7 @@ def _write_tar(path: Path, number: int, images: Sequence[CaptionedImage]) -> Non
 
     with path.open("wb") as file, TarWriter(file, encoder=False, mtime=0) as writer:
         for place, image in enumerate(images):
-            data = image.path.read_bytes()
+            data = read_input(image.path, PHOTO)
             described = {"id": image.id, "captions": image.captions, "crc32": zlib.crc32(data)}
             suffix = image.path.suffix[1:].lower() or "image"
             key = f"{number:06d}{place:06d}"

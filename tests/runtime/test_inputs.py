@@ -1,0 +1,214 @@
+"""Files are read in one place: regular ones only, within bounds, and never waited for."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.command_line import Ran
+from helpers.tiny_captioner import captioner, photo
+
+import caption
+from caption import checkpoint
+from caption.data.decoding import open_image
+from caption.data.files import read_json, read_text
+from caption.errors import DataError, UserError
+from caption.features.store import FeatureStore
+from caption.importers import arctic, sgrvinod
+from caption.runtime import inputs
+from caption.runtime.inputs import STREAM, TEXT, Kind, open_input, read_input, read_stream
+
+pytestmark = pytest.mark.timeout(60)
+Cli = Callable[..., Ran]
+NODES = ["a pipe", "a socket", "a device", "a folder"]
+
+
+def make(node: str, path: Path) -> Path:
+    """Something at a path that is not a regular file; a device is one of the machine's, by a link."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if node == "a pipe":
+        os.mkfifo(path)
+    elif node == "a socket":
+        bound = socket.socket(socket.AF_UNIX)
+        here = os.getcwd()
+        os.chdir(path.parent)  # names of sockets are short
+        bound.bind(path.name)
+        os.chdir(here)
+    elif node == "a device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    return path
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_only_regular_files_are_opened(node: str, tmp_path: Path):
+    path = make(node, tmp_path / "x")
+    for read in (lambda: open_input(path, STREAM), lambda: read_input(path, TEXT), lambda: read_text(path)):
+        with pytest.raises(DataError, match=rf"x' is {node}"):
+            read()
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path: Path, monkeypatch):
+    """It comes between the first look at the file and its opening."""
+    path = tmp_path / "x"
+    path.write_text("a")
+    looked = os.stat(path)
+    path.unlink()
+    os.mkfifo(path)
+    monkeypatch.setattr(inputs.os, "stat", lambda _: looked)
+    with pytest.raises(DataError, match="x' is a pipe"):
+        open_input(path, STREAM)
+
+
+def test_no_more_is_read_than_a_file_may_have(tmp_path: Path):
+    kind = Kind("a note", 10, DataError)
+    path = tmp_path / "x"
+    path.write_bytes(b"0123456789")
+    assert read_input(path, kind) == b"0123456789"
+    path.write_bytes(b"0123456789!")
+    with pytest.raises(DataError, match=r"x' has more than 10 bytes, the most for a note"):
+        read_input(path, kind)
+
+    class Endless(io.RawIOBase):
+        taken = 0
+
+        def read(self, size: int = -1) -> bytes:
+            self.taken += size
+            return b"x" * size
+
+    stream: Any = Endless()
+    with pytest.raises(DataError, match="standard input has more than 10 bytes"):
+        read_stream(stream, "standard input", kind)
+    assert stream.taken == 11
+
+
+def test_what_does_not_fit_into_the_memory_is_a_sentence(tmp_path: Path, monkeypatch):
+    class Large(io.RawIOBase):
+        def read(self, size: int = -1) -> bytes:
+            raise MemoryError
+
+    stream: Any = Large()
+    with pytest.raises(DataError, match="standard input does not fit into the memory"):
+        read_stream(stream, "standard input", TEXT)
+    path = tmp_path / "x.json"
+    path.write_text("{}")
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("json.loads", fail)
+    with pytest.raises(DataError, match=r"x.json' is not JSON: its values do not fit into the memory"):
+        read_json(path)
+
+
+def test_a_command_without_memory_says_so(cli: Cli, tmp_path: Path, monkeypatch):
+    def fail(path: str) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("caption.cli.describe.command.input_photos", fail)
+    ran = cli("describe", tmp_path)
+    assert ran.code == 1
+    assert ran.err == "caption: the memory is too small for this: give smaller or fewer files\n"
+
+
+# -- every verb ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model.ckpt"
+    checkpoint.save(captioner(), path)
+    return path
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    return make("a pipe", tmp_path / "node")
+
+
+def test_a_pipe_in_a_folder_of_photos_is_named_and_the_others_are_captioned(
+    cli: Cli, model: Path, tmp_path: Path
+):
+    folder = tmp_path / "photos"
+    for name, kind in (("a.jpg", "a pipe"), ("b", "a pipe"), ("c.png", "a device"), ("d.jpg", "a socket")):
+        make(kind, folder / name)
+    photo().save(folder / "e.png")
+    ran = cli("describe", folder, "--model", model)
+    assert ran.code == 1
+    assert ran.out.startswith(f"{folder}/e.png\t")
+    assert [
+        re.search(r"/(\w\.\w+)' is (a \w+)", line).groups()  # type: ignore[union-attr]
+        for line in ran.err.splitlines()
+        if "regular files" in line
+    ] == [("a.jpg", "a pipe"), ("c.png", "a device"), ("d.jpg", "a socket")]
+    assert f"'{folder}': left out b (subfolders, or not images)" in ran.err
+
+
+COMMANDS = {
+    "photo": "describe {node} --model {model}",
+    "scenes": "describe {node} --model shapes",
+    "model": "describe {photo} --model {node}",
+    "references": "score --references {node} --candidates {text}",
+    "candidates": "score --references {text} --candidates {node}",
+    "captions": "check {node}",
+    "configuration": "check {folder}/node.yaml",
+    "training": "fit -c {node}",
+    "features": "features -c {node} --out {new}",
+    "download": "prepare flickr8k {node} --out {new}",
+    "archive": "prepare flickr8k {folder}/node.zip --out {new}",
+    "arrays": "import arctic {node} --options {options} --vocabulary {words} --out {new}.ckpt",
+    "options": "import arctic {text} --options {node} --vocabulary {words} --out {new}.ckpt",
+    "state": "import sgrvinod {node} --word-map {text} --out {new}.ckpt",
+    "checkpoint": "test --ckpt_path {node}",
+    "export": "export {node} --format onnx --out {new}",
+    "calibrate": "calibrate {node} -c shapes_soft --out {new}.ckpt",
+    "push": "push {node} hf://me/it",
+    "analyse": "analyse --model a={node} --out {folder}/page.md",
+}
+
+
+@pytest.mark.parametrize("what", COMMANDS)
+def test_every_verb_names_a_pipe(what: str, cli: Cli, model: Path, tmp_path: Path, node: Path):
+    for name in ("node.yaml", "node.zip"):
+        os.mkfifo(tmp_path / name)
+    names = {name: tmp_path / f"{name}.json" for name in ("text", "options", "words")}
+    names["text"].write_text('{"a.jpg": ["a cat"]}')
+    names["options"].write_text(json.dumps(asdict(SMALL)))
+    names["words"].write_text("a\ncat\n")
+    photo().save(image := tmp_path / "photo.png")
+    command = COMMANDS[what].format(
+        node=node, model=model, photo=image, folder=tmp_path, new=tmp_path / "new", **names
+    )
+    ran = cli(*command.split())
+    assert ran.code in (1, 2), ran.err
+    assert re.search(rf"'?{tmp_path}/node(\.\w+)?'? is a pipe, and only regular files are read", ran.err), (
+        ran.err
+    )
+    assert not (tmp_path / "new").exists()
+
+
+SMALL = arctic.Options(2, 2, 2, 4, True, True, True, 1, 1, False, "deterministic")
+READERS: dict[str, Callable[[Path], Any]] = {
+    "features-00000.safetensors": lambda path: FeatureStore(path.parent),
+    "train.json": lambda path: caption.data.boxes.read_boxes(path),
+    "photo.jpg": open_image,
+    "model.npz": lambda path: arctic._read_arrays(str(path), SMALL),
+    "state.pth": lambda path: sgrvinod.read(str(path), "map.json"),
+    "words.txt": lambda path: arctic._read_words(str(path), SMALL),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_readers_name_a_device(name: str, tmp_path: Path):
+    path = make("a device", tmp_path / name)
+    with pytest.raises(UserError, match=rf"{name}' is a device"):
+        READERS[name](path)

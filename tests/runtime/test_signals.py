@@ -1,0 +1,168 @@
+"""Stop signals: what is done is kept, and each has its exit code."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.command_line import SIGNALS, Ran, default_signals
+from helpers.tiny_captioner import captioner, photo
+
+from caption import checkpoint
+from caption.cli.describe.command import Printer
+from caption.errors import STOPS, Stopped
+from caption.runtime.signals import stopping_at_once, uninterrupted
+
+Cli = Callable[..., Ran]
+ENDS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+NAMES = ["a.png", "b.png", "c.png"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model.ckpt"
+    checkpoint.save(captioner(), path)
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, name in enumerate(NAMES):
+        photo(seed=number).save(folder / name)
+    return folder
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_each_signal_raises_and_the_handlers_come_back(number: int):
+    before = {each: signal.getsignal(each) for each in SIGNALS}
+    with pytest.raises(STOPS) as caught, stopping_at_once():
+        send(number)
+    if isinstance(caught.value, Stopped):
+        assert caught.value.number == number
+    else:
+        assert number == signal.SIGINT
+    assert {each: signal.getsignal(each) for each in SIGNALS} == before
+
+
+def test_a_repeated_signal_does_not_disturb_what_the_first_began():
+    done = []
+
+    def stopped() -> None:
+        try:
+            send(signal.SIGTERM)
+        finally:
+            send(signal.SIGHUP)
+            send(signal.SIGTERM)
+            done.append("saved")
+
+    with pytest.raises(Stopped) as caught, stopping_at_once():
+        stopped()
+    assert caught.value.number == signal.SIGTERM
+    assert done == ["saved"]
+
+
+def test_a_step_is_completed_and_the_second_ctrl_c_stops_it():
+    done = []
+
+    def step(*numbers: int) -> None:
+        for number in numbers:
+            send(number)
+            done.append(number)
+
+    with pytest.raises(Stopped), stopping_at_once(), uninterrupted():
+        step(signal.SIGTERM, signal.SIGHUP, signal.SIGTERM)
+    assert len(done) == 3
+    with pytest.raises(KeyboardInterrupt), stopping_at_once(), uninterrupted():
+        step(signal.SIGINT, signal.SIGINT)
+    assert len(done) == 4
+
+
+def read(form: str, text: str) -> list[str]:
+    """The photos of an output, which must be whole."""
+    if form == "csv":
+        return [Path(row["image"]).name for row in csv.DictReader(io.StringIO(text))]
+    entries = [json.loads(line) for line in text.splitlines()] if form == "jsonl" else json.loads(text)
+    return [f"{e['image_id']}.png" if form == "coco" else Path(e["image"]).name for e in entries]
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "csv", "coco"])
+@pytest.mark.parametrize("number", ENDS)
+def test_output_of_a_stopped_describe_is_whole(
+    number: int, form: str, cli: Cli, model: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The signal comes in the middle of the second entry, and again while the end is written."""
+    add, finish = Printer.add, Printer.finish
+
+    def added(self: Any, name: str, caption: Any) -> None:
+        if name.endswith("b.png"):
+            send(number)
+        add(self, name, caption)
+
+    def finished(self: Any) -> None:
+        if number != signal.SIGINT:
+            send(number)
+        finish(self)
+
+    monkeypatch.setattr(Printer, "add", added)
+    monkeypatch.setattr(Printer, "finish", finished)
+    page, arrays, heatmaps = (photos.parent / name for name in ("page.html", "arrays", "heatmaps"))
+    outputs = ("--html", page, "--attention", arrays, "--heatmap", heatmaps)
+    ran = cli("describe", photos, "--model", model, "--format", form, *outputs)
+    assert ran.code == 128 + number
+    assert read(form, ran.out) == NAMES[:2]
+    assert "captioning: stopped after 2 of 3 photos" in ran.err
+    text = page.read_text(encoding="utf-8")
+    assert text.rstrip().endswith("</html>")
+    assert [name for name in NAMES if name in text] == NAMES[:2]
+    assert sorted(path.name for path in arrays.iterdir()) == ["a.npz", "b.npz"]
+    assert all(len(np.load(path)["weights"]) for path in arrays.iterdir())
+    assert sorted(path.name for path in heatmaps.iterdir()) == NAMES[:2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", ENDS)
+def test_a_process_that_is_told_to_stop_writes_its_page(number: int, model: Path, tmp_path: Path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    photo().save(folder / "0000.png")
+    for index in range(1, 3000):
+        os.link(folder / "0000.png", folder / f"{index:04}.png")
+    page = tmp_path / "page.html"
+    command = [sys.executable, "-m", "caption", "describe", str(folder), "--model", str(model)]
+    with subprocess.Popen(
+        [*command, "--format", "json", "--html", str(page)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=default_signals,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        begun = process.stdout.readline()
+        process.send_signal(number)
+        if number != signal.SIGINT:
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    entries = json.loads(begun + out)
+    assert process.returncode == 128 + number
+    assert 0 < len(entries) < 3000
+    assert f"captioning: stopped after {len(entries):,} of 3,000 photos" in err
+    assert "Traceback" not in err
+    assert f"{len(entries) - 1:04}.png" in page.read_text(encoding="utf-8")
