@@ -1,11 +1,19 @@
-"""Private state of Lightning: of its loops, running and in checkpoints, and of its `ModelCheckpoint` in checkpoints."""
+"""Private state of Lightning: of its loops, running and in checkpoints, and of callbacks in checkpoints."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import ModelCheckpoint
+from torch import Tensor
+from torch.optim.lr_scheduler import LRScheduler
+
+LARGEST = 2**64
+"""Above any count or seed."""
 
 
 def validates_next(trainer: Trainer) -> bool:
@@ -40,20 +48,126 @@ def complete_epoch(checkpoint: dict[str, Any]) -> None:
     loops["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1  # Lightning adds 1
 
 
-def follow_folder(state: dict[str, Any], folder: str) -> None:
-    """Adapt the state of a `ModelCheckpoint` to the folder to which the run has been moved.
+def check_state(contents: dict[str, Any], trainer: Trainer) -> None:
+    """Check that a checkpoint holds the state of this training: of its callbacks, its loops and its data.
 
-    Lightning would forget the best score, and replace the best checkpoint by the next one.
+    Lightning sets whatever attributes the file names, and meets a wrong value in the middle of the training, or
+    deletes the files that it names. So values have the kinds of those that this training would write, other entries
+    are dropped, and checkpoints are those of the run's folder (`_confine`).
+
+    Raises:
+        ValueError: a value is of another kind; the message says which.
     """
-    before = state["dirpath"]
-    if before == folder or not (Path(folder) / Path(state["best_model_path"]).name).is_file():
+    callbacks = {callback.state_key: callback for callback in trainer.callbacks}  # type: ignore[attr-defined]
+    # A callback of the user's may keep values of any kind.
+    own = {
+        name: callback.state_dict() if _is_ours(callback) else None for name, callback in callbacks.items()
+    }
+    check_like(contents["callbacks"], own, "callbacks")
+    for name, state in contents["callbacks"].items():
+        if isinstance(callback := callbacks[name], ModelCheckpoint):
+            _confine(state, callback)
+    loop = trainer.fit_loop.state_dict()
+    loop["state_dict"] = {
+        "combined_loader": [{"epoch": 0, "given": 0}]
+    }  # there is none before the first epoch
+    check_like(contents["loops"], {"fit_loop": loop}, "loops")
+    data = trainer.datamodule  # type: ignore[attr-defined]
+    check_like(contents, {**contents, type(data).__qualname__: data.state_dict()}, "the checkpoint")
+
+
+def check_schedules(states: Any, schedules: Sequence[LRScheduler]) -> None:
+    """Check the states of learning rate schedules, whose attributes torch sets; see `check_like`."""
+    for number, (schedule, state) in enumerate(zip(schedules, states, strict=False)):
+        for name, own in schedule.state_dict().items():
+            if name in state and not isinstance(own, dict):
+                check_like(state[name], own, f"lr_schedulers[{number}].{name}")
+        if methods := [name for name in state if callable(getattr(type(schedule), name, None))]:
+            raise ValueError(f"lr_schedulers[{number}] has the entry {methods[0]!r}")
+
+
+def check_like(state: Any, own: Any, where: str) -> None:
+    """Check that values are of the same kinds as in `own`, and drop entries that `own` has not.
+
+    Raises:
+        ValueError: a value is of another kind, or a whole number is negative.
+    """
+    if isinstance(own, dict) and isinstance(state, dict):
+        for name in [*state] if own else ():
+            if name in own:
+                check_like(state[name], own[name], f"{where}.{name}")
+            else:
+                del state[name]
         return
+    if isinstance(own, (list, tuple)) and isinstance(state, (list, tuple)):
+        if not own or len(own) == len(state):
+            for number, (entry, like) in enumerate(zip(state, own, strict=False)):
+                check_like(entry, like, f"{where}[{number}]")
+            return
+    elif own is None:  # not known yet
+        return
+    elif isinstance(own, Tensor):
+        if isinstance(state, Tensor) and (state.shape, state.dtype) == (own.shape, own.dtype):
+            return
+    elif type(own) is int:
+        if type(state) is int and min(own, 0) <= state < LARGEST:
+            return
+    elif isinstance(state, (type(own), int) if type(own) is float else type(own)):
+        return
+    raise ValueError(f"{where} is {str(state)[:50]!r}, which is not like {str(own)[:50]!r}")
 
-    def moved(path: str) -> str:
-        inside = Path(path).is_relative_to(before)
-        return str(Path(folder) / Path(path).relative_to(before)) if inside else path
 
+def _is_ours(value: object) -> bool:
+    return type(value).__module__.partition(".")[0] in ("caption", "pytorch_lightning")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.numel() == 1
+
+
+def _confine(state: dict[str, Any], callback: ModelCheckpoint) -> None:
+    """Change the state of a `ModelCheckpoint` so that it names checkpoints of the run's folder and nothing else.
+
+    Lightning deletes what the state names. So a name counts only if it is one that the callback gives, of a regular
+    file in the folder. A run that was moved keeps its best checkpoint by this, too: Lightning alone would forget the
+    best score, and replace the best checkpoint by the next one.
+    """
+    before, folder = Path(state["dirpath"]), Path(str(callback.dirpath))
+    pattern = _name_pattern(callback)
+
+    def own(path: Any) -> str:
+        """The path of a checkpoint in the folder, or "" for anything else."""
+        if not isinstance(path, str) or not Path(path).is_relative_to(before):
+            return ""
+        name = Path(path).relative_to(before)
+        found = folder / name
+        if ".." in name.parts or not re.fullmatch(pattern, name.as_posix()) or not found.is_file():
+            return ""
+        return str(found) if found.resolve() == folder.resolve() / name else ""  # no link on the way
+
+    if not (state["best_model_score"] is None or _is_number(state["best_model_score"])):
+        raise ValueError("best_model_score is not a number")
+    scores = {own(path): score for path, score in state["best_k_models"].items() if _is_number(score)}
+    state["best_k_models"] = {path: score for path, score in scores.items() if path}
     for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
-        state[name] = moved(state[name])
-    state["best_k_models"] = {moved(path): score for path, score in state["best_k_models"].items()}
-    state["dirpath"] = folder
+        state[name] = own(state[name])
+    if state["best_model_path"]:
+        state["dirpath"] = callback.dirpath  # Lightning compares it
+
+
+def _name_pattern(callback: ModelCheckpoint) -> str:
+    """A regular expression for the names of the checkpoints that a callback writes, relative to its folder."""
+
+    def field(match: re.Match[str]) -> str:
+        prefix = f"{re.escape(match[1])}=" if callback.auto_insert_metric_name else ""
+        return prefix + r"[-+.\w]+"
+
+    templates = (callback.filename or "{epoch}-{step}", callback.CHECKPOINT_NAME_LAST)
+    parts = (re.split(r"(\{[^}]*\})", template) for template in templates)
+    names = (
+        "".join(
+            re.sub(r"\{([^:}]*).*\}", field, part) if part[:1] == "{" else re.escape(part) for part in split
+        )
+        for split in parts
+    )
+    return rf"({'|'.join(names)})(-v\d+)?\.ckpt"

@@ -35,6 +35,7 @@ from caption.training.diagnostics import StillMaps, diagnose
 from caption.training.divergence import StopOnDivergence
 from caption.training.evaluator import Evaluation, Evaluator
 from caption.training.fine_tuning import FineTuning
+from caption.training.lightning_state import check_like, check_schedules, check_state
 from caption.training.optimizers import make_optimizer, step_plateau_schedules, with_schedule
 from caption.training.precision import warn_if_slower
 from caption.training.resuming import check_optimizer_state
@@ -234,14 +235,21 @@ class CaptionTraining(LightningModule):
 
     def on_load_checkpoint(self, checkpoint_contents: dict[str, Any]) -> None:
         self.restored = True
-        self.seed = checkpoint_contents.get("seed", self.seed)
         vocabulary = checkpoint_contents.get("captioner", {}).get("vocabulary")
         if vocabulary is not None and vocabulary != self.captioner.vocabulary.to_dict():
             raise CheckpointError(
                 "the checkpoint's vocabulary is not the one of this data: it was trained on other captions"
             )
         if self.trainer.state.fn == "fit":
-            check_optimizer_state(checkpoint_contents, self.trainer.ckpt_path, self._make_optimizer())
-        else:  # the objective is not evaluated, and a model without training state has none
+            optimizer = self._make_optimizer()
+            check_optimizer_state(checkpoint_contents, self.trainer.ckpt_path, optimizer)
+            if self.scheduler is not None:
+                check_schedules(checkpoint_contents["lr_schedulers"], [self.scheduler(optimizer)])
+            check_state(checkpoint_contents, self.trainer)
+            check_like(checkpoint_contents.get("seed", 0), 0, "seed")
+            self.seed = checkpoint_contents.get("seed", self.seed)
+        else:  # weights alone; the objective is not evaluated, and a model without training state has none
             own = self.objective.state_dict(prefix="objective.")
-            checkpoint_contents["state_dict"] = own | checkpoint_contents["state_dict"]
+            weights = own | checkpoint_contents["state_dict"]
+            checkpoint_contents.clear()
+            checkpoint_contents["state_dict"] = weights

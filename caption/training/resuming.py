@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from pytorch_lightning import LightningModule, Trainer
-from pytorch_lightning.callbacks import Checkpoint, ModelCheckpoint
+from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 from torch.optim import Optimizer
@@ -26,7 +26,6 @@ from caption.training.defaults import LAST
 from caption.training.early_stopping import has_stopped
 from caption.training.lightning_state import (
     complete_epoch,
-    follow_folder,
     restart_validation,
     validates_next,
 )
@@ -147,14 +146,12 @@ class LastCheckpoint(Checkpoint):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         self._metrics = checkpoint.get("metrics", {})
+        if not all(isinstance(value, Tensor) and value.numel() == 1 for value in self._metrics.values()):
+            raise ValueError("metrics are not numbers")
         for early_stopping in trainer.early_stopping_callbacks:
             if (state := checkpoint["callbacks"].get(early_stopping.state_key)) is not None:
                 # The configuration's patience: more of it continues a run.
                 state["patience"] = early_stopping.patience
-        for callback in trainer.checkpoint_callbacks:
-            state = checkpoint["callbacks"].get(callback.state_key)
-            if isinstance(callback, ModelCheckpoint) and state is not None:
-                follow_folder(state, str(callback.dirpath))
         if trainer.max_steps != -1:
             complete_epoch(checkpoint)
 
@@ -198,9 +195,8 @@ class CheckpointFile(TorchCheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        contents = checkpoint_files.read(path)
-        contents.setdefault("pytorch-lightning_version", version("pytorch-lightning"))
-        return contents
+        # The version of Lightning is the installed one, or Lightning would convert the file from another one's layout.
+        return checkpoint_files.read(path) | {"pytorch-lightning_version": version("pytorch-lightning")}
 
 
 def check_optimizer_state(contents: dict[str, Any], path: object, optimizer: Optimizer) -> None:

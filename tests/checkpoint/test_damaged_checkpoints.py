@@ -272,7 +272,6 @@ MALFORMED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda state: state.update(callbacks=dict.fromkeys(state["callbacks"], "x")),
         TRAINING,
     ),
-    "a version that is none": (lambda state: state.update({"pytorch-lightning_version": "x"}), TRAINING),
     "data that is a number": (lambda state: state.update(CaptionData=3), TRAINING),
 }
 

@@ -205,6 +205,23 @@ def test_a_run_that_was_moved_keeps_its_best_model(cli: Cli, trained: Trained, c
     assert (state["dirpath"], list(state["best_k_models"])) == (str(copied), [f"{copied}/best.ckpt"])
 
 
+def test_the_state_of_a_run_does_not_say_what_is_deleted(
+    cli: Cli, trained: Trained, copied: Path, tmp_path: Path
+):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.tex").write_text("all of it")
+    contents = torch.load(copied / "last.ckpt", weights_only=True)
+    (key,) = [key for key in contents["callbacks"] if key.startswith("ModelCheckpoint")]
+    victim, lowest = f"{copied}/../folder", torch.tensor(-1.0)
+    paths = dict.fromkeys(("best_model_path", "kth_best_model_path", "last_model_path"), victim)
+    scores = {"best_k_models": {victim: lowest}, "best_model_score": lowest, "kth_value": lowest}
+    contents["callbacks"][key] |= {**paths, **scores, "dirpath": str(copied)}
+    torch.save(contents, copied / "last.ckpt")
+    where = ("--trainer.default_root_dir", copied, "--ckpt_path", "auto", "--trainer.max_epochs", 3)
+    assert cli("fit", "-c", trained.config, *QUIET, *where).code == 0
+    assert (tmp_path / "folder" / "thesis.tex").read_text() == "all of it"
+
+
 def test_checkpoints_of_the_folder_by_name(cli: Cli, tiny: Path, tmp_path: Path):
     assert [find_checkpoint(name, tmp_path, "test") for name in ("last", "best", "my.ckpt", None)] == [
         str(tmp_path / "last.ckpt"),
