@@ -17,6 +17,7 @@ from caption.attention.stochastic import stochastic_parts
 from caption.captioner import Captioner
 from caption.decoders.base import Decoder, Trace
 from caption.errors import UserError
+from caption.kernels.additive_energies import for_tracing
 from caption.tensor_tree import State, TensorTree, leaves, select_hypotheses, with_leaves
 from caption.text.vocabulary import START
 
@@ -87,7 +88,8 @@ def programs(captioner: Captioner) -> Programs:
     images = torch.zeros(IMAGES, 3, transform.height, transform.width, dtype=torch.uint8)
     images = images.to(captioner.device)
     words = torch.full((IMAGES, HYPOTHESES), START, device=captioner.device)
-    start = _start(captioner, images)
+    with for_tracing():
+        start = _start(captioner, images)
     places = _places(start.shared)
     shared = _distinct(start.shared, places)
     states = [start._replace(carried=select_hypotheses(start.carried, torch.zeros_like(words)))]

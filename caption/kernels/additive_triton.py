@@ -2,8 +2,13 @@
 
 Both keep a tile of keys, some regions at their full width, in registers and loop over the image's queries. The keys are
 read once for any number of queries, and k + q never leaves the chip; the backward pass recomputes it. All arithmetic is
-in float32. The tiles' contributions to the gradients of a query and of v are written separately and summed afterwards,
-so that results are deterministic.
+in float32. With tanh, the tile holds e^{2k}, so that each of the numbers costs one reciprocal (derived in
+`additive_energies`). If a key of the tile is beyond ±40, its keys and the queries are divided by a power of 2, and the
+product of their exponentials is squared as often. A query's exponential is multiplied twice by its root, which float32
+holds up to ±80; beyond that, tanh is ±1 for each of these keys.
+
+The tiles' contributions to the gradients of a query and of v are written separately and summed afterwards, so that
+results are deterministic.
 
 Only the energies are fused. The softmax between them and the context belongs to the alignment, which is exchangeable. A
 kernel for all three would save little: the weights must be written in any case, a query's energies and weights together
@@ -26,6 +31,8 @@ from torch import Tensor
 
 from caption.kernels.first_order import require_first_order
 
+FAR = tl.constexpr(40.0)
+"""Keys up to this have exponentials that float32 holds."""
 TILE = 1 << 13
 """Numbers of a tile of keys: 64 per thread forward; 32 backward, because their gradient needs registers, too."""
 MOST_ROWS = 32
@@ -57,12 +64,22 @@ def forward_kernel(  # type: ignore[no-untyped-def]
     mask = real[:, None] & inside[None, :]
     tile = tl.load(keys + image * image_stride + offset, mask=mask, other=0.0).to(tl.float32)
     v = tl.load(energy + column, mask=inside, other=0.0).to(tl.float32)
+    if not RELU:
+        squarings = tl.clamp(tl.ceil(tl.log2(tl.max(tl.abs(tile)) / FAR)), 0.0, 10.0).to(tl.int32)
+        scale = tl.exp2(-squarings.to(tl.float32))
+        tile = tl.exp(2 * tl.clamp(scale * tile, -FAR, FAR, tl.PropagateNan.ALL))
     for k in range(queries):
         query_index = image * queries + k
         q = tl.load(query + query_index * width + column, mask=inside, other=0.0).to(tl.float32)
-        sums = tile + q[None, :]
-        # Not `maximum`, which would hide NaN.
-        activated = tl.where(sums <= 0, 0.0, sums) if RELU else 1 - 2 / (tl.exp(2 * sums) + 1)
+        if RELU:
+            sums = tile + q[None, :]
+            activated = tl.where(sums <= 0, 0.0, sums)  # not `maximum`, which would hide NaN
+        else:
+            root = tl.exp(tl.clamp(scale * q, -2 * FAR, 2 * FAR, tl.PropagateNan.ALL))[None, :]
+            exponential = tile * root * root
+            for _ in range(squarings):
+                exponential *= exponential
+            activated = 1 - 2 / (1 + exponential)
         tl.store(scores + query_index * regions + row, tl.sum(activated * v[None, :], 1), mask=real)
 
 
@@ -98,16 +115,24 @@ def backward_kernel(  # type: ignore[no-untyped-def]
     program = image * tl.num_programs(1) + tl.program_id(1)
     grad_v = tl.full((COLUMNS,), 0.0, tl.float32)
     grad_tile = tl.full((ROWS, COLUMNS), 0.0, tl.float32)
+    if not RELU:
+        squarings = tl.clamp(tl.ceil(tl.log2(tl.max(tl.abs(tile)) / FAR)), 0.0, 10.0).to(tl.int32)
+        scale = tl.exp2(-squarings.to(tl.float32))
+        tile = tl.exp(2 * tl.clamp(scale * tile, -FAR, FAR, tl.PropagateNan.ALL))
     for k in range(queries):
         query_index = image * queries + k
         q = tl.load(query + query_index * width + column, mask=inside, other=0.0).to(tl.float32)
         error = tl.load(grad + query_index * regions + row, mask=real, other=0.0).to(tl.float32)[:, None]
-        sums = tile + q[None, :]
         if RELU:
+            sums = tile + q[None, :]
             grad_v += tl.sum(error * tl.where(sums <= 0, 0.0, sums), 0)
             grad_sums = tl.where(sums <= 0, 0.0, error)
         else:
-            complement = 2 / (tl.exp(2 * sums) + 1)  # 1 − tanh
+            root = tl.exp(tl.clamp(scale * q, -2 * FAR, 2 * FAR, tl.PropagateNan.ALL))[None, :]
+            exponential = tile * root * root
+            for _ in range(squarings):
+                exponential *= exponential
+            complement = 2 / (1 + exponential)  # 1 − tanh
             grad_v += tl.sum(error * (1 - complement), 0)
             grad_sums = error * (complement * (2 - complement))  # (1 − tanh)(1 + tanh)
         tl.store(grad_query + (program * queries + k) * width + column, tl.sum(grad_sums, 0) * v, mask=inside)

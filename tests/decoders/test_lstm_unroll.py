@@ -205,7 +205,7 @@ def test_a_gradient_of_the_memory_is_no_larger_than_what_the_step_before_read():
     logits = unroll(model, images(4), sentences(lengths), lengths).logits
     with Dispatched() as ran:
         logits.sum().backward()
-    keys = (model.attention.score.keys(one_row(images(1))[0]).shape)[1:]
+    keys = model.attention.score.keys(one_row(images(1))[0]).tensor.shape[1:]
     made_whole = sorted(
         result for name, _, result in ran.calls if name == "slice_backward" and result[1:] == keys
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 import warnings
@@ -14,11 +15,13 @@ from torch import Tensor
 from caption.kernels import additive_energies as module
 from caption.kernels.additive_energies import (
     Activation,
-    Energies,
+    AdditiveKeys,
     additive_energies,
+    for_tracing,
     fused_for,
     fused_on,
     plain,
+    prepare_keys,
 )
 
 ACTIVATIONS: tuple[Activation, ...] = ("tanh", "relu")
@@ -32,9 +35,14 @@ def inputs(dtype: torch.dtype = torch.float64, queries: int = QUERIES, seed: int
     return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes]
 
 
-def with_gradients(energies: Any, tensors: list[Tensor], activation: Activation) -> list[Tensor]:
+def energies(query: Tensor, keys: Tensor, energy: Tensor, activation: Activation) -> Tensor:
+    """The scores, as the additive score computes them."""
+    return additive_energies(query, prepare_keys(keys, activation), energy, activation)
+
+
+def with_gradients(form: Any, tensors: list[Tensor], activation: Activation) -> list[Tensor]:
     """Scores, and the gradients of a weighted sum of them."""
-    scores = energies(*tensors, activation)
+    scores = form(*tensors, activation)
     weights = torch.arange(1, scores.numel() + 1, dtype=scores.dtype).view_as(scores) / scores.numel()
     return [scores, *torch.autograd.grad((scores * weights).sum(), tensors)]
 
@@ -52,14 +60,14 @@ def _tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_tiles_are_the_equation(activation: Activation, queries: int):
     tensors = inputs(queries=queries)
     expected = with_gradients(plain, tensors, activation)
-    for ours, theirs in zip(with_gradients(additive_energies, tensors, activation), expected, strict=True):
+    for ours, theirs in zip(with_gradients(energies, tensors, activation), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
 def test_large_sums_saturate():
     query, keys, energy = inputs(torch.float32)
     scores, of_query, of_keys, _ = with_gradients(
-        additive_energies, [query, (keys.detach() + 200).requires_grad_(), energy], "tanh"
+        energies, [query, (keys.detach() + 200).requires_grad_(), energy], "tanh"
     )
     torch.testing.assert_close(scores, energy.sum().expand_as(scores))
     assert (of_query == 0).all()
@@ -72,7 +80,7 @@ def test_autocast_takes_no_precision_from_the_sums():
     query, keys, energy = inputs(torch.float32)
     low = query.detach().bfloat16().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
-        actual = with_gradients(additive_energies, [low, keys, energy], "tanh")
+        actual = with_gradients(energies, [low, keys, energy], "tanh")
     expected = with_gradients(plain, [low.detach().float().requires_grad_(), keys, energy], "tanh")
     assert [tensor.dtype for tensor in actual] == [
         torch.float32,
@@ -86,9 +94,9 @@ def test_autocast_takes_no_precision_from_the_sums():
 
 def test_keys_that_are_not_trained_get_no_gradient():
     query, keys, energy = inputs()
-    expected = torch.autograd.grad(additive_energies(query, keys, energy, "tanh").sum(), (query, energy))
+    expected = torch.autograd.grad(energies(query, keys, energy, "tanh").sum(), (query, energy))
     frozen = keys.detach()
-    actual = torch.autograd.grad(additive_energies(query, frozen, energy, "tanh").sum(), (query, energy))
+    actual = torch.autograd.grad(energies(query, frozen, energy, "tanh").sum(), (query, energy))
     for ours, theirs in zip(actual, expected, strict=True):
         assert torch.equal(ours, theirs)
 
@@ -98,14 +106,14 @@ def test_without_images_or_queries_there_is_nothing_to_score(images: int, querie
     query = torch.randn(images, queries, WIDTH, requires_grad=True)
     keys = torch.randn(images, REGIONS, WIDTH, requires_grad=True)
     energy = torch.randn(WIDTH, requires_grad=True)
-    scores = additive_energies(query, keys, energy, "tanh")
+    scores = energies(query, keys, energy, "tanh")
     assert scores.shape == (images, queries, REGIONS)
     scores.sum().backward()
     assert (keys.grad == 0).all()
     assert (energy.grad == 0).all()
 
 
-def kept(energies: Any, tensors: list[Tensor]) -> int:
+def kept(form: Any, tensors: list[Tensor]) -> int:
     """Numbers that autograd keeps for the backward pass, without the inputs."""
     storages: dict[int, int] = {}
 
@@ -114,7 +122,7 @@ def kept(energies: Any, tensors: list[Tensor]) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        energies(*tensors, "tanh")
+        form(*tensors, "tanh")
     given_already = {tensor.untyped_storage().data_ptr() for tensor in tensors}
     return sum(count for storage, count in storages.items() if storage not in given_already)
 
@@ -123,7 +131,11 @@ def test_no_tensor_of_all_queries_regions_and_widths_is_kept():
     assert (
         kept(plain, inputs()) >= IMAGES * QUERIES * REGIONS * WIDTH
     )  # so that this test detects the difference
-    assert kept(additive_energies, inputs()) == 0
+    query, keys, energy = inputs()
+    prepared = prepare_keys(keys, "tanh")
+    form = lambda q, k, v, f: additive_energies(q, AdditiveKeys(k, prepared.exponential), v, f)  # noqa: E731
+    # Instead of the query and v, the exponentials and multiples of them.
+    assert kept(form, [query, prepared.tensor, energy]) == query.numel() + energy.numel()
 
 
 def test_a_tile_respects_its_limit(monkeypatch: pytest.MonkeyPatch):
@@ -131,16 +143,101 @@ def test_a_tile_respects_its_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     query, keys, _ = inputs()
     seen = [
-        (images.start, images.stop, k) for images, k, _ in module.tiles(query.detach(), keys.detach(), "tanh")
+        (images.start, images.stop, k) for images, k, _ in module.tiles(query.detach(), keys.detach(), "relu")
     ]
     assert seen == [(first, min(first + 2, 5), k) for first in (0, 2, 4) for k in range(QUERIES)]
 
 
 def test_a_gradient_of_the_gradient_is_refused():
     query, *rest = inputs()
-    for scores in (Energies.apply(query, *rest, "tanh"), Energies.apply(query, *rest, "tanh").square()):
+    for scores in (energies(query, *rest, "tanh"), energies(query, *rest, "relu").square()):
         with pytest.raises(RuntimeError, match="differentiated again"):
             torch.autograd.grad(scores.sum(), query, create_graph=True)
+
+
+# -- tanh without a tanh -------------------------------------------------------------------------------------
+
+
+def compare_with_double(query: Tensor, keys: Tensor, energy: Tensor, tolerance: float = 1e-6) -> None:
+    """Scores and gradients in single precision, to a part of a tensor's largest number, or of 1, the largest tanh."""
+    exact = [tensor.detach().double().requires_grad_() for tensor in (query, keys, energy)]
+    actual = with_gradients(energies, [query, keys, energy], "tanh")
+    for ours, theirs in zip(actual, with_gradients(plain, exact, "tanh"), strict=True):
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(
+            ours.double(), theirs, rtol=0, atol=tolerance * max(1.0, float(theirs.detach().abs().max()))
+        )
+
+
+@pytest.mark.parametrize(("size", "tolerance"), [(0.01, 1e-5), (1.0, 1e-6), (5.0, 1e-6)])
+def test_the_error_is_that_of_single_precision(size: float, tolerance: float):
+    query, keys, energy = inputs(torch.float32)
+    with torch.no_grad():
+        query, keys = query * size, keys * size
+    assert prepare_keys(keys, "tanh").exponential
+    compare_with_double(query.requires_grad_(), keys.requires_grad_(), energy, tolerance)
+
+
+FAR = [(60.0, -60.0), (-60.0, 60.5), (60.0, 60.0), (-60.0, -60.0), (60.0, 0.0), (0.0, -60.0), (39.0, -39.5)]
+
+
+@pytest.mark.parametrize(("key", "query"), [*FAR, (38.0, 39.0), (-38.0, -39.0), (500.0, -500.5), (1e30, 1.0)])
+def test_large_keys_and_queries(key: float, query: float):
+    """e^{2 · 60} is not finite in single precision, and the sum of a large key and a large query may be small."""
+    tensors = inputs(torch.float32)
+    with torch.no_grad():
+        tensors[0][1, 2, 3] = query
+        tensors[1][:, 2, 3] = key
+    compare_with_double(*tensors)
+
+
+def test_exponentials_are_kept_for_near_keys_of_a_tanh_only():
+    near, far = torch.full((1, 2, 3), -40.0), torch.full((1, 2, 3), 40.5)
+    nan = torch.full((1, 2, 3), torch.nan)
+    torch.testing.assert_close(prepare_keys(near, "tanh").tensor, (2 * near).exp())
+    assert torch.equal(prepare_keys(near, "relu").tensor, near)
+    for keys in (far, nan):
+        prepared = prepare_keys(keys, "tanh")
+        assert prepared.tensor is keys
+        assert not prepared.exponential
+    with for_tracing():
+        assert prepare_keys(near, "tanh").tensor is near
+    assert prepare_keys(near, "tanh").exponential
+
+
+def test_half_precision_is_left_for_the_exponentials():
+    query, keys, energy = inputs(torch.bfloat16)
+    assert prepare_keys(keys, "tanh").tensor.dtype == torch.float32
+    actual = with_gradients(energies, [query, keys, energy], "tanh")
+    exact = [tensor.detach().double().requires_grad_() for tensor in (query, keys, energy)]
+    assert [tensor.dtype for tensor in actual] == [torch.float32, *[torch.bfloat16] * 3]
+    for ours, theirs, digits in zip(
+        actual, with_gradients(plain, exact, "tanh"), [1e-6, *[4e-3] * 3], strict=True
+    ):
+        torch.testing.assert_close(ours.double(), theirs, rtol=digits, atol=digits)
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("place", ["key", "query"])
+def test_what_is_not_finite_gives_what_the_equation_gives(number: float, place: str):
+    query, keys, energy = inputs(torch.float32)
+    with torch.no_grad():
+        (keys[1, 2] if place == "key" else query[1, 2])[3] = number
+    scores = energies(query, keys, energy, "tanh")
+    torch.testing.assert_close(scores, plain(query, keys, energy, "tanh"), equal_nan=True)
+    assert scores.isnan().any() == (number != number)
+
+
+def test_compiled_code_has_the_plain_form():
+    tensors = inputs(torch.float32)
+    torch._dynamo.reset()
+    for exponential in (True, False):
+        with contextlib.nullcontext() if exponential else for_tracing():
+            prepared = prepare_keys(tensors[1], "tanh")
+        compiled = torch.compile(additive_energies, backend="eager", fullgraph=True)
+        actual = with_gradients(lambda q, k, v, f: compiled(q, prepared, v, f), tensors, "tanh")  # noqa: B023
+        for ours, theirs in zip(actual, with_gradients(plain, tensors, "tanh"), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 # -- the kernels of a GPU ------------------------------------------------------------------------------------
@@ -222,7 +319,7 @@ def test_the_energies_are_those_of_the_kernel(monkeypatch: pytest.MonkeyPatch):
         return "scores"
 
     monkeypatch.setattr(module, "fused_for", lambda keys: kernel)
-    assert additive_energies(query, keys, energy, "relu") == "scores"
+    assert energies(query, keys, energy, "relu") == "scores"
     assert all(a is b for a, b in zip(received, (query, keys, energy, "relu"), strict=True))
 
 

@@ -35,6 +35,11 @@ def summed(tensor: Any, axis: int) -> Any:
     return tl.reduce(tensor, axis, tl.standard._sum_combine)
 
 
+def largest(tensor: Any) -> Any:
+    """`tl.max`, likewise."""
+    return tl.reduce(tensor, None, tl.standard._elementwise_max)
+
+
 @pytest.fixture(
     params=[pytest.param("cpu", marks=INTERPRETER, id="interpreter"), pytest.param("cuda", marks=NEEDS_GPU)]
 )
@@ -44,6 +49,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         for name in KERNELS:
             monkeypatch.setattr(additive_triton, name, InterpretedFunction(getattr(additive_triton, name).fn))
         monkeypatch.setattr(tl, "sum", summed)
+        monkeypatch.setattr(tl, "max", largest)
     monkeypatch.setattr(deterministic, "fill_uninitialized_memory", True)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # needed for deterministic matrix products
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -204,7 +210,7 @@ def test_only_requested_gradients_are_computed(device: str):
     check(Inputs(query.detach(), keys, energy.detach()), "relu")
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered in exp")
+@pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:divide by zero encountered in log2")
 def test_far_from_the_bend(device: str):
     """tanh is ±1 there, and its slope 0, not ∞ · 0."""
     query = torch.tensor([[[1e4, -1e4, 60.0, -60.0]]], device=device, requires_grad=True)
@@ -216,6 +222,29 @@ def test_far_from_the_bend(device: str):
     assert of_query.abs().max() < 1e-20
     assert of_keys.abs().max() < 1e-20
     assert of_energy.tolist() == [1.0, -1.0, 1.0, -1.0]
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.parametrize(
+    ("key", "query"),
+    [(60, -60), (-60, 60.5), (60, 1), (1, -60), (60, 60), (39, 39.5), (39, -39.5), (500, -500.5), (1, 1e9)],
+)
+def test_large_keys_and_queries(key: float, query: float, device: str):
+    """Beyond 40 an exponential leaves float32, and the sum of a key and a query is still small."""
+    tensors = inputs((2, 3, 33, 20), device)
+    with torch.no_grad():
+        tensors.query[1, 2, 3] += query
+        tensors.keys[:, 31, 3] += key
+    check(tensors, "tanh")
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_infinite_keys_and_queries(device: str):
+    query, keys, energy = inputs((1, 2, 3, 4), device)
+    with torch.no_grad():
+        keys[0, 1, 2], keys[0, 2, 1], query[0, 1, 3] = torch.inf, -torch.inf, torch.inf
+    expected = plain(query, keys, energy, "tanh")
+    torch.testing.assert_close(fused_energies(query, keys, energy, "tanh"), expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])

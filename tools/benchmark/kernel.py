@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from caption.kernels.additive_energies import Energies, fused_for, plain
+from caption.kernels.additive_energies import Activation, AdditiveKeys, fused_for, plain, tiled
 from tools.benchmark import core
 from tools.benchmark.harness import Setting, say, seconds, take_turns
 from tools.documents import table
@@ -53,7 +53,7 @@ def compare_energies(case: Case, setting: Setting, rate: float) -> list[list[str
 
     say(f"energies, {case.images} images, {case.queries} queries, {case.dtype}")
     fused = fused_for(step_inputs(case, setting)[1])
-    forms: dict[str, Function] = {"plain": plain, "tiles": Energies.apply, "Triton": fused}
+    forms: dict[str, Function] = {"plain": plain, "tiles": in_tiles, "Triton": fused}
     per_set = case.images * core.REGIONS * WIDTH * case.dtype.itemsize
     sets = [step_inputs(case, setting) for _ in range(-(-(2**28) // per_set))]  # more than fits into a cache
     rows = []
@@ -79,6 +79,10 @@ def step_inputs(case: Case, setting: Setting) -> tuple[Tensor, Tensor, Tensor, T
     energy = torch.randn(WIDTH, **options) / WIDTH**0.5
     error = torch.randn(case.images, case.queries, core.REGIONS, **options)
     return query.requires_grad_(), keys.requires_grad_(), energy.requires_grad_(), error
+
+
+def in_tiles(query: Tensor, keys: Tensor, energy: Tensor, activation: Activation) -> Tensor:
+    return tiled(query, AdditiveKeys(keys, exponential=False), energy, activation)
 
 
 @torch.no_grad()

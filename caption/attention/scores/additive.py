@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scored import Score
 from caption.errors import UserError
-from caption.kernels.additive_energies import Activation, additive_energies
+from caption.kernels.additive_energies import Activation, AdditiveKeys, additive_energies, prepare_keys
 from caption.parts import check_choice
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
@@ -59,14 +59,14 @@ class AdditiveScore(Score):
             # At first the score is the one without, also that of a trained model.
             nn.init.zeros_(self.word.weight)
 
-    def keys(self, regions: Regions) -> Tensor:
-        """(B, L, A) U a_i + b."""
+    def keys(self, regions: Regions) -> AdditiveKeys:
+        """(B, L, A) U a_i + b, as the energies are computed from it."""
         keys = self.region(regions.vectors)
         for layer in self.deeper:
             sums = layer(keys)
             keys = sums.tanh_() if self.activation == "tanh" else sums.relu_()
         # Undo autocast's lower precision: the sums k + q need the full one.
-        return keys.to(regions.vectors.dtype)
+        return prepare_keys(keys.to(regions.vectors.dtype), self.activation)
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         queries = self.query(query.hidden)
