@@ -25,7 +25,7 @@ from caption.data.batch_inference import BATCH, DecodedPhoto, decode, decode_ahe
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder, Memory, Unrolled
 from caption.encoders import Refiner
-from caption.encoders.base import Encoder
+from caption.encoders.base import Encoder, view_sizes
 from caption.errors import ImageError
 from caption.parts import public_path
 from caption.regions import Grid, Views
@@ -73,10 +73,10 @@ class Captioner(nn.Module):
         self.vocabulary = vocabulary
         self.transform = transform
         self.search = search or BeamSearch()
-        region_sizes = encoder.region_sizes
+        region_sizes = view_sizes(encoder)
         if refiner is not None:
             refiner.build(region_sizes)
-            region_sizes = refiner.region_sizes
+            region_sizes = view_sizes(refiner)
         decoder.build(region_sizes, len(vocabulary), padding=PAD, start=START)
 
     @property

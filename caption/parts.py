@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from caption.errors import CheckpointError
+from caption.errors import CheckpointError, first_few
 from caption.runtime.trust import find_object, packages
 
 Spec = dict[str, Any]
@@ -111,6 +111,8 @@ def make(spec: Mapping[str, Any], kind: type[Kind], trust: Iterable[str] = ()) -
     init_args = spec.get("init_args", {}) if isinstance(spec, Mapping) else None
     trust = packages(trust)
     cls = find_object(path, trust)
+    if isinstance(spec, Mapping) and (extra := set(spec) - {"class_path", "init_args"}):
+        raise CheckpointError(f"{path} has {first_few(extra)} beside class_path and init_args: take it out")
     if not isinstance(init_args, Mapping):
         raise CheckpointError(f"the arguments of {path} must be a mapping, not {init_args!r}")
     # A checkpoint may come from an untrusted source, so it must not be able to call arbitrary code.

@@ -74,10 +74,15 @@ def study(
         report: called after each measurement, with its name and the seconds so far.
 
     Raises:
-        UserError: its captions name no object of Shapes.
+        UserError: its captions name no object of Shapes, or fewer than two of them have words.
     """
     started = time.monotonic()
     captions = captioner.describe(list(scenes.photos))
+    if (spoken := sum(map(bool, (caption.words for caption in captions)))) < 2:
+        raise UserError(
+            f"--model {name}: {spoken} of its {len(captions)} captions have words, and maps are exchanged between two: "
+            "take a model that captions Shapes, or more scenes with --limit"
+        )
     groundings = play(captions, scenes)
     if not len(groundings["its own maps"]):
         raise UserError(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from caption.box import Box
 from caption.encoders.grid_boxes import grid_boxes
+from caption.errors import UserError
 from caption.parts import Part
 from caption.regions import Regions, Views
 from caption.runtime.eval_mode import eval_mode
@@ -27,7 +28,7 @@ class Encoder(Part, nn.Module):
     """
 
     region_sizes: tuple[int, ...]
-    """Length D of the region vectors of each view."""
+    """Length D of the region vectors of each view. Set in the constructor."""
     frozen: bool = False
     compiled: bool = False
     """Whether `features` is compiled with torch.compile when it first runs."""
@@ -93,6 +94,17 @@ class Encoder(Part, nn.Module):
     def train(self, mode: bool = True) -> Encoder:
         """Training or evaluation mode; a frozen encoder stays in evaluation mode."""
         return super().train(mode and not self.frozen)
+
+
+def view_sizes(part: nn.Module) -> tuple[int, ...]:
+    """The `region_sizes` of an encoder or refiner. Raises a UserError if somebody's class has none."""
+    sizes = getattr(part, "region_sizes", None)
+    if not (isinstance(sizes, tuple) and sizes and all(isinstance(size, int) and size > 0 for size in sizes)):
+        raise UserError(
+            f"{type(part).__qualname__} has region_sizes {sizes!r}: set it to the length of the region vectors of "
+            "each view, such as (512,)"
+        )
+    return sizes
 
 
 @cache

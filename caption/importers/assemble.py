@@ -11,7 +11,7 @@ from caption.captioner import Captioner
 from caption.data.files import YamlError, load_yaml, read_text
 from caption.data.resize import ImageTransform
 from caption.decoders.lstm import LSTMDecoder
-from caption.encoders.base import Encoder
+from caption.encoders.base import Encoder, view_sizes
 from caption.errors import CheckpointError, UserError, first_few
 from caption.parts import make
 from caption.runtime.inputs import CONFIGURATION
@@ -57,7 +57,7 @@ def assemble(
             have the size that the decoder was trained on.
     """
     encoder, transform = encoder_and_transform(default, encoder_file, encoder_weights)
-    if encoder.region_sizes != (imported.region_size,):
+    if view_sizes(encoder) != (imported.region_size,):
         raise UserError(
             f"the decoder was trained on regions of {imported.region_size} numbers, and the encoder gives "
             f"{' and '.join(map(str, encoder.region_sizes))}: name the encoder that it was trained with (--encoder)"

@@ -64,13 +64,14 @@ def push(
         UserError: the package huggingface_hub is missing, or the hub refuses.
     """
     repository, revision = parse(address)
+    text = card(captioner, address)
     with tempfile.TemporaryDirectory() as folder:
         checkpoint.save(captioner, Path(folder) / MODEL, precision)
         with _client(address) as hub:
             api = hub.HfApi()
             api.create_repo(repository, private=private, exist_ok=True)
             if not api.file_exists(repository, CARD, revision=revision):
-                (Path(folder) / CARD).write_text(card(captioner, address), encoding="utf-8")
+                (Path(folder) / CARD).write_text(text, encoding="utf-8")
             where = {"repo_id": repository, "folder_path": folder, "revision": revision}
             commit = api.upload_folder(**where, commit_message="Captioner with visual attention")
     return str(commit.commit_url)
@@ -127,6 +128,6 @@ def _client(address: str) -> Iterator[Any]:
         raise UserError(
             f"{address} does not exist, or is private: check the name, or log in with `hf auth login`"
         ) from error
-    except (errors.HfHubHTTPError, errors.HFValidationError, OSError, ValueError) as error:
+    except Exception as error:  # without a connection, those of the package that it uses for HTTP
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"{address}: the hub refused or cannot be reached: {reason}") from error

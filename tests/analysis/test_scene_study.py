@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from caption.analysis import scene_study
 from caption.analysis.agreement import Agreement
 from caption.analysis.faithfulness.curves import FaithfulnessCurves
 from caption.analysis.faithfulness.interchange import WEIGHTS, Interchange
@@ -14,6 +17,7 @@ from caption.analysis.faithfulness.permutation import Permutation
 from caption.analysis.pointing_game import Grounding, Mention, Pointing
 from caption.analysis.scene_study import TRAINING_SCENES, Scenes, Study, make_scenes, play
 from caption.analysis.study_tables import make_tables
+from caption.errors import UserError
 from caption.models.model_zoo import load
 from caption.result import Caption
 
@@ -152,3 +156,14 @@ def test_the_maps_played_are_those_they_are_called(tmp_path):
     assert played["centre prior"].mass > played["uniform"].mass
     assert 0.15 < scenes.sigma < 0.3
     assert len(scenes.training) == TRAINING_SCENES
+
+
+@pytest.mark.parametrize("spoken", [0, 1])
+def test_maps_are_not_exchanged_between_fewer_than_two_captions(
+    spoken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    scenes, captioner = make_scenes(tmp_path, 3), load("shapes")
+    spoke = [SimpleNamespace(words=["a"] * (number < spoken)) for number in range(3)]
+    monkeypatch.setattr(captioner, "describe", lambda photos: spoke)
+    with pytest.raises(UserError, match=f"--model mine: {spoken} of its 3 captions have words"):
+        scene_study.study("mine", captioner, scenes)

@@ -234,3 +234,9 @@ def test_recording_adds_nothing_to_the_weights():
     attention.build((2,), QuerySizes(4))
     assert all(name.startswith("score.") for name in attention.state_dict())
     assert all(isinstance(tensor, torch.Tensor) for tensor in attention.state_dict().values())
+
+
+def test_a_spec_has_nothing_that_is_not_looked_at():
+    spec = {"class_path": "caption.attention.Softmax", "dict_kwargs": {"x": 1}}
+    with pytest.raises(CheckpointError, match="Softmax has dict_kwargs beside class_path and init_args"):
+        make(spec, Part)

@@ -1,13 +1,17 @@
-"""Encoding in pieces on a CPU, with the same regions as for the whole batch."""
+"""Encoding in pieces on a CPU, with the same regions as for the whole batch; encoders of other people."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from helpers.tiny_captioner import captioner
 from torch import Tensor
 
-from caption.encoders import SmallCNN
+from caption.encoders import Encoder, SmallCNN
 from caption.encoders.base import PIECE
+from caption.errors import UserError
 
 
 class Counting(SmallCNN):
@@ -66,3 +70,15 @@ def test_a_frozen_encoder_uses_pieces_in_training_too(one_thread: None):
     encoder.train()
     encoder(images(2 * PIECE))
     assert encoder.seen == [PIECE, PIECE]
+
+
+@pytest.mark.parametrize("sizes", [None, 6, [6], (), (6.0,), (0,)])
+def test_an_encoder_that_does_not_say_its_sizes_is_named(sizes: Any):
+    class Mine(Encoder):
+        def __init__(self) -> None:
+            super().__init__()
+            if sizes is not None:
+                self.region_sizes = sizes
+
+    with pytest.raises(UserError, match=r"Mine has region_sizes .* such as \(512,\)"):
+        captioner(encoder=Mine())

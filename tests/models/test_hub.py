@@ -168,3 +168,15 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UserError, match="pip install huggingface_hub"):
         caption.load("hf://me/model")
+
+
+def test_a_connection_that_fails_is_a_sentence(served: Path, monkeypatch: pytest.MonkeyPatch):
+    class ConnectError(Exception):
+        """Of the package that the hub's client uses for HTTP, httpx or another one."""
+
+    def refused(*args: object, **kwargs: object) -> None:
+        raise ConnectError("[Errno 111] Connection refused")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", refused)
+    with pytest.raises(UserError, match=r"hf://me/model: the hub refused or cannot be reached: .*refused"):
+        hub.push(captioner(), "hf://me/model")
