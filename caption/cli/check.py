@@ -70,7 +70,12 @@ def main(args: list[str]) -> int:
 
         spec = read_parts([options.data], names=["data.reader"])["data.reader"].as_dict()
         section = read_config(options.data)["data"]
-        for key, kind in {"tokenizer": str, "min_count": int, "max_words": int}.items():
+        for key, kind in {
+            "tokenizer": str,
+            "min_count": int,
+            "vocabulary_size": int,
+            "max_words": int,
+        }.items():
             if section.get(key) is not None:
                 field(section, key, kind, f"the section data of '{options.data}'")
     else:
@@ -78,6 +83,7 @@ def main(args: list[str]) -> int:
     limits: dict[str, Any] = {
         "tokenizer": options.tokenizer or section.get("tokenizer") or "ptb",
         "min_count": options.min_count or section.get("min_count") or MIN_COUNT,
+        "vocabulary_size": section.get("vocabulary_size"),
         "max_words": options.max_words or section.get("max_words") or MAX_WORDS,
     }
     reader = make(spec, CaptionReader, trust=class_paths(spec))  # type: ignore[type-abstract]

@@ -102,6 +102,7 @@ def check_data(
     reader: CaptionReader,
     tokenizer: str = "ptb",
     min_count: int = MIN_COUNT,
+    vocabulary_size: int | None = None,
     max_words: int = MAX_WORDS,
     workers: int | None = None,
 ) -> Check:
@@ -116,6 +117,7 @@ def check_data(
         reader: of the data.
         tokenizer: name of the tokenizer that splits captions into words.
         min_count: how often a word must occur in the training captions to be in the vocabulary.
+        vocabulary_size: only so many of the most frequent words are in it; None = all.
         max_words: a caption with more words is over-long.
         workers: threads that decode; None = one per processor, at most 16.
 
@@ -132,12 +134,17 @@ def check_data(
         for split in SPLIT_NAMES[1:]:
             if split not in splits:
                 findings.add(Kind.NO_EVALUATION, f"'{split}'")
-    summaries, vocabulary = check_captions(splits, findings, tokenizer, min_count, max_words)
+    summaries, vocabulary = check_captions(splits, findings, tokenizer, min_count, max_words, vocabulary_size)
     return Check(findings.collected, summaries, vocabulary, *check_images(splits, findings, workers))
 
 
 def check_captions(
-    splits: Splits, findings: Findings, tokenizer: str, min_count: int, max_words: int
+    splits: Splits,
+    findings: Findings,
+    tokenizer: str,
+    min_count: int,
+    max_words: int,
+    vocabulary_size: int | None = None,
 ) -> tuple[dict[str, SplitSummary], Vocabulary | None]:
     """Report captions without a word and over-long ones, and count. For the arguments see `check_data`.
 
@@ -166,7 +173,7 @@ def check_captions(
     if not splits.get("train"):
         return summaries, None
     try:
-        vocabulary = Vocabulary.build(_captions(splits["train"]), min_count, tokenizer)
+        vocabulary = Vocabulary.build(_captions(splits["train"]), min_count, tokenizer, vocabulary_size)
     except DataError as error:
         findings.add(Kind.NO_WORDS, str(error))
         return summaries, None

@@ -37,6 +37,7 @@ class CaptionData(LightningDataModule):
         captions_per_image: how many of an image's captions a training batch has, drawn at random each time; None = all.
         batching: "images" or "lengths".
         min_count: words rarer than this in the training captions become the unknown word.
+        vocabulary_size: only so many of the most frequent words are kept, special tokens not counted; None = all.
         tokenizer: name of the tokenizer that splits captions into words.
         max_words: training captions are cut after this many words; None = never.
         features: folder of precomputed regions (`caption features`); None = encode images each time.
@@ -56,6 +57,7 @@ class CaptionData(LightningDataModule):
         captions_per_image: int | None = None,
         batching: Literal["images", "lengths"] = "images",
         min_count: int = 5,
+        vocabulary_size: int | None = None,
         tokenizer: str = "ptb",
         max_words: int | None = None,
         features: str | None = None,
@@ -96,15 +98,15 @@ class CaptionData(LightningDataModule):
                 )
             self.splits.pop("train", None)
             self.shard_index = ShardIndex.read(shards.url)
-        self.vocabulary = vocabulary or self._count_words(min_count, tokenizer)
+        self.vocabulary = vocabulary or self._count_words(min_count, tokenizer, vocabulary_size)
 
-    def _count_words(self, min_count: int, tokenizer: str) -> Vocabulary:
+    def _count_words(self, min_count: int, tokenizer: str, size: int | None) -> Vocabulary:
         if self.shards is not None:
-            return self.shard_index.vocabulary(min_count, tokenizer)
+            return self.shard_index.vocabulary(min_count, tokenizer, size)
         if "train" not in self.splits:
             raise DataError("the data has no training split, from which the vocabulary is counted")
         captions = (text for image in self.splits["train"] for text in image.captions)
-        return Vocabulary.build(captions, min_count, tokenizer)
+        return Vocabulary.build(captions, min_count, tokenizer, size)
 
     def training_captions(self) -> Iterator[list[list[int]]]:
         """For each training image, the word ids of its captions, with the end token.

@@ -42,17 +42,17 @@ def report_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
 
 
 def test_a_configuration_sets_reader_and_limits(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
-    path = config(own.folder, min_count=2, max_words=3, tokenizer="none")
+    path = config(own.folder, min_count=2, vocabulary_size=4, max_words=3, tokenizer="none")
     report = report_of(capsys, path)
-    assert report["limits"] == {"tokenizer": "none", "min_count": 2, "max_words": 3}
+    assert report["limits"] == {"tokenizer": "none", "min_count": 2, "vocabulary_size": 4, "max_words": 3}
     assert report["reader"]["class_path"] == "caption.data.readers.Csv"
     assert {finding["kind"] for finding in report["findings"]} == {"over-long caption"}
     assert len(report["findings"]) == 12
     report = report_of(capsys, path, "--max-words", "4", "--tokenizer", "ptb", "--min-count", "13")
-    assert report["limits"] == {"tokenizer": "ptb", "min_count": 13, "max_words": 4}
+    assert report["limits"] == {"tokenizer": "ptb", "min_count": 13, "vocabulary_size": 4, "max_words": 4}
     assert [finding["kind"] for finding in report["findings"]] == ["empty vocabulary"]
     report = report_of(capsys, config(own.folder))
-    assert report["limits"] == {"tokenizer": "ptb", "min_count": 5, "max_words": 50}
+    assert report["limits"] == {"tokenizer": "ptb", "min_count": 5, "vocabulary_size": None, "max_words": 50}
 
 
 def test_a_reader_of_another_kind(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,7 +98,10 @@ def test_each_split_in_numbers() -> None:
     assert (val.images, val.captions, val.words, val.longest) == (1, 3, 7, 3)
     assert val.unknown_rate == pytest.approx(3 / 7)  # zebra, runs, the
     _, vocabulary = check_captions(CAPTIONED, findings, "none", min_count=1, max_words=50)
+    _, small = check_captions(CAPTIONED, Findings(), "none", 1, 50, vocabulary_size=2)
     assert vocabulary is not None
+    assert small is not None
+    assert small.words == vocabulary.words[:6]
     assert "cat." in vocabulary
 
 

@@ -65,6 +65,8 @@ def test_rare_words_and_another_tokenizer():
     data = Given(train=[image(1, "a Cat", "a dog"), image(2, "A dog")])
     assert set(module(data, min_count=2).vocabulary) >= {"a", "dog"}
     assert "cat" not in module(data, min_count=2).vocabulary
+    full = module(data).vocabulary.words
+    assert module(data, vocabulary_size=2).vocabulary.words == full[:6]
     assert module(data, tokenizer="none").vocabulary.tokenizer.name == "none"
 
 

@@ -18,7 +18,16 @@ from caption.runtime.trust import check_texts
 from caption.search import Search
 
 DATA = (
-    *("transform", "batch_size", "captions_per_image", "batching", "min_count", "tokenizer", "max_words"),
+    *(
+        "transform",
+        "batch_size",
+        "captions_per_image",
+        "batching",
+        "min_count",
+        "vocabulary_size",
+        "tokenizer",
+        "max_words",
+    ),
     *("features", "workers", "predict_split"),
 )
 """Entries of the data section, beside the reader, that are taken from a checkpoint; none of them names a class."""

@@ -72,8 +72,8 @@ class ShardIndex:
         before, _, after = self.location.rpartition(INDEX)
         return f"{before}{shard.name}{after}"
 
-    def vocabulary(self, min_count: int, tokenizer: str) -> Vocabulary:
-        """The words that occur `min_count` times.
+    def vocabulary(self, min_count: int, tokenizer: str, max_size: int | None = None) -> Vocabulary:
+        """The words that occur `min_count` times, at most `max_size` of them.
 
         Raises:
             DataError: the words were counted with another tokenizer.
@@ -83,7 +83,7 @@ class ShardIndex:
                 f"the words of '{self.location}' were counted with the tokenizer '{self.tokenizer}', and "
                 f"data.tokenizer is '{tokenizer}': use the same, or make the shards again"
             )
-        return Vocabulary.from_counts(self.words, min_count, tokenizer)
+        return Vocabulary.from_counts(self.words, min_count, tokenizer, max_size)
 
     @classmethod
     def read(cls, url: str) -> ShardIndex:
