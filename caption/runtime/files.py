@@ -8,6 +8,7 @@ What may be replaced depends on who named the file:
 
 - `creating`: nothing. The file is new.
 - `replacing_own`: what bears the mark of this package. For the outputs of commands.
+- `replacing_if`: what the caller recognises as its own.
 - `replacing`: any file. For a path that the user has named in Python, and what the caller knows to be our own.
 
 Files that cannot bear a mark are listed in their folder: `caption.runtime.own_folder`.
@@ -51,14 +52,14 @@ def creating(path: str | os.PathLike[str], durable: bool = True) -> Iterator[Bin
     path = Path(os.path.expanduser(path))
     if os.path.lexists(path):
         raise OutputError(f"{_shown(path)} exists: choose another name, or delete it")
-    with _written(path, lambda existing: False, durable) as file:
+    with replacing_if(path, lambda existing: False, durable) as file:
         yield file
 
 
 @contextmanager
 def replacing_own(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Like `replacing`, but a file that this package has not written stays: the result gets another name beside it."""
-    with _written(Path(path), is_own) as file:
+    with replacing_if(Path(path), is_own) as file:
         yield file
 
 
@@ -76,8 +77,45 @@ def replacing(path: str | os.PathLike[str], durable: bool = True) -> Iterator[Bi
     Raises:
         OutputError: it cannot be written, for instance because the disk is full.
     """
-    with _written(Path(path), lambda existing: True, durable) as file:
+    with replacing_if(Path(path), lambda existing: True, durable) as file:
         yield file
+
+
+@contextmanager
+def replacing_if(path: Path, may_replace: Callable[[Path], bool], durable: bool = True) -> Iterator[BinaryIO]:
+    """Like `replacing`, but a file that `may_replace` does not know stays: the result gets another name beside it.
+
+    Args:
+        path: the file.
+        may_replace: whether the file that is there, once the new one is complete, may be replaced.
+        durable: see `replacing`.
+    """
+    path = Path(os.path.expanduser(path))
+    temporary = None
+    try:
+        if _is_device(path):
+            with path.open("wb") as device:
+                yield device
+            return
+        temporary = _open_temporary(path.parent, path.name)
+        file, name = temporary
+        yield file
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+        _put(file, name, path, may_replace)
+        if durable:
+            _sync_folder(path.parent)
+    except UserError:  # about a file that was read for this one, for instance
+        raise
+    except BaseException as error:
+        if (reason := _reason(error)) is None:
+            raise
+        kept = "; the file of that name is unchanged" if os.path.lexists(path) else ""
+        raise OutputError(f"{_shown(path)} could not be written: {reason}{kept}") from error
+    finally:
+        if temporary is not None:
+            _close(*temporary)
 
 
 def copy(source: Path, target: Path, link: bool = False) -> None:
@@ -98,17 +136,23 @@ def copy(source: Path, target: Path, link: bool = False) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Give a file a new name in the same file system; a file of that name is an OutputError."""
+    """Give a file a new name in the same file system; another file of that name is an OutputError."""
     try:
-        _put_new(source, target)
+        if not (
+            os.path.lexists(target) and os.path.samefile(source, target)
+        ):  # a kill has left it both names
+            _put_new(source, target)
     except OSError as error:
         raise OutputError(f"cannot move {_shown(source)} to {_shown(target)}: {_reason(error)}") from error
-    source.unlink(missing_ok=True)
+    delete(source)
 
 
 def delete(path: Path) -> None:
     """Delete a file that the caller knows to be this package's. A link is deleted itself; it may be gone already."""
-    path.unlink(missing_ok=True)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"{_shown(path)} cannot be deleted: {_reason(error)}") from error
 
 
 def delete_empty(folder: Path, top: Path) -> None:
@@ -124,14 +168,25 @@ def delete_empty(folder: Path, top: Path) -> None:
 def append(path: Path, content: bytes, durable: bool) -> None:
     """Add whole lines to a list of our own. A line that a kill has cut short is ended first."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(path, flags, 0o666), "r+b") as file:
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            content = content if file.read(1) == b"\n" else b"\n" + content
-        file.write(content)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
+    try:
+        with os.fdopen(os.open(path, flags, 0o666), "r+b") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                content = content if file.read(1) == b"\n" else b"\n" + content
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise OutputError(f"{_shown(path)} cannot be written: {_reason(error)}") from error
+
+
+def make_parents(path: Path) -> None:
+    """Make the folders above a file; they are below a folder of ours, see `make_folder`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"the folder {_shown(path.parent)} cannot be made: {_reason(error)}") from error
 
 
 def is_own(path: Path) -> bool:
@@ -175,36 +230,6 @@ def make_folder(folder: Path, option: str) -> None:
         raise OutputError(
             f"{option}: the folder {_shown(folder)} cannot be written to: {_reason(error)}"
         ) from error
-
-
-@contextmanager
-def _written(path: Path, may_replace: Callable[[Path], bool], durable: bool = True) -> Iterator[BinaryIO]:
-    path = Path(os.path.expanduser(path))
-    temporary = None
-    try:
-        if _is_device(path):
-            with path.open("wb") as device:
-                yield device
-            return
-        temporary = _open_temporary(path.parent, path.name)
-        file, name = temporary
-        yield file
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
-        _put(file, name, path, may_replace)
-        if durable:
-            _sync_folder(path.parent)
-    except OutputError:
-        raise
-    except BaseException as error:
-        if (reason := _reason(error)) is None:
-            raise
-        kept = "; the file of that name is unchanged" if os.path.lexists(path) else ""
-        raise OutputError(f"{_shown(path)} could not be written: {reason}{kept}") from error
-    finally:
-        if temporary is not None:
-            _close(*temporary)
 
 
 def _open_temporary(folder: Path, name: str) -> tuple[BinaryIO, Path | None]:

@@ -15,7 +15,7 @@ LOCK = ".caption.lock"
 
 
 @contextmanager
-def locked(folder: Path, option: str) -> Iterator[None]:
+def locked(folder: Path, option: str, wait: bool = False) -> Iterator[None]:
     """Keep other processes of this package out of a folder; one process may lock it several times.
 
     The lock ends with the process, even if that is killed.
@@ -23,13 +23,14 @@ def locked(folder: Path, option: str) -> Iterator[None]:
     Args:
         folder: it must exist.
         option: the command's option that names another folder.
+        wait: for as long as another process has locked the folder.
 
     Raises:
         UserError: another process has locked the folder, or it cannot be written to.
     """
-    lock = FileLock(folder.resolve() / LOCK, timeout=0, is_singleton=True)
+    lock = FileLock(folder.resolve() / LOCK, is_singleton=True)
     try:
-        lock.acquire()
+        lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
         raise UserError(
             f"another process is writing to {folder}: wait until it has ended, or choose another folder with {option}"

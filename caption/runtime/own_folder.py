@@ -1,15 +1,17 @@
 """Folders that this package fills with files of its own: data sets, stores, shards, exports, runs.
 
 Such a folder has a list of what was written there, with a digest of each file. A file is ours if it is listed and has
-not changed since. Only such files are replaced or deleted; all others are the user's, whatever their names.
+not changed since, or is empty, as a power failure leaves files. Only such files are replaced, moved or deleted; all
+others are the user's, whatever their names.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -18,7 +20,7 @@ from caption.errors import UserError, first_few, printable
 from caption.runtime import files
 
 LIST = ".caption-files.jsonl"
-"""One line per file, `{"name": ..., "digest": ...}`; the last line of a name counts."""
+"""One line per file that was written, `{"name": ..., "digest": ...}`."""
 BLOCK = 1 << 20
 
 
@@ -32,16 +34,20 @@ class OwnFolder:
 
     def __init__(self, path: Path, option: str) -> None:
         self.path, self.option = path, option
-        self._digests: dict[str, str] | None = None
+        self._digests: dict[str, set[str]] | None = None
 
     def __contains__(self, name: str) -> bool:
         """Whether the file of that name (with slashes) is there, was written by us, and has not changed since."""
-        digest = self._listed().get(name)
+        digests = self._listed().get(name)
         path = self.path / name
-        if digest is None or path.is_symlink() or not path.is_file():
+        if digests is None or path.is_symlink() or not path.is_file():
             return False
-        inside = path.parent.resolve().is_relative_to(self.path.resolve())  # not in a linked folder
-        return inside and _digest(path) == digest
+        try:
+            inside = path.parent.resolve().is_relative_to(self.path.resolve())  # not in a linked folder
+            # Several digests, because a kill may have left the old file after the new one was listed.
+            return inside and (path.stat().st_size == 0 or _digest(path) in digests)
+        except OSError:  # it cannot be read
+            return False
 
     def listed(self, name: str) -> bool:
         """Whether a file of that name was once written by us; it may have changed."""
@@ -76,22 +82,29 @@ class OwnFolder:
         path = self.path / name
         if not path.parent.is_dir():
             files.make_folder(self.path, self.option)
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            files.replacing(path, durable)
-            if name in self._listed()
-            else files.creating(path, durable) as file
-        ):
+            files.make_parents(path)
+        with files.replacing_if(path, self._is_ours, durable) as file:
             yield file
             # Before the file has its name: a file that is not listed would never be deleted.
             file.seek(0)
-            self._list(name, _digest_of(file), durable)
+            self._list({name: _digest_of(file)}, durable)
+
+    def write_many(self, contents: Mapping[str, bytes]) -> None:
+        """Write small files by name, like `write`, without waiting for the disk."""
+        self.check(contents)
+        if contents:
+            files.make_parents(self.path / LIST)
+        self._list({name: _digest_of(io.BytesIO(content)) for name, content in contents.items()}, False)
+        for name, content in contents.items():
+            files.make_parents(self.path / name)
+            with files.replacing_if(self.path / name, self._is_ours, durable=False) as file:
+                file.write(content)
 
     def add(self, names: Iterable[str]) -> None:
         """List files that another library has just written for us."""
         for name in names:
             if name not in self:
-                self._list(name, _digest(self.path / name), durable=False)
+                self._list({name: _digest(self.path / name)}, durable=False)
 
     def delete(self, names: Iterable[str] | None = None) -> list[str]:
         """Delete files, by default all that are ours, and the folders that this empties.
@@ -109,20 +122,38 @@ class OwnFolder:
                 kept.append(name)
         return kept
 
-    def _listed(self) -> dict[str, str]:
+    def move(self, names: Iterable[str], target: OwnFolder) -> None:
+        """Move files that are ours to another folder of the same file system; killed, it can be called again."""
+        for name in names:
+            if name in self:
+                files.make_parents(target.path / name)
+                files.make_parents(target.path / LIST)
+                target._list({name: _digest(self.path / name)}, durable=True)
+                files.move(self.path / name, target.path / name)
+                files.delete_empty((self.path / name).parent, self.path)
+
+    def _is_ours(self, path: Path) -> bool:
+        return path.relative_to(self.path).as_posix() in self
+
+    def _listed(self) -> dict[str, set[str]]:
         if self._digests is None:
-            self._digests = dict(_read(self.path / LIST))
+            self._digests = {}
+            for name, digest in _read(self.path / LIST):
+                self._digests.setdefault(name, set()).add(digest)
         return self._digests
 
-    def _list(self, name: str, digest: str, durable: bool) -> None:
-        self._listed()[name] = digest
-        files.append(self.path / LIST, f"{json.dumps({'name': name, 'digest': digest})}\n".encode(), durable)
+    def _list(self, digests: Mapping[str, str], durable: bool) -> None:
+        lines = []
+        for name, digest in digests.items():
+            self._listed().setdefault(name, set()).add(digest)
+            lines.append(f"{json.dumps({'name': name, 'digest': digest})}\n")
+        files.append(self.path / LIST, "".join(lines).encode(), durable)
 
 
 def _read(path: Path) -> Iterator[tuple[str, str]]:
     """The names and digests of a list. A line cut short by a kill, or not ours, is left out, and names outside, too."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().splitlines() if path.is_file() else []  # reading a pipe might never end
     except OSError:
         return
     for line in lines:

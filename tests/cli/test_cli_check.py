@@ -65,6 +65,14 @@ def test_a_reader_of_another_kind(shapes: Path, tmp_path: Path, capsys: pytest.C
     assert report["faults"] == 0
 
 
+def test_nothing_is_written_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "anywhere" / "shapes"
+    reader = {"class_path": "caption.data.shapes.Shapes", "init_args": {"folder": str(folder), "train": 3}}
+    assert caption_main(["check", config(tmp_path, reader=reader)]) == 2
+    assert f"'{folder}' does not hold these scenes yet: caption fit writes them" in capsys.readouterr().err
+    assert not folder.parent.exists()
+
+
 def test_a_file_of_a_configuration_may_be_missing(own: Data, capsys: pytest.CaptureFixture[str]) -> None:
     """DATA exists, so this is a fault of the data and not of the usage."""
     path = config(own.folder)

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
+from caption.data.readers.captions import Findings
 from caption.data.shapes import dataset as shapes
 from caption.data.shapes.captions import describe_scene
 from caption.data.shapes.dataset import write_shapes
@@ -24,7 +25,7 @@ from caption.data.shapes.scene import (
     scene_split,
 )
 from caption.data.shapes.silhouettes import FULL, silhouette
-from caption.errors import DataError
+from caption.errors import DataError, UserError
 
 Boxes = dict[str, tuple[float, float, float, float]]
 
@@ -257,7 +258,7 @@ class TestFiles:
 
     def test_a_file_in_the_folders_place_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "here").touch()
-        with pytest.raises(DataError, match="here"):
+        with pytest.raises(UserError, match="here"):
             write_shapes(tmp_path / "here", 1, 1, 1)
 
 
@@ -304,22 +305,64 @@ class TestEnsure:
         assert write_shapes(folder, 3, 1, 1)
         assert file_bytes(folder) == before
 
-    @pytest.mark.parametrize("kept", [0, 150, 500])
-    def test_a_file_cut_short_is_noticed(self, folder: Path, kept: int) -> None:
+    @pytest.mark.parametrize("name", ["val.json", "images/train_000002.png"])
+    def test_an_empty_file_is_written_again(self, folder: Path, name: str) -> None:
+        """As a power failure leaves files."""
         before = file_bytes(folder)
-        (folder / "val.json").write_bytes(before["val.json"][:kept])
+        (folder / name).write_bytes(b"")
+        (folder / "test.json").unlink()
         assert write_shapes(folder, 3, 1, 1)
         assert file_bytes(folder) == before
 
     @pytest.mark.parametrize(
-        "content", ["[]", '{"info": {}, "images": []}', '{"info": {"description": "COCO"}}']
+        ("name", "wanted"),
+        [
+            ("images/train_000002.png", {"seed": 1}),  # would be replaced
+            ("val_objects.json", {"seed": 1}),  # would be deleted, then replaced
+            ("images/train_000004.png", {"train": 4}),  # has never been there
+        ],
     )
-    def test_another_datasets_files_are_not_touched(self, folder: Path, content: str) -> None:
-        (folder / "val_objects.json").write_text(content)
+    @pytest.mark.parametrize("kind", ["changed", "link"])
+    def test_files_of_others_are_named_and_stay(
+        self, folder: Path, tmp_path: Path, name: str, wanted: dict[str, int], kind: str
+    ) -> None:
+        theirs = tmp_path / "theirs"
+        theirs.write_bytes(b"mine")
+        (folder / name).unlink(missing_ok=True)
+        if kind == "link":
+            (folder / name).symlink_to(theirs)
+        else:
+            (folder / name).write_bytes(b"mine")
         before = file_bytes(folder)
-        with pytest.raises(DataError, match=r"val_objects\.json is not a file of Shapes"):
-            write_shapes(folder, 3, 1, 1)
+        with pytest.raises(UserError, match=f"{name}.* move it away, or choose another folder with --data"):
+            write_shapes(folder, **{"train": 3, "val": 1, "test": 1, **wanted})
         assert file_bytes(folder) == before
+        assert theirs.read_bytes() == b"mine"
+
+    def test_files_of_others_that_are_in_nobodys_way_stay(self, folder: Path) -> None:
+        """Their names are those of a larger dataset, which was never written here."""
+        (folder / "images" / "test_009999.png").write_bytes(b"mine")
+        (folder / "images" / "train_000003.png").write_bytes(b"changed")
+        assert write_shapes(folder, 2, 1, 1)
+        assert (folder / "images" / "test_009999.png").read_bytes() == b"mine"
+        assert (folder / "images" / "train_000003.png").read_bytes() == b"changed"
+
+    def test_another_datasets_folder_is_left_alone(self, tmp_path: Path) -> None:
+        (tmp_path / "images").mkdir()
+        (tmp_path / "images" / "train_000001.png").write_bytes(b"mine")
+        with pytest.raises(
+            UserError, match=r"holds images/train_000001\.png, which this package did not write"
+        ):
+            write_shapes(tmp_path, 1, 1, 1)
+        assert file_bytes(tmp_path) == {"images/train_000001.png": b"mine"}
+
+    def test_surveying_writes_nothing(self, tmp_path: Path) -> None:
+        reader = shapes.Shapes(str(tmp_path / "new"), 3, 1, 1)
+        with pytest.raises(UserError, match=r"new' does not hold these scenes yet: caption fit writes them"):
+            reader.survey(Findings())
+        assert not (tmp_path / "new").exists()
+        written = reader.read()
+        assert reader.survey(Findings()) == written
 
     @pytest.mark.parametrize("survived", [0, 2, 3, 4])
     def test_a_killed_run_is_not_taken_for_complete(

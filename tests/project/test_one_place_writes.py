@@ -64,6 +64,7 @@ OPEN_FILE = re.compile(r"\b(BinaryIO|TextIO|IO|BytesIO|StringIO|ZipFile)\b")
 IN_MEMORY = {"safetensors.torch.save"}
 """Returns bytes."""
 EXCEPTIONS = {
+    "caption/runtime/inputs.py: os.open": "opens for reading, with flags that never wait",
     "caption/runtime/lock.py: FileLock": "the lock of a folder: a file of our own name, which never has content",
     "caption/runtime/on_ray.py: files.open_output_stream": "a bucket, which is not a file system of this machine",
 }
@@ -73,14 +74,12 @@ WORK_TO_DO = {
     "caption/cli/demo.py",
     "caption/data/feature_extraction.py",
     "caption/data/prepare/layout.py",
-    "caption/data/shapes/dataset.py",
     "caption/data/shards/writing.py",
     "caption/export/onnx_files.py",
     "caption/features/files.py",
     "caption/features/store.py",
     "caption/models/hub.py",
     "caption/runtime/on_ray.py",
-    "caption/runtime/own_folder.py",
     "caption/textbook.py",
     "caption/training/divergence.py",
     "caption/training/evaluator.py",

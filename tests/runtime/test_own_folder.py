@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from caption.errors import UserError
+from caption.runtime import files
 from caption.runtime.own_folder import LIST, OwnFolder
 
 
@@ -115,3 +117,85 @@ def test_files_of_another_library_are_listed_as_they_are(tmp_path: Path):
     assert "log" in OwnFolder(tmp_path, "--out")
     (tmp_path / "log").write_text("2")
     assert "log" not in folder
+
+
+def test_killed_before_a_file_has_its_place_the_old_one_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = fill(tmp_path, a="1")
+
+    def killed(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_put", killed)
+        with pytest.raises(KeyboardInterrupt), folder.write("sub/a") as file:
+            file.write(b"2")
+    assert contents(tmp_path) == {"sub/a": "1"}
+    assert OwnFolder(tmp_path, "--out").delete() == []
+    assert contents(tmp_path) == {}
+
+
+def test_what_appears_while_a_file_is_written_stays(tmp_path: Path):
+    folder = fill(tmp_path, a="1")
+
+    def write() -> None:
+        with folder.write("sub/a") as file:
+            file.write(b"new")
+            (tmp_path / "sub" / "a").write_text("mine")
+
+    with pytest.raises(UserError, match=r"sub/a appeared meanwhile.* is in .*sub/a-2"):
+        write()
+    assert contents(tmp_path) == {"sub/a": "mine", "sub/a-2": "new"}
+
+
+def test_many_small_files_are_listed_at_once(tmp_path: Path):
+    folder = OwnFolder(tmp_path, "--out")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b").write_text("mine")
+    with pytest.raises(UserError, match="holds sub/b, which"):
+        folder.write_many({"sub/a": b"1", "sub/b": b"2"})
+    assert contents(tmp_path) == {"sub/b": "mine"}
+    (tmp_path / "sub" / "b").unlink()
+    folder.write_many({"sub/a": b"1", "sub/b": b"2"})
+    folder.write_many({"sub/a": b"3"})
+    folder.write_many({})
+    assert contents(tmp_path) == {"sub/a": "3", "sub/b": "2"}
+    assert OwnFolder(tmp_path, "--out").delete() == []
+    assert contents(tmp_path) == {}
+
+
+def test_what_is_empty_was_lost_in_a_power_failure(tmp_path: Path):
+    folder = fill(tmp_path, a="1")
+    (tmp_path / "sub" / "a").write_text("")
+    assert "sub/a" in folder
+    (tmp_path / "sub" / "b").write_text("")
+    assert "sub/b" not in folder
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_files_are_moved_to_another_folder(tmp_path: Path, killed: bool):
+    source = fill(tmp_path / "from", a="1", b="2", c="3")
+    (tmp_path / "from" / "sub" / "b").write_text("changed")
+    target = OwnFolder(tmp_path / "to", "--out")
+    if killed:  # after the file has its second name
+        source.move(["sub/a"], target)
+        (tmp_path / "from" / "sub" / "a").hardlink_to(tmp_path / "to" / "sub" / "a")
+    source.move(["sub/a", "sub/b", "sub/c", "sub/none"], target)
+    assert contents(tmp_path / "from") == {"sub/b": "changed"}
+    assert contents(tmp_path / "to") == {"sub/a": "1", "sub/c": "3"}
+    assert OwnFolder(tmp_path / "to", "--out").delete() == []
+
+
+def test_a_list_that_is_none_is_not_followed(tmp_path: Path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / "own" / LIST).symlink_to(tmp_path / "victim")
+    folder = OwnFolder(tmp_path / "own", "--out")
+    with pytest.raises(UserError, match="links"), folder.write("a") as file:
+        file.write(b"1")
+    assert (tmp_path / "victim").read_text() == "mine"
+    assert not (tmp_path / "own" / "a").exists()
+    (tmp_path / "own" / LIST).unlink()
+    os.mkfifo(tmp_path / "own" / LIST)
+    assert OwnFolder(tmp_path / "own", "--out").names() == []  # without waiting for it
