@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
+import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -243,6 +246,72 @@ def test_wrong_requests_are_refused(shards: Path, tmp_path: Path, source: Path):
 
 
 # -- writing and reading ---------------------------------------------------------------------------------------
+
+
+HOSTILE_NAMES = [
+    "pipe:touch {canary}",
+    "x.tar; touch {canary} #",
+    "$(touch {canary})",
+    "../other.tar",
+    "/etc/passwd",
+    "..",
+    "-",
+    "a/b.tar",
+    "file:x.tar",
+    "s3://bucket/x.tar",
+    "",
+    "a\nb",
+    "é.tar",
+]
+
+
+@pytest.mark.parametrize("url", ["{}", "pipe:cat {}/shards.json"])
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_the_name_of_a_shard_is_a_name_and_nothing_else(name: str, url: str, shards: Path, tmp_path: Path):
+    canary = tmp_path / "canary"
+    index = json.loads((shards / "shards.json").read_text())
+    index["shards"][0]["name"] = name.format(canary=canary)
+    (shards / "shards.json").write_text(json.dumps(index))
+    with pytest.raises(DataError, match=r"shards\.json.*is not the name of a shard"):
+        list(ShardLoader(make_batches(url.format(shards), max_damaged=1.0)))
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("samples", [-15, 0, 10**10, True, 2.5, "5", None])
+def test_the_number_of_samples_is_one_that_a_shard_can_have(samples: Any, shards: Path):
+    index = json.loads((shards / "shards.json").read_text())
+    index["shards"][0]["samples"] = samples
+    (shards / "shards.json").write_text(json.dumps(index))
+    with pytest.raises(DataError, match=r"shards\.json.*samples"):
+        ShardIndex.read(str(shards))
+
+
+@pytest.mark.parametrize("counts", [{"red": "5"}, {"red": 1.5}, {"red": None}, {"red": [1]}])
+def test_the_words_are_counted(counts: dict[str, Any], shards: Path):
+    index = json.loads((shards / "shards.json").read_text())
+    (shards / "shards.json").write_text(json.dumps({**index, "words": counts}))
+    with pytest.raises(DataError, match=r"shards\.json.*numbers of words"):
+        ShardIndex.read(str(shards))
+
+
+def test_a_shard_that_would_unpack_to_any_size_is_damaged(shards: Path, tmp_path: Path):
+    whole = min(shards.glob("train-000000-*.tar"))
+    whole.write_bytes(gzip.compress(whole.read_bytes()))
+    sparse = min(shards.glob("train-000001-*.tar"))
+    header = tarfile.TarInfo("000001000000.png")
+    header.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.realsize": str(10**12),
+    }
+    header.size = 512
+    with tarfile.open(sparse, "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(header, io.BytesIO(b"1\n0\n1\n".ljust(512, b"\0")))
+    with pytest.warns(UserWarning, match="damaged") as warned:
+        list(ShardLoader(make_batches(shards, max_damaged=1.0, batch_size=20)))
+    told = "\n".join(str(warning.message) for warning in warned)
+    assert f"{sparse.name}, sample 0: '000001000000.png' is a sparse file" in told
+    assert f"{whole.name}, sample 0: " in told
 
 
 def test_the_shards_have_the_vocabulary_and_the_other_splits_of_the_data(shards: Path, source: Path):

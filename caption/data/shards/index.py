@@ -15,6 +15,8 @@ from caption.runtime.inputs import STREAM, TEXT, open_input, read_stream
 from caption.text.vocabulary import Vocabulary
 
 INDEX = "shards.json"
+MOST_SAMPLES = 1_000_000
+"""Of a shard: many times those of the largest file that anybody would write."""
 
 
 @dataclass
@@ -44,10 +46,25 @@ class TrainingShards:
 
 @dataclass(frozen=True)
 class Shard:
-    """One tar file of samples."""
+    """One tar file of samples.
+
+    Raises:
+        DataError: the name is not that of a file beside the index, or the number of samples is not one. The index may
+            come from somebody else, and webdataset runs commands that a URL names.
+    """
 
     name: str
     samples: int
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"\w[\w.-]*", self.name, re.ASCII):
+            raise DataError(
+                f"{self.name[:100]!r} is not the name of a shard: it has letters, digits, '_', '-' and '.' alone"
+            )
+        if self.samples is True or not 1 <= self.samples <= MOST_SAMPLES:
+            raise DataError(
+                f"the shard {self.name} cannot have {self.samples} samples: from 1 to {MOST_SAMPLES:,}"
+            )
 
 
 @dataclass(frozen=True)
@@ -90,7 +107,7 @@ class ShardIndex:
         """The index of a folder or URL.
 
         Raises:
-            UserError: the extra webdataset is not installed, or the index cannot be read or is damaged.
+            UserError: the index cannot be read or is damaged, or a URL needs the extra webdataset.
         """
         location = url if INDEX in url else f"{url.rstrip('/')}/{INDEX}"
         where = f"'{location}'"
@@ -104,12 +121,17 @@ class ShardIndex:
         data = parsed(text, where)
         if not isinstance(data, dict):
             raise DataError(f"{where} is not an index of shards: make it with `caption prepare shards`")
-        shards = tuple(
-            Shard(field(entry, "name", str, where), field(entry, "samples", int, where))
-            for entry in object_list(data, "shards", where)
-        )
-        words = Counter(field(data, "words", dict, where))
-        return cls(shards, field(data, "tokenizer", str, where), words, location)
+        try:
+            shards = tuple(
+                Shard(field(entry, "name", str, where), field(entry, "samples", int, where))
+                for entry in object_list(data, "shards", where)
+            )
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from None
+        words = field(data, "words", dict, where)
+        if not all(type(count) is int for count in words.values()):
+            raise DataError(f"{where} has numbers of words that are not whole numbers: make it again")
+        return cls(shards, field(data, "tokenizer", str, where), Counter(words), location)
 
     def to_json(self) -> str:
         """The text of shards.json."""
@@ -122,12 +144,12 @@ def open_url(url: str) -> Any:
     """A binary stream of anything that webdataset opens.
 
     Raises:
-        UserError: the extra webdataset is not installed, or a path cannot be opened.
+        UserError: a path cannot be opened, or a URL needs the extra webdataset.
         OSError, ValueError: the URL cannot be opened.
     """
+    if not re.match(r"(?!file:)\w+:", url):
+        return open_input(user_path(url.removeprefix("file:")), STREAM)
     check_webdataset()
-    if not re.match(r"\w+:", url):
-        return open_input(user_path(url), STREAM)
     from webdataset.gopen import gopen
 
     return gopen(url)

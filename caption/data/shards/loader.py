@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -70,14 +70,17 @@ class ShardBatches(IterableDataset[tuple[Batch | None, list[str]]]):
         in_order = (sample for samples in ranges for sample in read_range(self.index, samples))
         samples = shuffled(in_order, self.source.shuffle_buffer, random)
         number = self.batches_per_worker
-        # Rounded up, so that of more batches than samples (at batch size 1) the last one is empty, not the first.
-        bounds = [-(-(last - first) * place // number) for place in range(number + 1)]
-        for _ in islice(samples, bounds[done]):
+
+        def bound(place: int) -> int:
+            # Rounded up, so that of more batches than samples (at batch size 1) the last one is empty, not the first.
+            return -(-(last - first) * place // number)
+
+        for _ in islice(samples, bound(done)):
             pass
-        yield from self._batches(samples, first, list(pairwise(bounds))[done:])
+        yield from self._batches(samples, first, ((bound(n), bound(n + 1)) for n in range(done, number)))
 
     def _batches(
-        self, samples: Iterator[Sample], first: int, bounds: Sequence[tuple[int, int]]
+        self, samples: Iterator[Sample], first: int, bounds: Iterable[tuple[int, int]]
     ) -> Iterator[tuple[Batch | None, list[str]]]:
         """Batches of the samples within these bounds. A batch without an intact sample repeats the last intact one, so
         that every process makes the same number of steps; None if none has come yet."""

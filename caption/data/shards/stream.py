@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +18,7 @@ import numpy as np
 from caption.data.readers.captions import CaptionedImage
 from caption.data.shards.index import Shard, ShardIndex, open_url
 from caption.errors import DataError
+from caption.runtime.inputs import MEMBER, read_stream
 
 
 class Sample(NamedTuple):
@@ -63,19 +68,27 @@ def read_range(index: ShardIndex, samples: ShardRange) -> Iterator[Sample]:
                 yield Sample(f"{shard.name}, sample {number}", files)
             done = number + 1
     except Exception as failure:  # webdataset and tarfile raise many kinds
-        # webdataset appends the stream to the arguments.
-        reason = getattr(failure, "strerror", None) or (failure.args or [type(failure).__name__])[0]
-        error = " ".join(str(reason).split())
+        error = " ".join(str(getattr(failure, "strerror", None) or failure or type(failure).__name__).split())
     for number in range(max(done, first), last):
         yield Sample(f"{shard.name}, sample {number}", {}, error)
 
 
 def _files(url: str) -> Iterator[dict[str, bytes]]:
-    from webdataset.tariterators import group_by_keys, tar_file_expander
+    # Not compressed, and without sparse files: a small shard could unpack to any size.
+    with closing(open_url(url)) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        for _, files in groupby(_members(archive), itemgetter(0)):
+            yield {suffix: data for _, suffix, data in files}
 
-    with closing(open_url(url)) as stream:
-        for sample in group_by_keys(tar_file_expander([{"url": url, "stream": stream}])):
-            yield {name: data for name, data in sample.items() if not name.startswith("__")}
+
+def _members(archive: tarfile.TarFile) -> Iterator[tuple[str, str, bytes]]:
+    """The files of an archive: key, suffix, content."""
+    for member in archive:
+        archive.members.clear()  # otherwise it keeps all
+        name = re.fullmatch(r"((?:.*/)?[^./]+)\.([^/]*)", member.name)
+        if name is not None and member.isreg() and (file := archive.extractfile(member)) is not None:
+            if member.issparse():
+                raise DataError(f"{member.name!r} is a sparse file")
+            yield name[1], name[2].lower(), read_stream(file, f"'{member.name}'", MEMBER)
 
 
 def shuffled(samples: Iterator[Sample], buffer: int, random: np.random.Generator) -> Iterator[Sample]:
