@@ -23,7 +23,7 @@ from caption import checkpoint
 from caption.cli.configuration import torchrun
 from caption.cli.configuration.arguments import TRUST
 from caption.cli.configuration.errors import hint, one_line
-from caption.cli.configuration.files import import_from_working_directory, with_layers
+from caption.cli.configuration.files import with_layers
 from caption.cli.configuration.from_checkpoint import with_checkpoint_configuration
 from caption.cli.exit_codes import DONE
 from caption.data.module import CaptionData
@@ -220,7 +220,6 @@ def main(args: list[str]) -> int:
 def run(args: list[str]) -> CaptionCLI:
     """Like `main`, but returns the command with its trainer, model and data."""
     args = with_checkpoint_configuration(with_layers(args))
-    import_from_working_directory()
     torch.set_float32_matmul_precision("high")
     try:
         with _quiet(evaluating=args[0] != "fit"):

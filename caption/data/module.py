@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampl
 from caption.data.augmentation import HorizontalFlip
 from caption.data.batches import Batch, CaptionedImages, SimilarLengths, SingleCaptions
 from caption.data.order import EpochBatches, TrainingLoader
-from caption.data.readers.captions import CaptionReader, Splits
+from caption.data.readers.captions import MAX_CHARACTERS, CaptionReader, Splits
 from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
 from caption.errors import DataError
@@ -22,6 +22,10 @@ from caption.runtime.seeds import derive_seed
 from caption.runtime.signals import ignore_stop_signals
 from caption.tensor_tree import map_tensors
 from caption.text.vocabulary import Vocabulary
+
+MOST_WORKERS = 256
+"""Processes of one training that decode images."""
+LARGEST_BATCH = 100_000
 
 
 class CaptionData(LightningDataModule):
@@ -69,10 +73,10 @@ class CaptionData(LightningDataModule):
     ) -> None:
         super().__init__()
         _check_flip(flip, features, shards)
-        if batch_size < 1 or (captions_per_image is not None and captions_per_image < 1):
-            raise DataError(
-                f"batch_size {batch_size} and captions_per_image {captions_per_image} must be 1 or more"
-            )
+        _check_range("batch_size", batch_size, 1, LARGEST_BATCH)
+        _check_range("captions_per_image", captions_per_image, 1, LARGEST_BATCH)
+        _check_range("max_words", max_words, 1, MAX_CHARACTERS)
+        _check_range("workers", workers, 0, MOST_WORKERS)
         self.reader = reader
         self.transform = transform or ImageTransform()
         self.batch_size = batch_size
@@ -228,6 +232,11 @@ class CaptionData(LightningDataModule):
 
         images, views, inputs, targets, lengths, *rest = batch
         return Batch(*map_tensors(move, (images, views, inputs, targets, lengths)), *rest)
+
+
+def _check_range(name: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and not least <= value <= most:
+        raise DataError(f"data.{name} is {value}: choose {least} to {most:,}")
 
 
 def _check_flip(flip: HorizontalFlip | None, features: str | None, shards: TrainingShards | None) -> None:

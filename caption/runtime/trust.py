@@ -1,22 +1,84 @@
-"""Class paths in files from strangers: which modules may be imported for them.
+"""Class paths in files from strangers: which modules may be imported for them, and from where.
 
-Importing a module runs its code. A class path in a checkpoint is therefore imported only if its module belongs to this
-package or to a package that the user trusts. A module that is already imported may be named, too: nothing runs.
-A configuration is the user's own, and all its class paths are imported.
+Importing a module runs its code. A class path in a checkpoint is therefore imported only if its module is one of this
+package's that define parts, or belongs to a package that the user trusts. A module that is already imported may be
+named, too: nothing runs. A configuration is the user's own, and all its class paths are imported.
+
+The working directory may be a stranger's folder. Of its modules, those that the user names can be imported, and what
+these import, and no others.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from caption.errors import CheckpointError
 
 OWN = __name__.partition(".")[0]
+PARTS = tuple(f"{OWN}.{room}" for room in ("attention", "decoders", "encoders", "objectives", "search"))
+"""Rooms of this package whose classes a checkpoint may name. Importing their modules has no other effect."""
+
+
+class WorkingDirectory(MetaPathFinder):
+    """Finds modules in a folder: those with the names given, and what these import.
+
+    Python looks into the working directory for every module when it runs a script or a notebook, but not when it runs
+    an installed command. This finder is asked last.
+    """
+
+    def __init__(self) -> None:
+        self.folder = os.curdir
+        self.names: set[str] = set()
+        self.found: set[str] = set()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if path is not None or not (fullname in self.names or _importer() in self.found):
+            return None
+        spec = PathFinder.find_spec(fullname, [self.folder])
+        if spec is not None:
+            self.found.add(fullname)
+        return spec
+
+
+def _importer() -> str:
+    """The top-level module of the code that imports something now."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("importlib.", __name__)):
+        frame = frame.f_back
+    return "" if frame is None else frame.f_globals.get("__name__", "").partition(".")[0]
+
+
+_finder = WorkingDirectory()
+
+
+def import_from(folder: str, values: Any) -> None:
+    """Let modules of a folder be imported, after those that are installed, that the user's own values name.
+
+    Args:
+        folder: the working directory.
+        values: what the user wrote, in plain types: class paths, and functions as `module:function`, at any depth.
+    """
+    _finder.folder = os.path.abspath(folder)
+    for text in _texts(values, nested=True):
+        if (match := NAMED.fullmatch(text)) and match[1] != OWN and not os.path.exists(text):
+            _finder.names.add(match[1])
+    if _finder not in sys.meta_path:
+        sys.meta_path.append(_finder)
+
+
+NAMED = re.compile(r"([^\W\d]\w*)[.:][\w.:]+")
 
 
 def class_paths(spec: Any) -> Iterator[str]:
@@ -44,19 +106,25 @@ def find_object(path: Any, trust: Iterable[str] = ()) -> Any:
         trust: packages, modules or class paths, beside this package, whose modules may be imported.
 
     Raises:
-        CheckpointError: it does not exist, or its module is not imported and not trusted.
+        CheckpointError: it does not exist, its module is not imported and not trusted, or exits.
     """
     if not isinstance(path, str) or "." not in path or not all(map(str.isidentifier, path.split("."))):
         raise CheckpointError(f"a class path such as caption.attention.Softmax is expected, not {path!r}")
     module, _, name = path.rpartition(".")
-    trusted = (OWN, *packages(trust))
-    if any(module == known or path == known or module.startswith(f"{known}.") for known in trusted):
+    trusted = [known for known in packages(trust) if f"{path}.".startswith(f"{known}.")]
+    if trusted or any(f"{path}.".startswith(f"{room}.") for room in PARTS):
+        if trusted:
+            import_from(os.curdir, path)
         try:
             return getattr(import_module(module), name)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, SystemExit) as error:
             raise CheckpointError(f"there is no class {path}: install the package that defines it") from error
     if module not in sys.modules:
         package = path.partition(".")[0]
+        if package == OWN:
+            raise CheckpointError(
+                f"there is no class {path} that a model may have: is the file for this release?"
+            )
         raise CheckpointError(
             f"{path} is not of this package, and importing it would run the code of {package}. If you trust that code "
             f"and the file, name the package: --trust {package}, or trust={package!r} in Python"
@@ -112,12 +180,13 @@ def _is_plain(hint: Any) -> bool:
     return all(map(_is_plain, inner)) if inner else hint in (str, int, float, bool, type(None))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: Any, nested: bool = False) -> Iterator[str]:
+    """The texts in a value, but not those of parts in it; `nested`: also those."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping) and "class_path" not in value:
+    elif isinstance(value, Mapping) and (nested or "class_path" not in value):
         for entry in value.values():
-            yield from _texts(entry)
+            yield from _texts(entry, nested)
     elif isinstance(value, (list, tuple)):
         for entry in value:
-            yield from _texts(entry)
+            yield from _texts(entry, nested)

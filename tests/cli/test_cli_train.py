@@ -6,9 +6,11 @@ import csv
 import json
 import logging
 import math
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ import yaml
 from helpers.command_line import QUIET, Ran, Trained
 
 import caption
+from caption.data.module import CaptionData
 
 Cli = Callable[..., Ran]
 
@@ -210,28 +213,62 @@ def test_evaluation_needs_a_checkpoint(cli: Cli, tiny: Path, verb: str):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_is_tested_with_its_own_configuration(cli: Cli, trained: Trained, copied: Path):
+def test_a_checkpoint_is_tested_with_its_own_configuration_on_data_that_the_user_names(
+    cli: Cli, trained: Trained, copied: Path
+):
     where = ("--ckpt_path", copied / "best.ckpt", "--trainer.default_root_dir", copied / "named")
     named = cli("test", "-c", trained.config, *QUIET, *where)
-    own = cli("test", *QUIET, "--ckpt_path", copied / "best.ckpt")
+    refused = cli("test", *QUIET, "--ckpt_path", copied / "best.ckpt")
+    assert (refused.code, refused.out) == (2, "")
+    assert (
+        "best.ckpt does not decide what is read: give the configuration, with -c YAML, or the data"
+        in refused.err
+    )
+    data = shlex.split(refused.err.partition("The training says that it had ")[2])
+    assert data[:2] == ["--data.reader", "caption.data.shapes.Shapes"]
+    own = cli("test", *QUIET, *data, "--ckpt_path", copied / "best.ckpt")
     assert (own.code, own.out) == (0, named.out), own.err
     assert "BeamSearch(beam_size=2" in own.out
     assert str(copied / "logs" / "version_1") in own.err  # beside those of its training
-    predicted = cli("predict", *QUIET, "--ckpt_path", copied / "best.ckpt")
+    predicted = cli("predict", *QUIET, *data, "--ckpt_path", copied / "best.ckpt")
     path = copied / "logs" / "version_2" / "predictions.json"
     assert predicted.code == 0
     assert len(json.loads(path.read_text())) == 8  # of the test split
 
 
-def test_a_checkpoint_without_its_data_asks_for_a_configuration(cli: Cli, copied: Path):
+@pytest.mark.parametrize("verb", ["test", "validate", "predict"])
+def test_a_checkpoint_decides_neither_what_is_read_nor_how_many_processes(
+    verb: str, cli: Cli, trained: Trained, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "mine" / "images").mkdir(parents=True)
+    mine = tmp_path / "mine" / "images" / "test_009999.png"
+    mine.write_bytes(b"mine")
     contents = torch.load(copied / "best.ckpt", weights_only=True)
-    del contents["data"]
-    torch.save(contents, copied / "older.ckpt")
-    ran = cli("test", *QUIET, "--ckpt_path", copied / "older.ckpt")
+    data = contents["data"]
+    data["reader"]["init_args"]["folder"] = str(tmp_path / "mine")
+    data |= {
+        "workers": 5000,
+        "batch_size": 10**6,
+        "features": str(tmp_path / "mine"),
+        "flip": {},
+        "shards": {"url": "x"},
+    }
+    torch.save(contents, copied / "best.ckpt")
+    ran = cli(verb, *QUIET, "--ckpt_path", copied / "best.ckpt")
     assert (ran.code, ran.out) == (2, "")
-    assert (
-        "older.ckpt: it does not say on what data it was trained: give the configuration, with -c" in ran.err
-    )
+    assert [path for path in (tmp_path / "mine").rglob("*") if path.is_file()] == [mine]
+    made: list[Any] = []
+    monkeypatch.setattr(CaptionData, "_evaluation", lambda self, split: made.append(self) or self.unknown)
+    own = [
+        "--data.reader",
+        "caption.data.shapes.Shapes",
+        "--data.reader.init_args",
+        "{train: 40, val: 8, test: 8, size: 48}",
+    ]
+    folder = yaml.safe_load(trained.config.read_text())["data"]["reader"]["init_args"]["folder"]
+    cli(verb, *QUIET, *own, "--data.reader.init_args.folder", folder, "--ckpt_path", copied / "best.ckpt")
+    assert (made[0].workers, made[0].batch_size, made[0].store, made[0].shards) == (0, 64, None, None)
+    assert mine.read_bytes() == b"mine"
 
 
 # -- wrong configurations --------------------------------------------------------------------------------------

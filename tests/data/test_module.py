@@ -222,9 +222,19 @@ def test_batches_travel_with_their_names(reader: Shapes):
 # -- errors ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"batch_size": 0}, {"captions_per_image": 0}], ids=str)
+OUT_OF_RANGE = [
+    {"batch_size": 0},
+    {"batch_size": 10**9},
+    {"captions_per_image": 0},
+    {"max_words": -15},
+    {"workers": -1},
+    {"workers": 5000},
+]
+
+
+@pytest.mark.parametrize("options", OUT_OF_RANGE, ids=str)
 def test_numbers_that_are_none(reader: Shapes, options: dict[str, int]):
-    with pytest.raises(DataError, match=f"{next(iter(options))} 0"):
+    with pytest.raises(DataError, match=f"data.{next(iter(options))} is "):
         module(reader, **options)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from caption import checkpoint
 from caption.encoders import Encoder, TorchvisionEncoder
 from caption.errors import CheckpointError
 from caption.parts import make
-from caption.runtime.trust import check_texts, class_paths, find_object
+from caption.runtime.trust import check_texts, class_paths, find_object, import_from
 
 Cli = Callable[..., Ran]
 MODULE = """\
@@ -170,6 +173,83 @@ class Passing(caption.attention.ScoredAttention):
         super().__init__(**others)
 
 
+# -- modules of this package, and of the working directory ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["caption.__main__.X", "caption.cli.main.X", "caption.main", "caption.models.hub.X", "caption.none.X"],
+)
+def test_modules_of_this_package_without_parts_are_not_imported(path: str):
+    before = set(sys.modules)
+    with pytest.raises(CheckpointError, match=f"there is no class {path}"):
+        find_object(path)
+    assert set(sys.modules) == before
+
+
+def test_a_trusted_module_that_exits_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "exits_at_once.py").write_text("raise SystemExit(0)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(CheckpointError, match=r"exits_at_once\.X"):
+        find_object("exits_at_once.X", "exits_at_once")
+
+
+def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, **modules: str) -> None:
+    for name, text in modules.items():
+        path = folder / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(folder)
+
+
+def test_of_the_working_directory_what_the_user_names_is_imported_and_what_that_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    modules = {
+        "named1": "import sibling1",
+        "sibling1": "X = 1",
+        "unnamed1": "",
+        "package1__inner": "import sibling2",
+    }
+    in_folder(tmp_path, monkeypatch, sibling2="", **modules)
+    values = {
+        "model": [{"class_path": "named1.X", "init_args": {"weights": "package1.inner:file"}}, "a b.c", 3]
+    }
+    import_from(".", values)
+    assert import_module("named1").sibling1.X == 1
+    assert import_module("package1.inner").__name__ == "package1.inner"
+    for name in ("unnamed1", "sibling2_", "package2"):
+        with pytest.raises(ModuleNotFoundError):
+            import_module(name)
+
+
+def test_the_name_of_a_file_is_not_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    in_folder(tmp_path, monkeypatch, unnamed2="")
+    (tmp_path / "unnamed2.ckpt").touch()
+    import_from(".", ["unnamed2.ckpt"])
+    with pytest.raises(ModuleNotFoundError):
+        import_module("unnamed2")
+
+
+SHADOWS = ("tensorflow", "tabulate", "s3fs", "boto3", "sklearn", "IPython", "colorama", "filelock")
+
+
+INSTALLED = "import sys; del sys.path[0]; from caption.cli.main import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize("start", [["-m", "caption"], ["-c", INSTALLED]], ids=["module", "installed"])
+def test_files_of_the_working_directory_are_not_imported(start: list[str], tmp_path: Path, trained: Trained):
+    for name in SHADOWS:
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'a').write({name!r} + ' ')")
+    where = ["--ckpt_path", trained.folder / "best.ckpt", "--trainer.default_root_dir", tmp_path / "run"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(caption.__file__).parents[1])}
+    command = [sys.executable, *start, "validate", "-c", trained.config, *QUIET, *where]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "BLEU" in ran.stdout
+    assert not (tmp_path / "canary").exists()
+
+
 # -- the command line --------------------------------------------------------------------------------------------
 
 
@@ -267,8 +347,7 @@ FOREIGN = {"class_path": "stranger.Foreign", "init_args": {}}
     [
         ("data", "transform", FOREIGN, ""),
         ("data", "transform", "stranger.Foreign", ""),
-        ("data", "batching", FOREIGN, ""),
-        ("data", "reader", FOREIGN, "--trust stranger"),
+        ("data", "tokenizer", FOREIGN, ""),
         ("captioner", "search", FOREIGN, "--trust stranger"),
     ],
     ids=str,
@@ -285,7 +364,13 @@ def test_the_configuration_of_a_checkpoint_imports_nothing(
 ):
     file = tmp_path / "hostile.ckpt"
     rewrite(trained.folder / "last.ckpt", lambda contents: contents[section].update({entry: value}), file)
-    ran = cli("validate", *QUIET, "--ckpt_path", file)
+    data = (
+        "--data.reader",
+        "caption.data.shapes.Shapes",
+        "--data.reader.init_args.folder",
+        tmp_path / "shapes",
+    )
+    ran = cli("validate", *QUIET, *data, "--ckpt_path", file)
     assert (ran.code, ran.out) == (2, "")
     assert message in ran.err
     assert not canary.exists()

@@ -7,12 +7,12 @@ class paths may name modules of the working directory.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from caption.errors import UserError, did_you_mean
+from caption.runtime.trust import import_from
 
 OPTIONS = ("-c", "--config")
 READER = ("--data.reader", "--data.reader.class_path")
@@ -82,6 +82,8 @@ def read_layers(names: Sequence[str], options: Sequence[str] = ()) -> list[dict[
     The arguments of a reader are the files of a data set, which another reader must not inherit. So layers below one
     that names a reader lose their own; options count as the topmost layer.
 
+    Modules of the working directory that they name can be imported then.
+
     Args:
         names: paths or names.
         options: of the command line.
@@ -94,9 +96,21 @@ def read_layers(names: Sequence[str], options: Sequence[str] = ()) -> list[dict[
         if _names_reader(config):
             layers = [_without_reader(layer) for layer in layers]
         layers.append(config)
-    if any(option in READER for option, _ in option_pairs(options)):
+    pairs = option_pairs(options)
+    if any(option in READER for option, _ in pairs):
         layers = [_without_reader(layer) for layer in layers]
+    import_from(os.curdir, [layers, [_plain(value) for option, value in pairs if option not in OPTIONS]])
     return layers
+
+
+def _plain(value: str) -> Any:
+    """The value of an option, which may be YAML."""
+    from caption.data.files import YamlError, load_yaml
+
+    try:
+        return load_yaml(value)
+    except YamlError:
+        return value
 
 
 def with_layers(args: Sequence[str]) -> list[str]:
@@ -128,16 +142,6 @@ def option_pairs(args: Sequence[str]) -> list[tuple[str, str]]:
         else:
             pairs.append((before, arg) if before.startswith("-") and "=" not in before else ("", ""))
     return pairs
-
-
-def import_from_working_directory() -> None:
-    """Let class paths name modules of the working directory, after those that are installed.
-
-    Python does this for scripts and notebooks, but not for installed commands.
-    """
-    here = str(Path.cwd())
-    if not {"", here} & set(sys.path):
-        sys.path.append(here)
 
 
 def _names_reader(config: Mapping[str, Any]) -> bool:

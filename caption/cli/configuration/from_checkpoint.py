@@ -1,7 +1,13 @@
-"""The configuration that a checkpoint carries: enough to evaluate it without naming one."""
+"""The configuration that a checkpoint carries: with the user's data, enough to evaluate it.
+
+A checkpoint may come from somebody else. It decides the model, and how captions and pixels are made; what is read, and
+with how many processes, the user decides.
+"""
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,56 +16,52 @@ import yaml
 
 from caption import checkpoint
 from caption.cli.configuration.files import OPTIONS, READER, option_pairs
-from caption.data.readers.captions import CaptionReader
 from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, UserError
 from caption.parts import make
 from caption.runtime.trust import check_texts
 from caption.search import Search
 
-DATA = (
-    *(
-        "transform",
-        "batch_size",
-        "captions_per_image",
-        "batching",
-        "min_count",
-        "vocabulary_size",
-        "tokenizer",
-        "max_words",
-    ),
-    *("features", "workers", "predict_split"),
-)
-"""Entries of the data section, beside the reader, that are taken from a checkpoint; none of them names a class."""
+DATA = ("transform", "batch_size", "min_count", "tokenizer", "predict_split")
+"""Entries of the data section that are taken from a checkpoint; none of them names a class or a file."""
+LARGEST_BATCH = 64
+"""Images of a batch, as without a checkpoint: their memory must not be decided by the file."""
 
 
 def with_checkpoint_configuration(args: Sequence[str]) -> list[str]:
     """A command line of Lightning's; one that evaluates a checkpoint without a configuration gets the checkpoint's own.
 
     Raises:
-        CheckpointError: the checkpoint carries none, or names a class of a package that is not trusted.
+        CheckpointError: the checkpoint names a class of a package that is not trusted.
+        UserError: the command does not name data.
     """
     args = list(args)
     pairs = option_pairs(args)
     paths = [value for option, value in pairs if option == "--ckpt_path"]
     in_folder = bool(paths) and paths[-1] in ("auto", "best", "last")  # of the run that a configuration names
-    configured = in_folder or any(option in (*OPTIONS, *READER) for option, _ in pairs)
+    configured = in_folder or any(option in OPTIONS for option, _ in pairs)
     if args[0] == "fit" or configured or not paths or {"--help", "-h"} & set(args):
         return args
+    path = Path(paths[-1])
+    contents = checkpoint.read(path)
+    if not any(option in READER for option, _ in pairs):
+        raise UserError(
+            f"{path} does not decide what is read: give the configuration, with -c YAML, or the data, with "
+            f"--data.reader CLASS{_trained_on(contents)}"
+        )
     trust = [value for option, value in pairs if option == "--trust"]
-    text = yaml.safe_dump(checkpoint_configuration(Path(paths[-1]), trust), sort_keys=False)
+    text = yaml.safe_dump(checkpoint_configuration(path, contents, trust), sort_keys=False)
     return [args[0], "--config", text, *args[1:]]
 
 
-def checkpoint_configuration(path: Path, trust: Iterable[str]) -> dict[str, Any]:
-    """The configuration of a checkpoint: its parts, its search, the data that it was trained on, and its folder.
+def checkpoint_configuration(path: Path, contents: dict[str, Any], trust: Iterable[str]) -> dict[str, Any]:
+    """The configuration of a checkpoint: its parts, its search, how its data was prepared, and its folder.
 
     Every class in it has been checked, because a parser of configurations imports whatever a value names.
 
     Raises:
         CheckpointError: see `with_checkpoint_configuration`.
     """
-    contents = checkpoint.read(path)
     try:
         model = checkpoint.architecture(contents, trust)
         search = contents["captioner"]["search"]
@@ -68,23 +70,33 @@ def checkpoint_configuration(path: Path, trust: Iterable[str]) -> dict[str, Any]
         return {
             "trainer": {"default_root_dir": str(path.parent)},
             "model": {**model, "search": search},
-            "data": _data(contents.get("data"), trust),
+            "data": _data(contents.get("data")),
         }
     except (UserError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: {error}") from error
 
 
-def _data(section: Any, trust: Iterable[str]) -> dict[str, Any]:
-    if not isinstance(section, Mapping) or "reader" not in section:
-        raise CheckpointError(
-            "it does not say on what data it was trained: give the configuration, with -c YAML"
-        )
-    reader = section["reader"]
-    make(reader, CaptionReader, trust)  # type: ignore[type-abstract]
-    check_texts(reader, trust)
+def _data(section: Any) -> dict[str, Any]:
+    if not isinstance(section, Mapping):
+        return {}
     entries = {key: section[key] for key in DATA if section.get(key) is not None}
     if "transform" in entries:  # its parser takes class paths, too
         entries["transform"] = ImageTransform.from_dict(entries["transform"]).to_dict()
     if any(isinstance(value, (dict, list)) for key, value in entries.items() if key != "transform"):
         raise CheckpointError("its section data has entries that are not plain values")
-    return {"reader": reader} | entries
+    return entries | {"batch_size": min(entries.get("batch_size", LARGEST_BATCH), LARGEST_BATCH)}
+
+
+def _trained_on(contents: Mapping[str, Any]) -> str:
+    """The end of a sentence: the options that name the data of the training, if the checkpoint has them."""
+    section = contents.get("data")
+    reader = section.get("reader") if isinstance(section, Mapping) else None
+    if not isinstance(reader, Mapping) or not isinstance(reader.get("init_args", {}), Mapping):
+        return ""
+    options = {"": reader.get("class_path"), **reader.get("init_args", {})}
+    words = [
+        f"--data.reader{name and f'.init_args.{name}'} {value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in options.items()
+        if value is not None
+    ]
+    return f". The training says that it had {' '.join(shlex.join(word.split(' ', 1)) for word in words)}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jsonargparse import ArgumentParser, Namespace
 
 from caption.cli.configuration.errors import hint, one_line
-from caption.cli.configuration.files import import_from_working_directory, read_layers
+from caption.cli.configuration.files import read_layers
 from caption.data.readers.captions import CaptionReader
 from caption.data.resize import ImageTransform
 from caption.encoders.base import Encoder
@@ -33,7 +33,6 @@ def read_parts(
     Raises:
         UserError: a file cannot be read, or one of these parts is missing or not what it should be.
     """
-    import_from_working_directory()
     parser = ArgumentParser(exit_on_error=False, default_env=False)
     for name in names:
         parser.add_argument(f"--{name}", type=PARTS[name])

@@ -83,7 +83,7 @@ def _files(url: str) -> Iterator[dict[str, bytes]]:
 def _members(archive: tarfile.TarFile) -> Iterator[tuple[str, str, bytes]]:
     """The files of an archive: key, suffix, content."""
     for member in archive:
-        archive.members.clear()  # otherwise it keeps all
+        archive.members.clear()  # type: ignore[attr-defined]  # otherwise it keeps all
         name = re.fullmatch(r"((?:.*/)?[^./]+)\.([^/]*)", member.name)
         if name is not None and member.isreg() and (file := archive.extractfile(member)) is not None:
             if member.issparse():
