@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from caption.regions import WeightProperties
-from caption.runtime.files import replacing
+from caption.runtime.files import Opener, replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -250,12 +250,16 @@ class Caption:
 
         return None if self.image is None else to_fragment([self])
 
-    def save_attention(self, path: str | os.PathLike[str]) -> None:
+    def save_attention(self, path: str | os.PathLike[str], opener: Opener = replacing) -> None:
         """Write the attention as an `.npz`, loadable without pickle.
 
         Arrays: `words` (T,) unicode, without the end token; `weights` (T, rows, cols) float32; `gates` (T,)
         float32, NaN throughout for a model without a gate; `box` (4,) float64; `map_NAME` float32 for each of `maps`;
         `points` (T, 2) float32 if there are any; `seen` and `map_box_NAME` (4,) float64 where they are not `box`.
+
+        Args:
+            path: the file.
+            opener: which file of that name may be replaced, see `caption.runtime.files`; by default any.
 
         Raises:
             OutputError: the file cannot be written.
@@ -271,7 +275,7 @@ class Caption:
             **({} if self.points is None else {"points": self.points}),
         }
         # An open file, because NumPy adds ".npz" to a path without it.
-        with replacing(path) as file:
+        with opener(path) as file:
             np.savez(file, **arrays)
 
     def _photo(self, image: Photo | None) -> Photo:

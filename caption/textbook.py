@@ -24,6 +24,9 @@ from torch.nn import functional as F
 from caption.data.shapes.captions import describe_scene
 from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
+from caption.runtime.figure_formats import FIGURES, marked
+from caption.runtime.files import replacing_own
+from caption.runtime.outputs import check_outputs, output_file
 from caption.text.vocabulary import END, PAD, START, Vocabulary
 
 Phi = Callable[[Tensor], Tensor]
@@ -155,6 +158,8 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=12, help="epochs of soft attention (default: 12)")
     parser.add_argument("--out", default="textbook.png", help="the picture (default: textbook.png)")
     options = parser.parse_args(args)
+    out = output_file(options.out, FIGURES, "--out")
+    check_outputs({"--out": [out]})
     torch.manual_seed(0)
     images, captions = scenes("train", options.scenes)
     vocabulary = Vocabulary.build(chain.from_iterable(captions), min_count=1)
@@ -192,7 +197,9 @@ def main(args: Sequence[str] | None = None) -> None:
         axes.imshow(image[0, :3].permute(1, 2, 0).numpy() / 2 + 0.5, extent=(0, 8, 8, 0))
         axes.imshow(alpha.view(8, 8).numpy(), extent=(0, 8, 8, 0), cmap="gray", alpha=0.5)
         axes.set(title=vocabulary[word], xticks=[], yticks=[])
-    panels[0].figure.savefig(options.out)
+    with replacing_own(out) as file:
+        extension = out.suffix[1:].lower()
+        panels[0].figure.savefig(file, format=extension, **marked(extension))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from caption.cli.analyse import ALL, MODELS, analyse
+from caption.runtime.files import replacing_own
+from caption.runtime.outputs import check_outputs
+from caption.visualize import save_figure
 from tools import make_parser
 from tools.documents import write_sections
 
@@ -23,9 +26,12 @@ def main(args: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--document", type=Path, default=DOCUMENT, metavar="FILE.md")
     options = parser.parse_args(args)
+    picture = options.document.with_suffix(".png")
+    check_outputs({"--document": [picture]})
     models = dict(entry.split("=") for entry in MODELS)
-    tables = analyse(models, options.limit, options.document.with_suffix(".png"))
+    tables, curves = analyse(models, options.limit, picture.name)
     write_sections(options.document, tables)
+    save_figure(curves, picture, dpi=110, opener=replacing_own)
     return 0
 
 

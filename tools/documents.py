@@ -13,6 +13,7 @@ from pathlib import Path
 
 from caption.analysis.study_tables import markdown_table as table
 from caption.errors import UserError
+from caption.runtime.files import replacing
 
 __all__ = ["mean_and_deviation", "read_sections", "table", "write_sections"]
 
@@ -40,7 +41,8 @@ def write_sections(document: Path, sections: Mapping[str, str]) -> None:
         if not mark:
             raise UserError(f"{document} lacks the lines {begin} and {end}: put them where the tables belong")
         text = f"{before}{begin}\n\n{section.strip()}\n\n{end}{after}"
-    document.write_text(text, encoding="utf-8")
+    with replacing(document) as file:
+        file.write(text.encode())
 
 
 def mean_and_deviation(values: Sequence[float], digits: int, signed: bool = False) -> str:

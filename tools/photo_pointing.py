@@ -35,6 +35,8 @@ import caption
 from caption.analysis.photo_pointing import MIDDLE, PhotoPointing, point, read_boxes
 from caption.errors import UserError, first_few
 from caption.metrics.caption_files import read_captions
+from caption.runtime.files import creating
+from caption.runtime.outputs import new_file
 from tools import make_parser
 from tools.documents import table
 
@@ -89,12 +91,13 @@ def main(args: Sequence[str] | None = None) -> int:
         help="boxes of the photos (default docs/results/photo_boxes.json); may be repeated, all photos count together",
     )  # fmt: skip
     parser.add_argument("--model", action="append", required=True, metavar="NAME=MODEL")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers here")
+    parser.add_argument("--json", metavar="FILE.json", help="also write the numbers to this new file")
     options = parser.parse_args(args)
     boxes = options.boxes or [BOXES]
     if len(options.photos) != len(boxes):
         parser.error(f"{len(options.photos)} --photos for {len(boxes)} --boxes: give a folder for each file")
     try:
+        out = options.json and new_file(options.json, (".json",), "--json")
         pairs = zip(boxes, options.photos, strict=True)
         boxed = [photo for file, folder in pairs for photo in read_boxes(file, folder)]
         references = references_of(options.captions, [photo.path.name for photo in boxed])
@@ -109,8 +112,9 @@ def main(args: Sequence[str] | None = None) -> int:
     except UserError as error:
         parser.error(str(error))
     print(table(HEAD, rows))
-    if options.json:
-        options.json.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    if out:
+        with creating(out) as file:
+            file.write(f"{json.dumps(numbers, indent=1)}\n".encode())
     return 0
 
 

@@ -18,6 +18,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from caption.runtime.figure_formats import FIGURES
+from caption.runtime.files import replacing_own
+from caption.runtime.outputs import check_outputs, output_file
 from caption.visualize import save_figure
 from tools import make_parser
 
@@ -75,17 +78,19 @@ def main(args: Sequence[str] | None = None) -> int:
     """Draw the figure."""
     parser = make_parser("trade_off", __doc__)
     parser.add_argument("table", type=Path, metavar="TABLE.json")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.png")
+    parser.add_argument("--out", required=True, metavar="FILE.png")
     parser.add_argument(
         "--chance", type=float, metavar="P", help="pointing accuracy of a cell drawn uniformly"
     )
     options = parser.parse_args(args)
     chance = None if options.chance is None else {"pointing accuracy": options.chance}
+    out = output_file(options.out, FIGURES, "--out")
+    check_outputs({"--out": [out]}, [str(options.table)])
     try:
         figure = trade_off(json.loads(options.table.read_text(encoding="utf-8")), chance)
     except (OSError, ValueError, AttributeError, TypeError) as error:
         parser.error(f"{options.table}: {error}")
-    save_figure(figure, options.out)
+    save_figure(figure, out, opener=replacing_own)
     return 0
 
 

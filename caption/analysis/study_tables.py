@@ -12,6 +12,7 @@ from caption.analysis.map_statistics import changes, entropies, measure_maps, un
 from caption.analysis.per_word import Estimate, PerWord, estimate
 from caption.analysis.scene_study import KINDS, OBJECT_WORDS, Scenes, Study
 from caption.result import Caption
+from caption.runtime.files import MARK
 
 CLASSES = {**KINDS, "relations": frozenset(("above", "below", "left", "right"))}
 OWN, BLIND = "attention", "random"
@@ -89,11 +90,11 @@ def make_tables(
 
 
 def make_page(tables: Mapping[str, str]) -> str:
-    """A document of the tables, each with its title and an explanation."""
+    """A document of the tables, each with its title and an explanation; our mark is in a comment."""
     blocks: list[str] = []
     for name, (title, explanation) in TITLES.items():
         blocks += [f"{'##' if blocks else '#'} {title}", explanation, tables[name]]
-    return "\n\n".join(blocks) + "\n"
+    return "\n\n".join([*blocks, f"<!-- {MARK} -->"]) + "\n"
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

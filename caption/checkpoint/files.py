@@ -19,7 +19,7 @@ from caption.captioner import Captioner
 from caption.checkpoint.bounds import check_plain, check_tensors
 from caption.errors import CheckpointError, UserError, printable
 from caption.runtime.archives import check_archive
-from caption.runtime.files import replacing
+from caption.runtime.files import Opener, replacing
 from caption.runtime.inputs import MODEL, open_input
 from caption.version import package_version
 
@@ -37,7 +37,9 @@ def section(captioner: Captioner) -> dict[str, Any]:
     return {"format": FORMAT, "version": package_version(), **captioner.description()}
 
 
-def save(captioner: Captioner, path: str | Path, precision: Precision | None = None) -> None:
+def save(
+    captioner: Captioner, path: str | Path, precision: Precision | None = None, opener: Opener = replacing
+) -> None:
     """Write a captioner without training state. If writing fails, an existing file of that name is unchanged.
 
     Args:
@@ -45,13 +47,14 @@ def save(captioner: Captioner, path: str | Path, precision: Precision | None = N
         path: a safetensors file if it ends in .safetensors, otherwise a checkpoint as training writes it.
         precision: of the matrices and kernels in the file. Vectors, such as biases and the statistics of BatchNorm,
             keep theirs: they are small, and a variance does not fit into every range. None = the captioner's own.
+        opener: which file of that name may be replaced, see `caption.runtime.files`; by default any.
 
     Raises:
         UserError: a weight is out of the range of that precision, or the file cannot be written.
     """
     state = {name: _in_precision(name, tensor, precision) for name, tensor in captioner.state_dict().items()}
-    with replacing(path) as file:
-        if Path(path).suffix == TENSOR_SUFFIX:
+    with opener(path) as file:
+        if Path(path).suffix.lower() == TENSOR_SUFFIX:
             file.write(to_safetensors(state, section(captioner)))
         else:
             prefixed = {PREFIX + name: tensor for name, tensor in state.items()}

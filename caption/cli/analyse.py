@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING
 from caption.cli.configuration.arguments import add_trust, verb_parser
 from caption.cli.exit_codes import DONE
 from caption.errors import UserError
+from caption.runtime.files import replacing_own
+from caption.runtime.outputs import check_outputs, output_file
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from caption.analysis.faithfulness.curves import Kind
     from caption.analysis.scene_study import Study
 
@@ -41,18 +45,19 @@ def main(args: list[str]) -> int:
     options = make_parser().parse_args(args)
     if options.limit < 2:
         raise UserError(f"--limit {options.limit}: at least 2, since maps are exchanged between scenes")
-    if not options.out.parent.is_dir() or options.out.suffix != ".md":
-        raise UserError(f"--out {options.out}: name a .md file in an existing folder")
     models = _models(options.model or MODELS)
+    out = output_file(options.out, (".md",), "--out")
+    picture = out.with_suffix(".png")
+    check_outputs({"--out": [out, picture]}, models.values())
 
     from caption.analysis.study_tables import make_page  # imports torch, for which --help must not wait
-    from caption.runtime.files import replacing
+    from caption.visualize import save_figure
 
-    picture = options.out.with_suffix(".png")
-    page = make_page(analyse(models, options.limit, picture, options.trust))
-    with replacing(options.out) as file:
-        file.write(page.encode())
-    _say(f"wrote {options.out} and {picture}")
+    tables, curves = analyse(models, options.limit, picture.name, options.trust)
+    save_figure(curves, picture, dpi=110, opener=replacing_own)
+    with replacing_own(out) as file:
+        file.write(make_page(tables).encode())
+    _say(f"wrote {out} and {picture}")
     return DONE
 
 
@@ -62,7 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
     help_ = f"its name in the tables, and a checkpoint or an installed model; default {' and '.join(MODELS)}"
     add("--model", action="append", metavar="NAME=MODEL", help=help_)
     add("--limit", type=int, default=ALL, metavar="N", help=f"test scenes; default all, {ALL}")
-    add("--out", type=Path, default=Path("analysis.md"), metavar="FILE.md", help="default analysis.md")
+    add("--out", default="analysis.md", metavar="FILE.md", help="default analysis.md")
     add_trust(parser)
     return parser
 
@@ -79,12 +84,18 @@ def _models(entries: Sequence[str]) -> dict[str, str]:
 
 
 def analyse(
-    models: Mapping[str, str], limit: int, picture: Path, trust: Sequence[str] = ()
-) -> dict[str, str]:
-    """Measure models, given by their names in the tables, and draw the curves of deletion and insertion.
+    models: Mapping[str, str], limit: int, picture: str, trust: Sequence[str] = ()
+) -> tuple[dict[str, str], Figure]:
+    """Measure models, given by their names in the tables.
+
+    Args:
+        models: files or names of installed models.
+        limit: the number of test scenes.
+        picture: the name of the figure's file, for the tables.
+        trust: see `caption.load`.
 
     Returns:
-        the tables, see `caption.analysis.study_tables`.
+        the tables, see `caption.analysis.study_tables`, and the curves of deletion and insertion.
     """
     import tempfile
 
@@ -101,16 +112,15 @@ def analyse(
             (one.name, other.name): agree(one.captioner, other.captioner, scenes.photos, one.captions)
             for one, other in combinations(studies, 2)
         }
-    _draw(studies, picture)
-    return make_tables(studies, agreements, scenes, picture.name)
+    return make_tables(studies, agreements, scenes, picture), _draw(studies)
 
 
-def _draw(studies: Sequence[Study], path: Path) -> None:
+def _draw(studies: Sequence[Study]) -> Figure:
     """A row of curves per model, for words that name objects: deletion in both ways of hiding, and insertion."""
     from matplotlib.figure import Figure
 
     from caption.analysis.scene_study import OBJECT_WORDS
-    from caption.visualize import curve_plot, save_figure
+    from caption.visualize import curve_plot
 
     fig = Figure(figsize=(10.4, 0.4 + 2.6 * len(studies)), layout="constrained")
     rows = fig.subplots(len(studies), len(PANELS), squeeze=False, sharey=True)
@@ -120,7 +130,7 @@ def _draw(studies: Sequence[Study], path: Path) -> None:
             ax.set_title(f"{study.name}: {kind}, {way}", fontsize=10)
             ax.label_outer()
     rows[0, -1].legend(title="order", frameon=False, fontsize=8, loc="lower right")
-    save_figure(fig, path, dpi=110)
+    return fig
 
 
 def _say(message: str) -> None:

@@ -31,10 +31,11 @@ def main(args: list[str]) -> int:
     from caption.analysis.calibration import calibrate, divide_logits
     from caption.cli.configuration.parts import make_reader, read_parts
     from caption.models.model_zoo import load
+    from caption.runtime.files import creating
     from caption.runtime.outputs import new_file
     from caption.runtime.progress import progress_bar
 
-    out = new_file(options.out, "--out", (".ckpt", ".safetensors"))
+    out = new_file(options.out, (".ckpt", ".safetensors"), "--out")
     images = make_reader(read_parts(options.config, overrides, ("data.reader",))).read().get("val", [])
     if not images:
         raise UserError("data.reader has no images in the split val, on which the temperature is found")
@@ -43,7 +44,7 @@ def main(args: list[str]) -> int:
         photos = _counted((str(image.path) for image in images), advance)
         found = calibrate(captioner, photos, [image.captions for image in images], options.batch_size)
     divide_logits(captioner, found.temperature)
-    checkpoint.save(captioner, out, options.precision)
+    checkpoint.save(captioner, out, options.precision, opener=creating)
     print(_summary(found, len(images)))
     return DONE
 

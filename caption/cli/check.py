@@ -15,6 +15,7 @@ from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.text_table import text_table
 from caption.data.readers.captions import SPLIT_NAMES, Finding, Kind
 from caption.errors import DataError
+from caption.runtime.outputs import new_file
 
 if TYPE_CHECKING:
     from caption.data.check import Check, SplitSummary
@@ -54,6 +55,7 @@ def main(args: list[str]) -> int:
         parser.error("--images and --splits are for captions; a configuration has its own")
     if is_config and options.write:
         parser.error("--write is for captions: here, DATA is a configuration already")
+    written = options.write and new_file(options.write, CONFIGURATIONS, "--write")
 
     # These import torch, which takes seconds that --help should not take.
     from caption.data.check import MAX_WORDS, MIN_COUNT, check_data
@@ -94,8 +96,8 @@ def main(args: list[str]) -> int:
         print(as_text(options.data, spec, limits, check, recognised=not is_config))
     if check.stop is not None:
         raise check.stop
-    if options.write and not check.faults:
-        _write(options, spec, limits, check)
+    if written and not check.faults:
+        _write(written, options, spec, limits, check)
     return SOME_FAILED if check.faults else DONE
 
 
@@ -132,11 +134,12 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _write(options: argparse.Namespace, spec: Spec, limits: Mapping[str, Any], check: Check) -> None:
+def _write(
+    path: Path, options: argparse.Namespace, spec: Spec, limits: Mapping[str, Any], check: Check
+) -> None:
     """Write the configuration that --write asks for, and say how to go on."""
     from caption.cli.configuration.own_data import own_data_configuration, write_configuration
 
-    path = Path(options.write).expanduser()
     used = {key: limits[key] for key in ("tokenizer", "min_count")}
     if options.max_words:  # otherwise training does not cut
         used["max_words"] = options.max_words

@@ -81,11 +81,12 @@ def _write_onnx(options: argparse.Namespace) -> None:
 
 def _write_file(options: argparse.Namespace) -> None:
     from caption import checkpoint
+    from caption.runtime.files import creating
     from caption.runtime.outputs import new_file
 
-    out = new_file(options.out, "--out", (f".{options.format}",))
+    out = new_file(options.out, (f".{options.format}",), "--out")
     captioner = _load(options)
-    checkpoint.save(captioner, out, options.precision)
+    checkpoint.save(captioner, out, options.precision, opener=creating)
     print(
         f"{out}: {out.stat().st_size / 1e6:.1f} MB; try caption describe PHOTO --model {out}", file=sys.stderr
     )

@@ -39,15 +39,16 @@ def main(args: list[str]) -> int:
     # These import torch, which takes seconds that --help should not take.
     from caption import checkpoint
     from caption.importers import arctic, sgrvinod
+    from caption.runtime.files import creating
     from caption.runtime.outputs import new_file
 
-    out = new_file(options.out, "--out", (".ckpt", ".safetensors"))
+    out = new_file(options.out, (".ckpt", ".safetensors"), "--out")
     encoder = (options.encoder, options.encoder_weights)
     if options.source == "arctic":
         captioner = arctic.load(options.model, options.options, options.vocabulary, *encoder)
     else:
         captioner = sgrvinod.load(options.state, options.word_map, *encoder)
-    checkpoint.save(captioner, out)
+    checkpoint.save(captioner, out, opener=creating)
     print(
         f"{out}: {len(captioner.vocabulary)} words; try caption describe PHOTO --model {out}", file=sys.stderr
     )

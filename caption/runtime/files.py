@@ -21,7 +21,8 @@ import secrets
 import stat
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,6 +37,8 @@ ATTENTION = {"words.npy", "weights.npy", "gates.npy", "box.npy"}
 """Members of every file of attention weights."""
 LONGEST_NAME = 200
 """Bytes of a file's name that its temporary name repeats; file systems allow 255."""
+Opener = Callable[["str | os.PathLike[str]"], AbstractContextManager[BinaryIO]]
+"""`creating`, `replacing_own` or `replacing`."""
 
 
 class OutputError(UserError):
@@ -93,8 +96,12 @@ def replacing_if(path: Path, may_replace: Callable[[Path], bool], durable: bool 
     path = Path(os.path.expanduser(path))
     temporary = None
     try:
-        if _is_device(path):
-            with path.open("wb") as device:
+        if is_device(path):
+            # A pipe that nobody reads is an error, and not waited for.
+            descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | getattr(os, "O_NONBLOCK", 0))
+            if hasattr(os, "O_NONBLOCK"):
+                os.set_blocking(descriptor, True)
+            with os.fdopen(descriptor, "wb") as device:
                 yield device
             return
         temporary = _open_temporary(path.parent, path.name)
@@ -108,7 +115,7 @@ def replacing_if(path: Path, may_replace: Callable[[Path], bool], durable: bool 
             _sync_folder(path.parent)
     except UserError:  # about a file that was read for this one, for instance
         raise
-    except BaseException as error:
+    except Exception as error:
         if (reason := _reason(error)) is None:
             raise
         kept = "; the file of that name is unchanged" if os.path.lexists(path) else ""
@@ -116,6 +123,22 @@ def replacing_if(path: Path, may_replace: Callable[[Path], bool], durable: bool 
     finally:
         if temporary is not None:
             _close(*temporary)
+
+
+def write_new(path: Path, content: bytes) -> Path:
+    """Write a file under this name or, where that is taken, with a number: config.yaml, config-2.yaml.
+
+    Returns:
+        its path. If one of these files has the same bytes already, that one, and nothing is written.
+    """
+    for beside in _names_beside(path):
+        if beside.is_file() and beside.stat().st_size == len(content) and beside.read_bytes() == content:
+            return beside
+        if not os.path.lexists(beside):
+            with creating(beside) as file:
+                file.write(content)
+            return beside
+    raise AssertionError("there are names without end")
 
 
 def copy(source: Path, target: Path, link: bool = False) -> None:
@@ -192,9 +215,9 @@ def make_parents(path: Path) -> None:
 def is_own(path: Path) -> bool:
     """Whether a file bears the mark of this package, or is its file of attention weights."""
     try:
+        if not path.is_file():  # opening a pipe would wait
+            return False
         with path.open("rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return False
             head = file.read(SEARCHED)
             file.seek(max(0, os.fstat(file.fileno()).st_size - SEARCHED))
             if MARK.encode() in head + file.read(SEARCHED):
@@ -303,21 +326,23 @@ def _put_new(source: Path, target: Path) -> None:
 
 
 def _free_name(file: BinaryIO, name: Path | None, path: Path) -> Path:
-    number = 2
-    while True:
-        beside = path.with_name(f"{path.stem}-{number}{path.suffix}")
-        try:
+    for beside in _names_beside(path):
+        with suppress(FileExistsError):
             _name_new(file, name, beside)
-        except FileExistsError:
-            number += 1
-        else:
             return beside
+    raise AssertionError("there are names without end")
 
 
-def _is_device(path: Path) -> bool:
+def _names_beside(path: Path) -> Iterator[Path]:
+    yield path
+    for number in count(2):
+        yield path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+def is_device(path: Path) -> bool:
     """Whether `path` is there and neither a file nor a folder, or is a name of the system's for an open file."""
     if path.parent == Path("/dev") or path.is_relative_to("/dev/fd") or path.is_relative_to("/proc"):
-        return os.path.lexists(path)
+        return os.path.lexists(path) and not path.is_dir()
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):

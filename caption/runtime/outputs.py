@@ -8,22 +8,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from caption.errors import UserError, printable
-from caption.runtime.files import LONGEST_NAME, is_own, make_folder
+from caption.runtime.files import LONGEST_NAME, OutputError, is_device, is_own, make_folder
 
 
-def refuse_overwriting(outputs: Mapping[str, Sequence[Path]], inputs: Iterable[str]) -> None:
-    """Refuse outputs that would destroy a file.
+def check_outputs(outputs: Mapping[str, Sequence[Path]], inputs: Iterable[str] = ()) -> None:
+    """Check that all outputs can be written and destroy no file, and make their folders.
 
     Args:
-        outputs: paths by the option that named them.
-        inputs: the photos and the model.
+        outputs: paths by the option that named them; see `output_paths`.
+        inputs: photos, models, and all else that is read.
 
     Raises:
-        UserError: an output is also an input, under whatever name; it exists, and not this package wrote it; or two
-            options name one file.
+        UserError: an output is also an input, under whatever name; it exists, and not this package wrote it; two
+            options name one file; or it cannot be written.
     """
     read = {identity: name for name in inputs if (identity := _identity(name)) is not None}
     options: dict[str, str] = {}
+    folders: dict[Path, str] = {}
     for option, paths in outputs.items():
         for path in paths:
             shown = printable(str(path))
@@ -31,7 +32,7 @@ def refuse_overwriting(outputs: Mapping[str, Sequence[Path]], inputs: Iterable[s
                 raise UserError(
                     f"{option} would overwrite the input '{printable(name)}' with {shown}: choose another name"
                 )
-            if not _is_replaceable(path):
+            if not _is_replaceable(path, option):
                 raise UserError(
                     f"{option} would overwrite {shown}, which this command did not write: move it away, or choose "
                     "another name"
@@ -39,14 +40,40 @@ def refuse_overwriting(outputs: Mapping[str, Sequence[Path]], inputs: Iterable[s
             place = os.path.realpath(path).casefold()
             if options.setdefault(place, option) != option:
                 raise UserError(f"{option} and {options[place]} name one file, {shown}: choose another name")
+            if not is_device(path):
+                folders.setdefault(path.parent, option)
+    for folder, option in folders.items():
+        above = (os.path.realpath(parent).casefold() for parent in (folder, *folder.parents))
+        if (file := next((place for place in above if place in options), None)) is not None:
+            raise UserError(f"{option} would lie in {printable(str(folder))}, the file of {options[file]}")
+    for folder, option in folders.items():
+        make_folder(folder, option)
 
 
-def _is_replaceable(path: Path) -> bool:
-    """Whether a file may be written at `path`: there is none, this package wrote it, or it is a device or pipe."""
+def _is_replaceable(path: Path, option: str) -> bool:
+    """Whether a file may be written at `path`: there is none, this package wrote it, or it is a device or pipe.
+
+    Raises:
+        UserError: no file can have this name.
+    """
     try:
-        return not stat.S_ISREG(path.stat().st_mode) or is_own(path)
-    except (OSError, ValueError):  # none, or a link that leads nowhere
-        return not os.path.lexists(path)
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError) as error:  # it is too long, or has a null character
+        reason = error.strerror if isinstance(error, OSError) else "it has a null character"
+        raise OutputError(
+            f"{option} {printable(str(path))[:300]} cannot be the name of a file: {reason}"
+        ) from None
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # a link that leads nowhere
+        return False
+    return (
+        stat.S_ISCHR(mode)
+        or stat.S_ISFIFO(mode)
+        or (stat.S_ISREG(mode) and (is_device(path) or is_own(path)))
+    )
 
 
 def _identity(path: str | Path) -> tuple[int, int] | None:
@@ -58,26 +85,25 @@ def _identity(path: str | Path) -> tuple[int, int] | None:
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
-def output_paths(target: str, inputs: Sequence[str], suffix: str, option: str) -> list[Path]:
-    """The path of each input's output. Missing folders are made.
+def output_paths(target: str, inputs: Sequence[str], suffixes: Sequence[str], option: str) -> list[Path]:
+    """The path of each input's output.
 
     Args:
         target: a file or a folder. It is a folder if it exists as one, ends in a slash or has no suffix.
         inputs: paths of the inputs.
-        suffix: of the outputs in a folder, with its dot. They are named after the stems of the inputs; a stem that
-            occurs again gets a number: x, x-2, x-3.
+        suffixes: see `output_file`; the first one is that of outputs in a folder. They are named after the stems of the
+            inputs; a stem that occurs again gets a number: x, x-2, x-3.
         option: the option that named the target, for messages.
 
     Raises:
-        UserError: one file for several inputs, or the folder cannot be made.
+        UserError: one file for several inputs, or its suffix is another one.
     """
     path = Path(os.path.expanduser(target))
     is_folder = os.path.isdir(path) or target.endswith(("/", "\\")) or not path.suffix
-    if not is_folder:
+    if not is_folder or is_device(path):
         if len(inputs) > 1:
             raise UserError(f"{option} {target} is one file for {len(inputs)} photos: name a folder")
-        return [output_file(target, option)]
-    make_folder(path, option)
+        return [output_file(target, suffixes, option)]
     stems = set()  # in lower case: on some file systems "A.png" and "a.png" are the same file
     numbers: dict[str, int] = {}  # the last number of each stem, so that many equal stems take linear time
     paths = []
@@ -89,7 +115,7 @@ def output_paths(target: str, inputs: Sequence[str], suffix: str, option: str) -
             candidate = f"{stem}-{number}"
         stems.add(candidate.casefold())
         numbers[stem.casefold()] = number
-        paths.append(path / f"{candidate}{suffix}")
+        paths.append(path / f"{candidate}{suffixes[0]}")
     return paths
 
 
@@ -98,20 +124,29 @@ def _short(stem: str) -> str:
     return os.fsdecode(os.fsencode(stem)[:LONGEST_NAME]) if len(os.fsencode(stem)) > LONGEST_NAME else stem
 
 
-def output_file(target: str, option: str) -> Path:
-    """The path of a single output; a missing folder is made. Raises a UserError if that fails, or it is a folder."""
+def output_file(target: str, suffixes: Sequence[str], option: str) -> Path:
+    """The path of a single output.
+
+    Args:
+        target: a file; also a device or pipe, such as /dev/stdout.
+        suffixes: in lower case and with their dots; its name ends in one of them, except for a device's.
+        option: the option that named it, for messages.
+
+    Raises:
+        UserError: it is a folder, or its suffix is another one.
+    """
     path = Path(os.path.expanduser(target))
     if os.path.isdir(path):
-        raise UserError(f"{option} {target} is a folder: name a file")
-    make_folder(path.parent, option)
+        raise UserError(f"{option} {printable(target)} is a folder: name a file")
+    if path.suffix.lower() not in suffixes and not is_device(path):
+        raise UserError(f"{option} {printable(target)}: end its name in {' or '.join(suffixes)}")
     return path
 
 
-def new_file(target: str, option: str, suffixes: Sequence[str]) -> Path:
-    """The path of an output that is never replaced, and whose name ends in one of the suffixes; see `output_file`."""
-    path = output_file(target, option)
-    if path.suffix not in suffixes:
-        raise UserError(f"{option} {path}: end its name in {' or '.join(suffixes)}")
-    if path.exists():
-        raise UserError(f"{option} {path} exists: choose another name, or delete it")
+def new_file(target: str, suffixes: Sequence[str], option: str) -> Path:
+    """The path of an output that is never replaced, checked; see `output_file`. A missing folder is made."""
+    path = output_file(target, suffixes, option)
+    if os.path.lexists(path):
+        raise UserError(f"{option} {printable(target)} exists: choose another name, or delete it")
+    check_outputs({option: [path]})
     return path

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from PIL import ExifTags, Image
+from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from caption.runtime.files import MARK, OutputError, replacing
+from caption.runtime.figure_formats import marked
+from caption.runtime.files import MARK, Opener, OutputError, is_device, replacing
 
 DPI = 150
 PNG_BYTES = 400_000
@@ -40,8 +41,10 @@ class NotebookFigure(Figure):
         display(data, raw=True, metadata={"image/png": size})
 
 
-def save_figure(fig: Figure, path: str | os.PathLike[str], dpi: float | None = None) -> None:
-    """Write a figure; the extension of the name chooses the format, such as png, pdf or svg.
+def save_figure(
+    fig: Figure, path: str | os.PathLike[str], dpi: float | None = None, opener: Opener = replacing
+) -> None:
+    """Write a figure; the extension of the name chooses the format, such as png, pdf or svg; a device gets a PNG.
 
     Text and lines of PDF and SVG are vectors; photos and maps are pictures in them.
 
@@ -50,17 +53,18 @@ def save_figure(fig: Figure, path: str | os.PathLike[str], dpi: float | None = N
         path: the file.
         dpi: pixels on an inch. By default 150, and a PNG takes at most 400 kB: if it must, it has 256 colours, then
             fewer pixels, but no fewer than 60 on an inch.
+        opener: which file of that name may be replaced, see `caption.runtime.files`; by default any.
 
     Raises:
         OutputError: Matplotlib knows no such extension, or the file cannot be written.
     """
     known = fig.canvas.get_supported_filetypes()
-    extension = Path(path).suffix.lstrip(".").lower()
+    extension = Path(path).suffix.lstrip(".").lower() or "png" * is_device(Path(path))
     if extension not in known:
         raise OutputError(f"cannot write {path}: a figure's name ends in one of {', '.join(sorted(known))}")
     small = extension == "png" and dpi is None
     picture = _small_png(fig, PNG_BYTES) if small else _render(fig, extension, dpi or DPI)
-    with replacing(path) as file:
+    with opener(path) as file:
         file.write(picture)
 
 
@@ -90,18 +94,5 @@ def _render(fig: Figure, extension: str, dpi: float) -> bytes:
     buffer = io.BytesIO()
     # Compressing photos as PNG takes longer than drawing them; level 2 is nearly as small, much sooner.
     quick: dict[str, Any] = {"pil_kwargs": {"compress_level": 2}} if extension == "png" else {}
-    fig.savefig(buffer, format=extension, dpi=dpi, **_marked(extension), **quick)
+    fig.savefig(buffer, format=extension, dpi=dpi, **marked(extension), **quick)
     return buffer.getvalue()
-
-
-def _marked(extension: str) -> dict[str, Any]:
-    """Arguments of `savefig` that write the mark of `caption.runtime.outputs`, for formats that have a place for it."""
-    if extension == "png":
-        return {"metadata": {"Software": MARK}}
-    if extension in ("pdf", "svg", "eps", "ps"):
-        return {"metadata": {"Creator": MARK}}
-    if extension in ("jpg", "jpeg", "tif", "tiff", "webp", "avif"):
-        exif = Image.Exif()
-        exif[ExifTags.Base.Software] = MARK
-        return {"pil_kwargs": {"exif": exif}}
-    return {}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from caption.data.decoding import open_image
-from caption.runtime.files import MARK, replacing
+from caption.runtime.files import MARK, Opener, replacing
 from caption.visualize.overlay import photos_of
 from caption.visualize.page_data import look_record, photo_record
 from caption.visualize.styles import Look, LookOptions
@@ -104,13 +104,18 @@ def to_fragment(
     return f"<style>{_style()}</style>\n{body}\n<script>{_script()}</script>"
 
 
-def save_html(page: str, path: str | os.PathLike[str]) -> None:
+def save_html(page: str, path: str | os.PathLike[str], opener: Opener = replacing) -> None:
     """Write a page as UTF-8; lone surrogates, which undecodable file names contain, become question marks.
+
+    Args:
+        page: see `to_html`.
+        path: the file.
+        opener: which file of that name may be replaced, see `caption.runtime.files`; by default any.
 
     Raises:
         OutputError: the file cannot be written.
     """
-    with replacing(path) as file:
+    with opener(path) as file:
         file.write(page.encode("utf-8", "replace"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from caption.analysis.study_tables import TITLES
 from caption.cli import analyse as verb
@@ -31,9 +32,9 @@ def test_the_repositorys_page_has_a_section_for_every_table(tmp_path: Path, monk
     document.write_text(analysis_page.DOCUMENT.read_text(encoding="utf-8"), encoding="utf-8")
     measured = []
 
-    def analyse(models: dict[str, str], limit: int, picture: Path) -> dict[str, str]:
-        measured.append((models, limit, picture.name))
-        return {name: f"new {name}" for name in TITLES}
+    def analyse(models: dict[str, str], limit: int, picture: str) -> tuple[dict[str, str], Figure]:
+        measured.append((models, limit, picture))
+        return {name: f"new {name}" for name in TITLES}, Figure()
 
     monkeypatch.setattr(analysis_page, "analyse", analyse)
     assert analysis_page.main(["--limit", "7", "--document", str(document)]) == 0
@@ -49,7 +50,7 @@ def test_the_repositorys_page_has_a_section_for_every_table(tmp_path: Path, monk
         (["--model", "a=shapes", "--model", "a=shapes-hard"], "--model a=shapes-hard: write NAME=MODEL"),
         (["--model", "a=nowhere"], "no checkpoint nowhere"),
         (["--limit", "1"], "--limit 1"),
-        (["--out", "nowhere/page.md"], "--out nowhere/page.md"),
+        (["--out", "/nowhere/a/page.md"], "there is no folder /nowhere; make it"),
         (["--out", "page.txt"], "--out page.txt"),
     ],
 )

@@ -12,24 +12,24 @@ from PIL import Image
 from caption.errors import UserError
 from caption.result import Caption
 from caption.runtime.files import is_own
-from caption.runtime.outputs import output_file, output_paths, refuse_overwriting
+from caption.runtime.outputs import check_outputs, new_file, output_file, output_paths
+
+PNG = (".png", ".pdf")
 
 
-def names(target: object, *inputs: str, suffix: str = ".png") -> list[str]:
-    return [path.name for path in output_paths(str(target), inputs, suffix, "--heatmap")]
+def names(target: object, *inputs: str) -> list[str]:
+    return [path.name for path in output_paths(str(target), inputs, PNG, "--heatmap")]
 
 
 def test_a_file_for_one_input(tmp_path: Path):
     target = tmp_path / "new" / "out.png"
-    assert output_paths(str(target), ["a/x.jpg"], ".png", "--heatmap") == [target]
-    assert target.parent.is_dir()
+    assert output_paths(str(target), ["a/x.jpg"], PNG, "--heatmap") == [target]
 
 
 @pytest.mark.parametrize("target", ["folder", "folder/", "folder.d/"])
 def test_no_suffix_or_a_slash_at_the_end_is_a_folder(tmp_path: Path, target: str):
-    (path,) = output_paths(f"{tmp_path}/{target}", ["a/x.jpg"], ".png", "--heatmap")
+    (path,) = output_paths(f"{tmp_path}/{target}", ["a/x.jpg"], PNG, "--heatmap")
     assert path == tmp_path / target.rstrip("/") / "x.png"
-    assert path.parent.is_dir()
 
 
 def test_an_existing_folder_is_a_folder(tmp_path: Path):
@@ -63,7 +63,7 @@ def test_no_two_outputs_are_one_file_even_where_case_does_not_count(tmp_path: Pa
 
 def test_a_single_output_is_not_a_folder(tmp_path: Path):
     with pytest.raises(UserError, match="is a folder"):
-        output_file(str(tmp_path), "--html")
+        output_file(str(tmp_path), (".html",), "--html")
 
 
 def test_numbered_outputs_of_long_names_fit_into_a_folder(tmp_path: Path):
@@ -84,14 +84,14 @@ def test_an_output_is_not_an_input_under_another_name(tmp_path: Path, link: str)
     elif link == "symbolic link":
         output.symlink_to("photo.png")
     with pytest.raises(UserError, match=r"--heatmap would overwrite the input .*photo\.png"):
-        refuse_overwriting({"--heatmap": [output]}, ["missing.jpg", str(tmp_path / "photo.png")])
+        check_outputs({"--heatmap": [output]}, ["missing.jpg", str(tmp_path / "photo.png")])
 
 
 @pytest.mark.parametrize("content", [b"", b"mine", b"PK\3\4 damaged", b"x" * 300_000])
 def test_a_file_of_another_origin_is_kept(tmp_path: Path, content: bytes):
     (tmp_path / "out.html").write_bytes(content)
     with pytest.raises(UserError, match=r"--html would overwrite .*out\.html"):
-        refuse_overwriting({"--html": [tmp_path / "out.html"]}, [])
+        check_outputs({"--html": [tmp_path / "out.html"]}, [])
 
 
 def test_a_file_that_cannot_be_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -106,14 +106,21 @@ def test_a_file_that_cannot_be_read_is_kept(tmp_path: Path, monkeypatch: pytest.
 def test_two_options_do_not_name_one_file(tmp_path: Path):
     twice = {"--heatmap": [tmp_path / "a.png"], "--html": [tmp_path / "A.png"]}
     with pytest.raises(UserError, match="--html and --heatmap name one file"):
-        refuse_overwriting(twice, [])
+        check_outputs(twice, [])
 
 
 def test_devices_and_new_files_may_be_written(tmp_path: Path):
-    refuse_overwriting({"--html": [tmp_path / "new.html"], "--heatmap": [Path("/dev/null")]}, ["/dev/null"])
+    check_outputs({"--html": [tmp_path / "new.html"], "--heatmap": [Path("/dev/null")]}, ["/dev/null"])
 
 
-@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif", "pdf", "svg", "eps", "html", "npz"])
+def test_a_name_in_use_stays(tmp_path: Path):
+    (tmp_path / "lost.ckpt").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"--out .*lost\.ckpt exists"):
+        new_file(str(tmp_path / "lost.ckpt"), (".ckpt",), "--out")
+    assert new_file(str(tmp_path / "new" / "x.ckpt"), (".ckpt",), "--out").parent.is_dir()
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif", "pdf", "svg", "eps", "gif", "html", "npz"])
 def test_this_packages_own_outputs_may_be_written_again(tmp_path: Path, suffix: str):
     from caption.visualize import plot_caption, save_figure, save_html, to_html
 
@@ -125,7 +132,7 @@ def test_this_packages_own_outputs_may_be_written_again(tmp_path: Path, suffix: 
         caption.save_attention(path)
     else:
         save_figure(plot_caption(caption, caption.image), path)
-    refuse_overwriting({"--out": [path]}, [])
+    check_outputs({"--out": [path]}, [])
     if suffix in ("png", "jpg"):  # of another origin
         Image.new("RGB", (400, 400)).save(path)
         assert not is_own(path)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from caption.cli.configuration.files import read_config
-from caption.errors import DataError, UserError
-from caption.runtime.files import make_folder
+from caption.errors import DataError
+from caption.runtime.files import creating
 
 if TYPE_CHECKING:
     from caption.data.check import Check
@@ -56,7 +56,7 @@ def write_configuration(path: Path, config: Mapping[str, Any], data: str, base: 
     """Write a configuration, with the commands that use it in its first lines; never over another file.
 
     Raises:
-        UserError: the file exists, or its folder cannot be made.
+        OutputError: the file exists, or cannot be written.
     """
     folder = config["trainer"]["default_root_dir"]
     commands = [
@@ -69,9 +69,6 @@ def write_configuration(path: Path, config: Mapping[str, Any], data: str, base: 
     header = HEADER.format(
         data=data, path=path, base=base, commands="\n".join(f"#   {line}" for line in commands)
     )
-    make_folder(path.parent, "--write")
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(header + yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
-    except FileExistsError:
-        raise UserError(f"--write {path}: the file exists; delete it, or name another one") from None
+    with creating(path) as file:
+        text = header + yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+        file.write(text.encode("utf-8", "replace"))

@@ -18,8 +18,9 @@ from caption.cli.describe.photos import input_photos
 from caption.cli.describe.pictures import Pictures, add_options
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.errors import ImageError, UserError, printable
+from caption.runtime.files import replacing_own
 from caption.runtime.inputs import PHOTO, open_input
-from caption.runtime.outputs import output_paths, refuse_overwriting
+from caption.runtime.outputs import check_outputs, output_paths
 from caption.runtime.progress import progress_bar
 from caption.runtime.signals import uninterrupted
 
@@ -57,10 +58,10 @@ def main(args: list[str]) -> int:
     models = _chosen_models(options.model)
     options.model = " + ".join(models)
     pictures = Pictures(options, photos)
-    attentions = options.attention and output_paths(options.attention, photos, ".npz", "--attention")
+    attentions = options.attention and output_paths(options.attention, photos, (".npz",), "--attention")
     arrays = {"--attention": attentions} if attentions else {}
     compared = [options.compare] if options.compare else []
-    refuse_overwriting({**pictures.outputs, **arrays}, [*photos, *models, *compared])
+    check_outputs({**pictures.outputs, **arrays}, [*photos, *models, *compared])
     captioner = _load_models(models, options.device, options.trust)
     warning = _scene_model_warning([*models, *compared], photos)
     if warning is not None:
@@ -82,7 +83,7 @@ def main(args: list[str]) -> int:
                     else:
                         printer.add(photos[index], caption)
                         if attentions:
-                            caption.save_attention(attentions[index])
+                            caption.save_attention(attentions[index], replacing_own)
                         pictures.add(index, caption)
                     advance(1)
         finally:  # also after a signal or an error: what is done is kept

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from caption.errors import UserError
+from caption.runtime.figure_formats import FIGURES
+from caption.runtime.files import replacing_own
 from caption.runtime.outputs import output_file, output_paths
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
@@ -46,9 +48,9 @@ class Pictures:
 
     def __init__(self, options: argparse.Namespace, photos: list[str]) -> None:
         self.photos = photos
-        self.heatmaps = options.heatmap and output_paths(options.heatmap, photos, ".png", "--heatmap")
-        self.sheet = options.contact_sheet and output_file(options.contact_sheet, "--contact-sheet")
-        self.page = options.html and output_file(options.html, "--html")
+        self.heatmaps = options.heatmap and output_paths(options.heatmap, photos, FIGURES, "--heatmap")
+        self.sheet = options.contact_sheet and output_file(options.contact_sheet, FIGURES, "--contact-sheet")
+        self.page = options.html and output_file(options.html, (".html", ".htm"), "--html")
         self.look: dict[str, Any] = {name: getattr(options, name) for name in LOOK}
         self.look = {name: value for name, value in self.look.items() if value is not None}
         self.captions: list[Caption] = []
@@ -84,7 +86,8 @@ class Pictures:
         if self.heatmaps:
             from caption.visualize import plot_caption, save_figure
 
-            save_figure(plot_caption(caption, self.photos[index], **self.look), self.heatmaps[index])
+            fig = plot_caption(caption, self.photos[index], **self.look)
+            save_figure(fig, self.heatmaps[index], opener=replacing_own)
         if self.sheet or self.page:
             self.captions.append(caption)
         if self.second is not None:
@@ -97,8 +100,9 @@ class Pictures:
         from caption.visualize import contact_sheet, save_figure, save_html, to_html
 
         if self.sheet:
-            save_figure(contact_sheet(self.captions, **self.look), self.sheet)
+            save_figure(contact_sheet(self.captions, **self.look), self.sheet, opener=replacing_own)
         if self.page:
             # Ctrl-C may come between the two models.
             both = dict(zip(self.models, (self.captions[: len(self.compared)], self.compared), strict=True))
-            save_html(to_html(both if self.compared else self.captions, **self.look), self.page)
+            page = to_html(both if self.compared else self.captions, **self.look)
+            save_html(page, self.page, opener=replacing_own)

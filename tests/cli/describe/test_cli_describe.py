@@ -245,8 +245,9 @@ def test_the_look_is_that_of_the_options(
 
     monkeypatch.setattr(caption.visualize, function, recording)
     options = {"style": "cells", "smooth": False, "cmap": "viridis", "opacity": 0.2}
+    target = tmp_path / ("x.html" if option == "--html" else "x.png")
     for look in ((), ("--style", "cells", "--no-smooth", "--cmap", "viridis", "--opacity", "0.2")):
-        assert cli("describe", photos[0], "--model", model, option, tmp_path / "x.png", *look).code == 0
+        assert cli("describe", photos[0], "--model", model, option, target, *look).code == 0
     assert looks == [{}, options]
 
 
@@ -307,8 +308,6 @@ def test_two_models_are_compared_on_the_page(cli: Cli, model, photos, tmp_path):
         ("--html", "file/out.html", "--html: the folder"),
         ("--heatmap", "out.docx", "out.docx"),
         ("--heatmap", "a/x.png", "would overwrite the input"),
-        ("--attention", "a/x.png", "would overwrite the input"),
-        ("--html", "a/x.png", "would overwrite the input"),
         ("--heatmap", "a", "would overwrite the input"),
     ],
 )
@@ -336,12 +335,17 @@ def test_hard_attention_reports_its_locations(cli: Cli, photos, tmp_path):
     assert np.array(found["locations"]).shape == (len(found["words"]), 2)
 
 
-def test_a_model_is_never_overwritten(cli: Cli, model, photos):
+def test_a_model_is_never_overwritten(cli: Cli, model, photos, tmp_path):
     before = model.read_bytes()
-    ran = cli("describe", photos[0], "--model", model, "--html", model)
-    assert (ran.code, ran.out) == (2, "")
-    assert f"would overwrite the input '{model}'" in ran.err
-    assert model.read_bytes() == before
+    for suffix in ("html", "npz", "png"):
+        link = tmp_path / f"link.{suffix}"
+        link.symlink_to(model)
+        option = {"html": "--html", "npz": "--attention", "png": "--contact-sheet"}[suffix]
+        ran = cli("describe", photos[0], "--model", model, option, link)
+        assert (ran.code, ran.out) == (2, "")
+        assert f"would overwrite the input '{model}'" in ran.err
+        assert link.is_symlink()
+        assert model.read_bytes() == before
 
 
 def test_the_same_command_runs_twice(cli: Cli, model, photos, tmp_path):

@@ -1,0 +1,28 @@
+"""The formats of figures: known before Matplotlib, which is slow to import, and with a place for our mark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from caption.runtime.files import MARK
+
+FIGURES = tuple(
+    f".{name}"
+    for name in "png pdf svg jpg jpeg webp tif tiff eps ps gif avif svgz raw rgba".split()  # noqa: SIM905
+)
+"""Suffixes of figures. Matplotlib before 3.11 lacks gif and avif. Its pgf needs LaTeX, and leaves out photos."""
+
+
+def marked(extension: str) -> dict[str, Any]:
+    """Arguments of `savefig` that write our mark, for formats that have a place for it."""
+    if extension == "png":
+        return {"metadata": {"Software": MARK}}
+    if extension in ("pdf", "svg", "eps", "ps"):
+        return {"metadata": {"Creator": MARK}}
+    if extension in ("jpg", "jpeg", "tif", "tiff", "webp", "avif"):
+        from PIL import ExifTags, Image
+
+        exif = Image.Exif()
+        exif[ExifTags.Base.Software] = MARK
+        return {"pil_kwargs": {"exif": exif}}
+    return {"pil_kwargs": {"comment": MARK}} if extension == "gif" else {}

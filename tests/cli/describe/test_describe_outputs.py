@@ -1,0 +1,125 @@
+"""Outputs of `caption describe`: what cannot be written is said before any work, and files of the user stay."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers.command_line import Ran
+from helpers.tiny_captioner import captioner, photo
+
+import caption.visualize
+from caption import checkpoint
+from caption.runtime.files import MARK
+
+Cli = Callable[..., Ran]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    checkpoint.save(captioner(), tmp_path / "tiny.ckpt")
+    return tmp_path / "tiny.ckpt"
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    photo(60, 40, 0).save(tmp_path / "x.jpg")
+    return tmp_path / "x.jpg"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("option", "target", "message"),
+    [
+        ("--html", "out.png", "--html out.png: end its name in .html or .htm"),
+        ("--heatmap", "p.xyz", "--heatmap p.xyz: end its name in .png"),
+        ("--contact-sheet", "s.xyz", "--contact-sheet s.xyz: end its name in .png"),
+        ("--contact-sheet", "sheet", "--contact-sheet sheet: end its name in .png"),
+        ("--attention", "a.txt", "--attention a.txt: end its name in .npz"),
+        ("--html", "/proc/x.html", "the folder /proc cannot be written to"),
+        ("--html", "/nowhere/a/x.html", "there is no folder /nowhere; make it, or correct the name"),
+        ("--heatmap", "/nowhere/a/", "there is no folder /nowhere; make it, or correct the name"),
+        ("--html", f"{'x' * 300}.html", "cannot be the name of a file: File name too long"),
+        ("--html", "x\0.html", "cannot be the name of a file: it has a null character"),
+        ("--heatmap", "a\0/", "cannot be the name of a file: it has a null character"),
+        ("--html", "folder", "--html folder is a folder: name a file"),
+        ("--heatmap", "taken", "--heatmap would overwrite taken/x.png"),
+        ("--html", "lost.html", "--html would overwrite lost.html"),
+        ("--html", "mine.html", "--html would overwrite mine.html"),
+    ],
+)
+def test_no_output_is_refused_after_the_work(
+    cli: Cli, picture, tmp_path, monkeypatch, option: str, target: str, message: str
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken" / "x.png").mkdir(parents=True)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "lost.html").symlink_to("nowhere")
+    (tmp_path / "mine.html").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    ran = cli("describe", picture.name, "--model", "no such model", option, target)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "mine.html").read_text() == "mine"
+
+
+def test_one_output_is_not_the_folder_of_another(cli: Cli, picture, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = cli(
+        "describe", picture.name, "--model", "none", "--contact-sheet", "a.png", "--html", "A.png/x.html"
+    )
+    assert (ran.code, ran.out) == (2, "")
+    assert "--html would lie in A.png, the file of --contact-sheet" in ran.err
+    assert contents(tmp_path).keys() == {"x.jpg"}
+
+
+def test_a_page_that_appears_meanwhile_stays(cli: Cli, model, picture, tmp_path, monkeypatch):
+    draw = caption.visualize.to_html
+
+    def slow(*args, **options) -> str:
+        (tmp_path / "page.html").write_text("mine")
+        return draw(*args, **options)
+
+    monkeypatch.setattr(caption.visualize, "to_html", slow)
+    ran = cli("describe", picture, "--model", model, "--html", tmp_path / "page.html")
+    assert ran.code == 2
+    assert f"the result is in {tmp_path}/page-2.html" in ran.err
+    assert (tmp_path / "page.html").read_text() == "mine"
+    assert MARK in (tmp_path / "page-2.html").read_text()
+
+
+def test_a_full_disk_keeps_the_earlier_page_and_its_mode(cli: Cli, model, picture, tmp_path):
+    resource = pytest.importorskip("resource")
+    page = tmp_path / "page.html"
+    command = ("describe", picture, "--model", model, "--html", page)
+    assert cli(*command).code == 0
+    page.chmod(0o600)
+    before = contents(tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        ran = cli(*command)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert ran.code == 2
+    assert "page.html could not be written: File too large; the file of that name is unchanged" in ran.err
+    assert contents(tmp_path) == before
+    page.write_text(MARK)
+    assert cli(*command).code == 0
+    assert contents(tmp_path) == before
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+def test_a_pipe_that_nobody_reads_is_not_waited_for(cli: Cli, model, picture, tmp_path):
+    os.mkfifo(tmp_path / "pipe.html")
+    ran = cli("describe", picture, "--model", model, "--html", tmp_path / "pipe.html")
+    assert ran.code == 2
+    assert "pipe.html could not be written" in ran.err
