@@ -20,7 +20,8 @@ LARGEST_ARGUMENT = 20_000
 """Of a part's arguments: far above any size, and low enough for a list of that many layers."""
 SHARED = 4
 """How many times a file's size its tensors may be, for weights that share memory."""
-IN_PLACE = {f"aten::{name}_" for name in ("normal", "uniform", "fill", "zero", "relu", "hardtanh")}
+RANDOM = {"aten::normal_", "aten::uniform_"}
+IN_PLACE = RANDOM | {f"aten::{name}_" for name in ("fill", "zero", "relu", "hardtanh")}
 
 
 def check_plain(value: Any, largest: int = LARGEST) -> None:
@@ -84,6 +85,21 @@ def check_tensors(state: Any, size: int) -> None:
         total += tensor.nbytes
         if tensor.nbytes > tensor.untyped_storage().nbytes() or total > SHARED * size:
             raise CheckpointError(f"{name[:100]!r} has more elements than the file")
+
+
+class Uninitialised(TorchDispatchMode):
+    """Weights are 0 instead of random: they are about to be read, and drawing them takes longer than that."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as for Budget
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.name in RANDOM:
+            return args[0].zero_()
+        if func._schema.name == "aten::linalg_qr":  # of orthogonal initial weights
+            return args[0], args[0][: args[0].shape[1]]
+        return func(*args, **(kwargs or {}))
 
 
 class Budget(TorchDispatchMode):

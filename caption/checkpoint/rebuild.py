@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from caption.captioner import Captioner
-from caption.checkpoint.bounds import LARGEST_ARGUMENT, Budget, check_plain
+from caption.checkpoint.bounds import LARGEST_ARGUMENT, Budget, Uninitialised, check_plain
 from caption.checkpoint.files import PREFIX, read
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder
@@ -54,7 +54,8 @@ def load(path: str | Path, device: str | torch.device = "cpu", trust: Iterable[s
     }
     try:
         _check_weights(contents["captioner"], weights, trust)
-        captioner = rebuild(contents["captioner"], trust)
+        with Uninitialised():
+            captioner = rebuild(contents["captioner"], trust)
         captioner.load_state_dict(weights)
     except Exception as error:  # a part that is given impossible arguments raises anything
         raise CheckpointError(f"the captioner in {path} cannot be rebuilt: {error}") from error

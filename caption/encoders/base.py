@@ -71,7 +71,11 @@ class Encoder(Part, nn.Module):
             devices = (tensor.device for tensor in (*self.parameters(), *self.buffers()))
             images = torch.zeros(1, 3, height, width, dtype=torch.uint8, device=next(devices, None))
             with eval_mode(self):
-                known[height, width] = grid_boxes(self._followed, images)
+                try:
+                    boxes = grid_boxes(self._followed, images[:0])  # sizes are computed, and no numbers
+                except Exception:  # some operations need an image
+                    boxes = grid_boxes(self._followed, images)
+            known[height, width] = boxes
         return known[height, width]
 
     def _followed(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:

@@ -1,11 +1,13 @@
-"""EfficientNet-Lite: EfficientNet without squeeze-and-excitation, with ReLU6, built of torchvision's blocks."""
+"""EfficientNet-Lite: EfficientNet without squeeze-and-excitation, with ReLU6. Its tensors have torchvision's names.
+
+It needs neither torchvision nor a trace of the model, which would take longer than to describe a photo.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -84,6 +86,14 @@ class EfficientNetLite(TorchvisionEncoder):
             raise UserError(f"{weights} names no file; {name} has weights in files only")
         return efficientnet_lite(name)
 
+    @staticmethod
+    def cut(model: Any, name: str, layers: Sequence[str]) -> Any:
+        last = len(model.features) - 1
+        numbers = {f"features.{number}": number for number in range(last + 1)} | {"features": last}
+        if not numbers.keys() >= {*layers}:  # inside a stage
+            return TorchvisionEncoder.cut(model, name, layers)
+        return Stages(model.features, {layer: numbers[layer] for layer in layers})
+
     def measure(self) -> tuple[int, ...]:
         # Whatever lies in `features` gives a grid. Images through a model that is constructed without memory, as for a
         # checkpoint, would import torch's compiler, and take longer than describing a photo.
@@ -105,35 +115,88 @@ class EfficientNetLite(TorchvisionEncoder):
         super().load_weights(state, source)
 
 
-def efficientnet_lite(name: str) -> Any:
-    """The whole model, with a classifier of 1,000 classes and random weights."""
-    from torchvision.models import efficientnet
+class Whole(nn.Module):
+    """EfficientNet-Lite with a classifier of 1,000 classes.
 
+    Args:
+        width: factor of the channels.
+        depth: factor of the blocks in a stage.
+    """
+
+    def __init__(self, width: float, depth: float) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [_convolution(3, STAGES[0][3], 3, 2)]  # the stem is not scaled
+        inputs = STAGES[0][3]
+        for number, (expansion, kernel, stride, _, outputs, blocks) in enumerate(STAGES):
+            outputs = _channels(outputs * width)
+            scaled = blocks if number in (0, len(STAGES) - 1) else math.ceil(blocks * depth)
+            stage = [Block(expansion, kernel, stride, inputs, outputs)]
+            stage += [Block(expansion, kernel, 1, outputs, outputs) for _ in range(scaled - 1)]
+            layers.append(nn.Sequential(*stage))
+            inputs = outputs
+        self.features = nn.Sequential(*layers, _convolution(inputs, HEAD, 1))
+        self.classifier = nn.Sequential(nn.Identity(), nn.Linear(HEAD, 1000))
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out")
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.classifier(self.features(images).mean((2, 3)))
+
+
+class Block(nn.Module):
+    """Inverted residual: expand, convolve each channel, project. Source: Sandler et al. 2018, "MobileNetV2"."""
+
+    def __init__(self, expansion: int, kernel: int, stride: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        wide = expansion * inputs
+        expand = [] if expansion == 1 else [_convolution(inputs, wide, 1)]
+        depthwise = _convolution(wide, wide, kernel, stride, groups=wide)
+        project = _convolution(wide, outputs, 1, activation=False)
+        # nn.Identity stands where EfficientNet has squeeze-and-excitation.
+        self.block = nn.Sequential(*expand, depthwise, nn.Identity(), project)
+        self.has_shortcut = stride == 1 and inputs == outputs
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.block(images) + images if self.has_shortcut else self.block(images)
+
+
+def _convolution(
+    inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, activation: bool = True
+) -> nn.Sequential:
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=False)
+    norm = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)
+    return nn.Sequential(conv, norm, *[nn.ReLU6(inplace=True)] * activation)
+
+
+class Stages(nn.Module):
+    """The first stages of a model: images -> the maps of some of them, by name.
+
+    Args:
+        features: all stages.
+        numbers: of the wanted stages, by the names of the layers.
+    """
+
+    def __init__(self, features: nn.Sequential, numbers: dict[str, int]) -> None:
+        super().__init__()
+        self.features = nn.Sequential(*[*features][: max(numbers.values()) + 1])
+        self.numbers = numbers
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        by_number = []
+        for stage in self.features:
+            images = stage(images)
+            by_number.append(images)
+        return {layer: by_number[number] for layer, number in self.numbers.items()}
+
+
+def efficientnet_lite(name: str) -> Whole:
+    """The whole model with random weights."""
     scale = name.removeprefix("efficientnet_lite")
     if scale not in SCALES:
         known = ", ".join(f"efficientnet_lite{scale}" for scale in SCALES)
         raise UserError(f"there is no EfficientNet-Lite named {name}: choose one of {known}")
-    width, depth = SCALES[scale]
-    # nn.Identity takes any arguments, and stands where squeeze-and-excitation would.
-    block = partial(efficientnet.MBConv, se_layer=nn.Identity)
-    stages = []
-    for number, (expansion, kernel, stride, inputs, outputs, blocks) in enumerate(STAGES):
-        scaled = blocks if number in (0, len(STAGES) - 1) else math.ceil(blocks * depth)
-        inputs = inputs if number == 0 else _channels(inputs * width)  # the stem is not scaled
-        stages.append(
-            efficientnet.MBConvConfig(
-                expansion, kernel, stride, inputs, _channels(outputs * width), scaled, block=block
-            )
-        )
-    norm = partial(nn.BatchNorm2d, eps=1e-3, momentum=0.01)
-    model = efficientnet.EfficientNet(
-        stages, dropout=0.0, stochastic_depth_prob=0.0, norm_layer=norm, last_channel=HEAD
-    )
-    for module in list(model.modules()):
-        for child, activation in module.named_children():
-            if isinstance(activation, nn.SiLU):
-                setattr(module, child, nn.ReLU6(inplace=True))
-    return model
+    return Whole(*SCALES[scale])
 
 
 def _channels(wanted: float) -> int:

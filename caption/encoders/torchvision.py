@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from caption.encoders.pretrained import PretrainedEncoder
 from caption.errors import UserError
@@ -52,7 +52,7 @@ class TorchvisionEncoder(PretrainedEncoder):
     ) -> None:
         whole = self.whole_model(name, None)
         layers = [layer] if isinstance(layer, str) else list(layer)
-        trunk = _cut(whole, name, layers)
+        trunk = self.cut(whole, name, layers)
         super().__init__(name, trunk, whole.state_dict(), weights, mean, std, finetune_from, grid)
         self.layers = layers
         self.region_sizes = self.measure()
@@ -95,6 +95,29 @@ class TorchvisionEncoder(PretrainedEncoder):
     def named_weights(self, weights: str) -> dict[str, Tensor]:
         return dict(self.whole_model(self.model_name, weights).state_dict())
 
+    @staticmethod
+    def cut(model: Any, name: str, layers: Sequence[str]) -> Any:
+        """The part of a model up to its layers: normalised images -> their maps by name.
+
+        Raises:
+            UserError: there is no such layer.
+        """
+        from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
+
+        try:
+            return create_feature_extractor(
+                model, return_nodes={layer: layer for layer in layers}, suppress_diff_warning=True
+            )
+        except ValueError as error:
+            nodes = get_graph_node_names(model.eval(), suppress_diff_warning=True)[1]
+            some = ", ".join(dict.fromkeys(node.split(".")[0] for node in nodes))
+            missing = [
+                layer for layer in layers if not any(f"{node}.".startswith(f"{layer}.") for node in nodes)
+            ]
+            raise UserError(
+                f"{name} has no layer {' or '.join(missing or layers)}; its top-level layers are {some}"
+            ) from error
+
     @classmethod
     def whole_model(cls, name: str, weights: str | None) -> Any:
         """The model with its classifier, and with the library's weights of that name or random ones.
@@ -121,19 +144,3 @@ class TorchvisionEncoder(PretrainedEncoder):
             raise UserError(
                 f"the weights {weights} of {name} could not be downloaded ({error}); give the path of a file instead"
             ) from error
-
-
-def _cut(model: nn.Module, name: str, layers: Sequence[str]) -> Any:
-    from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
-
-    try:
-        return create_feature_extractor(
-            model, return_nodes={layer: layer for layer in layers}, suppress_diff_warning=True
-        )
-    except ValueError as error:
-        nodes = get_graph_node_names(model.eval(), suppress_diff_warning=True)[1]
-        some = ", ".join(dict.fromkeys(node.split(".")[0] for node in nodes))
-        missing = [layer for layer in layers if not any(f"{node}.".startswith(f"{layer}.") for node in nodes)]
-        raise UserError(
-            f"{name} has no layer {' or '.join(missing or layers)}; its top-level layers are {some}"
-        ) from error

@@ -38,6 +38,9 @@ def progress_bar(
     Returns:
         a function to call with the number of items just done.
     """
+    if total <= 1:  # nothing to wait for in between, and rich takes time to import
+        yield lambda count: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
     from rich.text import Text

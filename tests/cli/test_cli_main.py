@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from helpers.tiny_captioner import photo
 
 from caption.cli import main as command_line
+from caption.cli.describe import command as describe
 from caption.cli.main import VERBS, main
-from caption.errors import ImageError
+from caption.errors import ImageError, UserError
+
+ROOT = Path(__file__).parents[2]
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, act) -> None:
@@ -60,8 +66,9 @@ from caption.cli.main import main
 try:
     code = main(sys.argv[1:])
 finally:
-    heavy = {"torch", "torchvision", "matplotlib", "pytorch_lightning", "numpy", "PIL"} & set(sys.modules)
-    print("LOADED", *sorted(heavy))
+    heavy = {"torch", "torchvision", "matplotlib", "pytorch_lightning", "numpy", "PIL"}
+    heavy |= {"torch._dynamo", "torch._inductor", "timm", "pandas", "rich", "onnxruntime", "yaml"}
+    print("LOADED", *sorted(heavy & set(sys.modules)))
 sys.exit(code)
 """
 
@@ -84,6 +91,36 @@ sys.exit(code)
 def test_usage_is_printed_without_slow_imports(args: list[str]):
     done = subprocess.run([sys.executable, "-c", LOOK, *args], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines()[-1] == "LOADED"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("picture", "more"), [([], []), (["--heatmap", "photo.pdf"], ["matplotlib"])], ids=["caption", "heatmap"]
+)
+def test_describing_a_photo_imports_what_it_needs(picture: list[str], more: list[str], tmp_path: Path):
+    photo(80, 40).save(tmp_path / "photo.png")
+    command = [sys.executable, "-c", LOOK, "describe", "photo.png", *picture]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].split() == ["LOADED", "PIL", *more, "numpy", "torch"]
+
+
+@pytest.mark.parametrize("photos", [1, 2])
+def test_garbage_is_not_collected_while_one_photo_is_described(
+    photos: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    collecting: list[bool] = []
+
+    def load(*args: object) -> None:
+        collecting.append(gc.isenabled())
+        raise UserError("no model")
+
+    monkeypatch.setattr(describe, "_load_models", load)
+    for number in range(photos):
+        photo(8, 8).save(tmp_path / f"{number}.png")
+    assert main(["describe", str(tmp_path)]) == 2
+    assert collecting == [photos > 1]
+    assert gc.isenabled()
 
 
 def test_version_is_that_of_the_distribution(capsys):

@@ -219,6 +219,24 @@ def test_an_encoder_computes_them_once_and_stays_as_it_is():
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
 
 
+class NeedsImages(SmallCNN):
+    """Refuses an empty batch, as some operations do."""
+
+    def features(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
+        images.sum((1, 2, 3)).max()
+        return super().features(images)
+
+
+def test_no_image_is_computed_unless_an_operation_needs_one(monkeypatch: pytest.MonkeyPatch):
+    computed: list[int] = []
+    conv2d = functional.conv2d
+    monkeypatch.setattr(functional, "conv2d", lambda *args: (computed.append(len(args[0])), conv2d(*args))[1])
+    boxes = SmallCNN((4, 4, 6)).boxes(32, 48)
+    assert {*computed} == {0}
+    assert NeedsImages((4, 4, 6)).boxes(32, 48) == boxes
+    assert {*computed} == {0, 1}
+
+
 class Replaced(Encoder):
     """Its own `forward`, without `features`."""
 

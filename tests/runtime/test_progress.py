@@ -39,7 +39,7 @@ def test_earlier_items_count_but_not_in_the_rate(clock, capsys):
 
 
 def test_the_last_item_needs_no_line(clock, capsys):
-    run(clock, 1, 60.0, total=1)
+    run(clock, 2, 20.0, total=2)
     assert capsys.readouterr().err == ""
 
 
