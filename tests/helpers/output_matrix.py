@@ -1,0 +1,569 @@
+"""Every output option of every command, from the parsers, and a folder of a user's files in which to try it.
+
+`parsers` and `text_options` find the options; `make_template` makes the tiniest inputs of every command; `run` runs
+one, and `harm` says what it has done to the user's files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import os
+import pkgutil
+import signal
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import torch
+import yaml
+from helpers import arctic_reference, sgrvinod_reference, tiny_captioner
+from helpers.command_line import TINY
+from helpers.downloads import photo
+
+SECONDS = 20
+"""A command on tiny inputs that takes longer hangs."""
+
+
+# -- the options ---------------------------------------------------------------------------------------------------
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parser of every command, by its words: "prepare shards", "fit", "tools.trade_off"."""
+    from caption.cli.describe import ray
+    from caption.cli.main import VERBS
+    from caption.cli.train import verb_parsers
+
+    found = dict(verb_parsers())
+    for verb, (module, _) in VERBS.items():
+        if verb not in found:
+            found |= _nouns(verb, importlib.import_module(f"caption.cli.{module}").make_parser())
+    found["describe --engine ray"] = ray.make_parser()
+    import tools
+
+    found |= _nouns("textbook", _parser_of("caption.textbook"))
+    for module in pkgutil.iter_modules(tools.__path__):
+        if module.name not in ("documents", "site"):
+            name = f"tools.{module.name}"
+            found |= _nouns(name, _parser_of(f"{name}.__main__" if module.ispkg else name))
+    return found
+
+
+def _nouns(command: str, parser: argparse.ArgumentParser) -> list[tuple[str, argparse.ArgumentParser]]:
+    nouns = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not nouns:
+        return [(command, parser)]
+    return [each for name, inner in nouns[0].choices.items() for each in _nouns(f"{command} {name}", inner)]
+
+
+class _Parsed(Exception):
+    pass
+
+
+def _parser_of(module: str) -> argparse.ArgumentParser:
+    """The parser that a module's `main` builds before it parses."""
+    parsed = []
+
+    def stop(parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
+        parsed.append(parser)
+        raise _Parsed
+
+    main = importlib.import_module(module).main
+    with (
+        mock.patch.object(argparse.ArgumentParser, "parse_args", stop),
+        mock.patch.object(argparse.ArgumentParser, "parse_known_args", stop),
+        contextlib.suppress(_Parsed),
+    ):
+        main() if module in ("tools.export_table", "tools.notebooks") else main([])
+    return parsed[0]
+
+
+def text_options(parser: argparse.ArgumentParser) -> set[str]:
+    """The options, and the positional arguments, whose value is a text or an object, and so may be a path."""
+    found = set()
+    for action in parser._actions:
+        kind = getattr(action, "_typehint", None) or action.type
+        is_flag = action.nargs == 0 or bool(action.choices) or action.dest.endswith(".help")
+        is_number = kind in (int, float, bool) or getattr(kind, "__name__", "") == "count"
+        shown = str(kind)
+        is_path = kind in (None, str, Path) or "str" in shown or "Path" in shown or "caption." in shown
+        applied = "applied on" in str(action.metavar)  # comes from another option
+        if not (is_flag or is_number or applied) and (is_path or "lightning" in shown):
+            found.add(action.option_strings[-1] if action.option_strings else action.dest)
+    return found
+
+
+# -- the commands --------------------------------------------------------------------------------------------------
+
+
+class Attack(NamedTuple):
+    """An output option of a command, to be tried on everything that may stand at its place."""
+
+    command: str
+    option: str
+    args: str
+    """All other arguments."""
+    fresh: str
+    """A value with which it works."""
+    inputs: tuple[str, ...] = ()
+    """The files that the command reads."""
+    companions: tuple[str, ...] = ()
+    """Files that it writes beside the one that is named."""
+    is_slow: bool = False
+    """Whether each run takes a second, so that few of them belong to the tests."""
+
+    @property
+    def is_folder(self) -> bool:
+        return "." not in self.fresh
+
+    @property
+    def name(self) -> str:
+        args = " ".join(word for word in self.args.split() if word not in QUIET.split())
+        return f"{args} {self.option} {'DIR' if self.is_folder else 'FILE'}"
+
+
+MODEL = ("photo.png", "model.ckpt")
+QUIET = "--trainer.enable_progress_bar=false --trainer.enable_model_summary=false"
+FIT = f"fit -c fit.yaml {QUIET}"
+EVALUATE = f"-c fit.yaml --ckpt_path run/best.ckpt {QUIET}"
+NO_LOGGER = "--trainer.logger false"
+ROOT_DIR = "--trainer.default_root_dir"
+FEATURES = "features -c fit.yaml --model run/best.ckpt"
+DESCRIBE = "describe photo.png --model model.ckpt"
+IMPORT_SGRVINOD = (
+    "import sgrvinod decoder.pth --word-map map.json --encoder encoder.yaml --encoder-weights encoder.pth"
+)
+IMPORT_ARCTIC = (
+    "import arctic model.npz --options options.json --vocabulary words.txt --encoder encoder.yaml "
+    "--encoder-weights encoder.pth"
+)
+ATTACKS = [
+    Attack("describe", "--heatmap", DESCRIBE, "out.png", MODEL),
+    Attack("describe", "--heatmap", "describe photos --model model.ckpt", "out", ("photos/a.png", "photos/b.png")),
+    Attack("describe", "--contact-sheet", DESCRIBE, "out.png", MODEL),
+    Attack("describe", "--html", DESCRIBE, "out.html", MODEL),
+    Attack("describe", "--html", f"{DESCRIBE} --compare other.ckpt", "out.html", (*MODEL, "other.ckpt")),
+    Attack("describe", "--html", f"{DESCRIBE} --format json", "out.html", MODEL),
+    Attack("describe", "--attention", DESCRIBE, "out.npz", MODEL),
+    Attack("describe", "--attention", "describe photos --model model.ckpt", "out", ("photos/a.png", "photos/b.png")),
+    Attack("describe --engine ray", "--out", "describe --engine ray photo.png --model model.ckpt", "out", MODEL),
+    Attack("demo", "--out", "demo", "out", is_slow=True),
+    Attack("features", "--out", FEATURES, "out", ("fit.yaml", "run/best.ckpt")),
+    Attack("features", "--out", f"{FEATURES} --verify", "out", ("fit.yaml", "run/best.ckpt")),
+    Attack("prepare flickr8k", "--out", "prepare flickr8k download", "out", ("download/Flickr8k.token.txt",)),
+    Attack("prepare shards", "--out", "prepare shards -c fit.yaml --samples 3", "out", ("fit.yaml",)),
+    Attack(
+        "check", "--write", "check captions.json --images photos --base fit.yaml --min-count 1", "out.yaml",
+        ("captions.json", "fit.yaml", "photos/a.png"),
+    ),
+    Attack("import arctic", "--out", IMPORT_ARCTIC, "out.ckpt", ("model.npz", "options.json", "words.txt")),
+    Attack("import sgrvinod", "--out", IMPORT_SGRVINOD, "out.ckpt", ("decoder.pth", "map.json", "encoder.pth")),
+    Attack("calibrate", "--out", "calibrate run/best.ckpt -c fit.yaml", "out.ckpt", ("run/best.ckpt", "fit.yaml")),
+    Attack("export", "--out", "export model.ckpt --format onnx", "out", ("model.ckpt",), is_slow=True),
+    Attack("export", "--out", "export model.ckpt --format ckpt", "out.ckpt", ("model.ckpt",)),
+    Attack("export", "--out", "export model.ckpt --format safetensors", "out.safetensors", ("model.ckpt",)),
+    Attack(
+        "analyse", "--out", "analyse --limit 2 --model mine=shapes", "out.md", (), ("out.png",)
+    ),
+    Attack("fit", ROOT_DIR, FIT, "out", ("fit.yaml",), is_slow=True),
+    Attack("fit", ROOT_DIR, f"{FIT} {NO_LOGGER}", "out", ("fit.yaml",), is_slow=True),
+    Attack("fit", "--data.reader", f"{FIT} {ROOT_DIR} new_run", "out", ("fit.yaml",), ("new_run",), is_slow=True),
+    Attack("validate", ROOT_DIR, f"validate {EVALUATE}", "out", ("fit.yaml", "run/best.ckpt"), is_slow=True),
+    Attack("test", ROOT_DIR, f"test {EVALUATE}", "out", ("fit.yaml", "run/best.ckpt"), is_slow=True),
+    Attack("test", ROOT_DIR, f"test {EVALUATE} {NO_LOGGER}", "out", ("fit.yaml", "run/best.ckpt"), is_slow=True),
+    Attack("predict", ROOT_DIR, f"predict {EVALUATE}", "out", ("fit.yaml", "run/best.ckpt"), is_slow=True),
+    Attack("predict", ROOT_DIR, f"predict {EVALUATE} {NO_LOGGER}", "out", ("fit.yaml", "run/best.ckpt"), is_slow=True),
+    Attack("textbook", "--out", "textbook --scenes 50 --epochs 0", "out.png"),
+    Attack("tools.trade_off", "--out", "tools.trade_off table.json", "out.png", ("table.json",)),
+]  # fmt: skip
+
+NOT_OUTPUTS = {
+    # what is read
+    *(
+        "images",
+        "--model",
+        "--compare",
+        "--list",
+        "model",
+        "state",
+        "-c",
+        "--config",
+        "--ckpt_path",
+        "data",
+        "--data",
+    ),
+    *(
+        "--base",
+        "--images",
+        "--splits",
+        "downloads",
+        "--encoder",
+        "--encoder-weights",
+        "--options",
+        "--vocabulary",
+    ),
+    *("--word-map", "--references", "--candidates", "--model.warm_start", "--data.features", "--data.shards"),
+    *(
+        "--boxes",
+        "--captions",
+        "--photos",
+        "--configs",
+        "--flickr8k",
+        "table",
+        "--sgrvinod",
+        "name",
+        "address",
+    ),
+    # names and values
+    *(
+        "--trust",
+        "--device",
+        "--cmap",
+        "--metrics",
+        "--protocol",
+        "--split",
+        "--tokenizer",
+        "--only",
+        "--names",
+    ),
+    *("--checkpoint.mode", "--checkpoint.monitor", "--early_stopping.mode", "--early_stopping.monitor"),
+    *(
+        "--last_checkpoint.every",
+        "--data.tokenizer",
+        "--print_config",
+        "--trainer.accelerator",
+        "--trainer.devices+",
+    ),
+    *(
+        "--trainer.gradient_clip_algorithm",
+        "--trainer.max_time",
+        "--trainer.model_registry",
+        "--trainer.strategy",
+    ),
+    *("--trainer.val_check_interval", "--trainer.plugins+"),
+    # groups, and classes that write nothing
+    *(
+        "--attention_figures",
+        "--checkpoint",
+        "--early_stopping",
+        "--last_checkpoint",
+        "--lr_scheduler",
+        "--model",
+    ),
+    *(
+        "--trainer",
+        "--data.flip",
+        "--data.transform",
+        "--data.vocabulary",
+        "--model.decoder",
+        "--model.encoder",
+    ),
+    *(
+        "--model.objective",
+        "--model.refiner",
+        "--model.scheduler",
+        "--model.search",
+        "--model.validation_search",
+    ),
+}
+"""Options whose value names no output."""
+NOT_ATTACKED = {
+    "prepare flickr30k --out": "laid out as flickr8k",
+    "prepare coco --out": "laid out as flickr8k",
+    "validate --data.reader": "as fit",
+    "test --data.reader": "as fit",
+    "predict --data.reader": "as fit",
+    **{
+        f"{verb} {option}": reason
+        for verb in ("fit", "validate", "test", "predict")
+        for option, reason in {
+            "--checkpoint.filename": "a pattern for names in the folder of the run, which is attacked",
+            "--trainer.logger+": "Lightning's class, which the user configures; the default one is attacked",
+            "--trainer.callbacks+": "the user's own classes",
+            "--trainer.profiler": "Lightning's class, which the user configures",
+        }.items()
+    },
+    **{
+        f"tools.{tool}": "edits sections of a document that must be there"
+        for tool in (
+            *(
+                "analysis_page --document",
+                "benchmark --write",
+                "compare_attention --document",
+                "estimators --out",
+            ),
+            *("export_table --out", "reproduce flickr8k --document", "reproduce shapes --document"),
+        )
+    },
+    "tools.notebooks notebooks": "edits the notebooks that are named",
+    "tools.photo_pointing --json": "needs minutes",
+    "tools.compare_attention --out": "a loop over caption fit",
+    "tools.reproduce flickr8k --out": "a loop over caption fit",
+    "tools.reproduce shapes --out": "a loop over caption fit",
+}
+"""Output options that are not tried, with the reason."""
+
+
+# -- a folder of a user's files ------------------------------------------------------------------------------------
+
+
+def make_template(top: Path) -> None:
+    """The user's files: `here`, in which commands run, and `elsewhere`."""
+    from caption import checkpoint
+    from caption.data.shapes import write_shapes
+
+    here = top / "here"
+    (here / "photos").mkdir(parents=True)
+    (top / "elsewhere").mkdir()
+    (top / "elsewhere" / "letter.txt").write_text("a letter")
+    tiny_captioner.photo(32, 32).save(here / "photo.png")
+    for number, name in enumerate("ab"):
+        tiny_captioner.photo(32, 32, seed=number).save(here / "photos" / f"{name}.png")
+    checkpoint.save(tiny_captioner.captioner(), here / "model.ckpt")
+    checkpoint.save(tiny_captioner.captioner(), here / "other.ckpt")
+    write_shapes(here / "shapes", train=8, val=2, test=2, size=48)
+    config = yaml.safe_load(TINY.format(folder=".", shapes="shapes"))
+    config["data"]["reader"]["init_args"] |= {"train": 8, "val": 2, "test": 2}
+    config["trainer"] |= {"max_epochs": 1, "limit_train_batches": 1, "default_root_dir": "run"}
+    (here / "fit.yaml").write_text(yaml.safe_dump(config))
+    lines = [{"image": f"{name}.png", "caption": "a cat", "split": split}
+             for name, split in (("a", "train"), ("b", "val"))]  # fmt: skip
+    (here / "captions.json").write_text("\n".join(map(repr, lines)).replace("'", '"'))
+    photos = [f"{number}.jpg" for number in range(6)]
+    (here / "download" / "images").mkdir(parents=True)
+    for number, name in enumerate(photos):
+        (here / "download" / "images" / name).write_bytes(photo(number))
+    tokens = "".join(f"{name}#{k}\tA dog .\n" for name in photos for k in range(2))
+    (here / "download" / "Flickr8k.token.txt").write_text(tokens)
+    for split, names in {"train": photos[:3], "dev": photos[3:4], "test": photos[4:5]}.items():
+        (here / "download" / f"Flickr_8k.{split}Images.txt").write_text(
+            "".join(f"{name}\n" for name in names)
+        )
+    _write_models_of_others(here)
+    (here / "table.json").write_text('{"a": {"BLEU-4": 0.1, "entropy": 1.0}}')
+    with contextlib.chdir(here) if hasattr(contextlib, "chdir") else _chdir(here):
+        for args in (
+            f"{FIT}",
+            "features -c fit.yaml --model run/best.ckpt --out store",
+            "prepare shards -c fit.yaml --samples 3 --out shards",
+        ):
+            ran = run(args.split())
+            assert ran.code == 0, ran.err
+
+
+@contextlib.contextmanager
+def _chdir(folder: Path) -> Iterator[None]:
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _write_models_of_others(here: Path) -> None:
+    import json
+
+    from caption.encoders import TorchvisionEncoder
+
+    words, features = ["a", "dog", "runs", "away", "."], 24
+    options = {
+        "ctx_dim": features, "dim": 4, "dim_word": 3, "n_words": len(words) + 2, "selector": True, "prev2out": True,
+        "ctx2out": True, "n_layers_att": 2, "n_layers_init": 2, "use_dropout": True, "attn_type": "stochastic",
+        "temperature": 1.0, "lstm_encoder": False,
+    }  # fmt: skip
+    np.savez(here / "model.npz", **arctic_reference.parameters(options))
+    (here / "options.json").write_text(json.dumps(options))
+    (here / "words.txt").write_text("\n".join(words))
+    word_map = {word: number for number, word in enumerate(["<pad>", *words, "<unk>", "<start>", "<end>"])}
+    sizes = {"region": features, "hidden": 4, "attention": 5, "embedding": 3, "vocabulary": len(word_map)}
+    arrays = sgrvinod_reference.parameters(**sizes)
+    torch.save({name: torch.tensor(array).float() for name, array in arrays.items()}, here / "decoder.pth")
+    (here / "map.json").write_text(json.dumps(word_map))
+    arguments = {"name": "shufflenet_v2_x0_5", "layer": "maxpool", "grid": [3, 4]}
+    encoder = {"class_path": "caption.encoders.TorchvisionEncoder", "init_args": arguments}
+    transform = {"size": 32, "fit": "squash"}
+    (here / "encoder.yaml").write_text(yaml.safe_dump({"encoder": encoder, "transform": transform}))
+    torch.save(dict(TorchvisionEncoder(**arguments).trunk.state_dict()), here / "encoder.pth")
+
+
+class Entry(NamedTuple):
+    """What is at a path; of folders, only that they are there."""
+
+    kind: int
+    mode: int
+    time: int
+    content: bytes | str | None
+
+
+def snapshot(top: Path) -> dict[str, Entry]:
+    """Everything below a folder, by its path there. Links are not followed."""
+    found = {}
+    for folder, folders, names in os.walk(top):
+        for name in (*folders, *names):
+            path = Path(folder, name)
+            status = path.lstat()
+            kind = stat.S_IFMT(status.st_mode)
+            content: bytes | str | None = None
+            if kind == stat.S_IFLNK:
+                content = os.readlink(path)
+            elif kind == stat.S_IFREG:
+                content = path.read_bytes()
+            has_content = kind in (stat.S_IFREG, stat.S_IFLNK)
+            found[str(path.relative_to(top))] = Entry(
+                kind, stat.S_IMODE(status.st_mode), status.st_mtime_ns if has_content else 0, content
+            )
+    return found
+
+
+def own_files(top: Path) -> set[str]:
+    """The files below a folder that this package wrote and may replace."""
+    from caption.runtime.files import is_own
+    from caption.runtime.lock import LOCK
+    from caption.runtime.own_folder import LIST, OwnFolder
+
+    found = set()
+    for folder, _, names in os.walk(top):
+        listed = OwnFolder(Path(folder), "")
+        for name in listed.names():
+            if name in listed:
+                found.add(Path(folder, name))
+        for name in names:
+            path = Path(folder, name)
+            alone = path.lstat().st_nlink == 1 and not path.is_symlink() and path.is_file()
+            if alone and (is_own(path) or (name in (LIST, LOCK) and b"foreign" not in path.read_bytes())):
+                found.add(path)
+    return {str(path.relative_to(top)) for path in found}
+
+
+# -- running -------------------------------------------------------------------------------------------------------
+
+
+class Hung(BaseException):
+    """A command took too long."""
+
+
+@dataclass
+class Run:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+    loaded: bool
+    """Whether it read a model."""
+
+
+def run(args: Sequence[str]) -> Run:
+    """Run a command in this process."""
+    from caption.cli.main import main
+
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", "surrogateescape"), io.StringIO()
+    loads: list[object] = []
+    load = torch.load
+
+    def recorded(*args: Any, **options: Any) -> Any:
+        loads.append(args)
+        return load(*args, **options)
+
+    def stop(*_: object) -> None:
+        raise Hung
+
+    start = time.monotonic()
+    precision = torch.get_float32_matmul_precision()
+    before = signal.signal(signal.SIGUSR2, stop)  # SIGALRM belongs to pytest-timeout
+    main_thread = threading.main_thread().ident or 0
+    timer = threading.Timer(SECONDS, signal.pthread_kill, (main_thread, signal.SIGUSR2))
+    timer.start()
+    try:
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            mock.patch.object(torch, "load", recorded),
+        ):
+            code = _main_of(args[0])(list(args[1:])) if _is_module(args[0]) else main(list(args))
+    except Hung:
+        code = -1
+        err.write("Hung: it did not end")
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGUSR2, before)
+        torch.set_float32_matmul_precision(precision)
+    out.seek(0)
+    return Run(code, out.read(), err.getvalue(), time.monotonic() - start, bool(loads))
+
+
+def _is_module(word: str) -> bool:
+    return word == "textbook" or word.startswith("tools.")
+
+
+def _main_of(word: str) -> Callable[[list[str]], int]:
+    """`main` of a tool, with exit codes as the interpreter gives them, but errors of users are not tracebacks."""
+    main = importlib.import_module("caption.textbook" if word == "textbook" else word).main
+
+    def code(args: list[str]) -> int:
+        from caption.errors import UserError
+
+        try:
+            return main(args) or 0
+        except SystemExit as leaving:
+            return leaving.code if isinstance(leaving.code, int) else 2
+        except (
+            UserError
+        ) as error:  # these tools are for developers, who see a traceback with the same message
+            print(error, file=__import__("sys").stderr)
+            return 2
+
+    return code
+
+
+def harm(
+    top: Path,
+    before: Mapping[str, Entry],
+    own: set[str],
+    ran: Run,
+    allowed: Sequence[Path],
+    inputs: Sequence[str],
+) -> list[str]:
+    """What a command has done that it must not do."""
+    after = snapshot(top)
+    found = []
+    for name, entry in before.items():
+        if name in own and name not in inputs:
+            continue
+        now = after.get(name)
+        if now is None:
+            found.append(f"DELETED {name}")
+        elif now.content != entry.content or now.kind != entry.kind:
+            found.append(f"CHANGED {name}: {_brief(entry)} -> {_brief(now)}")
+        elif now[1:3] != entry[1:3]:
+            found.append(
+                f"TOUCHED {name}: mode {entry.mode:o} -> {now.mode:o}, time changed: {now.time != entry.time}"
+            )
+    for name in after.keys() - before.keys():
+        path = top / name
+        if not any(path == place or place in path.parents for place in allowed):
+            found.append(f"LITTER {name}")
+    text = ran.out + ran.err
+    if ran.code not in (0, 1, 2):
+        found.append(f"EXIT CODE {ran.code}: {ran.err.strip()[-300:]}")
+    if "Traceback" in text or "internal error" in text:
+        found.append(f"INTERNAL {ran.err.strip()[-400:]}")
+    return found
+
+
+def _brief(entry: Entry) -> str:
+    if entry.kind == stat.S_IFREG:
+        return f"file of {len(entry.content or b'')} bytes {(entry.content or b'')[:20]!r}"
+    return {stat.S_IFDIR: "folder", stat.S_IFLNK: f"link to {entry.content}"}.get(
+        entry.kind, f"{entry.kind:o}"
+    )

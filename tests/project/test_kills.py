@@ -1,0 +1,184 @@
+"""Commands killed at random moments and given again: nothing of the user's is lost, nothing is left over, the result is
+whole.
+
+Each trial forks this process, in which everything is imported, and sends a signal after a random part of the time that
+the command takes; up to three times, then the command may end. By hand, with 50 trials for each command:
+
+    CAPTION_KILLS=50 python -m pytest -q -n0 tests/project/test_kills.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from helpers import output_matrix as matrix
+from helpers.command_line import SIGNALS, default_signals
+from test_outputs_matrix import template, tiny_commands  # noqa: F401 (fixtures)
+
+TRIALS = int(os.environ.get("CAPTION_KILLS", "1"))
+SENT = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+TEMPORARY = re.compile(r"\.[^/]+\.[0-9a-f]{16}$|\.partial$|\.tmp$")
+FOREIGN = ("mine.txt", "images/mine.png", "test_999999.png")
+"""The user's files in the folder of the output, from the beginning."""
+LATER = ("logs/mine.csv", "heatmaps/test_mine.png", "shapes/images/test_999999.png")
+"""His files in folders that the command has made, if it has, after the first kill."""
+
+
+class Case(NamedTuple):
+    args: str
+    folder: str | None
+    """The output, if it is a folder."""
+
+
+CASES = [
+    pytest.param(Case("demo --out out", "out"), marks=pytest.mark.xfail(strict=False)),
+    Case("prepare flickr8k download --out out", "out"),
+    Case("prepare shards -c fit.yaml --samples 3 --out out", "out"),
+    Case(f"{matrix.FEATURES} --batch-size 1 --out out", "out"),
+    Case(
+        "describe photos --model model.ckpt --html page.html --heatmap out --attention out --format json",
+        "out",
+    ),
+    Case(f"{matrix.FIT} {matrix.ROOT_DIR} out --ckpt_path auto", "out"),
+    Case("export model.ckpt --format onnx --out out", "out"),
+]
+
+
+def start(args: list[str], here: Path, output: Path) -> int:
+    """A process with the command; returns its id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 70
+    try:
+        os.chdir(here)
+        with output.open("wb") as out, output.with_suffix(".err").open("wb") as err:
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        default_signals()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        from caption.cli.main import main
+
+        code = main(args)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def finish(child: int) -> int:
+    """The exit code, negative for a signal; a process that does not end is killed."""
+    for _ in range(1200):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return -1000
+
+
+def stable(folder: Path) -> set[str]:
+    """The files of an output, without those whose number depends on the number of starts."""
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return {name for name in names if not re.search(r"version_\d+/|events\.out|\.caption", name)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0 if TRIALS > 1 else 600)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.args.partition(" ")[0])
+def test_killed_and_given_again(case: Case, template: Path, tmp_path: Path):  # noqa: F811
+    args = case.args.split()
+
+    def sandbox() -> Path:
+        top = tmp_path / "user"
+        shutil.rmtree(top, ignore_errors=True)
+        shutil.copytree(template, top, symlinks=True)
+        for name in FOREIGN if args[0] not in ("export",) else ():
+            path = top / "here" / "out" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("the user's own")
+        return top
+
+    top = sandbox()
+    begun = time.monotonic()
+    assert finish(start(args, top / "here", tmp_path / "whole.txt")) == 0, (
+        tmp_path / "whole.err"
+    ).read_text()
+    seconds = time.monotonic() - begun
+    whole = stable(top / "here" / "out")
+    chance = random.Random(f"{case.args}")
+    found, strays, kills = [], 0, 0
+    for trial in range(TRIALS):
+        top = sandbox()
+        before, own = matrix.snapshot(top), matrix.own_files(top)
+        sent = []
+        for _ in range(chance.randint(1, 3)):
+            child = start(args, top / "here", tmp_path / "killed.txt")
+            time.sleep(chance.uniform(0, 1.05) * seconds)
+            number = chance.choice(SENT)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
+            code = finish(child)
+            sent.append((number.name, code))
+            kills += code != 0
+            for name in LATER:
+                path = top / "here" / "out" / name
+                if path.parent.is_dir() and not path.exists():
+                    path.write_text("the user's own")
+                    key = str(path.relative_to(top))
+                    before[key] = matrix.snapshot(top)[key]
+            error = (tmp_path / "killed.err").read_text()
+            if code not in (0, -9, 130, 143, -15, -2) or "Traceback" in error or "internal error" in error:
+                found.append(f"trial {trial} {sent}: {error[-300:]}")
+            if (
+                args[0] == "describe"
+                and number != signal.SIGKILL
+                and (said := (tmp_path / "killed.txt").read_text())
+            ):
+                try:
+                    json.loads(said)
+                except ValueError:
+                    found.append(f"trial {trial} {sent}: cut JSON {said[-80:]!r}")
+        code = finish(start(args, top / "here", tmp_path / "last.txt"))
+        label = f"trial {trial} {sent}"
+        if code != 0:
+            found.append(f"{label}: ends with {code}: {(tmp_path / 'last.err').read_text()[-300:]}")
+        # A run whose last epoch was saved as the best one before it was killed has nothing left to train.
+        if lacking := whole - stable(top / "here" / "out") - {"last.ckpt"}:
+            found.append(f"{label}: lacks {sorted(lacking)[:4]}")
+        ran = matrix.Run(0, "", "", 0, False)
+        allowed = [top / "here" / "out", top / "here" / "page.html"]
+        found += [f"{label}: {each}" for each in matrix.harm(top, before, own, ran, allowed, [])]
+        left = [name for name in matrix.snapshot(top) if TEMPORARY.search(name)]
+        strays += len(left)
+        killed = any(name == "SIGKILL" for name, _ in sent)
+        if left and not killed:
+            found.append(f"{label}: leaves {left}")
+        extra = {
+            name for name in stable(top / "here" / "out") - whole - {*LATER} if not TEMPORARY.search(name)
+        }
+        if extra:
+            found.append(f"{label}: also has {sorted(extra)[:4]}")
+    said = (
+        f"{case.args}: {TRIALS} trials, {kills} kills in {seconds:.1f} s each, {strays} temporary files left"
+    )
+    print("\n" + said, *found, sep="\n")
+    if found:
+        pytest.fail("\n".join([said, *found]), pytrace=False)
+
+
+def test_the_signals_are_those_of_the_command_line():
+    assert {signal.SIGINT, signal.SIGTERM} <= set(SIGNALS)
