@@ -10,14 +10,15 @@ from torch import Tensor, nn
 
 from caption.box import Box
 from caption.encoders.grid_boxes import grid_boxes
+from caption.encoders.inference import inference_form
 from caption.errors import UserError
 from caption.parts import Part
 from caption.regions import Regions, Views
 from caption.runtime.eval_mode import eval_mode
 
-PIECE = 4
-"""Images that a CPU encodes at once without gradients, or the number of threads, if that is larger. The C library would
-return the memory of larger pieces to the system after every layer, which can take as long as the arithmetic."""
+PIXELS = 2**18
+"""Pixels of the images that a CPU encodes at once without gradients, at least one per thread. The feature maps of more
+images would not stay in its cache, and their memory would go back to the system after every layer."""
 
 
 class Encoder(Part, nn.Module):
@@ -32,6 +33,9 @@ class Encoder(Part, nn.Module):
     frozen: bool = False
     compiled: bool = False
     """Whether `features` is compiled with torch.compile when it first runs."""
+    fixed_graph: bool = False
+    """Whether `normalise` and `features` do the same operations with all images, and nothing but weights changes after
+    construction. A class declares it for itself, not for classes derived from it; see `inference_form`."""
 
     def features(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Normalised images (B, 3, H, W) float -> a feature map (B, D, rows, cols), or one for each view."""
@@ -50,16 +54,23 @@ class Encoder(Part, nn.Module):
     def forward(self, images: Tensor) -> Views:
         """Images (B, 3, H, W) uint8, the output of the image transform -> their regions, view by view."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            in_pieces = images.device.type == "cpu" and not torch.is_grad_enabled() and not self.training
-            in_pieces = in_pieces and not torch.compiler.is_exporting()  # a graph is for any number of images
-            pieces = images.split(max(PIECE, torch.get_num_threads())) if in_pieces else [images]
-            features = compiled_features(type(self).features) if self.compiled else type(self).features
-            encoded = [features(self, self.normalise(piece)) for piece in pieces]
+            features: Callable[[Tensor], Tensor | tuple[Tensor, ...]] = self._features_of_pixels
+            pieces = [images]
+            # A graph that torch makes is for any number of images, and of public operations.
+            graph = torch.compiler.is_compiling() or torch.compiler.is_exporting()
+            if images.device.type == "cpu" and not (torch.is_grad_enabled() or self.training or graph):
+                pieces = list(images.split(_piece(*images.shape[2:])))
+                features = (not self.compiled and inference_form(self)) or features
+            encoded = [features(piece) for piece in pieces]
             by_piece = [maps if isinstance(maps, tuple) else (maps,) for maps in encoded]
             views = [torch.cat(maps) for maps in zip(*by_piece, strict=True)]
         return tuple(
             Regions(maps.flatten(2).transpose(1, 2), (maps.shape[2], maps.shape[3])) for maps in views
         )
+
+    def _features_of_pixels(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
+        features = compiled_features(type(self).features) if self.compiled else type(self).features
+        return features(self, self.normalise(images))
 
     def boxes(self, height: int, width: int) -> tuple[Box, ...]:
         """The part of an input that the grid of each view covers, in the input's pixels; see `grid_boxes`.
@@ -109,6 +120,11 @@ def view_sizes(part: nn.Module) -> tuple[int, ...]:
             "each view, such as (512,)"
         )
     return sizes
+
+
+def _piece(height: int, width: int) -> int:
+    """Number of images."""
+    return max(1, torch.get_num_threads(), round(PIXELS / (height * width)))
 
 
 @cache

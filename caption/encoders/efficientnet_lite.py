@@ -68,6 +68,8 @@ class EfficientNetLite(TorchvisionEncoder):
     Source: Tan and Le 2019, "EfficientNet"; the Lite variants are those of TensorFlow's model garden (2020).
     """
 
+    fixed_graph = True
+
     def __init__(
         self,
         name: str = "efficientnet_lite2",

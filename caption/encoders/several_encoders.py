@@ -20,6 +20,8 @@ class SeveralEncoders(Encoder):
         UserError: the list is empty.
     """
 
+    fixed_graph = True
+
     def __init__(self, encoders: list[Encoder]) -> None:
         super().__init__()
         if not encoders:

@@ -38,6 +38,8 @@ class TimmEncoder(PretrainedEncoder):
         UserError: timm is not installed, or the model, layer or module does not exist.
     """
 
+    fixed_graph = True
+
     def __init__(
         self,
         name: str = "tf_efficientnet_b0",

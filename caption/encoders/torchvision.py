@@ -40,6 +40,8 @@ class TorchvisionEncoder(PretrainedEncoder):
         UserError: the model, layer or module does not exist, the layer's output is not a grid, or `grid` is not a grid.
     """
 
+    fixed_graph = True
+
     def __init__(
         self,
         name: str = "vgg19",

@@ -9,9 +9,10 @@ import torch
 from helpers.tiny_captioner import captioner
 from torch import Tensor
 
-from caption.encoders import Encoder, SmallCNN
-from caption.encoders.base import PIECE
+from caption.encoders import Encoder, SmallCNN, base
 from caption.errors import UserError
+
+PIECE = 8
 
 
 class Counting(SmallCNN):
@@ -32,8 +33,21 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
+@pytest.fixture(autouse=True)
+def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "PIXELS", PIECE * 32 * 40)
+
+
 def images(count: int) -> Tensor:
     return torch.randint(0, 256, (count, 3, 32, 40), generator=torch.Generator().manual_seed(0)).byte()
+
+
+def test_large_images_are_encoded_one_by_one(one_thread: None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(base, "PIXELS", 32 * 40 // 3)
+    encoder = counting_encoder()
+    with torch.no_grad():
+        encoder(images(2))
+    assert encoder.seen == [1, 1]
 
 
 @pytest.mark.parametrize("count", [0, 1, PIECE, 3 * PIECE + 1])

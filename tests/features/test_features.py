@@ -365,6 +365,8 @@ def test_a_folder_that_cannot_be_made(images: list[CaptionedImage], tmp_path: Pa
 class Watched(SmallCNN):
     """An encoder that calls a function before each batch."""
 
+    fixed_graph = True
+
     def __init__(self, before: Callable[[Tensor], None]) -> None:
         super().__init__(widths=(4, 6))
         self.before = before
@@ -373,9 +375,9 @@ class Watched(SmallCNN):
     def spec(self) -> dict[str, Any]:
         return make_encoder().spec
 
-    def features(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Views:
         self.before(images)
-        return super().features(images)
+        return super().forward(images)
 
 
 def watched(before: Callable[[Tensor], None]) -> Watched:

@@ -1,0 +1,265 @@
+"""Encoders without gradients: as in training, with the weights of the moment, and only where the graph is known."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from caption.encoders import (
+    EfficientNetLite,
+    Encoder,
+    SeveralEncoders,
+    SmallCNN,
+    TimmEncoder,
+    TorchvisionEncoder,
+)
+from caption.encoders.inference import inference_form
+from caption.kernels.convolution import fused_available
+from caption.regions import Views
+
+pytestmark = pytest.mark.skipif(not fused_available(), reason="torch has no fused convolutions here")
+
+ENCODERS: dict[str, Callable[[], Encoder]] = {
+    "SmallCNN": lambda: SmallCNN((4, 8, 8), views=2),
+    "EfficientNet-Lite": lambda: EfficientNetLite("efficientnet_lite0", ["features.3", "features"]),
+    "ResNet": lambda: TorchvisionEncoder("resnet18", ["layer2", "layer3"], grid=(3, 3)),
+    "functions for layers": lambda: TorchvisionEncoder("googlenet", "inception4a"),
+    "grouped, squeezed and excited": lambda: TorchvisionEncoder("regnet_y_400mf", "trunk_output.block3"),
+    "BatchNorm before convolutions": lambda: TorchvisionEncoder("densenet121", "features.denseblock2"),
+    "a layer inside of a chain": lambda: TorchvisionEncoder("resnet18", ["conv1", "bn1", "layer1"]),
+    "several": lambda: SeveralEncoders([SmallCNN((4, 8)), TorchvisionEncoder("vgg11_bn", "features.10")]),
+    "timm's BatchNorm": lambda: TimmEncoder("regnetx_002", "s2"),
+    "timm's convolution": lambda: TimmEncoder("tf_efficientnet_b0", "blocks.2"),
+}
+
+
+def made(make: Callable[[], Encoder]) -> Encoder:
+    """An encoder in evaluation mode, whose BatchNorm layers do something."""
+    torch.manual_seed(0)
+    encoder = make()
+    for layer in encoder.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            assert layer.running_mean is not None
+            assert layer.running_var is not None
+            nn.init.normal_(layer.running_mean, std=0.2)
+            for scale in (layer.running_var, layer.weight):
+                nn.init.uniform_(scale, 0.5, 1.5)
+            nn.init.normal_(layer.bias, std=0.2)
+    return encoder.eval()
+
+
+def pixels(count: int = 3, height: int = 64, width: int = 96) -> Tensor:
+    return torch.randint(0, 256, (count, 3, height, width), generator=torch.Generator().manual_seed(1)).byte()
+
+
+def as_trained(encoder: Encoder, images: Tensor) -> Views:
+    """The regions by the layers one after the other."""
+    with torch.enable_grad():
+        return encoder(images)
+
+
+def check(encoder: Encoder, images: Tensor | None = None) -> None:
+    """Regions without gradients are those of the layers, to 1e-5 of the largest number."""
+    images = pixels() if images is None else images
+    with torch.no_grad():
+        found = encoder(images)
+    expected = as_trained(encoder, images)
+    assert [view.grid for view in found] == [view.grid for view in expected]
+    for view, other in zip(found, expected, strict=True):
+        assert view.vectors.shape == other.vectors.shape
+        assert (view.vectors - other.vectors).abs().max() <= 1e-5 * other.vectors.abs().max()
+
+
+@pytest.fixture
+def small() -> Encoder:
+    return made(lambda: SmallCNN((4, 8, 8)))
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_regions_are_those_of_the_layers(name: str):
+    if "timm" in name:
+        pytest.importorskip("timm")
+    encoder = made(ENCODERS[name])
+    assert inference_form(encoder) is not None
+    check(encoder)
+    check(encoder, pixels(1, 97, 64))
+
+
+def test_no_images(small: Encoder):
+    with torch.no_grad():
+        assert small(pixels(0))[0].vectors.shape == (0, 16 * 24, 8)
+
+
+def test_batch_norms_are_folded_and_activations_fused():
+    encoder = made(ENCODERS["EfficientNet-Lite"])
+    with torch.no_grad(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        encoder(pixels())
+    called = {event.name for event in profile.events()}
+    assert "mkldnn::_convolution_pointwise" in called
+    assert not called & {"aten::conv2d", "aten::batch_norm", "aten::hardtanh_", "aten::relu6", "aten::relu_"}
+
+
+# -- weights that change ----------------------------------------------------------------------------------------------
+
+
+def first_layer(encoder: Encoder) -> nn.Sequential:
+    return encoder.layers  # type: ignore[return-value]
+
+
+def learn(encoder: Encoder) -> None:
+    encoder.train()
+    optimizer = torch.optim.SGD(encoder.parameters(), lr=0.5)
+    as_trained(encoder, pixels())[0].vectors.square().mean().backward()
+    optimizer.step()
+    encoder.eval()
+
+
+@torch.no_grad()
+def in_place(encoder: Encoder) -> None:
+    first_layer(encoder)[3].weight.mul_(2)
+
+
+def behind_autograd(encoder: Encoder) -> None:
+    weight = first_layer(encoder)[3].weight.data
+    weight.copy_(weight.flip(0))
+
+
+def statistics(encoder: Encoder) -> None:
+    first_layer(encoder)[1].running_mean.add_(1)
+
+
+def another_file(encoder: Encoder) -> None:
+    torch.manual_seed(5)
+    encoder.load_state_dict(SmallCNN((4, 8, 8)).state_dict())
+
+
+def another_parameter(encoder: Encoder) -> None:
+    first_layer(encoder)[0].weight = nn.Parameter(torch.ones(4, 5, 4, 4))
+
+
+def another_layer(encoder: Encoder) -> None:
+    first_layer(encoder)[0] = nn.Conv2d(5, 4, 4, 2, padding=1)
+
+
+def another_precision(encoder: Encoder) -> None:
+    encoder.to(torch.float64).to(torch.float32).requires_grad_(False)
+    first_layer(encoder)[1].bias.add_(1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        learn,
+        in_place,
+        behind_autograd,
+        statistics,
+        another_file,
+        another_parameter,
+        another_layer,
+        another_precision,
+    ],
+)
+def test_changed_weights_count_at_once(small: Encoder, change: Callable[[Encoder], None]):
+    check(small)
+    before = as_trained(small, pixels())[0].vectors.detach()
+    change(small)
+    assert not torch.allclose(before, as_trained(small, pixels())[0].vectors, rtol=1e-3)
+    check(small)
+
+
+def test_copies_have_their_own_weights(small: Encoder):
+    check(small)
+    other = copy.deepcopy(small)
+    in_place(other)
+    check(other)
+    check(small)
+    assert small.state_dict().keys() == SmallCNN((4, 8, 8)).state_dict().keys()
+
+
+def test_weights_that_are_no_numbers_are_not_hidden(small: Encoder):
+    check(small)
+    with torch.no_grad():
+        first_layer(small)[3].weight[0, 0, 0, 0] = torch.nan
+        assert small(pixels())[0].vectors.isnan().any()
+
+
+# -- where an encoder runs as it is -----------------------------------------------------------------------------------
+
+
+def test_hooks_are_called(small: Encoder):
+    check(small)
+    seen: list[Tensor] = []
+    hook = first_layer(small)[1].register_forward_hook(lambda layer, inputs, output: seen.append(output))
+    with torch.no_grad():
+        small(pixels())
+    assert seen
+    hook.remove()
+    assert inference_form(small) is not None
+
+
+def test_a_layer_in_training_mode_stays_in_it(small: Encoder):
+    first_layer(small)[1].train()
+    before = first_layer(small)[1].running_mean.clone()
+    with torch.no_grad():
+        small(pixels())
+    assert not torch.equal(before, first_layer(small)[1].running_mean)
+
+
+def test_other_precisions_run_as_they_are(small: Encoder):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert small(pixels())[0].vectors.dtype is torch.bfloat16
+    assert inference_form(small.half()) is None
+
+
+class Noisy(SmallCNN):
+    """Adds a random number."""
+
+    def features(self, images: Tensor) -> Tensor:
+        maps = super().features(images + torch.randn(()))
+        assert isinstance(maps, Tensor)
+        return maps
+
+
+@pytest.mark.parametrize("make", [Noisy, lambda: SeveralEncoders([SmallCNN(), Noisy()])])
+def test_derived_classes_are_not_traced(make: Callable[[], Encoder]):
+    encoder = made(make)
+    with torch.no_grad():
+        assert not torch.equal(encoder(pixels())[-1].vectors, encoder(pixels())[-1].vectors)
+
+
+# -- one process, many encoders ---------------------------------------------------------------------------------------
+
+
+def test_encoders_can_be_used_in_several_threads():
+    problems: list[BaseException] = []
+    encoders = [made(lambda: SmallCNN((4, 8, 8))) for _ in range(30)]
+
+    def use(own: list[Encoder]) -> None:
+        try:
+            for encoder in own:
+                check(encoder)
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=use, args=(encoders[number::3] + encoders,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+
+
+def test_a_discarded_encoder_is_freed():
+    encoder = made(lambda: SmallCNN((4, 8, 8)))
+    check(encoder)
+    gone = weakref.ref(encoder)
+    del encoder
+    gc.collect()
+    assert gone() is None
