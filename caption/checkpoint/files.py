@@ -8,7 +8,6 @@ import pickle
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from struct import unpack_from
 from typing import Any, Literal
 
 import safetensors.torch
@@ -18,7 +17,7 @@ from torch import Tensor
 from caption.captioner import Captioner
 from caption.checkpoint.bounds import check_plain, check_tensors
 from caption.errors import CheckpointError, UserError, printable
-from caption.runtime.archives import check_archive
+from caption.runtime.archives import load_tensors
 from caption.runtime.files import Opener, replacing
 from caption.runtime.inputs import MODEL, open_input
 from caption.version import package_version
@@ -28,8 +27,6 @@ FORMAT = 2
 PREFIX = "captioner."
 TENSOR_SUFFIX = ".safetensors"
 Precision = Literal["float32", "float16", "bfloat16"]
-END = 56 + 20 + 22
-"""Bytes after an archive's directory: the end record in 64 bits, its locator, the end record in 32 bits."""
 
 
 def section(captioner: Captioner) -> dict[str, Any]:
@@ -143,33 +140,13 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
 
 
 def _read_archive(path: Path) -> Any:
-    check_archive(path)
-    _check_end(path)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return load_tensors(path)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path} holds pickled objects, which could run any code when loaded, or is damaged, and was refused: "
             "checkpoints of this package hold only tensors and plain values"
         ) from error
-
-
-def _check_end(path: Path) -> None:
-    """Check that an archive ends as `torch.save` writes it, with one directory.
-
-    torch finds the directory with code of its own, and could read another one than `zipfile`, which checked it.
-    """
-    with path.open("rb") as file:
-        whole = file.seek(-END, 2) + END
-        end = file.read()
-    size, start = unpack_from("<QQ", end, 40)
-    signatures = end[:4], end[56:60], end[76:80]
-    if (
-        signatures != (b"PK\x06\x06", b"PK\x06\x07", b"PK\x05\x06")
-        or unpack_from("<Q", end, 64)[0] != whole - END
-        or start + size != whole - END
-    ):
-        raise ValueError("it is not an archive of torch.save")
 
 
 def _check_contents(path: Path, contents: Any) -> None:
@@ -184,6 +161,6 @@ def _check_contents(path: Path, contents: Any) -> None:
                 f"it has checkpoint format {captioner['format']}, and this release reads format {FORMAT}: use version "
                 f"{captioner.get('version')} of this package, which wrote it"
             )
-        check_tensors(contents["state_dict"], path.stat().st_size)
+        check_tensors(contents["state_dict"])
     except CheckpointError as error:
         raise CheckpointError(f"{path} was refused: {error}") from error

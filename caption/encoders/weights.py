@@ -5,13 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
-from zipfile import is_zipfile
 
-import torch
 from torch import Tensor
 
 from caption.errors import CheckpointError, UserError
-from caption.runtime.archives import check_archive
+from caption.runtime.archives import load_tensors
 from caption.runtime.inputs import MODEL, open_input
 
 
@@ -59,12 +57,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
         except SafetensorError as error:
             raise CheckpointError(f"{path} is not a safetensors file, or is damaged: {error}") from error
     try:
-        if is_zipfile(path):  # torch also reads files that are older than its archives
-            check_archive(path)
+        state = load_tensors(path)
     except ValueError as error:
         raise CheckpointError(f"{path} was refused: {error}") from error
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler raises many types on damaged files
         raise CheckpointError(f"{path} is not a state dict that loads with weights_only=True") from error
     if not (isinstance(state, dict) and state and all(isinstance(value, Tensor) for value in state.values())):

@@ -245,11 +245,11 @@ MISFITS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         "not its own: .*surplus",
     ),
     "another shape": (lambda state: state.update({FIRST: state[FIRST][:1]}), r"is floating \(1, "),
-    "no tensor": (lambda state: state.update({FIRST: "weights"}), "plain tensor"),
+    "no tensor": (lambda state: state.update({FIRST: "weights"}), "not a tensor|are sparse"),
     "complex": (lambda state: state.update({FIRST: state[FIRST].to(torch.complex64)}), "is torch.complex64"),
     "integer": (lambda state: state.update({FIRST: state[FIRST].long()}), "is integer"),
-    "sparse": (lambda state: state.update({FIRST: state[FIRST].to_sparse()}), "plain tensor"),
-    "meta": (lambda state: state.update({FIRST: state[FIRST].to("meta")}), "plain tensor"),
+    "sparse": (lambda state: state.update({FIRST: state[FIRST].to_sparse()}), "not a tensor|are sparse"),
+    "meta": (lambda state: state.update({FIRST: state[FIRST].to("meta")}), "not a tensor|are sparse"),
     "NaN": (lambda state: state.update({FIRST: state[FIRST] * torch.nan}), "NaN: the training"),
 }
 

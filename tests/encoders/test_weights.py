@@ -50,7 +50,7 @@ def test_both_formats_are_read_and_damage_is_named(tmp_path: Path):
     for name in ("a.pth", "a.safetensors"):
         assert torch.equal(read_state(tmp_path / name)["a"], state["a"])
         (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-2])
-        with pytest.raises(CheckpointError, match=f"{name} is not a"):
+        with pytest.raises(CheckpointError, match=f"{name} (is not a|was refused)"):
             read_state(tmp_path / name)
         (tmp_path / name).unlink()
         with pytest.raises(CheckpointError, match="does not exist"):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import resource
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,6 +85,39 @@ def test_archives_that_are_refused(fault: Callable[[Path], None], said: str, pat
     fault(path)
     with pytest.raises(ValueError, match=said):
         check_archive(path)
+
+
+class Large:
+    """Pickles as a call that makes 4 GB."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+@pytest.mark.parametrize(
+    "large",
+    [
+        torch.zeros(1).expand(10**9),
+        Large(bytearray, 4 * 10**9),
+        Large(torch.FloatTensor, 10**9),
+        Large(codecs.encode, b"x", "hex"),
+    ],
+    ids=["expanded", "bytes", "tensor", "encoded"],
+)
+def test_what_would_take_far_more_memory_than_the_file_is_refused(
+    large: Any, legacy: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "weights.pth"
+    torch.save({"weight": large}, path, _use_new_zipfile_serialization=not legacy)
+    assert path.stat().st_size < 10_000
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CheckpointError, match=r"weights\.pth was refused: it"):
+        read_state(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 100_000  # KB
 
 
 def test_weights_of_encoders_are_checked(tmp_path: Path) -> None:
