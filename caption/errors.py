@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import unicodedata
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -68,9 +68,14 @@ def first_few(culprits: Iterable[object]) -> str:
     return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
 
 
-def printable(name: str) -> str:
-    """A file name on one line: line ends, tabs and other control characters as in Python, such as "\\n"."""
-    if name.isprintable():
-        return name
-    controls = ("Cc", "Zl", "Zp")
-    return "".join(repr(char)[1:-1] if unicodedata.category(char) in controls else char for char in name)
+HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]")
+"""Characters that no text should show: they steer terminals, begin other lines, turn the direction of writing, or are
+not allowed in XML."""
+
+
+def printable(text: str) -> str:
+    """A text on one line of a terminal or figure: line ends and other `HIDDEN` characters as in Python, such as "\\n".
+
+    Halves of characters stay, which stand for bytes in names of files that are not Unicode.
+    """
+    return HIDDEN.sub(lambda match: repr(match[0])[1:-1], text)

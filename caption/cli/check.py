@@ -14,7 +14,7 @@ from caption.cli.configuration.files import config_names
 from caption.cli.exit_codes import DONE, SOME_FAILED
 from caption.cli.text_table import text_table
 from caption.data.readers.captions import SPLIT_NAMES, Finding, Kind
-from caption.errors import DataError
+from caption.errors import DataError, printable
 from caption.runtime.outputs import new_file
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def as_text(data: str, reader: Spec, limits: Mapping[str, Any], check: Check, re
     for kind, findings in _by_kind(check):
         name = kind.label if len(findings) == 1 else kind.plural
         lines = [f"{'FAULT' if kind.is_fault else 'note'}: {len(findings):,} {name}. {kind.remedy}"]
-        lines += [f"  {finding.text}" for finding in findings[:SHOWN]]
+        lines += [f"  {printable(finding.text)}" for finding in findings[:SHOWN]]
         if len(findings) > SHOWN:
             lines.append(f"  and {len(findings) - SHOWN:,} more, which --format json names")
         parts.append("\n".join(lines))

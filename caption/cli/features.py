@@ -7,6 +7,7 @@ import sys
 
 from caption.cli.configuration.arguments import add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
+from caption.errors import printable
 
 DESCRIPTION = """\
 Encode every image of a data set once and store its regions, so that training need not decode and encode images again.
@@ -51,7 +52,7 @@ def main(args: list[str]) -> int:
         encoder, transform, images, options.out, **speed, verify=options.verify, mirrored=options.mirrored
     )
     for image, error in done.failed:
-        print(f"not stored: image {image.id!r}: {error}", file=sys.stderr)
+        print(printable(f"not stored: image {image.id!r}: {error}"), file=sys.stderr)
     print(f"'{options.out}': {done}", file=sys.stderr)
     return SOME_FAILED if done.failed else DONE
 

@@ -7,8 +7,10 @@ import os
 import sys
 import traceback
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from typing import Any
 
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED, WRONG_USAGE
 from caption.errors import Stopped, UserError, did_you_mean, printable
@@ -64,7 +66,7 @@ def main(args: list[str] | None = None) -> int:
     if sys.stdout is None:
         return _failed("stdout is closed: redirect it to a file, or to /dev/null", WRONG_USAGE)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _printable_warnings():
             # Pillow's, about oddities of files that it can decode; those that it cannot decode are named.
             warnings.filterwarnings("ignore", module=r"PIL\b")
             with stopping_at_once():
@@ -79,6 +81,21 @@ def main(args: list[str] | None = None) -> int:
         culprit = f"'{error.filename}'" if error.filename else "the output"
         message = f"{culprit} cannot be read or written: {error.strerror or error}"
         return _failed(message, SOME_FAILED, "--debug" in args)
+
+
+@contextmanager
+def _printable_warnings() -> Iterator[None]:
+    """Warnings may quote names in files from strangers."""
+    original = warnings.formatwarning
+
+    def shown(message: Warning | str, *place: Any, **line: Any) -> str:
+        return original("\n".join(map(printable, str(message).split("\n"))), *place, **line)
+
+    warnings.formatwarning = shown
+    try:
+        yield
+    finally:
+        warnings.formatwarning = original
 
 
 def _discard_stdout() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, SupportsInt, overload
 
-from caption.errors import DataError
+from caption.errors import HIDDEN, DataError
 from caption.text.tokenizer import get_tokenizer
 
 PAD, START, END, UNKNOWN = range(4)
 SPECIAL_TOKENS = ("<pad>", "<start>", "<end>", "<unk>")
+LONGEST_WORD = 1000
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class Vocabulary:
@@ -23,11 +26,16 @@ class Vocabulary:
         tokenizer: name of the tokenizer, see `caption.text.tokenizer`.
 
     Raises:
-        DataError: a word occurs twice, or is a special token.
+        DataError: a word occurs twice, is a special token, or cannot be shown (see `is_usable`).
     """
 
     def __init__(self, words: Sequence[str], tokenizer: str = "ptb") -> None:
         self.tokenizer = get_tokenizer(tokenizer)
+        if (unusable := next((word for word in words if not is_usable(word)), None)) is not None:
+            raise DataError(
+                f"the vocabulary has the word {unusable[:50]!a}, which cannot be shown: leave it out, or get the file "
+                "from somebody else."
+            )
         self.words: tuple[str, ...] = (*SPECIAL_TOKENS, *words)
         """All tokens by id, the special ones first."""
         self._ids = {word: word_id for word_id, word in enumerate(self.words)}
@@ -65,7 +73,9 @@ class Vocabulary:
         if min_count < 1 or (max_size is not None and max_size < 1):
             raise DataError(f"min_count {min_count} and max_size {max_size} must be 1 or more.")
         frequent = [
-            word for word, count in counts.items() if count >= min_count and word not in SPECIAL_TOKENS
+            word
+            for word, count in counts.items()
+            if count >= min_count and word not in SPECIAL_TOKENS and is_usable(word)
         ]
         if not frequent:
             raise DataError(
@@ -175,3 +185,12 @@ class Vocabulary:
                 f"release of this package that made it."
             )
         return vocabulary
+
+
+def is_usable(word: str) -> bool:
+    """Whether a word can be in a vocabulary: up to `LONGEST_WORD` characters, none of which is `HIDDEN` or half of one.
+
+    A model may come from somebody else, and its words are printed on terminals, drawn into figures and written into
+    pages. In training captions, other words are unknown words, as rare ones are.
+    """
+    return len(word) <= LONGEST_WORD and not HIDDEN.search(word) and not SURROGATE.search(word)

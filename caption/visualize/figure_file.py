@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from caption.errors import printable
 from caption.runtime.figure_formats import marked
 from caption.runtime.files import MARK, Opener, OutputError, is_device, replacing
 
@@ -92,6 +94,13 @@ def _small_png(fig: Figure, most: int) -> bytes:
 
 def _render(fig: Figure, extension: str, dpi: float) -> bytes:
     buffer = io.BytesIO()
+    for text in fig.findobj(
+        Text
+    ):  # no browser reads an SVG with control characters, which names of files may have
+        lines = text.get_text().split("\n")
+        text.set_text(
+            "\n".join(printable(line).encode("utf-8", "backslashreplace").decode() for line in lines)
+        )
     # Compressing photos as PNG takes longer than drawing them; level 2 is nearly as small, much sooner.
     quick: dict[str, Any] = {"pil_kwargs": {"compress_level": 2}} if extension == "png" else {}
     fig.savefig(buffer, format=extension, dpi=dpi, **marked(extension), **quick)

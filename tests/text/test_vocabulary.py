@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from collections import Counter
 
 import pytest
 import torch
@@ -151,3 +152,33 @@ def test_nothing_left_to_learn() -> None:
     for limits in ({"min_count": 0}, {"max_size": 0}):
         with pytest.raises(DataError, match="1 or more"):
             built(**limits)
+
+
+HIDDEN = [
+    "\x1b[31mred",
+    "a\nb",
+    "a\rb",
+    "\x00",
+    "\x9bm",
+    "\u202eabc",
+    "\u2066",
+    "\u200f",
+    "\u2028",
+    "\uffff",
+    "\ud800",
+]
+
+
+@pytest.mark.parametrize("word", [*HIDDEN, "x" * 1001], ids=ascii)
+def test_words_that_cannot_be_shown_are_unknown_in_captions_and_refused_in_files(word: str):
+    saved = Vocabulary(["cat"]).to_dict()
+    with pytest.raises(DataError, match="cannot be shown"):
+        Vocabulary.from_dict({**saved, "words": ["cat", word]})
+    vocabulary = Vocabulary.from_counts(Counter({word: 9, "cat": 2}), min_count=1)
+    assert vocabulary.words[4:] == ("cat",)
+    assert vocabulary[word] == UNKNOWN
+
+
+@pytest.mark.parametrize("word", ["naïve", "猫", "שלום", "می\u200cخواهم", "👩\u200d🚀", "e\u0301"])
+def test_words_of_all_languages_are_words(word: str):
+    assert Vocabulary.from_counts(Counter([word]), min_count=1).words[4:] == (word,)

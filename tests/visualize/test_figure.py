@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
@@ -344,3 +346,10 @@ def test_soft_is_above_hard_in_equal_panels(columns):
 def test_nothing_cannot_be_compared():
     with pytest.raises(ValueError, match="nothing to compare"):
         compare_captions({}, photo_of())
+
+
+def test_browsers_read_a_figure_with_any_text(tmp_path: Path):
+    fig = Figure()
+    fig.text(0.1, 0.5, "a\x1b[31m\x00\ud800\uffff cat\non two lines", parse_math=False)
+    save_figure(fig, tmp_path / "figure.svg")
+    ElementTree.parse(tmp_path / "figure.svg")
