@@ -47,6 +47,8 @@ def main(args: list[str]) -> int:
         raise UserError(f"--limit {options.limit}: at least 2, since maps are exchanged between scenes")
     models = _models(options.model or MODELS)
     out = output_file(options.out, (".md",), "--out")
+    if not out.suffix:  # a device
+        raise UserError(f"--out {out}: name a .md file; the figure is written beside it")
     picture = out.with_suffix(".png")
     check_outputs({"--out": [out, picture]}, models.values())
 

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 import rich
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
-from pytorch_lightning import Trainer
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
-from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
 from caption import checkpoint
@@ -30,7 +30,7 @@ from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
 from caption.runtime.distributed import leave_process_group
-from caption.runtime.files import make_folder
+from caption.runtime.files import make_folder, make_parents, write_new
 from caption.runtime.lock import locked
 from caption.text.vocabulary import Vocabulary
 from caption.training import defaults, early_stopping
@@ -70,6 +70,20 @@ class Parser(LightningArgumentParser):
         verb = self.prog.split()[-1] if self.prog.split()[-1] in CaptionCLI.subcommands() else "fit"
         message = one_line(message)
         raise UserError(f"{message}{hint(message, self)} (caption {verb} --help lists all options)") from ex
+
+
+class ConfigurationFile(SaveConfigCallback):
+    """Writes the whole configuration of a command into the log folder, and replaces no other one there."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.path = (
+            Path(trainer.log_dir or trainer.default_root_dir) / self.config_filename
+        )  # asks all processes
+        super().setup(trainer, pl_module, stage)
+
+    def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        make_parents(self.path)
+        write_new(self.path, self.parser.dump(self.config, skip_none=False).encode())
 
 
 class CaptionCLI(LightningCLI):
@@ -152,7 +166,15 @@ class CaptionCLI(LightningCLI):
     def fit(self, **options: Any) -> None:
         folder = Path(self.trainer.default_root_dir)
         with locked(folder, "--trainer.default_root_dir") if self.trainer.is_global_zero else nullcontext():
-            check_free(folder, self._option("checkpoint")["filename"], self._option("ckpt_path"))
+            for callback in self.trainer.checkpoint_callbacks:
+                if not isinstance(callback, ModelCheckpoint):
+                    continue
+                if callback.save_last == "link":
+                    callback.save_last = (
+                        True  # Lightning would clear what has the link's name, a whole folder, too
+                    )
+                if callback.dirpath is not None and Path(callback.dirpath).resolve() == folder.resolve():
+                    check_free(folder, callback, self._option("ckpt_path"))
             try:
                 self.trainer.fit(**options)
             except Exception as error:
@@ -228,7 +250,8 @@ def run(args: list[str]) -> CaptionCLI:
                 CaptionData,
                 args=args,
                 seed_everything_default=0,
-                save_config_kwargs={"overwrite": True},
+                save_config_callback=ConfigurationFile,
+                save_config_kwargs={"save_to_log_dir": False},
                 parser_class=Parser,
                 parser_kwargs={"prog": "caption", "default_env": False},
             )

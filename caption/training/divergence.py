@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from caption.data.batches import Batch
 from caption.errors import UserError
+from caption.runtime.files import make_parents, write_new
 from caption.training.resuming import LastCheckpoint
 
 REPORT = "diverged.json"
@@ -96,10 +97,10 @@ def _where(trainer: Trainer) -> str:
 def _write(trainer: Trainer, report: dict[str, Any]) -> str:
     """Write the report of this process, and say where."""
     folder = Path(trainer.log_dir or trainer.default_root_dir)
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / (REPORT if trainer.is_global_zero else f"process_{trainer.global_rank}_{REPORT}")
-    path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    return f"for the images in {path}"
+    make_parents(path)
+    content = f"{json.dumps(report, indent=1)}\n".encode()
+    return f"for the images in {write_new(path, content)}"
 
 
 def _remedy(trainer: Trainer) -> str:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -24,9 +23,13 @@ from caption.objectives import word_log_likelihoods
 from caption.regions import Views
 from caption.result import Caption
 from caption.runtime.distributed import process_count
+from caption.runtime.files import make_parents
+from caption.runtime.own_folder import OwnFolder
 from caption.search import Search
 
 ImageId = int | str
+RESULTS = {"test": ("test_captions.json", "test_scores.json"), "predict": ("predictions.json",)}
+"""Files that a verb writes."""
 Result = TypeVar("Result")
 
 
@@ -144,7 +147,7 @@ class Evaluator:
         split: str,
         search: Search,
         boxes: Mapping[ImageId, Boxes] | None,
-        folder: Path | None = None,
+        folder: OwnFolder | None = None,
     ) -> Evaluation:
         """Score the answers of all processes, which are forgotten.
 
@@ -158,16 +161,16 @@ class Evaluator:
         evaluation = summarise(answers.values(), self.protocol(split, search), boxes)
         if folder is not None:
             texts = {image: answer.caption.text for image, answer in answers.items()}
-            write_results(texts, folder / f"{split}_captions.json")
+            write_results(texts, folder, f"{split}_captions.json")
             scores = {"scores": evaluation.numbers, "signature": evaluation.scores.signature}
-            _write_json(folder / f"{split}_scores.json", scores)
+            _write_json(scores, folder, f"{split}_scores.json")
         return evaluation
 
-    def write_predictions(self, folder: Path | None) -> None:
+    def write_predictions(self, folder: OwnFolder | None) -> None:
         """Gather the predictions of all processes, and write them if there is a folder."""
         predicted, self._predicted = gather(self._predicted), {}
         if folder is not None:
-            write_results(predicted, folder / "predictions.json")
+            write_results(predicted, folder, *RESULTS["predict"])
 
     def protocol(self, split: str, search: Search) -> dict[str, str]:
         """The conditions of an evaluation, without the conventions of the metrics."""
@@ -178,11 +181,13 @@ class Evaluator:
         return protocol | ({"hard": ",".join(settings)} if settings else {})
 
 
-def write_results(captions: Mapping[ImageId, str], path: Path) -> None:
+def write_results(captions: Mapping[ImageId, str], folder: OwnFolder, name: str) -> None:
     """Write the captions in COCO results format, which other tools score."""
-    _write_json(path, [{"image_id": image, "caption": text} for image, text in captions.items()])
+    results = [{"image_id": image, "caption": text} for image, text in captions.items()]
+    _write_json(results, folder, name)
 
 
-def _write_json(path: Path, content: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+def _write_json(content: Any, folder: OwnFolder, name: str) -> None:
+    make_parents(folder.path / name)  # the logger chose it
+    with folder.write(name) as file:
+        file.write(f"{json.dumps(content, indent=1)}\n".encode())

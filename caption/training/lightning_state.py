@@ -133,7 +133,7 @@ def _confine(state: dict[str, Any], callback: ModelCheckpoint) -> None:
     best score, and replace the best checkpoint by the next one.
     """
     before, folder = Path(state["dirpath"]), Path(str(callback.dirpath))
-    pattern = _name_pattern(callback)
+    pattern = name_pattern(callback)
 
     def own(path: Any) -> str:
         """The path of a checkpoint in the folder, or "" for anything else."""
@@ -155,7 +155,7 @@ def _confine(state: dict[str, Any], callback: ModelCheckpoint) -> None:
         state["dirpath"] = callback.dirpath  # Lightning compares it
 
 
-def _name_pattern(callback: ModelCheckpoint) -> str:
+def name_pattern(callback: ModelCheckpoint) -> str:
     """A regular expression for the names of the checkpoints that a callback writes, relative to its folder."""
 
     def field(match: re.Match[str]) -> str:

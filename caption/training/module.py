@@ -26,6 +26,7 @@ from caption.errors import CheckpointError
 from caption.objectives import CaptionBatch, CrossEntropy, Objective
 from caption.regions import Views
 from caption.runtime.distributed import mean_of_each
+from caption.runtime.own_folder import OwnFolder
 from caption.runtime.seeds import derive_seed
 from caption.search import BeamSearch, Greedy, Search
 from caption.text.vocabulary import Vocabulary
@@ -33,7 +34,7 @@ from caption.training.compiling import compile_captioner
 from caption.training.defaults import MONITOR
 from caption.training.diagnostics import StillMaps, diagnose
 from caption.training.divergence import StopOnDivergence
-from caption.training.evaluator import Evaluation, Evaluator
+from caption.training.evaluator import RESULTS, Evaluation, Evaluator
 from caption.training.fine_tuning import FineTuning
 from caption.training.lightning_state import check_like, check_schedules, check_state
 from caption.training.optimizers import make_optimizer, step_plateau_schedules, with_schedule
@@ -122,6 +123,8 @@ class CaptionTraining(LightningModule):
         warn_if_slower(str(self.trainer.precision), self.trainer.strategy.root_device)
         if self.compiles:
             compile_captioner(self.captioner, self.trainer.strategy.root_device)
+        if (folder := self._folder()) is not None:
+            folder.check(RESULTS.get(stage, ()))
 
     def views(self, batch: Batch) -> Views:
         """The batch's regions, precomputed or encoded now."""
@@ -214,16 +217,18 @@ class CaptionTraining(LightningModule):
     def on_predict_epoch_end(self) -> None:
         self.evaluator.write_predictions(self._folder())
 
-    def _score(self, split: str, search: Search, folder: Path | None = None) -> dict[str, float]:
+    def _score(self, split: str, search: Search, folder: OwnFolder | None = None) -> dict[str, float]:
         boxes = self.trainer.datamodule.reader.boxes(split)  # type: ignore[attr-defined]
         self.evaluation = self.evaluator.score(split, search, boxes, folder)
         self.log_dict({f"{split}/{name}": value for name, value in self.evaluation.numbers.items()})
         return self.evaluation.numbers
 
-    def _folder(self) -> Path | None:
+    def _folder(self) -> OwnFolder | None:
         """The folder for result files: the run's log folder in the first process, else None."""
         folder = self.trainer.log_dir
-        return Path(folder) if folder and self.trainer.is_global_zero else None
+        if not folder or not self.trainer.is_global_zero:
+            return None
+        return OwnFolder(Path(folder), "--trainer.default_root_dir")
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 

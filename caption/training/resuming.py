@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from caption import checkpoint as checkpoint_files
 from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
-from caption.runtime.files import replacing
+from caption.runtime.files import MARK, delete, is_own, make_parents, replacing_own
 from caption.runtime.signals import StopRequest, name_of
 from caption.training.defaults import LAST
 from caption.training.early_stopping import has_stopped
@@ -181,16 +181,21 @@ class CheckpointFile(TorchCheckpointIO):
     """Writes a checkpoint beside its place and renames it, so that the last good one always loads.
 
     Lightning's own writer moves it from the folder of temporary files, often another file system: the move is then a
-    copy, and a kill or a full disk leaves a part of the file.
+    copy, and a kill or a full disk leaves a part of the file. It also deletes whatever has a checkpoint's name, whole
+    folders, too. Here only checkpoints that training has written are replaced and deleted, by their mark.
 
     Reads with `checkpoint.read`, so everything that Lightning restores has been checked. Models without training state,
     safetensors files among them, can be evaluated.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            torch.save(checkpoint, file)
+        make_parents(Path(path))
+        with replacing_own(path) as file:
+            torch.save({"written_by": MARK, **checkpoint}, file)
+
+    def remove_checkpoint(self, path: Any) -> None:
+        if is_own(Path(path)):
+            delete(Path(path))
 
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None

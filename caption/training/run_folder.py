@@ -6,11 +6,14 @@ import re
 import sys
 from pathlib import Path
 
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 
 from caption import checkpoint
-from caption.errors import CheckpointError, UserError
+from caption.errors import CheckpointError, UserError, first_few, printable
+from caption.runtime.files import is_own
 from caption.training.defaults import BEST, LAST
+from caption.training.lightning_state import name_pattern
 
 
 def find_checkpoint(name: str | None, folder: Path, verb: str) -> str | None:
@@ -53,20 +56,26 @@ def _say(message: str) -> None:
     print(message, file=sys.stderr)
 
 
-def check_free(folder: Path, filename: str, resumed: str | None) -> None:
-    """Raise a UserError if a training would overwrite checkpoints of another one.
+def check_free(folder: Path, callback: ModelCheckpoint, resumed: str | None) -> None:
+    """Check that a training overwrites neither checkpoints of another one nor files of the user.
 
     Args:
         folder: of the run.
-        filename: of the best checkpoint, without suffix; may have {fields}.
-        resumed: the checkpoint that the training starts from. Its own folder is free.
+        callback: which writes the best checkpoints into it.
+        resumed: the checkpoint that the training starts from; a link in the folder, too. Its own run's are replaced.
+
+    Raises:
+        UserError: there are other files of their names.
     """
-    if resumed is not None and Path(resumed).expanduser().resolve().parent == folder.resolve():
-        return
-    best = re.sub(r"\{[^}]*\}", "*", filename)
-    earlier = [path.name for pattern in (LAST, f"{best}.ckpt") for path in sorted(folder.glob(pattern))]
-    if earlier:
+    pattern = name_pattern(callback)
+    present = sorted(path.name for path in folder.iterdir() if re.fullmatch(pattern, path.name))
+    if resumed is None or Path(resumed).expanduser().parent.resolve() != folder.resolve():
+        what = "of an earlier run: resume it with --ckpt_path auto"
+    else:
+        present = [name for name in present if not is_own(folder / name)]
+        what = "that training has not written: move it away"
+    if present:
         raise UserError(
-            f"{folder} holds {' and '.join(earlier)} of an earlier run: resume it with --ckpt_path auto, or choose "
-            "another folder with --trainer.default_root_dir"
+            f"{folder} holds {first_few(map(printable, present))} {what}, or choose another folder with "
+            "--trainer.default_root_dir"
         )

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from caption.analysis.study_tables import TITLES
 from caption.cli import analyse as verb
 from caption.errors import UserError
+from caption.runtime.outputs import check_outputs
 from tools import analysis_page
 from tools.documents import read_sections
 
@@ -25,6 +26,7 @@ def test_the_whole_run_writes_page_and_figure(tmp_path: Path, capsys: pytest.Cap
     assert text.count("\n## ") == len(TITLES) - 1
     assert (tmp_path / "page.png").stat().st_size > 10_000
     assert "](page.png)" in text
+    check_outputs({"--out": [out, tmp_path / "page.png"]})  # the next run may replace both
 
 
 def test_the_repositorys_page_has_a_section_for_every_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

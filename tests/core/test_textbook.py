@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,8 +12,10 @@ from caption import textbook
 from caption.attention import AdditiveScore, Multinoulli, ScoredAttention, Softmax
 from caption.attention.stochastic import override_draws
 from caption.decoders import DeepOutput, Gate, InitialState, LSTMDecoder
+from caption.errors import UserError
 from caption.objectives import CaptionBatch, CrossEntropy, Entropy, MovingAverage, Reinforce
 from caption.regions import Regions
+from caption.runtime.files import is_own
 from caption.text.vocabulary import END, PAD, START
 from tools.benchmark.textbook import gradients, textbook_of
 
@@ -133,3 +137,13 @@ def test_it_trains_and_draws(tmp_path, capsys: pytest.CaptureFixture[str]):
     assert len(nats) == 3
     assert nats[1] < nats[0]
     assert picture.stat().st_size > 1000
+    assert is_own(picture)
+
+
+def test_its_picture_is_checked_before_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "mine.png").write_bytes(b"mine")
+    for name in ("mine.png", "picture.docx"):
+        with pytest.raises(UserError, match=name):
+            textbook.main(["--out", str(tmp_path / name)])
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "mine.png").read_bytes() == b"mine"

@@ -33,6 +33,7 @@ from caption.data.module import CaptionData
 from caption.data.shapes import Shapes
 from caption.errors import UserError
 from caption.result import Caption
+from caption.runtime.own_folder import OwnFolder
 from caption.search import BeamSearch, Greedy
 from caption.training import evaluator
 from caption.training.evaluator import Answer, gather, summarise, write_results
@@ -106,7 +107,8 @@ def test_the_results_score_the_same_by_themselves(tmp_path: Path, cli):
         answer(2, "a blue dog", "a green square"),
     ]
     evaluation = summarise(answers, PROTOCOL)
-    write_results({answer.id: answer.caption.text for answer in answers}, tmp_path / "new" / "results.json")
+    texts_by_id = {answer.id: answer.caption.text for answer in answers}
+    write_results(texts_by_id, OwnFolder(tmp_path / "new", "--out"), "results.json")
     texts = [(answer.id, text) for answer in answers for text in answer.references]
     annotations = [{"id": i, "image_id": image, "caption": text} for i, (image, text) in enumerate(texts)]
     references = {

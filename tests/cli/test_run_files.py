@@ -1,0 +1,201 @@
+"""What the training verbs write into a run's folder, and what they leave alone there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from helpers.command_line import QUIET, Ran, Trained
+
+from caption.errors import UserError
+from caption.runtime.files import MARK, is_own
+from caption.runtime.own_folder import LIST
+from caption.training.module import CaptionTraining
+from caption.training.resuming import CheckpointFile
+
+Cli = Callable[..., Ran]
+UNLOGGED = (
+    *QUIET,
+    "--trainer.logger=false",
+    "--trainer.limit_val_batches=1",
+    "--trainer.limit_test_batches=1",
+)
+SHORT = (*UNLOGGED, "--trainer.max_epochs=1", "--trainer.limit_train_batches=1")
+
+
+@pytest.fixture
+def evaluations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows by a name for each batch of an evaluation."""
+    steps: list[str] = []
+    for name in ("test_step", "predict_step"):
+        step = getattr(CaptionTraining, name)
+
+        def counting(self, batch, index, name=name, step=step):
+            steps.append(name)
+            return step(self, batch, index)
+
+        monkeypatch.setattr(CaptionTraining, name, counting)
+    return steps
+
+
+# -- the configuration -----------------------------------------------------------------------------------------
+
+
+def test_the_users_configuration_in_the_runs_folder_stays(cli: Cli, tiny: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    run.mkdir()
+    own = run / "config.yaml"
+    own.write_text(f"# mine\n{tiny.read_text()}")
+    before = own.read_bytes()
+    command = ("fit", "-c", own, "--trainer.default_root_dir", run, *SHORT)
+    assert cli(*command).code == 0
+    assert own.read_bytes() == before
+    dumped = run / "config-2.yaml"
+    assert yaml.safe_load(dumped.read_text())["data"]["batch_size"] == 8
+    first = dumped.read_bytes()
+    assert cli(*command, "--ckpt_path", "auto").code == 0  # another command: it resumes
+    assert cli(*command, "--ckpt_path", "auto").code == 0
+    assert (own.read_bytes(), dumped.read_bytes()) == (before, first)
+    assert sorted(path.name for path in run.glob("*.yaml")) == [
+        "config-2.yaml",
+        "config-3.yaml",
+        "config.yaml",
+    ]
+
+
+# -- results of evaluations ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [("test", "test_captions.json"), ("test", "test_scores.json"), ("predict", "predictions.json")],
+)
+def test_the_users_results_stay_and_are_named_before_the_evaluation(
+    cli: Cli, trained: Trained, tmp_path: Path, evaluations: list[str], verb: str, name: str
+):
+    where = ("--ckpt_path", trained.folder / "best.ckpt", "--trainer.default_root_dir", tmp_path)
+    (tmp_path / name).write_text("[]")
+    ran = cli(verb, "-c", trained.config, *UNLOGGED, "--trainer.limit_predict_batches=1", *where)
+    assert ran.code == 2
+    assert f"holds {name}, which this package did not write there" in ran.err
+    assert evaluations == []
+    assert (tmp_path / name).read_text() == "[]"
+    (tmp_path / name).unlink()
+    for _ in range(2):  # its own results are replaced
+        assert (
+            cli(verb, "-c", trained.config, *UNLOGGED, "--trainer.limit_predict_batches=1", *where).code == 0
+        )
+    assert json.loads((tmp_path / name).read_text())
+    assert (tmp_path / LIST).exists()
+
+
+def test_every_start_logs_into_a_new_folder(cli: Cli, copied: Path, trained: Trained):
+    logs = copied / "logs"
+    (logs / "version_7_mine").mkdir()
+    before = {path: path.read_bytes() for path in logs.rglob("*") if path.is_file()}
+    command = ("test", "-c", trained.config, *QUIET, "--trainer.default_root_dir", copied)
+    for _ in range(2):
+        assert cli(*command, "--ckpt_path", "best", "--trainer.limit_test_batches=1").code == 0
+    assert sorted(path.name for path in logs.iterdir()) == [
+        *("version_0", "version_7_mine", "version_8", "version_9"),
+    ]
+    assert {path: path.read_bytes() for path in before} == before
+
+
+# -- checkpoints -----------------------------------------------------------------------------------------------
+
+
+def test_training_marks_its_checkpoints(trained: Trained):
+    for name in ("best.ckpt", "last.ckpt"):
+        assert MARK.encode() in (trained.folder / name).read_bytes()[:200]
+
+
+def resume(cli: Cli, trained: Trained, folder: Path, *options: object) -> Ran:
+    where = ("--trainer.default_root_dir", folder, "--ckpt_path", "auto", "--trainer.max_epochs=3")
+    return cli("fit", "-c", trained.config, *QUIET, "--trainer.logger=false", *where, *options)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "lost link"])
+def test_a_checkpoint_of_another_origin_is_named_before_the_training(
+    cli: Cli, trained: Trained, copied: Path, kind: str
+):
+    best = copied / "best.ckpt"
+    best.unlink()
+    if kind == "file":
+        best.write_text("mine")
+    elif kind == "folder":
+        best.mkdir()
+        (best / "mine").write_text("mine")
+    else:
+        best.symlink_to("nowhere")
+    last = (copied / "last.ckpt").read_bytes()
+    ran = resume(cli, trained, copied)
+    assert ran.code == 2
+    assert "holds best.ckpt that training has not written: move it away" in ran.err
+    assert (copied / "last.ckpt").read_bytes() == last
+    if kind == "file":
+        assert best.read_text() == "mine"
+    elif kind == "folder":
+        assert (best / "mine").read_text() == "mine"
+    else:
+        assert best.is_symlink()
+
+
+def test_a_linked_checkpoint_is_resumed_and_its_target_stays(
+    cli: Cli, trained: Trained, copied: Path, tmp_path: Path
+):
+    target = tmp_path / "disk" / "some.ckpt"
+    target.parent.mkdir()
+    shutil.move(copied / "last.ckpt", target)
+    (copied / "last.ckpt").symlink_to(target)
+    before = target.read_bytes()
+    ran = resume(cli, trained, copied)
+    assert (ran.code, "resuming from" in ran.err) == (0, True)
+    assert target.read_bytes() == before
+    assert not (copied / "last.ckpt").is_symlink()
+    assert torch.load(copied / "last.ckpt", weights_only=True)["epoch"] == 2
+
+
+def test_lightning_does_not_clear_a_folder_for_its_link(cli: Cli, tiny: Path, tmp_path: Path):
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "last.ckpt").mkdir(parents=True)
+    (elsewhere / "last.ckpt" / "mine").write_text("mine")
+    options = {"dirpath": str(elsewhere), "save_last": "link", "enable_version_counter": False}
+    config = yaml.safe_load(tiny.read_text())
+    config["trainer"]["callbacks"] = [
+        {"class_path": "pytorch_lightning.callbacks.ModelCheckpoint", "init_args": options}
+    ]
+    tiny.write_text(yaml.safe_dump(config))
+    ran = cli("fit", "-c", tiny, *SHORT)
+    assert ran.code == 2
+    assert f"the result is in {elsewhere}/last-2.ckpt" in ran.err
+    assert (elsewhere / "last.ckpt" / "mine").read_text() == "mine"
+
+
+def test_the_worse_of_its_own_checkpoints_is_deleted(cli: Cli, tiny: Path, tmp_path: Path):
+    names = ("--checkpoint.filename={epoch}", "--checkpoint.monitor=null", "--checkpoint.save_last=true")
+    assert cli("fit", "-c", tiny, *SHORT, "--trainer.max_epochs=2", *names).code == 0
+    assert {path.name for path in (tmp_path / "run").glob("*.ckpt")} == {"epoch=1.ckpt", "last.ckpt"}
+
+
+def test_only_own_checkpoints_are_replaced_and_removed(tmp_path: Path):
+    writer = CheckpointFile()
+    path, mine = tmp_path / "sub" / "a" / "best.ckpt", tmp_path / "mine.ckpt"
+    writer.save_checkpoint({"x": torch.zeros(3)}, path)
+    writer.save_checkpoint({"x": torch.ones(3)}, path)
+    assert is_own(path)
+    torch.save({"x": torch.zeros(3)}, mine)
+    (tmp_path / "folder.ckpt").mkdir()
+    before = mine.read_bytes()
+    with pytest.raises(UserError, match=r"the result is in .*mine-2\.ckpt"):
+        writer.save_checkpoint({"x": torch.ones(3)}, mine)
+    for each in (path, mine, tmp_path / "folder.ckpt", tmp_path / "nowhere.ckpt"):
+        writer.remove_checkpoint(each)
+    assert not path.exists()
+    assert mine.read_bytes() == before
+    assert (tmp_path / "folder.ckpt").is_dir()
