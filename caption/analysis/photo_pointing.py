@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from caption.analysis.reference_attention import attend_references
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
 from caption.data.decoding import open_image
-from caption.data.files import read_json
-from caption.errors import UserError
+from caption.data.files import field, object_list, read_json, shortened
+from caption.errors import DataError, UserError
 from caption.metrics.significance import Comparison
 
 OWN, MIDDLE = "own maps", "middle cell"
@@ -92,22 +92,33 @@ def read_boxes(file: Path, folder: Path) -> Iterator[BoxedPhoto]:
     `kind`, the `names` that captions call it, and a `box` (left, top, right, bottom).
 
     Raises:
-        UserError: a photo is missing, or has another size than the one that its boxes were drawn on.
+        UserError: the file has another form, a photo is missing, or has another size than the one that its boxes were
+            drawn on.
     """
     for name, entry in read_json(file).items():
+        where = f"{shortened(name)} in '{file}'"
         boxes: dict[str, list[Sequence[float]]] = {}
         kinds = {}
-        for thing in entry["objects"]:
-            for word in thing["names"]:
-                boxes.setdefault(word, []).append(thing["box"])
-                kinds[word] = thing["kind"]
-        size = open_image(folder / name).size
-        if size != tuple(entry["size"]):
+        for thing in object_list(entry, "objects", where):
+            kind, box = field(thing, "kind", str, where), _numbers(thing, "box", 4, where)
+            for word in map(str, field(thing, "names", list, where)):
+                boxes.setdefault(word, []).append(box)
+                kinds[word] = kind
+        drawn_on, size = _numbers(entry, "size", 2, where), open_image(folder / name).size
+        if list(size) != drawn_on:
             raise UserError(
                 f"'{folder / name}' has {'x'.join(map(str, size))} pixels, and its boxes were drawn on "
-                f"{'x'.join(map(str, entry['size']))}: give the folder of these photos with --photos"
+                f"{'x'.join(map(str, drawn_on))}: give the folder of these photos with --photos"
             )
         yield BoxedPhoto(folder / name, boxes, kinds)
+
+
+def _numbers(entry: Mapping[str, Any], key: str, count: int, where: str) -> list[float]:
+    """`entry[key]`, which must be so many numbers."""
+    numbers = field(entry, key, list, where)
+    if len(numbers) != count or not all(isinstance(number, (int, float)) for number in numbers):
+        raise DataError(f"{where} has {shortened(numbers)} as '{key}', not {count} numbers: use another file")
+    return numbers
 
 
 def point(

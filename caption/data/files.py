@@ -6,6 +6,7 @@ import json
 import os
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise JsonError(f"the key {shortened(twice)} stands twice in one object")
     return data
 
@@ -129,24 +129,58 @@ def load_yaml(text: str) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """PyYAML would keep the last of two values of one key."""
+        """PyYAML would keep the last of two values of one key, and take quadratic time for nested brackets."""
+
+        def fetch_flow_collection_start(self, token: type) -> None:
+            if self.flow_level >= DEEPEST:
+                raise yaml.MarkedYAMLError(problem=TOO_DEEP, problem_mark=self.get_mark())
+            super().fetch_flow_collection_start(token)
 
         def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
             node = super().compose_mapping_node(anchor)
-            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            for key in keys:
-                if keys.count(key) > 1:
+            keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+            for key, count in keys.most_common(1):
+                if count > 1:
                     fault = f"the key {shortened(key)} stands twice in one mapping"
                     raise yaml.MarkedYAMLError(problem=fault, problem_mark=node.start_mark)
             return node
 
     try:
-        return yaml.load(text, Loader)
+        content = yaml.load(text, Loader)
+        if _values(content, {}) > MOST_VALUES:
+            raise YamlError("its aliases stand for too many values")
+        return content
+    except YamlError:
+        raise
+    except RecursionError:
+        raise YamlError(TOO_DEEP) from None
+    except MemoryError:
+        raise YamlError("its values do not fit into the memory") from None
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise YamlError(line + " ".join(str(error.problem).split())) from None
     except Exception as error:  # constructors of tags raise almost anything
         raise YamlError(" ".join(str(error).split())) from None
+
+
+DEEPEST = 100
+"""Brackets of YAML within each other."""
+MOST_VALUES = 1_000_000
+"""Values in YAML, aliases resolved: whoever walks through a configuration meets each of them."""
+TOO_DEEP = "its values are nested too deeply"
+
+
+def _values(content: Any, counts: dict[int, int]) -> int:
+    """How many values YAML has, aliases resolved; `counts` remembers those of a collection by its identity."""
+    if not isinstance(content, (dict, list)):
+        return 1
+    if counts.setdefault(id(content), -1) == -1:
+        counts[id(content)] = 0  # while those in it are counted
+        values = content.values() if isinstance(content, dict) else content
+        counts[id(content)] = 1 + sum(_values(value, counts) for value in values)
+    elif not counts[id(content)]:
+        raise YamlError("a value contains itself")
+    return counts[id(content)]
 
 
 class YamlError(ValueError):
@@ -171,7 +205,7 @@ def object_list(data: Mapping[str, Any], key: str, where: str) -> list[dict[str,
     Raises:
         DataError: it is missing or has another type; `where` names the file or the entry.
     """
-    values = data.get(key)
+    values = data.get(key) if isinstance(data, Mapping) else None
     if not isinstance(values, list) or not all(isinstance(entry, dict) for entry in values):
         raise DataError(f"{where} has no list of objects called '{key}'. Is it the right file?")
     return values

@@ -25,7 +25,8 @@ class Kind(NamedTuple):
 
 
 MIB, GIB = 1 << 20, 1 << 30
-CONFIGURATION = Kind("a configuration", 16 * MIB, UserError)
+CONFIGURATION = Kind("a configuration", MIB, UserError)
+"""PyYAML takes a minute for some MiB."""
 TEXT = Kind("a text file", GIB, DataError)
 """Karpathy's JSON of COCO, the largest in use, has 150 MB."""
 PHOTO = Kind("a photo", GIB, ImageError)

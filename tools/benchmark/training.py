@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from caption import textbook
 from tools.benchmark import core
 from tools.benchmark.harness import Setting, Times, say, take_turns
+from tools.benchmark.roofline import least_seconds, measure_rates
 from tools.benchmark.textbook import gradients, textbook_of
 from tools.documents import table
 
@@ -102,16 +103,19 @@ def measure_forms(forms: dict[str, Form], setting: Setting) -> tuple[Times, dict
 
 def training(setting: Setting) -> str:
     """A row for each size and form."""
-    rows = []
+    rows, rates = [], measure_rates(setting)
     batches = (32,) if setting.device.type == "cpu" or setting.quick else (32, 128)
     for region_size, images in product((2048, 512), batches):
         say(f"training step, D {region_size}, {images} images")
-        forms = make_forms(Batch(region_size, setting.device, images))
-        for name, found in measure_forms(forms, setting)[1].items():
-            differences = [found.memory, found.loss, found.gradients]
+        batch = Batch(region_size, setting.device, images)
+        least = least_seconds(batch.decoder, batch.captions, core.REGIONS, rates)
+        times, forms = measure_forms(make_forms(batch), setting)
+        for name, found in forms.items():
+            share = f"{least / times.median(name):.0%}" if "float32" in name else ""
+            differences = [found.memory, found.loss, found.gradients, share]
             rows.append([str(region_size), str(images), name, *found.times, *differences])
-    head = ["D", "B", "form", "time", "times as fast", "peak memory", "loss", "gradients"]
-    return table(head, rows)
+    head = ["D", "B", "form", "time", "times as fast", "peak memory", "loss", "gradients", "of the roofline"]
+    return f"The roofline's rates: {rates}.\n\n{table(head, rows)}"
 
 
 def make_forms(batch: Batch) -> dict[str, Form]:

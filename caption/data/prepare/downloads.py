@@ -6,10 +6,8 @@ archive cannot lead out of the target folder.
 
 from __future__ import annotations
 
-import lzma
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -21,11 +19,6 @@ from caption.errors import DataError
 from caption.runtime.inputs import MEMBER, STREAM, open_input, read_input
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz", ".tar.xz", ".txz")
-READ_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
-    *(tarfile.TarError, EOFError, OSError, RuntimeError),
-)
-"""Raised by the standard library for truncated, damaged and encrypted archives."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +31,7 @@ class Member:
     size: int
     """Bytes."""
     content: Callable[[], bytes]
-    """Reads it; raises one of `READ_ERRORS` if the download is damaged there."""
+    """Reads it; the standard library raises almost anything if the download is damaged there."""
     crc: int | None = None
     """CRC-32 of the content, if the download has it."""
     file: Path | None = None
@@ -60,7 +53,9 @@ class Member:
             )
         try:
             return self.content()
-        except READ_ERRORS as error:
+        except DataError:
+            raise
+        except Exception as error:
             raise _damage(str(self), error) from None
 
     def text(self) -> str:
@@ -92,7 +87,9 @@ def open_download(path: str) -> list[Member]:
         members = _files(download.parent, [download])
     try:
         return [member for member in members if not _is_litter(member.path)]
-    except READ_ERRORS as error:
+    except DataError:
+        raise
+    except Exception as error:
         raise _damage(f"'{download}'", error) from None
 
 

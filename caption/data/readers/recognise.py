@@ -173,7 +173,7 @@ def _sources(folder: Path) -> list[_Source]:
     """All caption files directly in a folder, by name. A damaged one is an error: skipped, it would go unnoticed."""
     try:
         files = sorted(
-            file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and os.path.isfile(file)
+            file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and not file.is_dir()
         )
     except OSError as error:
         raise DataError(f"'{folder}' cannot be read: {error.strerror}.") from None

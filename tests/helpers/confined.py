@@ -1,0 +1,83 @@
+"""Running code that must write nothing, or nothing outside a folder; anything else is refused before it happens."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CHANGES = {
+    *("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod"),
+    *("shutil.rmtree", "shutil.move", "os.utime", "os.chown"),
+}
+"""Python's events of what changes the file system, beside `open`."""
+PROCESSES = (
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "subprocess.Popen",
+    "os.fork",
+    "socket.connect",
+)
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+HARMLESS = ("/dev/", "/proc/")
+
+
+class _Guard:
+    def __init__(self) -> None:
+        self.armed = False
+        self.folder: Path | None = None
+        self.escapes: list[str] = []
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.armed:
+            return
+        if event == "open":
+            path, mode, flags = arguments
+            writes = (isinstance(flags, int) and flags & WRITING) or set(mode or "") & set("wax+")
+            if not writes or not isinstance(path, (str, bytes)):
+                return
+            paths = [path]
+        elif event in CHANGES:
+            paths = [argument for argument in arguments if isinstance(argument, (str, bytes))]
+        elif event in PROCESSES:
+            paths = [f"/{event}"]
+        else:
+            return
+        for path in map(os.fsdecode, paths):
+            place = os.path.realpath(path)
+            unchanged = event == "os.mkdir" and os.path.isdir(place)  # exist_ok
+            if unchanged or place.startswith(HARMLESS) or "__pycache__" in place:
+                continue
+            if self.folder is None or not Path(place).is_relative_to(self.folder):
+                self.escapes.append(f"{event}: {path}")
+                raise PermissionError(13, "confined", path)
+
+
+_guard = _Guard()
+_installed = False
+
+
+@contextmanager
+def confined(folder: Path | None) -> Iterator[None]:
+    """Work in this process that changes files below `folder` alone, or none at all, and starts no process.
+
+    Raises:
+        AssertionError: it tried to; nothing has happened.
+    """
+    global _installed
+    if not _installed:
+        sys.addaudithook(_guard)  # for ever: hooks cannot be taken out
+        _installed = True
+    _guard.folder = folder and folder.resolve()
+    _guard.escapes = []
+    _guard.armed = True
+    try:
+        yield
+    finally:
+        _guard.armed = False
+    assert not _guard.escapes, _guard.escapes
