@@ -75,13 +75,6 @@ STILL_LOST = {
     *(
         "features",
         "prepare shards",
-        "fit",
-        "validate",
-        "test",
-        "predict",
-        "textbook",
-        "tools.trade_off",
-        "analyse",
     )
 }
 """Commands that do not keep to it yet."""
