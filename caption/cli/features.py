@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from caption.cli.configuration.arguments import add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
@@ -34,7 +35,9 @@ def main(args: list[str]) -> int:
     from caption import checkpoint
     from caption.cli.configuration.parts import frozen_encoder, make_reader, make_transform, read_parts
     from caption.data.feature_extraction import write_features
+    from caption.runtime.files import make_folder
 
+    make_folder(Path(options.out).expanduser(), "--out")
     needed = ("data.reader",) if options.model else ("data.reader", "data.transform", "model.encoder")
     parts = read_parts(options.config, overrides, needed)
     splits = make_reader(parts).read()

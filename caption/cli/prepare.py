@@ -95,9 +95,11 @@ def _add_shards(nouns: Any) -> None:
 def _write_shards(options: argparse.Namespace) -> int:
     from caption.cli.configuration.parts import make_reader, read_parts
     from caption.data.shards.writing import write_shards
+    from caption.runtime.files import make_folder
 
-    splits = make_reader(read_parts(options.config, (), ("data.reader",))).read()
     folder = Path(options.out).expanduser()
+    make_folder(folder, "--out")
+    splits = make_reader(read_parts(options.config, (), ("data.reader",))).read()
     index = write_shards(splits, folder, options.samples, options.tokenizer)
     print(f"{index.samples:,} samples in {len(index.shards):,} shards in '{folder}'", file=sys.stderr)
     print(SECTION.format(folder=folder))

@@ -32,6 +32,7 @@ from caption.features.key import feature_key
 from caption.features.store import FeatureStore
 from caption.regions import Views
 from caption.runtime.eval_mode import eval_mode
+from caption.runtime.files import make_folder
 from caption.runtime.inputs import PHOTO, read_input
 from caption.runtime.lock import locked
 from caption.runtime.prefetch import prefetch
@@ -62,7 +63,7 @@ class Extraction:
             "stored": self.stored,
             "stored before": self.present,
             "were damaged and are removed": self.dropped,
-            "files of the store were damaged and are removed": self.unreadable,
+            "files of the store were damaged and are set aside as *.damaged-*": self.unreadable,
             "had changed since they were stored and are removed": self.changed,
             "cannot be read and are not stored": len(self.failed),
         }
@@ -100,16 +101,13 @@ def write_features(
         mirrored: encode the images with left and right exchanged.
 
     Raises:
-        DataError: the folder cannot be made; it holds a store made with something else, or a damaged one, or one of
-            images that have changed (the latter two without `verify`); two images have one id; the disk has too little
-            room; regions are not finite numbers in half precision.
-        UserError: another process is writing there, or the folder cannot be written to.
+        DataError: the folder holds a store made with something else, or a damaged one, or one of images that have
+            changed (the latter two without `verify`), or a file that is not of a store; two images have one id; the
+            disk has too little room; regions are not finite numbers in half precision.
+        UserError: another process is writing there, or the folder cannot be made or written to.
     """
     target = Path(folder).expanduser()
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"the folder '{target}' cannot be made: {error.strerror}. Choose another.") from None
+    make_folder(target, "--out")
     wanted = _distinct(images)
     device = torch.device(device)
     done = Extraction()
@@ -153,7 +151,7 @@ def write_features(
                     for write in writes:
                         write.result()
             finally:
-                writer.save()  # after Ctrl-C, too: what was encoded is good
+                writer.flush()  # after Ctrl-C, too: what was encoded is good
     return done
 
 

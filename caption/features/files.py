@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
+import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,8 +28,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from caption.errors import DataError, UserError
-from caption.runtime.files import replacing
+from caption.runtime.files import creating, delete, replacing
 from caption.runtime.inputs import STREAM, open_input
+from caption.runtime.own_folder import OwnFolder
 
 FORMAT = 1
 FILE_BYTES = 64 * 2**20
@@ -92,7 +94,7 @@ class FeatureFile:
     def remove(self, removed: np.ndarray) -> None:
         """Write the file anew without the images where `removed` (n,) bool; delete it if none remain."""
         if removed.all():
-            self.path.unlink()
+            delete(self.path)
             return
         ids = [image_id for image_id, is_removed in zip(self.ids, removed, strict=True) if not is_removed]
         regions = {name: array[~removed] for name, array in self.regions.items()}
@@ -108,6 +110,13 @@ def write_features_file(
 ) -> None:
     """Write a file of n images; it appears, or is replaced, as a whole.
 
+    Args:
+        path: of a new file, or of a file of a store.
+        header: of the store.
+        ids: of the images.
+        photos: their files.
+        regions: their regions and masks.
+
     Raises:
         DataError: it cannot be written; a file that was there before remains.
     """
@@ -120,8 +129,9 @@ def write_features_file(
     }
     metadata = {"feature_store": json.dumps({**header, "checksum": _checksum(header, arrays)})}
     try:
-        with replacing(path) as file:
+        with (replacing if os.path.lexists(path) else creating)(path) as file:
             file.write(save(arrays, metadata))
+        OwnFolder(path.parent, "--out").add([path.name])
     except UserError as error:
         raise DataError(
             f"the feature store '{path.parent}' cannot be written ({error}). What was stored before is kept: make room "
@@ -140,9 +150,9 @@ class FeatureWriter:
         """Append B images, none of which is in the store, with their files and B rows of regions and masks."""
         self._waiting.append((ids, photos, regions))
         if sum(array.nbytes for *_, arrays in self._waiting for array in arrays.values()) >= FILE_BYTES:
-            self.save()
+            self.flush()
 
-    def save(self) -> None:
+    def flush(self) -> None:
         """Write what was added as a file, full or not. It is on the disk when this returns."""
         if not self._waiting:
             return

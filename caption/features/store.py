@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from caption.features.files import (
 )
 from caption.features.key import differences, feature_key
 from caption.regions import Regions, Views
+from caption.runtime.files import move
+from caption.runtime.own_folder import OwnFolder
 
 if TYPE_CHECKING:
     from caption.encoders.base import Encoder
@@ -35,7 +38,8 @@ class FeatureStore:
 
     Args:
         folder: made by `caption features`.
-        skip_damaged: open the files that can be opened; `unreadable` lists the errors of the others.
+        skip_damaged: open the files that can be opened; `unreadable` lists the errors of the others that were once
+            written here.
 
     Raises:
         DataError: the folder is not a store, or is a damaged one.
@@ -45,10 +49,15 @@ class FeatureStore:
         self.folder = Path(os.path.expanduser(folder))
         self.files: list[FeatureFile] = []
         self.unreadable: list[DataError] = []
+        own = OwnFolder(self.folder, "--out")
         for path in feature_paths(self.folder):
             try:
                 self.files.append(FeatureFile(path))
             except DataError as error:
+                if skip_damaged and not own.listed(path.name):
+                    raise DataError(
+                        f"'{path}' is not of a feature store, and this package did not write it there: move it away"
+                    ) from error
                 self.unreadable.append(error)
         if self.unreadable and not (skip_damaged and self.files):
             raise self.unreadable[0]
@@ -172,7 +181,7 @@ class FeatureStore:
         return np.concatenate([file.damaged() for file in self.files])
 
     def remove(self, removed: np.ndarray) -> None:
-        """Remove images (n,) bool, in the order of storing, and unreadable files from the disk.
+        """Remove images (n,) bool, in the order of storing, from the disk, and give unreadable files other names.
 
         Afterwards this object is out of date; open the store anew.
         """
@@ -180,7 +189,9 @@ class FeatureStore:
             if rows.any():
                 file.remove(rows)
         for path in set(feature_paths(self.folder)) - {file.path for file in self.files}:
-            path.unlink()
+            # Not deleted: someone may have put a file of his own in the place of ours.
+            names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+            move(path, next(name for name in names if not os.path.lexists(name)))
 
     def _locate(self, number: int) -> tuple[FeatureFile, int]:
         index = int(np.searchsorted(self._starts, number, "right")) - 1

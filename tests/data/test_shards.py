@@ -27,7 +27,7 @@ from caption.data.readers import JsonLines
 from caption.data.resize import ImageTransform
 from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards, loader
 from caption.data.shards.writing import write_shards
-from caption.errors import DataError
+from caption.errors import DataError, UserError
 
 TRAINING, PER_SHARD = 23, 5
 
@@ -337,6 +337,33 @@ def test_a_stopped_writer_goes_on_with_the_shards_that_are_whole(source: Path, s
     some_partial.unlink()
     assert contents(shards) == before
     assert kept.stat().st_mtime_ns == time
+
+
+@pytest.mark.parametrize("name", ["shards.json", "evaluation.jsonl", "evaluation/val_000001.png"])
+@pytest.mark.parametrize("kind", ["file", "link", "changed"])
+def test_files_of_others_stay_and_nothing_is_written(source: Path, tmp_path: Path, name: str, kind: str):
+    splits = JsonLines(str(source / "captions.jsonl")).read()
+    folder, theirs = tmp_path / "theirs", tmp_path / "mine"
+    (folder / name).parent.mkdir(parents=True)
+    theirs.write_bytes(b"mine")
+    if kind == "changed":
+        write_shards(splits, folder, PER_SHARD)
+        (folder / name).write_bytes(b"mine")
+    elif kind == "link":
+        (folder / name).symlink_to(theirs)
+    else:
+        (folder / name).write_bytes(b"mine")
+    before = contents(folder)
+    with pytest.raises(UserError, match=f"holds {name}, which this package did not .* with --out"):
+        write_shards(splits, folder, PER_SHARD + 1)
+    assert contents(folder) == before
+    assert theirs.read_bytes() == b"mine"
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_the_data_is_read(tmp_path: Path, cli: Any):
+    ran = cli("prepare", "shards", "-c", tmp_path / "none.yaml", "--out", tmp_path / "no" / "such")
+    assert ran.code == 2
+    assert f"there is no folder {tmp_path / 'no'}" in ran.err
 
 
 def test_other_captions_make_other_shards(source: Path, shards: Path):

@@ -47,7 +47,7 @@ from caption.features import files
 from caption.features.key import feature_key
 from caption.features.store import FeatureStore
 from caption.regions import Regions, Views
-from caption.runtime.files import replacing
+from caption.runtime.files import creating
 from caption.runtime.lock import LOCK
 from caption.text.vocabulary import Vocabulary
 
@@ -358,7 +358,7 @@ def test_one_run_at_a_time(images: list[CaptionedImage], finished: Path) -> None
 
 def test_a_folder_that_cannot_be_made(images: list[CaptionedImage], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="cannot be made"):
+    with pytest.raises(UserError, match="cannot be made"):
         extract(images, tmp_path / "file")
 
 
@@ -457,19 +457,19 @@ def test_a_full_disk_spoils_nothing(
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     @contextmanager
-    def replacing_on_a_full_disk(path: Path) -> Iterator[BinaryIO]:
+    def creating_on_a_full_disk(path: Path) -> Iterator[BinaryIO]:
         if len(contents(tmp_path / "full")) == written:
             resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
         try:
-            with replacing(path) as file:
+            with creating(path) as file:
                 yield file
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
-    monkeypatch.setattr(files, "replacing", replacing_on_a_full_disk)
+    monkeypatch.setattr(files, "creating", creating_on_a_full_disk)
     with pytest.raises(DataError, match=r"cannot be written \(.*File too large.*\).*make room"):
         extract(images, tmp_path / "full")
-    monkeypatch.setattr(files, "replacing", replacing)
+    monkeypatch.setattr(files, "creating", creating)
     assert len(contents(tmp_path / "full")) == written  # and no partial file
     if written:
         verify(tmp_path / "full")
@@ -561,6 +561,7 @@ def test_a_file_that_is_not_of_a_store(
 ) -> None:
     """The message names it. With --verify, and other files that identify the store, it is replaced."""
     spoil(file_path(folder, 1))
+    spoiled = file_path(folder, 1).read_bytes()
     for attempt in (lambda: FeatureStore(folder), lambda: extract(images, folder)):
         with pytest.raises(
             DataError, match=r"features-00001.safetensors' is damaged, or not of a feature store .*--verify"
@@ -568,7 +569,34 @@ def test_a_file_that_is_not_of_a_store(
             attempt()
     done = extract(images, folder, verify=True)
     assert (done.unreadable, done.dropped, done.present, done.stored) == (1, 0, 15, 8)
+    assert (folder / "features-00001.safetensors.damaged-1").read_bytes() == spoiled
     verify(folder)
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "lost link"])
+def test_a_file_of_others_is_named_and_stays(images: list[CaptionedImage], folder: Path, kind: str) -> None:
+    theirs = folder.parent / "mine"
+    if kind != "lost link":
+        theirs.write_bytes(b"mine")
+    if kind == "file":
+        shutil.copy(theirs, file_path(folder, 7))
+    else:
+        file_path(folder, 7).symlink_to(theirs)
+    before = {path.name: path.exists() and path.read_bytes() for path in folder.iterdir()}
+    for options in ({}, {"verify": True}):
+        with pytest.raises(DataError, match=r"features-00007\.safetensors' "):
+            extract(images, folder, **options)
+        assert {path.name: path.exists() and path.read_bytes() for path in folder.iterdir()} == before
+    assert kind == "lost link" or theirs.read_bytes() == b"mine"
+
+
+def test_what_was_set_aside_before_stays(images: list[CaptionedImage], folder: Path) -> None:
+    for content in (b"first", b"second"):
+        file_path(folder, 1).write_bytes(content)
+        assert extract(images, folder, verify=True).unreadable == 1
+        file_path(folder, 3).rename(file_path(folder, 1))
+    aside = [(folder / f"features-00001.safetensors.damaged-{number}").read_bytes() for number in (1, 2)]
+    assert aside == [b"first", b"second"]
 
 
 def test_a_store_without_a_readable_file_is_not_touched(images: list[CaptionedImage], folder: Path) -> None:

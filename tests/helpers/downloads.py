@@ -48,9 +48,11 @@ def make_folder(path: Path, files: Mapping[str, bytes]) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files below a folder."""
+    """All files below a folder, without its lock and its list of files."""
     return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(".caption")
     }
 
 

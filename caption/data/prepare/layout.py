@@ -9,7 +9,6 @@ import io
 import os
 import shutil
 import zlib
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from PIL import Image
 
 from caption.data.prepare.downloads import Member
 from caption.errors import DataError
+from caption.runtime import files
 from caption.runtime.progress import progress_bar
 
 
@@ -43,19 +43,21 @@ def lay_out(plan: Plan, folder: Path) -> list[str]:
         DataError: a file exists with other content; the disk has too little room or fails; a download is damaged.
     """
     try:
-        existing = {path for path in (*plan.images, *plan.texts) if (folder / path).exists()}
+        existing = {path for path in (*plan.images, *plan.texts) if os.path.lexists(folder / path)}
         for path in existing:
-            is_text, target = path in plan.texts, folder / path
-            if is_text and target.read_bytes() != plan.texts[path]:
+            target, text = folder / path, plan.texts.get(path)
+            size = target.stat().st_size if target.is_file() else None
+            if text is not None and (size != len(text) or target.read_bytes() != text):
                 raise DataError(
                     f"'{target}' exists and is not the download's. Move it away, or choose another --out."
                 )
-            if not is_text and target.stat().st_size != plan.images[path].size:
+            if text is None and size != plan.images[path].size:
                 raise DataError(
                     f"'{target}' exists and is not {plan.images[path]}: the sizes differ. Move it away, or choose "
                     "another --out."
                 )
         _check_room(folder, sum(member.size for path, member in plan.images.items() if path not in existing))
+        files.make_folder(folder, "--out")
         for path, data in plan.texts.items():
             if path not in existing:
                 _write(folder / path, data)
@@ -72,11 +74,10 @@ def lay_out(plan: Plan, folder: Path) -> list[str]:
                     _write(target, data, member.file)
                 advance(1)
         return damaged
+    except files.OutputError as error:
+        raise DataError(f"{error}. The same command goes on from here.") from error
     except OSError as error:
-        raise DataError(
-            f"'{folder}' cannot be written ({error.strerror}). Make room or repair the disk, and give the same "
-            "command again: it goes on from here."
-        ) from error
+        raise DataError(f"'{folder}' cannot be read ({error.strerror}).") from error
 
 
 def damaged_images(plan: Plan) -> list[str]:
@@ -118,16 +119,11 @@ def _check_room(folder: Path, needed: int) -> None:
 
 
 def _write(target: Path, data: bytes, source: Path | None = None) -> None:
-    """Write a file whole. If it is the copy of a file, it becomes a hard link where the file system can: that takes no
+    """Write a new file. If it is the copy of a file, it becomes a hard link where the file system can: that takes no
     disk space."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{target.name}.partial")
-    partial.unlink(missing_ok=True)
-    linked = False
+    files.make_parents(target)
     if source is not None:
-        with suppress(OSError):
-            os.link(os.path.realpath(source), partial)
-            linked = True
-    if not linked:
-        partial.write_bytes(data)
-    os.replace(partial, target)
+        files.copy(source, target, link=True)
+        return
+    with files.creating(target, durable=False) as file:
+        file.write(data)

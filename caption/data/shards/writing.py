@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from caption.data.readers.captions import CaptionedImage, Splits
 from caption.data.shards.index import INDEX, Shard, ShardIndex, check_webdataset
 from caption.errors import DataError
-from caption.runtime.files import replacing
+from caption.runtime.files import make_folder
 from caption.runtime.inputs import PHOTO, read_input
+from caption.runtime.lock import locked
+from caption.runtime.own_folder import OwnFolder
 from caption.runtime.progress import progress_bar
 from caption.text.tokenizer import get_tokenizer
 
@@ -30,8 +31,8 @@ def write_shards(
     """Write the training split as shards, the other splits as files, and the index.
 
     The files of images are copied, not decoded. The order of the samples is shuffled once, so that a shard is not of
-    one kind. A stopped run goes on where it was: a shard's name has a digest of what belongs in it, and a shard is
-    renamed to it when it is whole.
+    one kind. A stopped run goes on where it was: a shard's name has a digest of what belongs in it, and a shard gets
+    it when it is whole.
 
     Args:
         splits: from a reader.
@@ -41,8 +42,9 @@ def write_shards(
         seed: of the order.
 
     Raises:
-        DataError: there is no training split, or the folder cannot be written.
-        UserError: the extra webdataset is not installed.
+        DataError: there is no training split, or an image cannot be read.
+        UserError: the extra webdataset is not installed; the folder cannot be written, or holds files of others under
+            the names needed.
     """
     if "train" not in splits:
         raise DataError("the data has no training split to write as shards")
@@ -52,33 +54,36 @@ def write_shards(
         [images[i] for i in order[start : start + samples_per_shard]]
         for start in range(0, len(images), samples_per_shard)
     ]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with progress_bar("writing", len(images)) as advance:
-            shards = [_shard(folder, number, group, advance) for number, group in enumerate(groups)]
-        _write_evaluation(splits, folder)
+    check_webdataset()
+    make_folder(folder, "--out")
+    with locked(folder, "--out"):
+        own = OwnFolder(folder, "--out")
+        try:
+            shards = [Shard(_name(number, group), len(group)) for number, group in enumerate(groups)]
+            copied = _evaluation(splits)
+            # A shard that was written before is kept as it is: training finds damaged ones.
+            new = [shard.name for shard in shards if not own.listed(shard.name)]
+            own.check([*new, *copied, EVALUATION, INDEX])
+            with progress_bar("writing", len(images)) as advance:
+                for number, (shard, group) in enumerate(zip(shards, groups, strict=True)):
+                    if not (folder / shard.name).exists():
+                        with own.write(shard.name) as file:
+                            _write_tar(file, number, group)
+                    advance(len(group))
+            _write_evaluation(copied, own)
+        except OSError as error:
+            raise DataError(f"an image cannot be read: {error}") from error
         tokenize = get_tokenizer(tokenizer)
         words = Counter(word for image in images for text in image.captions for word in tokenize(text))
         index = ShardIndex(tuple(shards), tokenizer, words, str(folder / INDEX))
-        with replacing(folder / INDEX) as file:
+        with own.write(INDEX) as file:
             file.write(index.to_json().encode())
-    except OSError as error:
-        raise DataError(f"shards cannot be written to '{folder}': {error}") from error
     return index
 
 
-def _shard(
-    folder: Path, number: int, images: Sequence[CaptionedImage], advance: Callable[[int], None]
-) -> Shard:
-    described = [_description(image) for image in images]
-    digest = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:12]
-    path = folder / f"train-{number:06d}-{digest}.tar"
-    if not path.exists():
-        partial = path.with_suffix(".partial")
-        _write_tar(partial, number, images)
-        partial.replace(path)
-    advance(len(images))
-    return Shard(path.name, len(images))
+def _name(number: int, images: Sequence[CaptionedImage]) -> str:
+    digest = hashlib.sha256(json.dumps([_description(image) for image in images]).encode()).hexdigest()
+    return f"train-{number:06d}-{digest[:12]}.tar"
 
 
 def _description(image: CaptionedImage) -> dict[str, Any]:
@@ -87,11 +92,10 @@ def _description(image: CaptionedImage) -> dict[str, Any]:
     return {"id": image.id, "captions": image.captions, "size": status.st_size, "time": status.st_mtime_ns}
 
 
-def _write_tar(path: Path, number: int, images: Sequence[CaptionedImage]) -> None:
-    check_webdataset()
+def _write_tar(file: BinaryIO, number: int, images: Sequence[CaptionedImage]) -> None:
     from webdataset import TarWriter
 
-    with path.open("wb") as file, TarWriter(file, encoder=False, mtime=0) as writer:
+    with TarWriter(file, encoder=False, mtime=0) as writer:
         for place, image in enumerate(images):
             data = read_input(image.path, PHOTO)
             described = {"id": image.id, "captions": image.captions, "crc32": zlib.crc32(data)}
@@ -100,19 +104,26 @@ def _write_tar(path: Path, number: int, images: Sequence[CaptionedImage]) -> Non
             writer.write({"__key__": key, suffix: data, "json": json.dumps(described).encode()})
 
 
-def _write_evaluation(splits: Splits, folder: Path) -> None:
+def _evaluation(splits: Splits) -> dict[str, CaptionedImage]:
+    """The images of the other splits by the names of their copies."""
+    return {
+        f"{IMAGES}/{split}_{number:06d}{image.path.suffix.lower()}": image
+        for split, images in splits.items()
+        for number, image in enumerate(images if split != "train" else ())
+    }
+
+
+def _write_evaluation(copied: dict[str, CaptionedImage], own: OwnFolder) -> None:
     """Copy the other splits, for `caption.data.readers.JsonLines`."""
-    (folder / IMAGES).mkdir(exist_ok=True)
     lines = []
-    for split, images in splits.items():
-        for number, image in enumerate(images) if split != "train" else ():
-            name = f"{split}_{number:06d}{image.path.suffix.lower()}"
-            target = folder / IMAGES / name
-            if not target.exists() or target.stat().st_size != image.path.stat().st_size:
-                partial = target.with_name(f"{name}.partial")
-                shutil.copyfile(image.path, partial)
-                partial.replace(target)
-            entry = {"image_id": image.id, "image": name, "captions": image.captions, "split": split}
-            lines.append(json.dumps(entry) + "\n")
-    with replacing(folder / EVALUATION) as file:
+    for name, image in copied.items():
+        target = own.path / name
+        if not target.exists() or target.stat().st_size != image.path.stat().st_size:
+            with own.write(name, durable=False) as file:
+                file.write(read_input(image.path, PHOTO))
+        _, _, file_name = name.partition("/")
+        split = file_name.partition("_")[0]
+        entry = {"image_id": image.id, "image": file_name, "captions": image.captions, "split": split}
+        lines.append(json.dumps(entry) + "\n")
+    with own.write(EVALUATION) as file:
         file.write("".join(lines).encode())

@@ -223,7 +223,7 @@ def test_every_form_comes_to_the_same(
     dataset = SETS[name]
     downloads = downloaded(tmp_path)
     before = contents(tmp_path)
-    out = tmp_path / "data" / "out"
+    out = tmp_path / "out"
     assert given(dataset, out, *downloads, check_only=True) == 0
     assert contents(tmp_path) == before
     assert given(dataset, out, *downloads) == 0

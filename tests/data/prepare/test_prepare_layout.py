@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.downloads import make_folder, make_zip, photo
 
-from caption.data.prepare import layout as prepare_layout
 from caption.data.prepare.downloads import open_download
 from caption.data.prepare.layout import Plan, lay_out
 from caption.errors import DataError
+from caption.runtime import files
 
 PHOTOS = {f"{number}.jpg": photo(number) for number in range(5)}
 
@@ -45,9 +46,10 @@ def test_files_of_a_folder_take_no_room_twice(folder: Path, tmp_path: Path) -> N
 def test_files_are_copied_without_links(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*paths: object) -> None:
+    def refused(*paths: object, **options: object) -> None:
         raise OSError(18, "Invalid cross-device link")
 
+    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     monkeypatch.setattr(os, "link", refused)
     assert lay_out(planned(folder), tmp_path / "out") == []
     assert written(tmp_path / "out") == PHOTOS
@@ -92,23 +94,21 @@ def test_other_bytes_of_the_same_size_are_named_and_stay(archive: Path, tmp_path
 
 def test_stopped_anywhere_it_goes_on(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
-    write_bytes = Path.write_bytes
-    left = 3  # the list, two photos, and half of the third
+    put = files._put
+    left = 3  # the list and two photos
 
-    def interrupted(path: Path, data: bytes) -> int:
+    def interrupted(*arguments: Any) -> None:
         nonlocal left
         if left == 0:
-            write_bytes(path, data[:50])
             raise KeyboardInterrupt
         left -= 1
-        return write_bytes(path, data)
+        put(*arguments)
 
-    monkeypatch.setattr(Path, "write_bytes", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        lay_out(planned(archive), out)
-    monkeypatch.undo()
-    whole = {name: data for name, data in written(out).items() if name.endswith(".jpg")}
-    assert whole == {name: PHOTOS[name] for name in ("0.jpg", "1.jpg")}
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_put", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lay_out(planned(archive), out)
+    assert written(out) == {name: PHOTOS[name] for name in ("0.jpg", "1.jpg")}
     assert lay_out(planned(archive), out) == []
     assert written(out) == PHOTOS
 
@@ -129,9 +129,54 @@ def test_a_disk_without_room(archive: Path, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_disk_that_fails(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(source: object, target: object) -> None:
+    def failing(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(prepare_layout.os, "replace", failing)
-    with pytest.raises(DataError, match=r"cannot be written \(No space left on device\).*goes on from here"):
+    monkeypatch.setattr(files, "_put", failing)
+    with pytest.raises(DataError, match=r"could not be written: No space left on device.*goes on from here"):
         lay_out(planned(archive), tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["link", "lost link", "pipe"])
+@pytest.mark.parametrize("name", ["images/2.jpg", "list.txt"])
+def test_what_has_the_name_of_a_file_stays(archive: Path, tmp_path: Path, name: str, kind: str) -> None:
+    out, theirs = tmp_path / "out", tmp_path / "theirs"
+    (out / "images").mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(out / name)
+    else:
+        (out / name).symlink_to(theirs)
+    if kind == "link":
+        theirs.write_bytes(b"mine")
+    with pytest.raises(DataError, match="Move it away, or choose another --out"):
+        lay_out(planned(archive), out)
+    assert {path for path in out.rglob("*") if not path.is_dir()} == {out / name}
+    assert not theirs.exists() if kind != "link" else theirs.read_bytes() == b"mine"
+
+
+def test_files_beside_it_stay(archive: Path, folder: Path, tmp_path: Path) -> None:
+    """Names that an unfinished file might have."""
+    for number, source in enumerate((archive, folder)):
+        out = tmp_path / str(number)
+        (out / "images").mkdir(parents=True)
+        (out / "images" / "2.jpg.partial").write_bytes(b"mine")
+        assert lay_out(planned(source), out) == []
+        assert (out / "images" / "2.jpg.partial").read_bytes() == b"mine"
+
+
+def test_what_appears_meanwhile_stays(
+    archive: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_parents = files.make_parents
+    for number, source in enumerate((archive, folder)):
+        out = tmp_path / str(number)
+
+        def appearing(path: Path) -> None:
+            make_parents(path)
+            path.write_bytes(b"mine")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "make_parents", appearing)
+            with pytest.raises(DataError, match=r"list\.txt exists.* goes on from here"):
+                lay_out(planned(source), out)
+        assert (out / "list.txt").read_bytes() == b"mine"
