@@ -19,6 +19,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
+from caption.runtime.files import replacing
 from tools import make_parser
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
@@ -68,7 +69,8 @@ def main() -> None:
             print(f"{path}: {error}", file=sys.stderr)
             failed = True
             continue
-        nbformat.write(done, path)
+        with replacing(path) as file:
+            file.write(f"{nbformat.writes(done)}\n".encode())
         print(f"{path}: {path.stat().st_size / 1000:.0f} kB", file=sys.stderr)
     sys.exit(1 if failed else 0)
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from caption.cli.configuration.arguments import verb_parser
 from caption.cli.configuration.files import config_folder
 from caption.cli.exit_codes import DONE
-from caption.errors import Stopped, UserError, first_few
-from caption.runtime.files import make_folder, replacing
+from caption.errors import Stopped
+from caption.runtime.files import is_own, make_folder
+from caption.runtime.own_folder import OwnFolder
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.training.evaluator import Evaluation
@@ -30,8 +31,7 @@ Hard attention first trains soft attention in DIR/soft, and starts from it. If D
 there and used.
 """
 STATE = "demo.json"
-RUN = (STATE, "best.ckpt", "last.ckpt", "logs")
-PRODUCTS = ("metrics.json", "captions.json", "heatmaps", "contact_sheet.png", "page.html")
+MODELS = ("best.ckpt", "last.ckpt")
 PICTURES = 12
 """Number of test images that are drawn."""
 REPORTED = (
@@ -62,23 +62,31 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _products() -> list[str]:
+    """What a demo writes once training has ended; metrics.json comes last."""
+    heatmaps = [f"heatmaps/test_{number:06d}.png" for number in range(1, PICTURES + 1)]
+    return ["captions.json", *heatmaps, "contact_sheet.png", "page.html", "metrics.json"]
+
+
 def _run(folder: Path, attention: str) -> None:
     """Do what is not done yet, and print the scores."""
-    soft_folder = folder if attention == "soft" else folder / "soft"
-    for each in {folder, soft_folder}:
-        _check_ours(each)
-    _make_room(folder, attention)
-    seconds = _train("soft", soft_folder, folder / "shapes", [])
+    own, soft = OwnFolder(folder, "--out"), OwnFolder(folder / "soft", "--out")
+    for each in (own, soft) if attention == "hard" else (own,):
+        if _state(each).get("trained") is False:  # a killed training has not listed its checkpoints
+            each.add(name for name in MODELS if is_own(each.path / name))
+        each.check([STATE, *MODELS, *_products()])
+    _make_room(own, soft, attention)
+    seconds = _train("soft", own if attention == "soft" else soft, folder / "shapes", [])
     if attention == "hard":
-        warm_start = ["--model.warm_start", str(soft_folder / "best.ckpt")]
-        seconds += _train("hard", folder, folder / "shapes", warm_start)
-    evaluation = _test(attention, folder)
-    _draw(folder)
+        warm_start = ["--model.warm_start", str(soft.path / "best.ckpt")]
+        seconds += _train("hard", own, folder / "shapes", warm_start)
+    evaluation = _test(attention, own)
+    _draw(own)
     numbers = {name: round(value, 4) for name, value in evaluation.numbers.items()}
     metrics: dict[str, Any] = {name: numbers.pop(name) for name in REPORTED} | dict(sorted(numbers.items()))
     metrics |= {"attention": attention, "train_seconds": round(seconds, 1)}
     metrics["signature"] = evaluation.scores.signature
-    _write(folder / "metrics.json", metrics)
+    _write(own, "metrics.json", metrics)
     for name in REPORTED:
         print(f"{name:20}{metrics[name]:.3f}")
     print(f"{'train_seconds':20}{seconds:.0f}")
@@ -91,101 +99,88 @@ def _arguments(verb: str, attention: str, folder: Path, data: Path) -> list[str]
     return [*arguments, "--data.reader.init_args.folder", str(data)]
 
 
-def _train(attention: str, folder: Path, data: Path, more: list[str]) -> float:
+def _train(attention: str, own: OwnFolder, data: Path, more: list[str]) -> float:
     """Train, or resume training; returns the training time in seconds, summed over all runs of the command."""
     from caption.cli.train import run
     from caption.training.resuming import LastCheckpoint
 
-    state = _state(folder)
+    state = _state(own)
     if state.get("attention", attention) != attention:
-        _clear(folder)
+        _clear(own)
         state = {}
     if state.get("trained"):
-        print(f"caption demo: {attention} attention is already trained, in {folder}", file=sys.stderr)
+        print(f"caption demo: {attention} attention is already trained, in {own.path}", file=sys.stderr)
         return state["train_seconds"]
     # Before anything else, so that a killed demo knows its files.
-    _write(folder / STATE, {"attention": attention, "trained": False})
-    command = run([*_arguments("fit", attention, folder, data), *more, "--ckpt_path", "auto"])
+    _write(own, STATE, {"attention": attention, "trained": False})
+    try:
+        command = run([*_arguments("fit", attention, own.path, data), *more, "--ckpt_path", "auto"])
+    finally:
+        own.add(name for name in MODELS if (own.path / name).exists())
     (last,) = (each for each in command.trainer.checkpoint_callbacks if isinstance(each, LastCheckpoint))
     seconds = last.trained_seconds
-    _write(folder / STATE, {"attention": attention, "trained": True, "train_seconds": seconds})
+    _write(own, STATE, {"attention": attention, "trained": True, "train_seconds": seconds})
     return seconds
 
 
-def _check_ours(folder: Path) -> None:
-    """Raise a UserError if a folder has files of the demo's names without being a demo's folder."""
-    theirs = [name for name in (*RUN, *PRODUCTS) if (folder / name).exists()]
-    if theirs and "attention" not in _state(folder):
-        raise UserError(
-            f"{folder} holds {first_few(theirs)}, which caption demo did not write there: choose another folder with "
-            "--out"
-        )
-
-
-def _make_room(folder: Path, attention: str) -> None:
+def _make_room(own: OwnFolder, soft: OwnFolder, attention: str) -> None:
     """Remove a finished demo, so that it runs again; but hard attention keeps the soft model and moves it aside."""
-    if not (folder / "metrics.json").exists():
+    if "metrics.json" not in own:
         return
-    soft = folder / "soft"
-    moved = not (folder / "best.ckpt").exists()  # by a demo that was killed while it moved files
-    if "attention" in _state(soft) and not moved:
+    moved = "best.ckpt" not in own  # by a demo that was killed while it moved files
+    if not moved:
         _clear(soft)
-    if attention == "hard" and _state(folder).get("attention") == "soft":
-        _write(soft / STATE, _state(folder))
-        for name in (*reversed(PRODUCTS), STATE) if moved else (*RUN[1:], *reversed(PRODUCTS), STATE):
-            if (folder / name).exists():
-                shutil.move(folder / name, soft / name)
+    if attention == "hard" and _state(own).get("attention") == "soft":
+        _write(soft, STATE, _state(own))
+        own.move([*MODELS, *_products()], soft)
+        own.delete([STATE])
     else:
-        _clear(folder)
+        _clear(own)
 
 
-def _clear(folder: Path) -> None:
-    """Delete what a demo has written. Other files stay, also in its subfolders."""
-    for pattern in (*PRODUCTS, "heatmaps/test_*.png", "logs/version_*/*", *reversed(RUN)):
-        for path in folder.glob(pattern):
-            if not path.is_dir():
-                path.unlink()
-    for pattern in ("heatmaps", "logs/version_*", "logs"):
-        for path in folder.glob(pattern):
-            if not any(path.iterdir()):
-                path.rmdir()
+def _clear(own: OwnFolder) -> None:
+    """Delete what a demo has written, its state last. Logs stay: each training makes new ones."""
+    own.delete([*reversed(_products()), *reversed(MODELS), STATE])
 
 
-def _state(folder: Path) -> dict[str, Any]:
+def _state(own: OwnFolder) -> dict[str, Any]:
     """The attention trained in a folder, the training time so far, and whether training has ended."""
     try:
-        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        state = json.loads((own.path / STATE).read_text(encoding="utf-8")) if STATE in own else {}
+    except ValueError:  # it is empty
         return {}
     return state if isinstance(state, dict) else {}
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
+def _write(own: OwnFolder, name: str, content: dict[str, Any]) -> None:
+    with own.write(name) as file:
         file.write(f"{json.dumps(content, indent=1)}\n".encode())
 
 
-def _test(attention: str, folder: Path) -> Evaluation:
+def _test(attention: str, own: OwnFolder) -> Evaluation:
     from caption.cli.train import run
 
-    arguments = _arguments("test", attention, folder, folder / "shapes")
-    command = run([*arguments, "--ckpt_path", str(folder / "best.ckpt"), "--verbose", "false"])
-    shutil.copy(Path(command.trainer.log_dir or folder) / "test_captions.json", folder / "captions.json")
+    arguments = _arguments("test", attention, own.path, own.path / "shapes")
+    command = run([*arguments, "--ckpt_path", str(own.path / "best.ckpt"), "--verbose", "false"])
+    captions = Path(command.trainer.log_dir or own.path) / "test_captions.json"
+    with own.write("captions.json") as file:
+        file.write(captions.read_bytes())
     return command.model.evaluation
 
 
-def _draw(folder: Path) -> None:
+def _draw(own: OwnFolder) -> None:
     """Draw heatmaps and a page of the first test images. They are not selected, so they show the model as it is."""
     from caption import checkpoint
     from caption.visualize import contact_sheet, plot_caption, save_figure, save_html, to_html
 
-    captioner = checkpoint.load(folder / "best.ckpt")
-    photos = sorted((folder / "shapes" / "images").glob("test_*.png"))[:PICTURES]
+    def opener(path: str | os.PathLike[str]) -> AbstractContextManager[BinaryIO]:
+        return own.write(Path(path).relative_to(own.path).as_posix())
+
+    captioner = checkpoint.load(own.path / "best.ckpt")
+    photos = sorted((own.path / "shapes" / "images").glob("test_*.png"))[:PICTURES]
     captions = captioner.describe([str(photo) for photo in photos])
-    heatmaps = folder / "heatmaps"
-    heatmaps.mkdir(exist_ok=True)
     for photo, caption in zip(photos, captions, strict=True):
-        save_figure(plot_caption(caption, photo), heatmaps / f"{photo.stem}.png")
-    save_figure(contact_sheet(captions, photos), folder / "contact_sheet.png")
-    save_html(to_html(captions, title="Shapes: where the model looked"), folder / "page.html")
+        save_figure(plot_caption(caption, photo), own.path / "heatmaps" / f"{photo.stem}.png", opener=opener)
+    save_figure(contact_sheet(captions, photos), own.path / "contact_sheet.png", opener=opener)
+    page = to_html(captions, title="Shapes: where the model looked")
+    save_html(page, own.path / "page.html", opener=opener)

@@ -72,9 +72,9 @@ def _write_onnx(options: argparse.Namespace) -> None:
 
     folder = Path(options.out).expanduser()
     onnx_files.require_packages()
-    onnx_files.require_own_folder(folder)
-    captioner = _load(options)
     make_folder(folder, "--out")
+    onnx_files.check_free(folder)
+    captioner = _load(options)
     onnx_files.write(captioner, folder)
     print(f"{folder}: try python {folder / onnx_files.SCRIPT} PHOTO", file=sys.stderr)
 

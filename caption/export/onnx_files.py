@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
 from caption.captioner import FORBIDDEN, Captioner
 from caption.errors import UserError
 from caption.export.programs import programs
+from caption.runtime.own_folder import OwnFolder
 from caption.search import BeamSearch, Greedy
 from caption.text.vocabulary import END, START
 from caption.version import package_version
 
 ENCODER, STEP, MODEL, SCRIPT = "encoder.onnx", "step.onnx", "model.json", "captioner.py"
-MADE_BY = "caption export"
 LARGEST = 2**30
 """Bytes of weights that one file holds; larger ones go to a second file beside it, since ONNX files end at 2 GB."""
 
@@ -31,12 +31,14 @@ def write(captioner: Captioner, folder: Path) -> None:
 
     Args:
         captioner: in evaluation mode afterwards.
-        folder: exists; files of these names are replaced.
+        folder: exists; files of an earlier export are replaced.
 
     Raises:
-        UserError: the packages are missing, or a part of the captioner cannot be exported; nothing is written.
+        UserError: the packages are missing, a part of the captioner cannot be exported, or the folder holds files of
+            others under these names; nothing is written.
     """
     require_packages()
+    check_free(folder)
     settings = search_settings(captioner)
     traced = programs(captioner)
     state = [*traced.shared, *traced.carried]
@@ -46,10 +48,15 @@ def write(captioner: Captioner, folder: Path) -> None:
         STEP: _graph(traced.step, ["words", *state], [*traced.outputs, *next_state]),
     }
     size = sum(tensor.nbytes for tensor in captioner.state_dict().values())
-    for name, graph in graphs.items():
-        graph.save(folder / name, external_data=size > LARGEST)
+    own = OwnFolder(folder, "--out")
+    with TemporaryDirectory(prefix=".caption-", dir=folder) as temporary:  # torch writes through links
+        for name, graph in graphs.items():
+            graph.save(Path(temporary, name), external_data=size > LARGEST)
+        for path in sorted(Path(temporary).iterdir()):
+            with path.open("rb") as content, own.write(path.name) as file:
+                while block := content.read(1 << 20):
+                    file.write(block)
     description = {
-        "made_by": MADE_BY,
         "version": package_version(),
         "words": captioner.vocabulary.words,
         "start": START,
@@ -61,8 +68,10 @@ def write(captioner: Captioner, folder: Path) -> None:
         "covers": captioner.boxes((0.0, 0.0, 1.0, 1.0))[0],
         "carried": traced.carried,
     }
-    (folder / MODEL).write_text(json.dumps(description), encoding="utf-8")
-    shutil.copyfile(Path(__file__).with_name("standalone.py"), folder / SCRIPT)
+    with own.write(MODEL) as file:
+        file.write(json.dumps(description).encode())
+    with own.write(SCRIPT) as file:
+        file.write(Path(__file__).with_name("standalone.py").read_bytes())
 
 
 def require_packages() -> None:
@@ -74,16 +83,10 @@ def require_packages() -> None:
         )
 
 
-def require_own_folder(folder: Path) -> None:
-    """Raise a `UserError` if `folder` holds files that no export wrote."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    try:
-        made_by = json.loads((folder / MODEL).read_text(encoding="utf-8")).get("made_by")
-    except (OSError, ValueError, AttributeError):
-        made_by = None
-    if made_by != MADE_BY:
-        raise UserError(f"--out {folder} holds files that caption export did not write: name a new folder")
+def check_free(folder: Path) -> None:
+    """Raise a `UserError` if `folder` holds files of these names that no export wrote."""
+    large = [f"{name}.data" for name in (ENCODER, STEP)]
+    OwnFolder(folder, "--out").check([ENCODER, STEP, *large, MODEL, SCRIPT])
 
 
 def search_settings(captioner: Captioner) -> dict[str, float]:

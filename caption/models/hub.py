@@ -16,6 +16,7 @@ from typing import Any
 from caption import checkpoint
 from caption.captioner import Captioner
 from caption.errors import UserError
+from caption.runtime.files import creating
 
 SCHEME = "hf://"
 MODEL, CARD = "model.safetensors", "README.md"
@@ -71,7 +72,8 @@ def push(
             api = hub.HfApi()
             api.create_repo(repository, private=private, exist_ok=True)
             if not api.file_exists(repository, CARD, revision=revision):
-                (Path(folder) / CARD).write_text(text, encoding="utf-8")
+                with creating(Path(folder) / CARD) as file:
+                    file.write(text.encode())
             where = {"repo_id": repository, "folder_path": folder, "revision": revision}
             commit = api.upload_folder(**where, commit_message="Captioner with visual attention")
     return str(commit.commit_url)

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from caption.errors import ImageError, UserError, first_few
 from caption.result import Caption
+from caption.runtime.files import creating, make_folder
 
 INSTALL = "--engine ray needs the package ray: pip install 'show-attend-and-tell[ray]'"
 JOB = "job.json"
@@ -240,7 +241,10 @@ def prepare(job: Job, photos: Sequence[str], per_piece: int) -> set[str]:
         del described[name]
     files, folder = _folder(job.out)
     try:
-        files.create_dir(folder, recursive=True)
+        if is_local(files):
+            make_folder(Path(folder), "--out")
+        else:
+            files.create_dir(folder, recursive=True)
         from pyarrow.fs import FileSelector
 
         present = {file.base_name for file in files.get_file_info(FileSelector(folder))}
@@ -296,9 +300,19 @@ def _folder(place: str) -> tuple[Any, str]:
     return files, path.rstrip("/")
 
 
+def is_local(files: Any) -> bool:
+    """Whether a file system of pyarrow is this machine's."""
+    return bool(files.type_name == "local")
+
+
 def write_whole(place: str, name: str, content: bytes) -> None:
-    """Write a file that gets its name only when it is complete."""
+    """Write a new file, which gets its name only when it is complete. In a local folder, one that is there stays."""
     files, folder = _folder(place)
+    if is_local(files):
+        if not os.path.lexists(f"{folder}/{name}"):  # an earlier attempt may have written it
+            with creating(f"{folder}/{name}") as file:
+                file.write(content)
+        return
     partial = f"{folder}/.{name}.{os.getpid()}.partial"
     with files.open_output_stream(partial) as stream:
         stream.write(content)

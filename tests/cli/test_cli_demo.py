@@ -18,7 +18,10 @@ from helpers.command_line import TINY, Ran
 import caption
 from caption.attention import Multinoulli, Softmax
 from caption.cli import demo
+from caption.runtime import files
+from caption.runtime.files import MARK
 from caption.runtime.lock import LOCK
+from caption.runtime.own_folder import OwnFolder
 from caption.training.module import CaptionTraining
 from caption.training.resuming import LastCheckpoint
 
@@ -97,7 +100,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, lightning: None) -> Runs:
 
     runs = Runs()
     monkeypatch.setattr(train, "run", runs)
-    monkeypatch.setattr(demo, "_draw", lambda folder: (folder / "page.html").touch())
+    monkeypatch.setattr(demo, "_draw", lambda own: demo._write(own, "page.html", {}))
     return runs
 
 
@@ -158,14 +161,21 @@ def test_hard_goes_on_from_a_soft_demo(cli: Cli, runs: Runs, tmp_path: Path):
 def test_a_finished_demo_starts_again_and_keeps_files_of_others(cli: Cli, runs: Runs, tmp_path: Path):
     folder = tmp_path / "demo"
     assert cli("demo", "--out", folder).code == 0
-    notes = [folder / name for name in ("notes.txt", "logs/notes.txt", "heatmaps/mine.png")]
+    names = (
+        "notes.txt",
+        "logs/notes.txt",
+        "logs/version_1/notes.txt",
+        "heatmaps/mine.png",
+        "heatmaps/test_000099.png",
+    )
+    notes = [folder / name for name in names]
     for path in notes:
         path.parent.mkdir(exist_ok=True)
         path.write_text("somebody's")
     assert cli("demo", "--out", folder).code == 0
     assert runs.verbs == ["fit soft", "test soft"] * 2
-    assert [path.read_text() for path in notes] == ["somebody's"] * 3
-    assert not (folder / "logs" / "version_1").exists()
+    assert [path.read_text() for path in notes] == ["somebody's"] * len(notes)
+    assert (folder / "best.ckpt").read_text() == "soft, run 3"
 
 
 # -- interrupted -----------------------------------------------------------------------------------------------
@@ -195,7 +205,7 @@ def test_stopped_in_hard_attention_soft_is_not_trained_again(cli: Cli, runs: Run
 def test_stopped_after_training_nothing_is_trained_again(cli: Cli, runs: Runs, tmp_path: Path, monkeypatch):
     folder = tmp_path / "demo"
     with monkeypatch.context() as patch:
-        patch.setattr(demo, "_draw", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(demo, "_draw", lambda own: (_ for _ in ()).throw(KeyboardInterrupt))
         assert cli("demo", "--out", folder).code == 130
     assert cli("demo", "--out", folder).code == 0
     assert runs.verbs == ["fit soft", "test soft", "test soft"]
@@ -249,9 +259,68 @@ def test_a_folder_of_others_is_left_alone(cli: Cli, runs: Runs, tmp_path: Path, 
     (folder / "logs").mkdir()
     ran = cli("demo", "--out", folder, "--attention", "hard")
     assert (ran.code, ran.out, runs.args) == (2, "", [])
-    assert "which caption demo did not write there" in ran.err
+    assert "which this package did not write there" in ran.err
     assert "--out" in ran.err
     assert (folder / name).read_text() == "somebody's"
+
+
+@pytest.mark.parametrize("attention", ["soft", "hard"])
+@pytest.mark.parametrize("name", ["page.html", "best.ckpt", "heatmaps/test_000001.png", "demo.json"])
+def test_what_was_changed_or_put_into_a_demo_stays(
+    cli: Cli, runs: Runs, tmp_path: Path, name: str, attention: str
+):
+    folder = tmp_path / "demo"
+    assert cli("demo", "--out", folder).code == 0
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("somebody's")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    ran = cli("demo", "--out", folder, "--attention", attention)
+    assert (ran.code, ran.out, len(runs.args)) == (2, "", 2)
+    assert f"holds {name}, which this package did not write there, or which has changed since" in ran.err
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("survived", range(8))
+def test_killed_while_the_soft_demo_is_moved_aside(
+    cli: Cli, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survived: int
+):
+    folder, left = tmp_path / "demo", survived
+    assert cli("demo", "--out", folder).code == 0
+
+    def killed(change: Callable[..., None]) -> Callable[..., None]:
+        def counted(*args: Any) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+            change(*args)
+
+        return counted
+
+    with monkeypatch.context() as patch:
+        for name in ("_put_new", "delete"):
+            patch.setattr(files, name, killed(getattr(files, name)))
+        assert cli("demo", "--out", folder, "--attention", "hard").code == 130
+    assert cli("demo", "--out", folder, "--attention", "hard").code == 0
+    assert runs.verbs == ["fit soft", "test soft", "fit hard", "test hard"]
+    assert (folder / "soft" / "best.ckpt").read_text() == "soft, run 1"
+    assert metrics(folder / "soft")["attention"] == "soft"
+    assert metrics(folder)["attention"] == "hard"
+
+
+def test_a_killed_training_knows_its_checkpoints(cli: Cli, runs: Runs, tmp_path: Path, monkeypatch):
+    """They were not listed; a file without the mark of this package is somebody's."""
+    folder = tmp_path / "demo"
+    runs.stop = "hard"
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnFolder, "add", lambda self, names: None)
+        assert cli("demo", "--out", folder, "--attention", "hard").code == 130
+    (folder / "soft" / "best.ckpt").write_text("soft, run 1")
+    assert cli("demo", "--out", folder).code == 2
+    assert (folder / "last.ckpt").read_text() == "hard"
+    (folder / "last.ckpt").write_text(MARK)
+    assert cli("demo", "--out", folder).code == 0
+    assert runs.verbs == ["fit soft", "fit hard", "fit soft", "test soft"]
 
 
 def test_two_demos_do_not_share_a_folder(cli: Cli, runs: Runs, tmp_path: Path):

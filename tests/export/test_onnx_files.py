@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from caption.decoders import Decoder, Gate, LSTMDecoder, TransformerDecoder
 from caption.encoders import Encoder, SmallCNN
 from caption.errors import UserError
 from caption.export import onnx_files
+from caption.runtime.own_folder import LIST
 from caption.search import BeamSearch, Greedy, Sampling
 
 for package in ("onnx", "onnxscript", "onnxruntime"):
@@ -90,7 +90,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.slow
 def test_onnx_runtime_writes_the_same_captions(exported: Exported) -> None:
     captioner, folder = exported
-    files = {"encoder.onnx", "step.onnx", "model.json", "captioner.py"}
+    files = {"encoder.onnx", "step.onnx", "model.json", "captioner.py", LIST}
     assert {path.name for path in folder.iterdir()} == files
     by_torch = captioner.describe(PHOTOS)
     model = OnnxCaptioner(folder, threads=1)
@@ -140,17 +140,23 @@ def test_the_folder_captions_alone(exported: Exported, tmp_path: Path) -> None:
 # -- refusals --------------------------------------------------------------------------------------------------
 
 
-def test_an_export_replaces_an_export_and_nothing_else(cli, tmp_path: Path) -> None:
-    onnx_files.require_own_folder(tmp_path / "new")
-    onnx_files.require_own_folder(tmp_path)
-    (tmp_path / "model.json").write_text(json.dumps({"made_by": onnx_files.MADE_BY}))
-    onnx_files.require_own_folder(tmp_path)
-    for contents in ('{"words": []}', "[]", "no JSON"):
-        (tmp_path / "model.json").write_text(contents)
-        ran = cli("export", "shapes", "--format", "onnx", "--out", tmp_path)
-        assert ran.code == 2
-        assert "holds files that caption export did not write: name a new folder" in ran.err
-        assert (tmp_path / "model.json").read_text() == contents
+@pytest.mark.parametrize("name", ["encoder.onnx", "step.onnx.data", "model.json", "captioner.py"])
+@pytest.mark.parametrize("kind", ["file", "link", "lost link"])
+def test_files_of_others_stay(cli, tmp_path: Path, name: str, kind: str) -> None:
+    folder, theirs = tmp_path / "folder", tmp_path / "theirs"
+    folder.mkdir()
+    if kind != "lost link":
+        theirs.write_text("mine")
+    if kind == "file":
+        (folder / name).write_text("mine")
+    else:
+        (folder / name).symlink_to(theirs)
+    ran = cli("export", "shapes", "--format", "onnx", "--out", folder)
+    assert ran.code == 2
+    assert f"holds {name}, which this package did not write there" in ran.err
+    assert [path.name for path in folder.iterdir()] == [name]
+    assert kind == "lost link" or (folder / name).read_text() == theirs.read_text() == "mine"
+    assert kind != "lost link" or not theirs.exists()
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, cli, tmp_path: Path) -> None:

@@ -229,6 +229,24 @@ def test_a_folder_of_another_job_is_refused(photos: list[str], model: str, tmp_p
         prepare(Job(model, str(tmp_path / "mine")), photos, PER_PIECE)
 
 
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_files_that_are_there_stay(model: str, photos: list[str], tmp_path: Path, scheme: str):
+    out, theirs = tmp_path / "out", tmp_path / "theirs"
+    job = Job(model, f"{scheme}{out}")
+    prepare(job, photos, PER_PIECE)
+    names = ["captions-000000.jsonl", "captions-000001.jsonl"]
+    (out / names[0]).write_text("mine")
+    (out / names[1]).symlink_to(theirs)
+    (out / f".captions-000002.jsonl.{os.getpid()}.partial").symlink_to(theirs)
+    for number in range(3):
+        on_ray.write_whole(job.out, f"captions-{number:06d}.jsonl", b"ours")
+    assert (out / names[0]).read_text() == "mine"
+    assert not theirs.exists()
+    assert (out / "captions-000002.jsonl").read_text() == "ours"
+    with pytest.raises(UserError, match="there is no folder"):
+        prepare(Job(model, f"{scheme}{tmp_path}/no/such"), photos, PER_PIECE)
+
+
 def test_the_command_reads_folders_lists_and_urls(
     photos: list[str], model: str, tmp_path: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
 ):

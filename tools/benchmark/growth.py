@@ -18,6 +18,7 @@ from caption.data.module import CaptionData
 from caption.data.readers.coco import Coco
 from caption.data.resize import ImageTransform
 from caption.metrics import evaluate
+from caption.runtime.files import creating
 from caption.text.vocabulary import Vocabulary
 from tools.benchmark.harness import Setting, clock, new_process, say
 from tools.documents import table
@@ -110,8 +111,10 @@ def write_coco(folder: Path, count: int) -> None:
     entries = [{"id": number, "file_name": f"{number}.jpg"} for number in range(count)]
     annotations = [{"id": i, "image_id": i // 5, "caption": text} for i, text in enumerate(texts(5 * count))]
     for entry in entries:
-        (folder / str(entry["file_name"])).touch()
-    (folder / "train.json").write_text(json.dumps({"images": entries, "annotations": annotations}))
+        with creating(folder / str(entry["file_name"]), durable=False):
+            pass
+    with creating(folder / "train.json") as file:
+        file.write(json.dumps({"images": entries, "annotations": annotations}).encode())
     os._exit(0)
 
 

@@ -19,6 +19,7 @@ from caption.data.shapes.render import render
 from caption.data.shapes.scene import random_scene
 from caption.export import onnx_files
 from caption.models.model_zoo import load
+from caption.runtime.files import creating
 from tools.benchmark.harness import Setting, say, spread, take_turns
 from tools.documents import table
 
@@ -68,7 +69,8 @@ def draw(count: int, folder: Path) -> list[str]:
     files = [str(folder / f"{number}.jpg") for number in range(count)]
     for number, file in enumerate(files):
         scene = render(random_scene(0, "train", number, 96))
-        scene.resize(SIZE, Image.Resampling.BICUBIC).save(file, quality=90)
+        with creating(file) as photo:
+            scene.resize(SIZE, Image.Resampling.BICUBIC).save(photo, "JPEG", quality=90)
     return files
 
 

@@ -11,6 +11,7 @@ from time import perf_counter
 
 from PIL import Image
 
+from caption.runtime.files import creating
 from tools.benchmark.harness import Setting, seconds, spread
 from tools.documents import table
 
@@ -32,7 +33,8 @@ def startup(setting: Setting) -> str:
     """Whole processes on one thread, in turns."""
     with tempfile.TemporaryDirectory() as folder:
         photo = Path(folder) / "photo.png"
-        Image.new("RGB", (224, 224), "teal").save(photo)
+        with creating(photo) as file:
+            Image.new("RGB", (224, 224), "teal").save(file, "PNG")
         count = 1 if setting.quick else max(setting.rounds, 5)
         return report([one_round(str(photo), number) for number in range(count)])
 

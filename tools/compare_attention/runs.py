@@ -19,7 +19,7 @@ from caption.data.decoding import open_image
 from caption.data.readers.captions import CaptionReader
 from caption.errors import UserError
 from caption.parts import make
-from caption.runtime.files import replacing
+from caption.runtime.files import make_parents, replacing
 from tools.compare_attention.mechanisms import REFERENCE, Mechanism
 from tools.reproduce.runs import curve, fit, run, test, trained_seconds
 
@@ -86,8 +86,9 @@ class Bench:
             raise UserError(
                 f"{folder} is a run of other settings: delete it, or name another folder with --out"
             )
-        folder.mkdir(parents=True, exist_ok=True)
-        settings.write_text(digest, encoding="utf-8")
+        make_parents(settings)
+        with replacing(settings) as file:
+            file.write(digest.encode())
         if self.stored and not (folder / "done").exists():
             self._store_regions(mechanism)
         arguments = self.arguments(mechanism, seed)

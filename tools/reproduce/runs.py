@@ -69,6 +69,11 @@ def test(folder: Path, file: Path, arguments: list[str]) -> dict[str, Any]:
         best = str(folder / "best.ckpt")
         run("test", *arguments, "--trainer.default_root_dir", str(folder), "--ckpt_path", best)
         newest = max((folder / "logs").glob("*/test_scores.json"), key=lambda path: path.stat().st_mtime)
-        newest.with_name("test_captions.json").replace(file.with_name(f"{file.stem}_captions.json"))
-        newest.replace(file)  # comes last: with it, the test is done
+        _keep(newest.with_name("test_captions.json"), file.with_name(f"{file.stem}_captions.json"))
+        _keep(newest, file)  # comes last: with it, the test is done
     return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _keep(source: Path, target: Path) -> None:
+    with replacing(target) as file:
+        file.write(source.read_bytes())
