@@ -240,7 +240,7 @@ def test_construction_does_not_need_the_file():
     # A checkpoint has its own weights.
     encoder = tiny(weights="nowhere/weights.pth")
     assert encoder.spec["init_args"]["weights"] == "nowhere/weights.pth"
-    with pytest.raises(CheckpointError, match=r"there is no file nowhere/weights\.pth"):
+    with pytest.raises(CheckpointError, match=r"'nowhere/weights\.pth' does not exist"):
         encoder.load_pretrained()
 
 
@@ -283,7 +283,7 @@ class Stranger:
 
 Saved = Callable[[Path, dict[str, Tensor]], object]
 DAMAGED: dict[str, tuple[Saved, str]] = {
-    "folder": (lambda path, state: path.mkdir(), "not a state dict"),
+    "folder": (lambda path, state: path.mkdir(), "is a folder"),
     "truncated": (
         lambda path, state: (torch.save(state, path), path.write_bytes(path.read_bytes()[:5000])),
         "not a state dict",
