@@ -14,6 +14,7 @@ from typing import Any
 
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED, WRONG_USAGE
 from caption.errors import Stopped, UserError, did_you_mean, printable
+from caption.runtime.allocator import keep_freed_memory
 from caption.runtime.signals import name_of, stopping_at_once
 
 # Each verb's module in caption.cli has main(args) -> exit code. It is imported only when needed: torch takes seconds.
@@ -60,6 +61,8 @@ def main(args: list[str] | None = None) -> int:
     if args is None and isinstance(sys.stdout, io.TextIOWrapper):
         # File names that are not Unicode are printed byte for byte.
         sys.stdout.reconfigure(errors="surrogateescape")
+    if args is None:
+        keep_freed_memory()
     args = list(sys.argv[1:] if args is None else args)
     if sys.stderr is None:  # closed by the shell; print() would then send messages to stdout
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
