@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -62,7 +63,10 @@ def _check_value(value: Any, largest: int) -> None:
     elif isinstance(value, int):
         if abs(value) >= largest:
             raise CheckpointError(f"its description has a whole number of {largest} or more")
-    elif value is not None and not isinstance(value, float):
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise CheckpointError(f"its description has the number {value}")
+    elif value is not None:
         raise CheckpointError(f"its description holds a {type(value).__name__}, not a plain value")
 
 

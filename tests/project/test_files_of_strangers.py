@@ -1,0 +1,258 @@
+"""Files of others, with every value exchanged for hostile ones: they decide what the model is, and nothing else.
+
+After each case a folder beside is as before and was not opened, no process was started, no module of the working
+directory was imported, and the command has answered or refused in a sentence. `STRANGERS=5000` runs that many cases of
+each kind, drawn by a fixed seed; the suite runs few.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import re
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.command_line import QUIET, Ran, Trained
+from helpers.tiny_captioner import captioner, photo
+
+from caption import checkpoint
+from caption.data.readers import JsonLines
+from caption.data.resize import ImageTransform
+from caption.data.shards import ShardBatches, ShardIndex, ShardLoader, TrainingShards
+from caption.data.shards.writing import write_shards
+from caption.errors import UserError
+
+NOTHING = ("--data.reader.init_args.train=-1",)  # so that no data is made
+EPOCHS = ("--trainer.max_epochs", 3)
+CASES = int(os.environ.get("STRANGERS", "0"))
+Cli = Callable[..., Ran]
+Path_ = tuple[Any, ...]
+PROCESSES = (
+    "subprocess.Popen",
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.fork",
+    "os.forkpty",
+    "os.startfile",
+)
+FILES = (
+    "open",
+    "os.remove",
+    "os.rename",
+    "os.rmdir",
+    "os.mkdir",
+    "os.link",
+    "os.symlink",
+    "os.truncate",
+    "os.listdir",
+)
+events: list[str] = []
+watched: list[str] = []
+"""The folder that nobody may touch, while a case runs."""
+
+
+def audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if not watched:
+        return
+    if event in PROCESSES or (
+        event in FILES and any(str(argument).startswith(watched[0]) for argument in arguments)
+    ):
+        events.append(f"{event}{arguments}")
+
+
+sys.addaudithook(audit)
+
+
+@pytest.fixture
+def victim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with files that look like those of readers, runs and stores; the working directory has modules."""
+    folder = tmp_path / "victim"
+    (folder / "images").mkdir(parents=True)
+    for name in ("images/test_009999.png", "best.ckpt", "train.json", "features-00000.safetensors", "x.tar"):
+        (folder / name).write_bytes(b"mine")
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("hostile_module", "tensorflow", "tabulate", "s3fs"):
+        (here / f"{name}.py").write_text(f"open({str(folder / 'imported')!r}, 'w')")
+    monkeypatch.chdir(here)
+    yield folder
+    watched.clear()
+    events.clear()
+
+
+def hostile(victim: Path) -> list[Any]:
+    deep: list[Any] = []
+    for _ in range(150):
+        deep = [deep]
+    command = {"class_path": "os.system", "init_args": {"command": f"touch {victim}/run"}}
+    paths = [
+        str(victim),
+        f"{victim}/best.ckpt",
+        f"{victim}/../victim",
+        f"pipe:touch {victim}/run",
+        f"x; touch {victim}/y #",
+    ]
+    classes = [
+        command,
+        {"class_path": "hostile_module.X"},
+        {"class_path": "caption.__main__.X", "init_args": {}},
+    ]
+    shapes = {"class_path": "caption.data.shapes.Shapes", "init_args": {"folder": str(victim)}}
+    texts = [
+        "os.system",
+        "hostile_module.X",
+        "caption.cli.main.main",
+        "s3://bucket/x",
+        "",
+        "\x1b[2J\n\u202e\x00",
+        "\ud800",
+    ]
+    numbers = [-1, -15, 0, 5000, 2**40, 10**18, 10**30, 1e308, float("nan"), float("-inf"), True]
+    return [*paths, *classes, shapes, *texts, *numbers, None, [], {}, deep, [1, "x"], {"a": 1}]
+
+
+def places(value: Any, path: Path_ = ()) -> Iterator[Path_]:
+    """The places of all values; of long lists, the first and last."""
+    if path:
+        yield path
+    if isinstance(value, dict):
+        for key in value:
+            yield from places(value[key], (*path, key))
+    elif isinstance(value, (list, tuple)):
+        for number in sorted({0, len(value) - 1} & {*range(len(value))}):
+            yield from places(value[number], (*path, number))
+
+
+def exchanged(contents: Any, path: Path_, value: Any) -> Any:
+    changed = copy.deepcopy(contents)
+    inner = changed
+    for key in path[:-1]:
+        inner = inner[key]
+    if isinstance(inner, tuple):  # of an optimizer's options
+        return None
+    inner[path[-1]] = value
+    return changed
+
+
+def cases(contents: Any, victim: Path, most: int) -> Iterator[tuple[str, Any]]:
+    """Changed contents, each with a name: a sample of all places and values; 0 = all."""
+    values = hostile(victim) + [torch.zeros(1).expand(10**9)] * isinstance(contents.get("state_dict"), dict)
+    every = [(path, value) for path in places(contents) for value in values]
+    for path, value in random.Random(0).sample(every, min(CASES or most, len(every))):
+        if (changed := exchanged(contents, path, value)) is not None:
+            yield f"{path} = {ascii(value)[:80]}", changed
+
+
+def check_all(
+    contents: Any, victim: Path, most: int, write: Callable[[Any], None], run: Callable[[], Ran | None]
+) -> None:
+    """Run each case, and name those that did more than they may."""
+    content = {path: path.read_bytes() for path in victim.rglob("*") if path.is_file()}
+    faults = []
+    for name, changed in cases(contents, victim, most):
+        write(changed)
+        loaded = set(sys.modules)
+        watched[:] = [str(victim)]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ran = run()
+        finally:
+            watched.clear()
+        fault = [
+            *events,
+            *({"hostile_module", "tensorflow", "tabulate", "s3fs"} & (set(sys.modules) - loaded)),
+        ]
+        events.clear()
+        if {path: path.read_bytes() for path in victim.rglob("*") if path.is_file()} != content:
+            fault.append("the folder was changed")
+        said = "" if ran is None else ran.out + ran.err
+        if ran is not None and (ran.code not in (0, 1, 2) or re.search("internal error|\x1b|\u202e", said)):
+            fault.append(f"{ran.code}: {ran.err[-500:]}")
+        if fault:
+            faults.append(f"{name}: {'; '.join(fault)}")
+    assert not faults, f"{len(faults)} cases:\n" + "\n".join(faults[:30])
+
+
+def test_a_model(cli: Cli, victim: Path, tmp_path: Path):
+    photo().save(tmp_path / "photo.png")
+    checkpoint.save(captioner(), tmp_path / "model.ckpt")
+    contents = torch.load(tmp_path / "model.ckpt", weights_only=True)
+    path = tmp_path / "hostile.ckpt"
+    describe = ("describe", tmp_path / "photo.png", "--model", path)
+    check_all(contents, victim, 60, lambda changed: torch.save(changed, path), lambda: cli(*describe))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["fit", "test", "validate", "predict"])
+def test_a_run(verb: str, cli: Cli, trained: Trained, victim: Path, tmp_path: Path):
+    contents = torch.load(trained.folder / "last.ckpt", weights_only=True)
+    run = tmp_path / "run"
+    options = (
+        "-c",
+        trained.config,
+        *QUIET,
+        "--trainer.default_root_dir",
+        run,
+        "--ckpt_path",
+        run / "last.ckpt",
+    )
+    options += EPOCHS if verb == "fit" else ()
+
+    def write(changed: Any) -> None:
+        shutil.rmtree(run, ignore_errors=True)
+        run.mkdir()
+        shutil.copy(trained.folder / "best.ckpt", run)
+        torch.save(changed, run / "last.ckpt")
+
+    check_all(contents, victim, 2, write, lambda: cli(verb, *options))
+
+
+@pytest.mark.slow
+def test_a_run_by_its_checkpoint_alone(cli: Cli, trained: Trained, victim: Path, tmp_path: Path):
+    contents = torch.load(trained.folder / "last.ckpt", weights_only=True)
+    data = {"data": contents["data"], "hyper_parameters": contents["hyper_parameters"]}
+    path = tmp_path / "hostile.ckpt"
+    test = ("test", *QUIET, "--data.reader", "caption.data.shapes.Shapes", *NOTHING, "--ckpt_path", path)
+    check_all(data, victim, 10, lambda changed: torch.save(contents | changed, path), lambda: cli(*test))
+
+
+def test_a_list_of_shards(victim: Path, tmp_path: Path):
+    lines = []
+    for number in range(4):
+        photo(seed=number).save(tmp_path / f"{number}.png")
+        split = "val" if number == 3 else "train"
+        lines.append(json.dumps({"image": f"{number}.png", "caption": "a cat", "split": split}))
+    (tmp_path / "captions.jsonl").write_text("\n".join(lines))
+    write_shards(JsonLines(str(tmp_path / "captions.jsonl")).read(), tmp_path / "shards", 2)
+    index = json.loads((tmp_path / "shards" / "shards.json").read_text())
+
+    def read() -> None:
+        try:
+            found = ShardIndex.read(str(tmp_path / "shards"))
+            source = TrainingShards(str(tmp_path / "shards"), max_damaged=0.5)
+            vocabulary = found.vocabulary(1, "ptb")
+            options: dict[str, Any] = {
+                "captions_per_image": None,
+                "max_words": None,
+                "batch_size": 2,
+                "seed": 0,
+            }
+            options |= {"processes": 1, "rank": 0, "workers": 1}
+            for _ in ShardLoader(ShardBatches(found, source, vocabulary, ImageTransform(32), **options)):
+                pass
+        except UserError:
+            pass
+
+    path = tmp_path / "shards" / "shards.json"
+    check_all(index, victim, 150, lambda changed: path.write_text(json.dumps(changed)), read)
