@@ -62,8 +62,13 @@ def keys(parser: ArgumentParser) -> Iterator[str]:
 def _names(path: str) -> Iterable[str]:
     """The names in a module, or the arguments of a class; none if it has not been imported."""
     module, _, name = path.rpartition(".")
-    value = sys.modules.get(path) or getattr(sys.modules.get(module), name, None)
-    return inspect.signature(value).parameters if inspect.isclass(value) else dir(value)
+    value = sys.modules.get(path) or (
+        getattr(sys.modules[module], name, None) if module in sys.modules else None
+    )
+    try:
+        return inspect.signature(value).parameters if inspect.isclass(value) else dir(value)
+    except ValueError:  # a class of C
+        return ()
 
 
 def own_code_message(error: Exception) -> str | None:
