@@ -538,9 +538,11 @@ def harm(
     after = snapshot(top)
     found = []
     for name, entry in before.items():
-        if name in own and name not in inputs:
-            continue
         now = after.get(name)
+        if name in own and name not in inputs:
+            if now is not None and now.mode != entry.mode:
+                found.append(f"MODE of {name}: {entry.mode:o} -> {now.mode:o}")
+            continue
         if now is None:
             found.append(f"DELETED {name}")
         elif now.content != entry.content or now.kind != entry.kind:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from helpers.output_matrix import Attack
+from helpers.output_matrix import Attack, run
 from PIL import Image
 
 Setup = Callable[[Path], str]
@@ -28,22 +28,44 @@ class Obstacle(NamedTuple):
     """Whether it does so even where each run takes a second."""
 
 
-def obstacles(attack: Attack, products: Sequence[str]) -> Iterator[Obstacle]:
+def obstacles(attack: Attack, products: Sequence[str], command: Sequence[str]) -> Iterator[Obstacle]:
     """All obstacles for an output.
 
     Args:
         attack: the command and its option.
-        products: what it writes where nothing stands, below the folder, or the file itself.
+        products: what it writes where nothing stands, below the folder.
+        command: its arguments but for the option's value.
     """
     yield from _inputs(attack)
     yield from _names(attack)
     yield from (_at_folder if attack.is_folder else _at_file)(attack)
     if attack.is_folder:
         yield from _in_folder(attack, products)
+        yield Obstacle("there is an earlier result", partial(_earlier, attack, command, products, ""))
+        for change in ("edited", "touched", "private"):
+            yield Obstacle(
+                f"there is an earlier result, {change}", partial(_earlier, attack, command, products, change)
+            )
+    else:
+        yield Obstacle("there is an earlier result", partial(_earlier, attack, command, (), ""))
     for companion in attack.companions:
         if "." in companion:
             for label, put in PUT.items():
                 yield Obstacle(f"beside it {companion} is {label}", partial(_beside, attack, companion, put))
+
+
+def _earlier(attack: Attack, command: Sequence[str], products: Sequence[str], change: str, here: Path) -> str:
+    """The command has run before; since then, the user has changed all files, or has added one to each folder."""
+    assert run([*command, attack.fresh]).code == 0
+    for name in products:
+        path = here / attack.fresh / name
+        if change == "edited" and path.exists():
+            path.write_bytes(path.read_bytes() + b" edited by the user")
+        elif change == "private" and path.exists():
+            path.chmod(0o600)
+        elif change == "touched":
+            _text(path.with_name("mine.txt"))
+    return attack.fresh
 
 
 # -- files that the user has put somewhere -----------------------------------------------------------------------

@@ -42,7 +42,7 @@ class Case(NamedTuple):
 
 
 CASES = [
-    pytest.param(Case("demo --out out", "out"), marks=pytest.mark.xfail(strict=False)),
+    Case("demo --out out", "out"),
     Case("prepare flickr8k download --out out", "out"),
     Case("prepare shards -c fit.yaml --samples 3 --out out", "out"),
     Case(f"{matrix.FEATURES} --batch-size 1 --out out", "out"),
