@@ -286,7 +286,7 @@ DAMAGED: dict[str, tuple[Saved, str]] = {
     "folder": (lambda path, state: path.mkdir(), "is a folder"),
     "truncated": (
         lambda path, state: (torch.save(state, path), path.write_bytes(path.read_bytes()[:5000])),
-        "not a state dict",
+        "was refused: ",
     ),
     "pickle": (
         lambda path, state: path.write_bytes(pickle.dumps({"weight": Stranger(path.parent / "canary")}, 2)),
