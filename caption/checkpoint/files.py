@@ -96,7 +96,7 @@ def read(path: str | Path) -> dict[str, Any]:
     Raises:
         CheckpointError: the file is missing, damaged, a pickle, or not a checkpoint of this package.
     """
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     start = _first_bytes(path)
     try:
         if start[8:9] == b"{":

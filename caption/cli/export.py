@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,7 +71,7 @@ def _write_onnx(options: argparse.Namespace) -> None:
     from caption.export import onnx_files
     from caption.runtime.files import make_folder
 
-    folder = Path(options.out).expanduser()
+    folder = Path(os.path.expanduser(options.out))
     onnx_files.require_packages()
     make_folder(folder, "--out")
     onnx_files.check_free(folder)

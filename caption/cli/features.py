@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def main(args: list[str]) -> int:
     from caption.data.feature_extraction import write_features
     from caption.runtime.files import make_folder
 
-    make_folder(Path(options.out).expanduser(), "--out")
+    make_folder(Path(os.path.expanduser(options.out)), "--out")
     needed = ("data.reader",) if options.model else ("data.reader", "data.transform", "model.encoder")
     parts = read_parts(options.config, overrides, needed)
     splits = make_reader(parts).read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def main(args: list[str]) -> int:
     paths = options.downloads or [options.out]
     plan = DATASETS[options.dataset].plan([member for path in paths for member in open_download(path)])
     print("\n".join(plan.summary), file=sys.stderr)
-    out = Path(options.out).expanduser()
+    out = Path(os.path.expanduser(options.out))
     damaged = damaged_images(plan) if options.check_only else lay_out(plan, out)
     for fault in damaged:
         print(f"damaged: {fault}", file=sys.stderr)
@@ -97,7 +98,7 @@ def _write_shards(options: argparse.Namespace) -> int:
     from caption.data.shards.writing import write_shards
     from caption.runtime.files import make_folder
 
-    folder = Path(options.out).expanduser()
+    folder = Path(os.path.expanduser(options.out))
     make_folder(folder, "--out")
     splits = make_reader(read_parts(options.config, (), ("data.reader",))).read()
     index = write_shards(splits, folder, options.samples, options.tokenizer)

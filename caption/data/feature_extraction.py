@@ -106,7 +106,7 @@ def write_features(
             disk has too little room; regions are not finite numbers in half precision.
         UserError: another process is writing there, or the folder cannot be made or written to.
     """
-    target = Path(folder).expanduser()
+    target = Path(os.path.expanduser(folder))
     make_folder(target, "--out")
     wanted = _distinct(images)
     device = torch.device(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -23,7 +24,7 @@ def weights_file(source: str) -> Path | None:
     Raises:
         UserError: the module is not installed, or has no such function.
     """
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     if path.exists() or "/" in source:
         return path
     module, _, function = source.partition(":")

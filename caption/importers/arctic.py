@@ -13,6 +13,7 @@ modes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
@@ -255,7 +256,7 @@ def array_shapes(options: Options) -> dict[str, tuple[int, ...]]:
 
 
 def _read_arrays(file: str, options: Options) -> dict[str, Tensor]:
-    path, shapes = Path(file).expanduser(), array_shapes(options)
+    path, shapes = Path(os.path.expanduser(file)), array_shapes(options)
     open_input(path, MODEL).close()
     arrays: dict[str, np.ndarray] = {}
     name = "its archive"  # NumPy does not name the array

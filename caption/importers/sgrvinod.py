@@ -9,6 +9,7 @@ log p = log softmax(W dropout(h[t]) + b)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def read(state_file: str, word_map_file: str) -> Imported:
         UserError: a file is missing or has another format; a tensor is missing, unknown or has another shape; the
             word map does not fit.
     """
-    state = _read_state(Path(state_file).expanduser())
+    state = _read_state(Path(os.path.expanduser(state_file)))
     sizes = _sizes(state, state_file)
     order, words = _order(read_json(word_map_file), word_map_file)
     if len(order) != sizes["vocabulary"]:
@@ -132,7 +133,7 @@ def load_encoder_weights(encoder: TorchvisionEncoder, file: str) -> None:
     Raises:
         CheckpointError: the file is missing, has another format, or belongs to another encoder.
     """
-    state = read_state(Path(file).expanduser())
+    state = read_state(Path(os.path.expanduser(file)))
     encoder.load_weights({_torchvision_name(name): tensor for name, tensor in state.items()}, file)
 
 

@@ -196,6 +196,13 @@ def append(path: Path, content: bytes, durable: bool) -> None:
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 content = content if file.read(1) == b"\n" else b"\n" + content
+            if (
+                os.fstat(file.fileno()).st_nlink > 1
+            ):  # the other name may be a copy of the user's, made by `cp -l`
+                file.seek(0)
+                with replacing(path, durable) as anew:
+                    anew.write(file.read() + content)
+                return
             file.write(content)
             if durable:
                 file.flush()

@@ -18,9 +18,11 @@ from typing import BinaryIO
 
 from caption.errors import UserError, first_few, printable
 from caption.runtime import files
+from caption.runtime.inputs import TEXT, read_input
 
 LIST = ".caption-files.jsonl"
 """One line per file that was written, `{"name": ..., "digest": ...}`."""
+BEGINNING = b'{"name": "'
 BLOCK = 1 << 20
 
 
@@ -59,6 +61,7 @@ class OwnFolder:
 
     def check(self, names: Iterable[str]) -> None:
         """Call this before any work: raise a UserError if files of these names are there that are not ours."""
+        self._listed()  # refuses a list that is not ours
         foreign = [name for name in names if os.path.lexists(self.path / name) and name not in self]
         if foreign:
             raise UserError(
@@ -137,9 +140,10 @@ class OwnFolder:
 
     def _listed(self) -> dict[str, set[str]]:
         if self._digests is None:
-            self._digests = {}
-            for name, digest in _read(self.path / LIST):
-                self._digests.setdefault(name, set()).add(digest)
+            digests: dict[str, set[str]] = {}
+            for name, digest in _read(self.path / LIST, self.option):
+                digests.setdefault(name, set()).add(digest)
+            self._digests = digests
         return self._digests
 
     def _list(self, digests: Mapping[str, str], durable: bool) -> None:
@@ -150,12 +154,25 @@ class OwnFolder:
         files.append(self.path / LIST, "".join(lines).encode(), durable)
 
 
-def _read(path: Path) -> Iterator[tuple[str, str]]:
-    """The names and digests of a list. A line cut short by a kill, or not ours, is left out, and names outside, too."""
-    try:
-        lines = path.read_bytes().splitlines() if path.is_file() else []  # reading a pipe might never end
-    except OSError:
+def _read(path: Path, option: str) -> Iterator[tuple[str, str]]:
+    """The names and digests of a list. A line cut short by a kill is left out, and names outside the folder, too.
+
+    Raises:
+        UserError: it is not a list of ours.
+    """
+    if not os.path.lexists(path):
         return
+    try:
+        # No link is followed, and no pipe is waited for.
+        content = None if path.is_symlink() else read_input(path, TEXT)
+    except UserError:
+        content = None
+    if content is None or not (BEGINNING.startswith(content) or content.startswith(BEGINNING)):
+        raise UserError(
+            f"{printable(str(path))} is not the list of files that this package writes: move it away, or choose "
+            f"another folder with {option}"
+        )
+    lines = content.splitlines()
     for line in lines:
         try:
             entry = json.loads(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -69,7 +70,7 @@ def check_free(folder: Path, callback: ModelCheckpoint, resumed: str | None) -> 
     """
     pattern = name_pattern(callback)
     present = sorted(path.name for path in folder.iterdir() if re.fullmatch(pattern, path.name))
-    if resumed is None or Path(resumed).expanduser().parent.resolve() != folder.resolve():
+    if resumed is None or Path(os.path.expanduser(resumed)).parent.resolve() != folder.resolve():
         what = "of an earlier run: resume it with --ckpt_path auto"
     else:
         present = [name for name in present if not is_own(folder / name)]

@@ -282,3 +282,15 @@ def test_a_message_has_a_bound(monkeypatch, capsys):
     err = capsys.readouterr().err
     assert len(err) < 3100
     assert err.endswith("x is the end\n")
+
+
+@pytest.mark.parametrize(
+    "args", [["demo", "--out", ""], ["demo", "--out="], ["fit", "--trainer.default_root_dir", ""]]
+)
+def test_an_empty_argument_is_not_the_working_directory(
+    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(args) == 2
+    assert "an argument is empty" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -92,6 +92,37 @@ def test_a_list_from_elsewhere_reaches_nothing_outside(tmp_path: Path):
     assert (tmp_path / "victim").read_text() == "1"
 
 
+@pytest.mark.parametrize("kind", ["text", "link", "pipe", "folder"])
+def test_a_foreign_file_of_the_lists_name_is_refused_before_any_work(tmp_path: Path, kind: str):
+    path, mine = tmp_path / "own" / LIST, tmp_path / "mine"
+    path.parent.mkdir()
+    mine.write_text("mine")
+    if kind == "text":
+        path.write_text("mine")
+    elif kind == "link":
+        path.symlink_to(mine)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(UserError, match=r"is not the list of files .* with --out"):
+        OwnFolder(tmp_path / "own", "--out").check(["a"])
+    assert [each.name for each in path.parent.iterdir()] == [LIST]
+    assert mine.read_text() == "mine"
+    if kind == "text":
+        assert path.read_text() == "mine"
+
+
+def test_a_copy_made_of_links_keeps_its_list(tmp_path: Path):
+    folder = fill(tmp_path / "own", a="1")
+    (tmp_path / "copy").hardlink_to(tmp_path / "own" / LIST)
+    before = (tmp_path / "copy").read_bytes()
+    with folder.write("b") as file:
+        file.write(b"2")
+    assert (tmp_path / "copy").read_bytes() == before
+    assert OwnFolder(tmp_path / "own", "--out").names() == ["sub/a", "b"]
+
+
 def test_an_interrupted_file_is_neither_there_nor_in_the_way(tmp_path: Path):
     folder = OwnFolder(tmp_path, "--out")
 
@@ -185,17 +216,3 @@ def test_files_are_moved_to_another_folder(tmp_path: Path, killed: bool):
     assert contents(tmp_path / "from") == {"sub/b": "changed"}
     assert contents(tmp_path / "to") == {"sub/a": "1", "sub/c": "3"}
     assert OwnFolder(tmp_path / "to", "--out").delete() == []
-
-
-def test_a_list_that_is_none_is_not_followed(tmp_path: Path):
-    (tmp_path / "own").mkdir()
-    (tmp_path / "victim").write_text("mine")
-    (tmp_path / "own" / LIST).symlink_to(tmp_path / "victim")
-    folder = OwnFolder(tmp_path / "own", "--out")
-    with pytest.raises(UserError, match="links"), folder.write("a") as file:
-        file.write(b"1")
-    assert (tmp_path / "victim").read_text() == "mine"
-    assert not (tmp_path / "own" / "a").exists()
-    (tmp_path / "own" / LIST).unlink()
-    os.mkfifo(tmp_path / "own" / LIST)
-    assert OwnFolder(tmp_path / "own", "--out").names() == []  # without waiting for it

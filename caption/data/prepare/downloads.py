@@ -6,6 +6,7 @@ archive cannot lead out of the target folder.
 
 from __future__ import annotations
 
+import os
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -76,7 +77,7 @@ def open_download(path: str) -> list[Member]:
     Raises:
         DataError: it does not exist, cannot be read, or is damaged.
     """
-    download = Path(path).expanduser()
+    download = Path(os.path.expanduser(path))
     name = download.name.lower()
     if download.is_dir():
         members = _files(download, (file for file in download.rglob("*") if file.is_file()))
