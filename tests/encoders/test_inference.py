@@ -34,7 +34,7 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
     "grouped, squeezed and excited": lambda: TorchvisionEncoder("regnet_y_400mf", "trunk_output.block3"),
     "BatchNorm before convolutions": lambda: TorchvisionEncoder("densenet121", "features.denseblock2"),
     "a layer inside of a chain": lambda: TorchvisionEncoder("resnet18", ["conv1", "bn1", "layer1"]),
-    "several": lambda: SeveralEncoders([SmallCNN((4, 8)), TorchvisionEncoder("vgg11_bn", "features.10")]),
+    "several": lambda: SeveralEncoders([SmallCNN((4, 8)), TorchvisionEncoder("squeezenet1_1", "features.4")]),
     "timm's BatchNorm": lambda: TimmEncoder("regnetx_002", "s2"),
     "timm's convolution": lambda: TimmEncoder("tf_efficientnet_b0", "blocks.2"),
 }

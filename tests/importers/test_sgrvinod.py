@@ -154,7 +154,9 @@ def test_weights_of_its_encoder_go_to_the_layers_they_came_from(tmp_path: Path):
         with torch.no_grad():
             maps = theirs.eval()(encoder.normalise(pixels))
             expected = nn.AdaptiveAvgPool2d((3, 3))(maps).permute(0, 2, 3, 1).flatten(1, 2)
-            torch.testing.assert_close(encoder(pixels)[0].vectors, expected)
+            # BatchNorm is folded into convolutions, which rounds otherwise: relative to the largest activation.
+            difference = (encoder(pixels)[0].vectors - expected).abs().max()
+            assert difference <= 1e-5 * expected.abs().max()
 
 
 def test_weights_of_another_encoder_are_refused(tmp_path: Path):

@@ -37,23 +37,11 @@ CASES = int(os.environ.get("STRANGERS", "0"))
 Cli = Callable[..., Ran]
 Path_ = tuple[Any, ...]
 PROCESSES = (
-    "subprocess.Popen",
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.fork",
-    "os.forkpty",
+    *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty"),
     "os.startfile",
 )
 FILES = (
-    "open",
-    "os.remove",
-    "os.rename",
-    "os.rmdir",
-    "os.mkdir",
-    "os.link",
-    "os.symlink",
-    "os.truncate",
+    *("open", "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate"),
     "os.listdir",
 )
 events: list[str] = []
@@ -95,30 +83,15 @@ def hostile(victim: Path) -> list[Any]:
     for _ in range(150):
         deep = [deep]
     command = {"class_path": "os.system", "init_args": {"command": f"touch {victim}/run"}}
-    paths = [
-        str(victim),
-        f"{victim}/best.ckpt",
-        f"{victim}/../victim",
-        f"pipe:touch {victim}/run",
-        f"x; touch {victim}/y #",
-    ]
-    classes = [
-        command,
-        {"class_path": "hostile_module.X"},
-        {"class_path": "caption.__main__.X", "init_args": {}},
-    ]
+    paths = [str(victim), f"{victim}/best.ckpt", f"{victim}/../victim"]
+    commands = [f"pipe:touch {victim}/run", f"x; touch {victim}/y #"]
+    foreign = [{"class_path": "hostile_module.X"}, {"class_path": "caption.__main__.X", "init_args": {}}]
     shapes = {"class_path": "caption.data.shapes.Shapes", "init_args": {"folder": str(victim)}}
-    texts = [
-        "os.system",
-        "hostile_module.X",
-        "caption.cli.main.main",
-        "s3://bucket/x",
-        "",
-        "\x1b[2J\n\u202e\x00",
-        "\ud800",
-    ]
+    texts = ["os.system", "hostile_module.X", "caption.cli.main.main", "s3://bucket/x", ""]
+    texts += ["\x1b[2J\n\u202e\x00", "\ud800"]
     numbers = [-1, -15, 0, 5000, 2**40, 10**18, 10**30, 1e308, float("nan"), float("-inf"), True]
-    return [*paths, *classes, shapes, *texts, *numbers, None, [], {}, deep, [1, "x"], {"a": 1}]
+    others = [None, [], {}, deep, [1, "x"], {"a": 1}]
+    return [*paths, *commands, command, *foreign, shapes, *texts, *numbers, *others]
 
 
 def places(value: Any, path: Path_ = ()) -> Iterator[Path_]:
@@ -198,16 +171,8 @@ def test_a_model(cli: Cli, victim: Path, tmp_path: Path):
 def test_a_run(verb: str, cli: Cli, trained: Trained, victim: Path, tmp_path: Path):
     contents = torch.load(trained.folder / "last.ckpt", weights_only=True)
     run = tmp_path / "run"
-    options = (
-        "-c",
-        trained.config,
-        *QUIET,
-        "--trainer.default_root_dir",
-        run,
-        "--ckpt_path",
-        run / "last.ckpt",
-    )
-    options += EPOCHS if verb == "fit" else ()
+    where = ("--trainer.default_root_dir", run, "--ckpt_path", run / "last.ckpt")
+    options = ("-c", trained.config, *QUIET, *where, *(EPOCHS if verb == "fit" else ()))
 
     def write(changed: Any) -> None:
         shutil.rmtree(run, ignore_errors=True)

@@ -125,7 +125,7 @@ def test_killed_and_given_again(case: Case, template: Path, tmp_path: Path):  # 
         top = sandbox()
         before, own = matrix.snapshot(top), matrix.own_files(top)
         sent = []
-        for _ in range(chance.randint(1, 3)):
+        for _ in range(chance.randint(1, 3) if TRIALS > 1 else 1):
             child = start(args, top / "here", tmp_path / "killed.txt")
             time.sleep(chance.uniform(0, 1.05) * seconds)
             number = chance.choice(SENT)

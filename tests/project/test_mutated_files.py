@@ -264,88 +264,36 @@ def use_pointing(path: Path, number: int) -> None:
 
 # -- configurations --------------------------------------------------------------------------------------------
 
-READERS = [
-    {"class_path": "caption.data.readers.Csv", "init_args": {"file": "captions.csv", "images": "."}},
-    {
-        "class_path": "caption.data.readers.JsonLines",
-        "init_args": {"file": "x.jsonl", "fractions": {"train": 1}},
-    },
-    {
-        "class_path": "caption.data.readers.Coco",
-        "init_args": {"captions": {"train": "c.json"}, "images": {"train": "."}},
-    },
-    {
-        "class_path": "caption.data.readers.Flickr",
-        "init_args": {"captions": "t", "splits": {"val": "v"}, "images": "."},
-    },
-    {"class_path": "caption.data.readers.Karpathy", "init_args": {"file": "k.json", "images": "."}},
-    {
-        "class_path": "caption.data.shapes.Shapes",
-        "init_args": {"folder": "shapes", "train": 2, "val": 1, "test": 1},
-    },
+READERS: list[dict[str, Any]] = [
+    {"class_path": f"caption.data.{name}", "init_args": arguments}
+    for name, arguments in {
+        "readers.Csv": {"file": "captions.csv", "images": "."},
+        "readers.JsonLines": {"file": "x.jsonl", "fractions": {"train": 1}},
+        "readers.Coco": {"captions": {"train": "c.json"}, "images": {"train": "."}},
+        "readers.Flickr": {"captions": "t", "splits": {"val": "v"}, "images": "."},
+        "readers.Karpathy": {"file": "k.json", "images": "."},
+        "shapes.Shapes": {"folder": "shapes", "train": 2, "val": 1, "test": 1},
+    }.items()
 ]
 """Their files are named relative to the working directory, which is a folder of the example."""
 PLACES = (b"shapes", b"sub/shapes", b"x.json", b"captions.csv", b".", b"..", b"../x")
-CLASSES = (
-    "caption.data.shapes.Shapes",
-    "caption.cli.main.main",
-    "builtins.print",
-    "os.path.join",
-    "nowhere.Reader",
-    "caption.data.readers.Csv",
-    "caption.encoders.SmallCNN",
-    "caption.attention.Softmax",
-    "Csv",
-    "torch.nn.ReLU",
-)
+CLASSES = [
+    *("caption.data.shapes.Shapes", "caption.cli.main.main", "builtins.print", "os.path.join"),
+    *("nowhere.Reader", "Csv", "caption.data.readers.Csv", "caption.encoders.SmallCNN"),
+    *("caption.attention.Softmax", "torch.nn.ReLU"),
+]
 VALUES: list[Any] = [
-    *(
-        None,
-        True,
-        0,
-        -1,
-        2**70,
-        1.5,
-        float("nan"),
-        float("inf"),
-        "",
-        "x",
-        "~",
-        "../x",
-        "a" * 5000,
-        "\0",
-        "\x1b[2J",
-    ),
-    *(
-        [],
-        {},
-        [[]],
-        {"": {}},
-        {"class_path": []},
-        {"class_path": "x"},
-        {"init_args": {}},
-        {"class_path": "os.path"},
-    ),
+    *(None, True, 0, -1, 2**70, 1.5, float("nan"), float("inf"), "", "x", "~", "../x", "a" * 5000, "\0", "\x1b[2J"),
+    *([], {}, [[]], {"": {}}, {"class_path": []}, {"class_path": "x"}, {"init_args": {}}, {"class_path": "os.path"}),
     *({"class_path": "caption.data.readers.Csv"}, {"class_path": "caption.data.readers.Csv", "init_args": 5}),
     *({"class_path": path, "init_args": {}} for path in CLASSES),
     *({**reader, "dict_kwargs": {"x": 1}} for reader in READERS[:2]),
     *({"train": value} for value in (0.5, "x", None, [], {})),
     *CLASSES,
-]
-KEYS: list[Any] = [
-    "x",
-    "",
-    5,
-    None,
-    "class_path",
-    "init_args",
-    "dict_kwargs",
-    "data",
-    "reader",
-    "file",
-    "__class__",
-    "images",
-]
+]  # fmt: skip
+KEYS = [
+    *("x", "", 5, None, "class_path", "init_args", "dict_kwargs", "data", "reader", "file", "__class__", "images")
+]  # fmt: skip
 
 
 def configurations() -> list[tuple[str, bytes]]:
@@ -626,13 +574,7 @@ def use_download(path: Path, number: int) -> None:
 BINARY, TEXT = NUMBERS, TOKENS
 FILES = {
     "photos": File(images, use_image, BINARY, 300, 10),
-    "captions": File(
-        lambda: [(f"captions{suffix}", text.encode()) for suffix, text in CAPTIONS],
-        use_captions,
-        TEXT,
-        100,
-        10,
-    ),
+    "captions": File(lambda: [(f"captions{s}", t.encode()) for s, t in CAPTIONS], use_captions, TEXT, 100, 10),
     "lists": File(lambda: [("list.txt", "\n".join(NAMES).encode())], use_list, TEXT, 15),
     "boxes": File(lambda: [("boxes.json", json.dumps(BOXES, indent=1).encode())], use_boxes, TEXT, 30, 2),
     "pointing": File(lambda: [("p.json", json.dumps(POINTING).encode())], use_pointing, TEXT, 20),
@@ -645,10 +587,12 @@ FILES = {
     "imported": File(lambda: [*imported().items()], use_imported, [*TEXT, *BINARY], 60, 3),
     "shards": File(lambda: [*shards().items()], use_shards, [*TEXT, *BINARY], 40, 3),
     "downloads": File(downloads, use_download, BINARY, 25, 2),
-}
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "parser" else kind for kind in FILES]
+)
 def test_every_file_is_answered_or_refused(kind: str):
     file, numbers = FILES[kind], Counter[str]()
     count = MANY * file.share // sum(other.share for other in FILES.values()) if MANY else file.count

@@ -237,6 +237,7 @@ SHADOWS = ("tensorflow", "tabulate", "s3fs", "boto3", "sklearn", "IPython", "col
 INSTALLED = "import sys; del sys.path[0]; from caption.cli.main import main; sys.exit(main())"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [["-m", "caption"], ["-c", INSTALLED]], ids=["module", "installed"])
 def test_files_of_the_working_directory_are_not_imported(start: list[str], tmp_path: Path, trained: Trained):
     for name in SHADOWS:
