@@ -135,13 +135,7 @@ def test_test_writes_captions_and_scores_and_prints_them(
     assert written["signature"] == signature
     assert numbers == {name: pytest.approx(value, abs=1e-4) for name, value in written["scores"].items()}
     assert {
-        "BLEU-1",
-        "BLEU-4",
-        "CIDEr",
-        "ROUGE-L",
-        "NLL",
-        "pointing_accuracy",
-        "pointing_chance",
+        *("BLEU-1", "BLEU-4", "CIDEr", "ROUGE-L", "NLL", "pointing_accuracy", "pointing_chance"),
     } <= numbers.keys()
     for entry in ("split:test", "BeamSearch(beam_size=2,max_length=10", "tok:ptb", "refs:5", "n:8", "bp:on"):
         assert entry in signature

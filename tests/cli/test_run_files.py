@@ -72,25 +72,25 @@ def test_the_users_configuration_in_the_runs_folder_stays(cli: Cli, tiny: Path, 
 
 
 @pytest.mark.parametrize(
-    ("verb", "name"),
-    [("test", "test_captions.json"), ("test", "test_scores.json"), ("predict", "predictions.json")],
+    ("verb", "names"),
+    [("test", ("test_captions.json", "test_scores.json")), ("predict", ("predictions.json",))],
 )
 def test_the_users_results_stay_and_are_named_before_the_evaluation(
-    cli: Cli, trained: Trained, tmp_path: Path, evaluations: list[str], verb: str, name: str
+    cli: Cli, trained: Trained, tmp_path: Path, evaluations: list[str], verb: str, names: tuple[str, ...]
 ):
     where = ("--ckpt_path", trained.folder / "best.ckpt", "--trainer.default_root_dir", tmp_path)
-    (tmp_path / name).write_text("[]")
-    ran = cli(verb, "-c", trained.config, *UNLOGGED, "--trainer.limit_predict_batches=1", *where)
-    assert ran.code == 2
-    assert f"holds {name}, which this package did not write there" in ran.err
-    assert evaluations == []
-    assert (tmp_path / name).read_text() == "[]"
-    (tmp_path / name).unlink()
+    command = (verb, "-c", trained.config, *UNLOGGED, "--trainer.limit_predict_batches=1", *where)
+    for name in names:
+        (tmp_path / name).write_text("[]")
+        ran = cli(*command)
+        assert ran.code == 2
+        assert f"holds {name}, which this package did not write there" in ran.err
+        assert evaluations == []
+        assert (tmp_path / name).read_text() == "[]"
+        (tmp_path / name).unlink()
     for _ in range(2):  # its own results are replaced
-        assert (
-            cli(verb, "-c", trained.config, *UNLOGGED, "--trainer.limit_predict_batches=1", *where).code == 0
-        )
-    assert json.loads((tmp_path / name).read_text())
+        assert cli(*command).code == 0
+    assert all(json.loads((tmp_path / name).read_text()) for name in names)
     assert (tmp_path / LIST).exists()
 
 

@@ -15,13 +15,7 @@ CHANGES = {
 }
 """Python's events of what changes the file system, beside `open`."""
 PROCESSES = (
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.spawn",
-    "subprocess.Popen",
-    "os.fork",
-    "socket.connect",
+    *("os.system", "os.exec", "os.posix_spawn", "os.spawn", "subprocess.Popen", "os.fork", "socket.connect"),
 )
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 HARMLESS = ("/dev/", "/proc/")

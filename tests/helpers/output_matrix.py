@@ -14,6 +14,7 @@ import os
 import pkgutil
 import signal
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -138,6 +139,7 @@ NO_LOGGER = "--trainer.logger false"
 ROOT_DIR = "--trainer.default_root_dir"
 FEATURES = "features -c fit.yaml --model run/best.ckpt"
 DESCRIBE = "describe photo.png --model model.ckpt"
+DESCRIBE_FOLDER, PHOTOS = "describe photos --model model.ckpt", ("photos/a.png", "photos/b.png")
 IMPORT_SGRVINOD = (
     "import sgrvinod decoder.pth --word-map map.json --encoder encoder.yaml --encoder-weights encoder.pth"
 )
@@ -147,13 +149,13 @@ IMPORT_ARCTIC = (
 )
 ATTACKS = [
     Attack("describe", "--heatmap", DESCRIBE, "out.png", MODEL),
-    Attack("describe", "--heatmap", "describe photos --model model.ckpt", "out", ("photos/a.png", "photos/b.png")),
+    Attack("describe", "--heatmap", DESCRIBE_FOLDER, "out", PHOTOS, is_slow=True),
     Attack("describe", "--contact-sheet", DESCRIBE, "out.png", MODEL),
     Attack("describe", "--html", DESCRIBE, "out.html", MODEL),
     Attack("describe", "--html", f"{DESCRIBE} --compare other.ckpt", "out.html", (*MODEL, "other.ckpt")),
     Attack("describe", "--html", f"{DESCRIBE} --format json", "out.html", MODEL),
     Attack("describe", "--attention", DESCRIBE, "out.npz", MODEL),
-    Attack("describe", "--attention", "describe photos --model model.ckpt", "out", ("photos/a.png", "photos/b.png")),
+    Attack("describe", "--attention", DESCRIBE_FOLDER, "out", PHOTOS),
     Attack("describe --engine ray", "--out", "describe --engine ray photo.png --model model.ckpt", "out", MODEL),
     Attack("demo", "--out", "demo", "out", is_slow=True),
     Attack("features", "--out", FEATURES, "out", ("fit.yaml", "run/best.ckpt")),
@@ -187,92 +189,23 @@ ATTACKS = [
 
 NOT_OUTPUTS = {
     # what is read
-    *(
-        "images",
-        "--model",
-        "--compare",
-        "--list",
-        "model",
-        "state",
-        "-c",
-        "--config",
-        "--ckpt_path",
-        "data",
-        "--data",
-    ),
-    *(
-        "--base",
-        "--images",
-        "--splits",
-        "downloads",
-        "--encoder",
-        "--encoder-weights",
-        "--options",
-        "--vocabulary",
-    ),
-    *("--word-map", "--references", "--candidates", "--model.warm_start", "--data.features", "--data.shards"),
-    *(
-        "--boxes",
-        "--captions",
-        "--photos",
-        "--configs",
-        "--flickr8k",
-        "table",
-        "--sgrvinod",
-        "name",
-        "address",
-    ),
+    *("images", "--model", "--compare", "--list", "model", "state", "-c", "--config", "--ckpt_path", "data"),
+    *("--data", "--base", "--images", "--splits", "downloads", "--encoder", "--encoder-weights", "--options"),
+    *("--vocabulary", "--word-map", "--references", "--candidates", "--model.warm_start", "--data.features"),
+    *("--data.shards", "--boxes", "--captions", "--photos", "--configs", "--flickr8k", "table", "--sgrvinod"),
+    *("name", "address"),
     # names and values
-    *(
-        "--trust",
-        "--device",
-        "--cmap",
-        "--metrics",
-        "--protocol",
-        "--split",
-        "--tokenizer",
-        "--only",
-        "--names",
-    ),
-    *("--checkpoint.mode", "--checkpoint.monitor", "--early_stopping.mode", "--early_stopping.monitor"),
-    *(
-        "--last_checkpoint.every",
-        "--data.tokenizer",
-        "--print_config",
-        "--trainer.accelerator",
-        "--trainer.devices+",
-    ),
-    *(
-        "--trainer.gradient_clip_algorithm",
-        "--trainer.max_time",
-        "--trainer.model_registry",
-        "--trainer.strategy",
-    ),
+    *("--trust", "--device", "--cmap", "--metrics", "--protocol", "--split", "--tokenizer", "--only"),
+    *("--names", "--checkpoint.mode", "--checkpoint.monitor", "--early_stopping.mode"),
+    *("--early_stopping.monitor", "--last_checkpoint.every", "--data.tokenizer", "--print_config"),
+    *("--trainer.accelerator", "--trainer.devices+", "--trainer.gradient_clip_algorithm"),
+    *("--trainer.max_time", "--trainer.model_registry", "--trainer.strategy"),
     *("--trainer.val_check_interval", "--trainer.plugins+"),
     # groups, and classes that write nothing
-    *(
-        "--attention_figures",
-        "--checkpoint",
-        "--early_stopping",
-        "--last_checkpoint",
-        "--lr_scheduler",
-        "--model",
-    ),
-    *(
-        "--trainer",
-        "--data.flip",
-        "--data.transform",
-        "--data.vocabulary",
-        "--model.decoder",
-        "--model.encoder",
-    ),
-    *(
-        "--model.objective",
-        "--model.refiner",
-        "--model.scheduler",
-        "--model.search",
-        "--model.validation_search",
-    ),
+    *("--attention_figures", "--checkpoint", "--early_stopping", "--last_checkpoint", "--lr_scheduler"),
+    *("--model", "--trainer", "--data.flip", "--data.transform", "--data.vocabulary", "--model.decoder"),
+    *("--model.encoder", "--model.objective", "--model.refiner", "--model.scheduler"),
+    *("--model.search", "--model.validation_search"),
 }
 """Options whose value names no output."""
 NOT_ATTACKED = {
@@ -291,18 +224,18 @@ NOT_ATTACKED = {
             "--trainer.profiler": "Lightning's class, which the user configures",
         }.items()
     },
-    **{
-        f"tools.{tool}": "edits sections of a document that must be there"
-        for tool in (
+    **dict.fromkeys(
+        [
             *(
-                "analysis_page --document",
-                "benchmark --write",
-                "compare_attention --document",
-                "estimators --out",
+                "tools.analysis_page --document",
+                "tools.benchmark --write",
+                "tools.compare_attention --document",
             ),
-            *("export_table --out", "reproduce flickr8k --document", "reproduce shapes --document"),
-        )
-    },
+            *("tools.estimators --out", "tools.export_table --out"),
+            *("tools.reproduce flickr8k --document", "tools.reproduce shapes --document"),
+        ],
+        "edits sections of a document that must be there",
+    ),
     "tools.notebooks notebooks": "edits the notebooks that are named",
     "tools.photo_pointing --json": "needs minutes",
     "tools.compare_attention --out": "a loop over caption fit",
@@ -517,10 +450,8 @@ def _main_of(word: str) -> Callable[[list[str]], int]:
             return main(args) or 0
         except SystemExit as leaving:
             return leaving.code if isinstance(leaving.code, int) else 2
-        except (
-            UserError
-        ) as error:  # these tools are for developers, who see a traceback with the same message
-            print(error, file=__import__("sys").stderr)
+        except UserError as error:  # developers see a traceback with the same message
+            print(error, file=sys.stderr)
             return 2
 
     return code

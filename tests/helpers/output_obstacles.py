@@ -206,15 +206,7 @@ def _inputs(attack: Attack) -> Iterator[Obstacle]:
         yield Obstacle(f"input {name} in a linked folder", partial(in_linked_folder, name))
     if attack.is_folder:
         for name in (
-            ".",
-            "photos",
-            "shapes",
-            "shapes/images",
-            "store",
-            "run",
-            "run/logs",
-            "shards",
-            "download",
+            *(".", "photos", "shapes", "shapes/images", "store", "run", "run/logs", "shards", "download"),
         ):
             yield Obstacle(f"folder {name}", lambda here, name=name: name, name in ("shapes", "run"))
             yield Obstacle(
@@ -332,12 +324,7 @@ def _in_folder(attack: Attack, products: Sequence[str]) -> Iterator[Obstacle]:
     yield Obstacle("all files are a pipe", partial(with_files, products, _fifo))
     for name in _kinds(products):
         for label in (
-            "a text",
-            "a link",
-            "a hard link",
-            "a dangling link",
-            "a link to a name not taken",
-            "a folder",
+            *("a text", "a link", "a hard link", "a dangling link", "a link to a name not taken", "a folder"),
         ):
             quick = label == "a text"
             yield Obstacle(f"{name} is {label}", partial(with_files, [name], PUT[label]), quick)

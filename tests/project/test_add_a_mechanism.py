@@ -25,12 +25,8 @@ REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "add-a-mechanism.md").read_text(encoding="utf-8")
 HEADS = 4
 SMALL = (
-    "--trainer.max_epochs=1",
-    "--trainer.enable_progress_bar=false",
-    "--trainer.log_every_n_steps=1",
-    "--data.reader.init_args.train=40",
-    "--data.reader.init_args.val=5",
-    "--data.reader.init_args.test=5",
+    *("--trainer.max_epochs=1", "--trainer.enable_progress_bar=false", "--trainer.log_every_n_steps=1"),
+    *("--data.reader.init_args.train=40", "--data.reader.init_args.val=5", "--data.reader.init_args.test=5"),
 )
 
 

@@ -155,17 +155,8 @@ def test_nothing_left_to_learn() -> None:
 
 
 HIDDEN = [
-    "\x1b[31mred",
-    "a\nb",
-    "a\rb",
-    "\x00",
-    "\x9bm",
-    "\u202eabc",
-    "\u2066",
-    "\u200f",
-    "\u2028",
-    "\uffff",
-    "\ud800",
+    *("\x1b[31mred", "a\nb", "a\rb", "\x00", "\x9bm", "\u202eabc", "\u2066", "\u200f", "\u2028"),
+    *("\uffff", "\ud800"),
 ]
 
 

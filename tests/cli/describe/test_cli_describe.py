@@ -300,29 +300,6 @@ def test_two_models_are_compared_on_the_page(cli: Cli, model, photos, tmp_path):
         assert said in ran.err
 
 
-@pytest.mark.parametrize(
-    ("option", "target", "message"),
-    [
-        ("--heatmap", "file/out.png", "--heatmap: the folder"),
-        ("--attention", "file/out.npz", "--attention: the folder"),
-        ("--html", "file/out.html", "--html: the folder"),
-        ("--heatmap", "out.docx", "out.docx"),
-        ("--heatmap", "a/x.png", "would overwrite the input"),
-        ("--heatmap", "a", "would overwrite the input"),
-    ],
-)
-def test_outputs_that_cannot_be_written_or_are_inputs_are_refused(
-    cli: Cli, model, photos, tmp_path, option: str, target: str, message: str
-):
-    (tmp_path / "file").write_text("not a folder")
-    before = photos[0].read_bytes()
-    ran = cli("describe", photos[0], "--model", model, option, tmp_path / target)
-    assert ran.code == 2
-    assert message in ran.err
-    assert "Traceback" not in ran.err
-    assert photos[0].read_bytes() == before
-
-
 def test_one_file_for_several_photos_is_refused_before_anything_is_loaded(cli: Cli, photos, tmp_path):
     ran = cli("describe", *photos, "--model", "no such model", "--heatmap", tmp_path / "one.png")
     assert (ran.code, ran.out) == (2, "")

@@ -26,8 +26,8 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def picture(tmp_path: Path) -> Path:
-    photo(60, 40, 0).save(tmp_path / "x.jpg")
-    return tmp_path / "x.jpg"
+    photo(60, 40, 0).save(tmp_path / "x.png")
+    return tmp_path / "x.png"
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -52,6 +52,11 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("--heatmap", "taken", "--heatmap would overwrite taken/x.png"),
         ("--html", "lost.html", "--html would overwrite lost.html"),
         ("--html", "mine.html", "--html would overwrite mine.html"),
+        ("--heatmap", "mine.html/out.png", "--heatmap: the folder"),
+        ("--attention", "mine.html/out.npz", "--attention: the folder"),
+        ("--html", "mine.html/out.html", "--html: the folder"),
+        ("--heatmap", "x.png", "would overwrite the input"),
+        ("--heatmap", ".", "would overwrite the input"),
     ],
 )
 def test_no_output_is_refused_after_the_work(
@@ -62,12 +67,12 @@ def test_no_output_is_refused_after_the_work(
     (tmp_path / "folder").mkdir()
     (tmp_path / "lost.html").symlink_to("nowhere")
     (tmp_path / "mine.html").write_text("mine")
-    before = sorted(tmp_path.rglob("*"))
+    before, pixels = sorted(tmp_path.rglob("*")), picture.read_bytes()
     ran = cli("describe", picture.name, "--model", "no such model", option, target)
     assert (ran.code, ran.out) == (2, "")
     assert message in ran.err
     assert sorted(tmp_path.rglob("*")) == before
-    assert (tmp_path / "mine.html").read_text() == "mine"
+    assert ((tmp_path / "mine.html").read_text(), picture.read_bytes()) == ("mine", pixels)
 
 
 def test_one_output_is_not_the_folder_of_another(cli: Cli, picture, tmp_path, monkeypatch):
@@ -77,7 +82,7 @@ def test_one_output_is_not_the_folder_of_another(cli: Cli, picture, tmp_path, mo
     )
     assert (ran.code, ran.out) == (2, "")
     assert "--html would lie in A.png, the file of --contact-sheet" in ran.err
-    assert contents(tmp_path).keys() == {"x.jpg"}
+    assert contents(tmp_path).keys() == {"x.png"}
 
 
 def test_a_page_that_appears_meanwhile_stays(cli: Cli, model, picture, tmp_path, monkeypatch):
