@@ -6,9 +6,22 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LONGEST_MESSAGE = 3000
+"""Characters of an error message; names in files from strangers may have millions."""
+
 
 class UserError(Exception):
-    """A fault in what the user gave. `str(error)` is the whole message; the command line prints no traceback."""
+    """A fault in what the user gave. `str(error)` is the message; the command line prints no traceback."""
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
+
+
+def shortened(message: str) -> str:
+    """A message whose middle is left out if it has more than `LONGEST_MESSAGE` characters; the end has the remedy."""
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    return f"{message[: LONGEST_MESSAGE - 300]} … {message[-297:]}"
 
 
 class ImageError(UserError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_trust, verb_parser
 from caption.cli.exit_codes import DONE
-from caption.errors import UserError
+from caption.errors import UserError, printable
 from caption.runtime.files import replacing_own
 from caption.runtime.outputs import check_outputs, output_file
 
@@ -136,4 +136,4 @@ def _draw(studies: Sequence[Study]) -> Figure:
 
 
 def _say(message: str) -> None:
-    print(f"caption analyse: {message}", file=sys.stderr, flush=True)
+    print(f"caption analyse: {printable(message)}", file=sys.stderr, flush=True)

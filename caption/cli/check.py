@@ -145,7 +145,7 @@ def _write(
         used["max_words"] = options.max_words
     config = own_data_configuration(options.base, path.stem, spec, used, check)
     write_configuration(path, config, options.data, options.base)
-    print(f"caption check: wrote {path}, which begins with the next commands", file=sys.stderr)
+    print(printable(f"caption check: wrote {path}, which begins with the next commands"), file=sys.stderr)
 
 
 def _by_split(entries: list[str]) -> dict[str, str]:

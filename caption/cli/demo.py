@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from caption.cli.configuration.arguments import verb_parser
 from caption.cli.configuration.files import config_folder
 from caption.cli.exit_codes import DONE
-from caption.errors import Stopped
+from caption.errors import Stopped, printable
 from caption.runtime.files import is_own, make_folder
+from caption.runtime.inputs import TEXT, read_input
 from caption.runtime.own_folder import OwnFolder
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
@@ -90,7 +91,8 @@ def _run(folder: Path, attention: str) -> None:
     for name in REPORTED:
         print(f"{name:20}{metrics[name]:.3f}")
     print(f"{'train_seconds':20}{seconds:.0f}")
-    print(f"caption demo: pictures in {folder / 'heatmaps'}, page {folder / 'page.html'}", file=sys.stderr)
+    done = f"caption demo: pictures in {folder / 'heatmaps'}, page {folder / 'page.html'}"
+    print(printable(done), file=sys.stderr)
 
 
 def _arguments(verb: str, attention: str, folder: Path, data: Path) -> list[str]:
@@ -109,7 +111,10 @@ def _train(attention: str, own: OwnFolder, data: Path, more: list[str]) -> float
         _clear(own)
         state = {}
     if state.get("trained"):
-        print(f"caption demo: {attention} attention is already trained, in {own.path}", file=sys.stderr)
+        print(
+            printable(f"caption demo: {attention} attention is already trained, in {own.path}"),
+            file=sys.stderr,
+        )
         return state["train_seconds"]
     # Before anything else, so that a killed demo knows its files.
     _write(own, STATE, {"attention": attention, "trained": False})
@@ -146,7 +151,7 @@ def _clear(own: OwnFolder) -> None:
 def _state(own: OwnFolder) -> dict[str, Any]:
     """The attention trained in a folder, the training time so far, and whether training has ended."""
     try:
-        state = json.loads((own.path / STATE).read_text(encoding="utf-8")) if STATE in own else {}
+        state = json.loads(read_input(own.path / STATE, TEXT)) if STATE in own else {}
     except ValueError:  # it is empty
         return {}
     return state if isinstance(state, dict) else {}
@@ -164,7 +169,7 @@ def _test(attention: str, own: OwnFolder) -> Evaluation:
     command = run([*arguments, "--ckpt_path", str(own.path / "best.ckpt"), "--verbose", "false"])
     captions = Path(command.trainer.log_dir or own.path) / "test_captions.json"
     with own.write("captions.json") as file:
-        file.write(captions.read_bytes())
+        file.write(read_input(captions, TEXT))
     return command.model.evaluation
 
 

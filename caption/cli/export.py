@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from caption.cli.configuration.arguments import add_precision, add_trust, count, verb_parser
 from caption.cli.exit_codes import DONE
+from caption.errors import printable
 
 if TYPE_CHECKING:  # torch takes seconds to import, and --help must not wait for it
     from caption.captioner import Captioner
@@ -77,7 +78,7 @@ def _write_onnx(options: argparse.Namespace) -> None:
     onnx_files.check_free(folder)
     captioner = _load(options)
     onnx_files.write(captioner, folder)
-    print(f"{folder}: try python {folder / onnx_files.SCRIPT} PHOTO", file=sys.stderr)
+    print(printable(f"{folder}: try python {folder / onnx_files.SCRIPT} PHOTO"), file=sys.stderr)
 
 
 def _write_file(options: argparse.Namespace) -> None:
@@ -88,6 +89,5 @@ def _write_file(options: argparse.Namespace) -> None:
     out = new_file(options.out, (f".{options.format}",), "--out")
     captioner = _load(options)
     checkpoint.save(captioner, out, options.precision, opener=creating)
-    print(
-        f"{out}: {out.stat().st_size / 1e6:.1f} MB; try caption describe PHOTO --model {out}", file=sys.stderr
-    )
+    done = f"{out}: {out.stat().st_size / 1e6:.1f} MB; try caption describe PHOTO --model {out}"
+    print(printable(done), file=sys.stderr)

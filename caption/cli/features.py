@@ -57,7 +57,7 @@ def main(args: list[str]) -> int:
     )
     for image, error in done.failed:
         print(printable(f"not stored: image {image.id!r}: {error}"), file=sys.stderr)
-    print(f"'{options.out}': {done}", file=sys.stderr)
+    print(printable(f"'{options.out}': {done}"), file=sys.stderr)
     return SOME_FAILED if done.failed else DONE
 
 

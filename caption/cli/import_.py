@@ -7,6 +7,7 @@ import sys
 
 from caption.cli.configuration.arguments import add_noun, verb_parser
 from caption.cli.exit_codes import DONE
+from caption.errors import printable
 
 DESCRIPTION = """\
 Make a checkpoint of this package from a trained model of another one: arctic, the authors' code, or sgrvinod, the
@@ -49,9 +50,8 @@ def main(args: list[str]) -> int:
     else:
         captioner = sgrvinod.load(options.state, options.word_map, *encoder)
     checkpoint.save(captioner, out, opener=creating)
-    print(
-        f"{out}: {len(captioner.vocabulary)} words; try caption describe PHOTO --model {out}", file=sys.stderr
-    )
+    done = f"{out}: {len(captioner.vocabulary)} words; try caption describe PHOTO --model {out}"
+    print(printable(done), file=sys.stderr)
     return DONE
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from caption.cli.exit_codes import DONE, INTERRUPTED, SOME_FAILED, WRONG_USAGE
-from caption.errors import Stopped, UserError, did_you_mean, printable
+from caption.errors import Stopped, UserError, did_you_mean, printable, shortened
 from caption.runtime.allocator import keep_freed_memory
 from caption.runtime.signals import name_of, stopping_at_once
 
@@ -37,8 +37,6 @@ VERBS = {
     "test": ("train", "evaluate a checkpoint on the test split"),
     "predict": ("train", "caption a whole split"),
 }
-LONGEST_MESSAGE = 3000
-"""Characters of an error message; names in files from strangers may have millions."""
 SUMMARIES = "\n".join(f"  {verb:<11}{summary}" for verb, (_, summary) in VERBS.items())
 USAGE = f"""\
 usage: caption VERB [OPTIONS]          caption VERB --help lists the options of a verb
@@ -159,9 +157,9 @@ def _run(args: list[str]) -> int:
 def _failed(message: str, code: int, debug: bool = False) -> int:
     if debug:
         traceback.print_exc()
-    message = printable(" ".join(message.split("\n\t")))  # PyTorch's lists have a line for each entry
-    if len(message) > LONGEST_MESSAGE:
-        message = f"{message[: LONGEST_MESSAGE - 300]} … {message[-300:]}"
+    message = shortened(
+        printable(" ".join(message.split("\n\t")))
+    )  # PyTorch's lists have a line for each entry
     with suppress(OSError):  # stderr may be full, too
         print(f"caption: {message}", file=sys.stderr)
     return code

@@ -11,6 +11,7 @@ from typing import Any
 
 from caption.cli.configuration.arguments import add_noun, count, verb_parser
 from caption.cli.exit_codes import DONE, SOME_FAILED
+from caption.errors import printable
 
 DESCRIPTION = """\
 Check a data set that you downloaded, and lay it out in the folder that the configurations expect. Nothing is
@@ -54,13 +55,14 @@ def main(args: list[str]) -> int:
         parser.error("give the downloads, or --check-only to check what is in --out")
     paths = options.downloads or [options.out]
     plan = DATASETS[options.dataset].plan([member for path in paths for member in open_download(path)])
-    print("\n".join(plan.summary), file=sys.stderr)
+    print("\n".join(map(printable, plan.summary)), file=sys.stderr)
     out = Path(os.path.expanduser(options.out))
     damaged = damaged_images(plan) if options.check_only else lay_out(plan, out)
     for fault in damaged:
-        print(f"damaged: {fault}", file=sys.stderr)
+        print(printable(f"damaged: {fault}"), file=sys.stderr)
     done = "checked" if options.check_only else f"in '{options.out}'"
-    print(f"{len(plan.images) - len(damaged):,} images {done}, {len(damaged)} damaged", file=sys.stderr)
+    summary = f"{len(plan.images) - len(damaged):,} images {done}, {len(damaged)} damaged"
+    print(printable(summary), file=sys.stderr)
     return SOME_FAILED if damaged else DONE
 
 
@@ -102,6 +104,7 @@ def _write_shards(options: argparse.Namespace) -> int:
     make_folder(folder, "--out")
     splits = make_reader(read_parts(options.config, (), ("data.reader",))).read()
     index = write_shards(splits, folder, options.samples, options.tokenizer)
-    print(f"{index.samples:,} samples in {len(index.shards):,} shards in '{folder}'", file=sys.stderr)
-    print(SECTION.format(folder=folder))
+    shown = printable(str(folder))
+    print(f"{index.samples:,} samples in {len(index.shards):,} shards in '{shown}'", file=sys.stderr)
+    print(SECTION.format(folder=shown))
     return DONE

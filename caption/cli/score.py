@@ -171,7 +171,7 @@ def _entry(result: Result) -> dict[str, Any]:
 
 def _text(results: list[Result]) -> str:
     """Tables of scores, conventions and comparisons, then the signatures, then the reasons for missing scores."""
-    names = _short([result.name for result in results])
+    names = [printable(name) for name in _short([result.name for result in results])]
     heads = names if len(results) > 1 else ["score"]
     scores = [[name, *(_cell(result, name) for result in results)] for name in results[0].scores]
     parts = [text_table([["", *heads], *scores])]
@@ -199,7 +199,7 @@ def _text(results: list[Result]) -> str:
             parts.append(f"\n{name} less {names[0]}\n{table}")
     signatures = dict.fromkeys(result.scores.signature for result in results)
     reasons = {f"{name}: {reason}" for result in results for name, reason in result.scores.reasons.items()}
-    return "\n".join([*parts, "", *signatures, *sorted(reasons)])
+    return "\n".join([*parts, "", *map(printable, [*signatures, *sorted(reasons)])])
 
 
 def _short(paths: list[str]) -> list[str]:

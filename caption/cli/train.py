@@ -28,7 +28,7 @@ from caption.cli.configuration.from_checkpoint import with_checkpoint_configurat
 from caption.cli.exit_codes import DONE
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
-from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason
+from caption.errors import CheckpointError, Stopped, UserError, kind_and_reason, printable
 from caption.runtime.distributed import leave_process_group
 from caption.runtime.files import make_folder, make_parents, write_new
 from caption.runtime.lock import locked
@@ -173,8 +173,7 @@ class CaptionCLI(LightningCLI):
                     callback.save_last = (
                         True  # Lightning would clear what has the link's name, a whole folder, too
                     )
-                if callback.dirpath is not None and Path(callback.dirpath).resolve() == folder.resolve():
-                    check_free(folder, callback, self._option("ckpt_path"))
+                check_free(folder, callback, self._option("ckpt_path"))
             try:
                 self.trainer.fit(**options)
             except Exception as error:
@@ -218,12 +217,12 @@ class CaptionCLI(LightningCLI):
         evaluation = self.model.evaluation
         if verbose and self.trainer.is_global_zero and evaluation is not None:
             for name, value in evaluation.numbers.items():
-                print(f"{name:25}{value:.4f}")
-            print(evaluation.scores.signature)
+                print(f"{printable(name):25}{value:.4f}")
+            print(printable(evaluation.scores.signature))
 
     def _say(self, message: str) -> None:
         if self.trainer.is_global_zero:
-            print(f"caption {self.subcommand}: {message}", file=sys.stderr)
+            print(f"caption {self.subcommand}: {printable(message)}", file=sys.stderr)
 
 
 def main(args: list[str]) -> int:

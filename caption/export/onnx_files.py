@@ -16,6 +16,7 @@ import torch
 from caption.captioner import FORBIDDEN, Captioner
 from caption.errors import UserError
 from caption.export.programs import programs
+from caption.runtime.inputs import STREAM, open_input
 from caption.runtime.own_folder import OwnFolder
 from caption.search import BeamSearch, Greedy
 from caption.text.vocabulary import END, START
@@ -53,7 +54,7 @@ def write(captioner: Captioner, folder: Path) -> None:
         for name, graph in graphs.items():
             graph.save(Path(temporary, name), external_data=size > LARGEST)
         for path in sorted(Path(temporary).iterdir()):
-            with path.open("rb") as content, own.write(path.name) as file:
+            with open_input(path, STREAM) as content, own.write(path.name) as file:
                 while block := content.read(1 << 20):
                     file.write(block)
     description = {

@@ -257,18 +257,18 @@ def array_shapes(options: Options) -> dict[str, tuple[int, ...]]:
 
 def _read_arrays(file: str, options: Options) -> dict[str, Tensor]:
     path, shapes = Path(os.path.expanduser(file)), array_shapes(options)
-    open_input(path, MODEL).close()
     arrays: dict[str, np.ndarray] = {}
     name = "its archive"  # NumPy does not name the array
-    try:
-        check_archive(path)
-        with np.load(path, allow_pickle=False) as archive:
-            for name in [name for name in archive.files if name not in BOOKKEEPING]:
-                arrays[name] = archive[name]
-    except Exception as error:  # NumPy and zipfile raise many types on damaged files
-        raise CheckpointError(
-            f"{file} is not an .npz of arrays, as numpy.savez writes it ({name}: {error})"
-        ) from error
+    with open_input(path, MODEL) as content:
+        try:
+            check_archive(path)
+            with np.load(content, allow_pickle=False) as archive:
+                for name in [name for name in archive.files if name not in BOOKKEEPING]:
+                    arrays[name] = archive[name]
+        except Exception as error:  # NumPy and zipfile raise many types on damaged files
+            raise CheckpointError(
+                f"{file} is not an .npz of arrays, as numpy.savez writes it ({name}: {error})"
+            ) from error
     for name in {"decoder_b_sel", "decoder_c_tt"} & arrays.keys() & shapes.keys():
         if arrays[name].size == 1:  # a single number, saved with or without dimensions
             arrays[name] = arrays[name].reshape(shapes[name])

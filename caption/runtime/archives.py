@@ -12,6 +12,8 @@ from pathlib import Path
 from struct import unpack_from
 from typing import Any
 
+from caption.runtime.inputs import MODEL, open_input
+
 ZIP = b"PK"
 END, END_64 = 22, 56 + 20 + 22
 """Bytes after an archive's directory: the end record, and with those in 64 bits and their locator before it."""
@@ -30,7 +32,7 @@ def load_tensors(path: Path) -> Any:
     """
     import torch
 
-    with path.open("rb") as file:
+    with open_input(path, MODEL) as file:
         is_archive = file.read(2) == ZIP  # torch also reads files that are older than its archives
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if ALLOCATORS.search(data):
@@ -97,7 +99,7 @@ def _check_end(path: Path) -> None:
 
     torch finds the directory with code of its own, and could read another one than `zipfile`, which checked it.
     """
-    with path.open("rb") as file:
+    with open_input(path, MODEL) as file:
         whole = file.seek(0, 2)
         file.seek(max(0, whole - END_64))
         end = file.read().rjust(END_64, b"\0")

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from caption.errors import UserError, printable
+from caption.runtime.inputs import STREAM, open_input, read_input
 
 MARK = "caption: where the model looked"
 """In the metadata of figures (PNG, JPEG, PDF, SVG ...), in the first lines of pages and configurations, and at the
@@ -132,7 +133,11 @@ def write_new(path: Path, content: bytes) -> Path:
         its path. If one of these files has the same bytes already, that one, and nothing is written.
     """
     for beside in _names_beside(path):
-        if beside.is_file() and beside.stat().st_size == len(content) and beside.read_bytes() == content:
+        if (
+            beside.is_file()
+            and beside.stat().st_size == len(content)
+            and read_input(beside, STREAM) == content
+        ):
             return beside
         if not os.path.lexists(beside):
             with creating(beside) as file:
@@ -153,7 +158,7 @@ def copy(source: Path, target: Path, link: bool = False) -> None:
         with suppress(OSError):
             os.link(os.path.realpath(source), target)
             return
-    with source.open("rb") as content, creating(target) as file:
+    with open_input(source, STREAM) as content, creating(target) as file:
         while block := content.read(1 << 20):
             file.write(block)
 
@@ -222,15 +227,13 @@ def make_parents(path: Path) -> None:
 def is_own(path: Path) -> bool:
     """Whether a file bears the mark of this package, or is its file of attention weights."""
     try:
-        if not path.is_file():  # opening a pipe would wait
-            return False
-        with path.open("rb") as file:
+        with open_input(path, STREAM) as file:
             head = file.read(SEARCHED)
             file.seek(max(0, os.fstat(file.fileno()).st_size - SEARCHED))
             if MARK.encode() in head + file.read(SEARCHED):
                 return True
-        with zipfile.ZipFile(path) as archive:
-            return set(archive.namelist()) >= ATTENTION
+            with zipfile.ZipFile(file) as archive:
+                return set(archive.namelist()) >= ATTENTION
     except Exception:  # damaged archives raise almost anything
         return False
 

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 from caption.errors import ImageError, UserError, first_few
 from caption.result import Caption
 from caption.runtime.files import creating, make_folder
+from caption.runtime.inputs import MODEL, open_input
 
 INSTALL = "--engine ray needs the package ray: pip install 'show-attend-and-tell[ray]'"
 JOB = "job.json"
@@ -251,6 +252,8 @@ def prepare(job: Job, photos: Sequence[str], per_piece: int) -> set[str]:
         if JOB in present:
             with files.open_input_stream(f"{folder}/{JOB}") as stream:
                 earlier = json.loads(stream.read())
+            if not isinstance(earlier, dict):
+                raise ValueError(f"{JOB} is not of this package")
             changed = [name for name in described if described[name] != earlier.get(name)]
             if changed:
                 raise UserError(
@@ -260,7 +263,7 @@ def prepare(job: Job, photos: Sequence[str], per_piece: int) -> set[str]:
             raise UserError(f"'{job.out}' has files of something else: choose another folder")
         else:
             write_whole(job.out, JOB, json.dumps(described, indent=1).encode())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"captions cannot be written to '{job.out}': {error}") from error
     return present
 
@@ -268,10 +271,10 @@ def prepare(job: Job, photos: Sequence[str], per_piece: int) -> set[str]:
 def _digest(model: str) -> str | None:
     """A digest of a checkpoint's bytes; None for an installed model."""
     path = Path(model).expanduser()
-    if not path.is_file():
+    if path.is_dir() or not os.path.lexists(path):
         return None
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_input(path, MODEL) as file:
         while block := file.read(2**20):
             digest.update(block)
     return digest.hexdigest()

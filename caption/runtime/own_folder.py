@@ -14,11 +14,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from caption.errors import UserError, first_few, printable
 from caption.runtime import files
-from caption.runtime.inputs import TEXT, read_input
+from caption.runtime.inputs import STREAM, TEXT, open_input, read_input
 
 LIST = ".caption-files.jsonl"
 """One line per file that was written, `{"name": ..., "digest": ...}`."""
@@ -48,7 +48,7 @@ class OwnFolder:
             inside = path.parent.resolve().is_relative_to(self.path.resolve())  # not in a linked folder
             # Several digests, because a kill may have left the old file after the new one was listed.
             return inside and (path.stat().st_size == 0 or _digest(path) in digests)
-        except OSError:  # it cannot be read
+        except (OSError, UserError):  # it cannot be read
             return False
 
     def listed(self, name: str) -> bool:
@@ -184,11 +184,11 @@ def _read(path: Path, option: str) -> Iterator[tuple[str, str]]:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_input(path, STREAM) as file:
         return _digest_of(file)
 
 
-def _digest_of(file: BinaryIO) -> str:
+def _digest_of(file: IO[bytes]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     while block := file.read(BLOCK):
         digest.update(block)

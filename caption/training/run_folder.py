@@ -54,29 +54,35 @@ def find_checkpoint(name: str | None, folder: Path, verb: str) -> str | None:
 
 @rank_zero_only
 def _say(message: str) -> None:
-    print(message, file=sys.stderr)
+    print(printable(message), file=sys.stderr)
 
 
-def check_free(folder: Path, callback: ModelCheckpoint, resumed: str | None) -> None:
+def check_free(run: Path, callback: ModelCheckpoint, resumed: str | None) -> None:
     """Check that a training overwrites neither checkpoints of another one nor files of the user.
 
     Args:
-        folder: of the run.
-        callback: which writes the best checkpoints into it.
+        run: the folder of the run.
+        callback: which writes checkpoints, into that folder or another one.
         resumed: the checkpoint that the training starts from; a link in the folder, too. Its own run's are replaced.
 
     Raises:
         UserError: there are other files of their names.
     """
+    if callback.dirpath is None:  # a new folder with the logs
+        return
+    folder, option = Path(callback.dirpath), "--trainer.default_root_dir"
+    if folder.resolve() != run.resolve():
+        option = "dirpath of its ModelCheckpoint"
+        if callback._enable_version_counter or not folder.is_dir():  # it replaces nothing
+            return
     pattern = name_pattern(callback)
     present = sorted(path.name for path in folder.iterdir() if re.fullmatch(pattern, path.name))
-    if resumed is None or Path(os.path.expanduser(resumed)).parent.resolve() != folder.resolve():
+    if resumed is None or Path(os.path.expanduser(resumed)).parent.resolve() != run.resolve():
         what = "of an earlier run: resume it with --ckpt_path auto"
     else:
         present = [name for name in present if not is_own(folder / name)]
         what = "that training has not written: move it away"
     if present:
         raise UserError(
-            f"{folder} holds {first_few(map(printable, present))} {what}, or choose another folder with "
-            "--trainer.default_root_dir"
+            f"{folder} holds {first_few(map(printable, present))} {what}, or choose another folder with {option}"
         )

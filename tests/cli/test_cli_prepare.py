@@ -53,6 +53,22 @@ def test_wrong_usage(args: list[str], capsys: pytest.CaptureFixture[str]) -> Non
     assert "usage: caption prepare" in err
 
 
+def test_names_in_a_download_do_not_steer_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Named(Photos):
+        def plan(self, downloads: Sequence[Member]) -> Plan:
+            plan = super().plan(downloads)
+            return Plan(plan.images, plan.texts, [f"found {downloads[0].name}"])
+
+    monkeypatch.setitem(DATASETS, "photos", Named())
+    make_zip(tmp_path / "photos.zip", {"\x1b[2J\u202e.jpg": b"no photo"})
+    assert main(["prepare", "photos", str(tmp_path / "photos.zip"), "--out", str(tmp_path / "out")]) == 1
+    err = capsys.readouterr().err
+    assert err.count(r"\x1b[2J\u202e.jpg") == 2
+    assert "\x1b" not in err
+
+
 def test_a_download_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", "coco", str(tmp_path / "missing.zip")]) == 2
     assert "missing.zip' does not exist" in capsys.readouterr().err

@@ -169,3 +169,14 @@ def test_splits_of_the_references(tmp_path, capsys):
 def test_wrong_usage_is_a_user_error(arguments, message):
     with pytest.raises(UserError, match=message):
         main(["--references", "/nowhere/r.json", *arguments])
+
+
+def test_names_of_files_do_not_steer_the_terminal(score, files, tmp_path):
+    steering = tmp_path / "a\x1b[2J\nb\u202e.json"
+    steering.write_text(json.dumps(GOOD))
+    code, table, err = score(str(steering), "bad", json_=False)
+    assert code == 0
+    assert r"a\x1b[2J\nb\u202e" in table
+    assert "\x1b" not in table + err
+    assert "\u202e" not in table + err
+    assert score(str(steering), "bad", options=["--protocol", "x=\x1b[2J"], json_=False)[1].count("\x1b") == 0

@@ -12,6 +12,7 @@ import torch
 import yaml
 from helpers.command_line import QUIET, Ran, Trained
 
+from caption.cli import train
 from caption.errors import UserError
 from caption.runtime.files import MARK, is_own
 from caption.runtime.own_folder import LIST
@@ -161,7 +162,9 @@ def test_a_linked_checkpoint_is_resumed_and_its_target_stays(
     assert torch.load(copied / "last.ckpt", weights_only=True)["epoch"] == 2
 
 
-def test_lightning_does_not_clear_a_folder_for_its_link(cli: Cli, tiny: Path, tmp_path: Path):
+def test_lightning_does_not_clear_a_folder_for_its_link(
+    cli: Cli, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "last.ckpt").mkdir(parents=True)
     (elsewhere / "last.ckpt" / "mine").write_text("mine")
@@ -171,6 +174,13 @@ def test_lightning_does_not_clear_a_folder_for_its_link(cli: Cli, tiny: Path, tm
         {"class_path": "pytorch_lightning.callbacks.ModelCheckpoint", "init_args": options}
     ]
     tiny.write_text(yaml.safe_dump(config))
+    ran = cli("fit", "-c", tiny, *SHORT)
+    assert ran.code == 2
+    assert f"{elsewhere} holds last.ckpt" in ran.err
+    assert "with dirpath of its ModelCheckpoint" in ran.err
+    assert not list((tmp_path / "run").glob("*.ckpt"))  # before training
+    assert (elsewhere / "last.ckpt" / "mine").read_text() == "mine"
+    monkeypatch.setattr(train, "check_free", lambda *_: None)  # as if it came later
     ran = cli("fit", "-c", tiny, *SHORT)
     assert ran.code == 2
     assert f"the result is in {elsewhere}/last-2.ckpt" in ran.err

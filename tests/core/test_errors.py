@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caption.errors import printable
+from caption.errors import LONGEST_MESSAGE, CheckpointError, DataError, UserError, printable
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,12 @@ from caption.errors import printable
 )
 def test_what_would_steer_a_terminal_is_written_as_in_python(text: str, shown: str):
     assert printable(text) == shown
+
+
+@pytest.mark.parametrize("kind", [UserError, DataError, CheckpointError])
+def test_the_middle_of_a_long_message_is_left_out(kind: type[UserError]):
+    assert str(kind("a" * LONGEST_MESSAGE)) == "a" * LONGEST_MESSAGE
+    message = str(kind(f"the key {'x' * 140_000} is unknown: correct it"))
+    assert len(message) == LONGEST_MESSAGE
+    assert message.startswith("the key xxx")
+    assert message.endswith("xxx is unknown: correct it")

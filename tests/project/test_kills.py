@@ -5,6 +5,8 @@ Each trial forks this process, in which everything is imported, and sends a sign
 the command takes; up to three times, then the command may end. By hand, with 50 trials for each command:
 
     CAPTION_KILLS=50 python -m pytest -q -n0 tests/project/test_kills.py
+
+Signals that ask a command to stop also come where they harm most: when a file is complete, before it has its name.
 """
 
 from __future__ import annotations
@@ -18,13 +20,18 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from helpers import output_matrix as matrix
 from helpers.command_line import SIGNALS, default_signals
 from test_outputs_matrix import template, tiny_commands  # noqa: F401 (fixtures)
+
+from caption import checkpoint
+from caption.cli import score
+from caption.runtime import files
 
 TRIALS = int(os.environ.get("CAPTION_KILLS", "1"))
 SENT = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -55,8 +62,8 @@ CASES = [
 ]
 
 
-def start(args: list[str], here: Path, output: Path) -> int:
-    """A process with the command; returns its id."""
+def start(args: list[str], here: Path, output: Path, begin: Callable[[], None] = lambda: None) -> int:
+    """A process with the command, which calls `begin` first; returns its id."""
     child = os.fork()
     if child:
         return child
@@ -71,6 +78,7 @@ def start(args: list[str], here: Path, output: Path) -> int:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         from caption.cli.main import main
 
+        begin()
         code = main(args)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -178,6 +186,66 @@ def test_killed_and_given_again(case: Case, template: Path, tmp_path: Path):  # 
     print("\n" + said, *found, sep="\n")
     if found:
         pytest.fail("\n".join([said, *found]), pytrace=False)
+
+
+STOPPED = {
+    f"{matrix.FEATURES} --batch-size 1 --out out": "features-00000.safetensors",
+    "prepare flickr8k download --out out": "Flickr8k.token.txt",
+    "analyse --limit 2 --model mine=shapes --out out/report.md": "report.png",
+    f"predict {matrix.EVALUATE} {matrix.ROOT_DIR} out": "predictions.json",
+    f"{matrix.FIT} {matrix.ROOT_DIR} out": "best.ckpt",
+    "score --references captions.json --candidates captions.json": "",
+}
+"""Commands, and the file at which they are stopped."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", STOPPED, ids=lambda command: command.partition(" ")[0])
+def test_stopped_when_a_file_is_complete(command: str, number: int, template: Path, tmp_path: Path):  # noqa: F811
+    top = Path(shutil.copytree(template, tmp_path / "user", symlinks=True))
+    here, name = top / "here", STOPPED[command]
+    whole = tmp_path / "whole"
+    shutil.copytree(here, whole, symlinks=True)
+    args = command.split()
+    assert finish(start(args, whole, tmp_path / "whole.txt")) == 0, (tmp_path / "whole.err").read_text()
+    before, own = matrix.snapshot(top), matrix.own_files(top)
+    sent: list[int] = []
+
+    def send() -> None:
+        if not sent:
+            sent.append(number)
+            os.kill(os.getpid(), number)
+
+    def begin() -> None:
+        put, read = files._put, score.read_captions
+
+        def stopped_put(file: Any, temporary: Any, path: Path, may_replace: Any) -> None:
+            if path.name == name:
+                send()
+            put(file, temporary, path, may_replace)
+
+        def stopped_read(*args: Any) -> Any:
+            send()
+            return read(*args)
+
+        files._put, score.read_captions = stopped_put, stopped_read
+
+    code = finish(start(args, here, tmp_path / "out.txt", begin))
+    error = (tmp_path / "out.err").read_text()
+    assert code == 128 + number, error
+    said = [line for line in error.splitlines() if "stopped" in line or line.startswith("caption: ")]
+    assert len([line for line in said if line.startswith("caption: ")]) == 1, error
+    assert "Traceback" not in error
+    assert (tmp_path / "out.txt").read_text() in ("", (tmp_path / "whole.txt").read_text())
+    assert not [each for each in matrix.snapshot(top) if TEMPORARY.search(each)]
+    ran = matrix.Run(0, "", "", 0, False)
+    assert not matrix.harm(top, before, own, ran, [here / "out"], [])
+    for path in (here / "out").rglob("*"):
+        if path.suffix in (".jpg", ".safetensors", ".txt", ".md", ".png", ".json"):
+            assert path.read_bytes() == (whole / path.relative_to(here)).read_bytes(), path
+        elif path.suffix == ".ckpt":
+            checkpoint.read(path)
 
 
 def test_the_signals_are_those_of_the_command_line():

@@ -45,7 +45,7 @@ from PIL import Image
 from caption import checkpoint
 from caption.analysis import photo_pointing
 from caption.captioner import Captioner
-from caption.cli.main import LONGEST_MESSAGE, main
+from caption.cli.main import main
 from caption.data.boxes import read_boxes
 from caption.data.check import fingerprint
 from caption.data.prepare.datasets import DATASETS, Flickr8k
@@ -53,7 +53,7 @@ from caption.data.readers import JsonLines
 from caption.data.resize import ImageTransform
 from caption.decoders.word_embeddings import WordVectors
 from caption.encoders.weights import read_state
-from caption.errors import UserError
+from caption.errors import LONGEST_MESSAGE, UserError
 from caption.features.files import FORMAT, PhotoFile, write_features_file
 from caption.features.store import FeatureStore
 from caption.importers import arctic, sgrvinod
@@ -135,6 +135,7 @@ def measured(numbers: Counter[str]) -> Iterator[None]:
         message = str(error)
     numbers["refused" if message else "answered"] += 1
     assert "\n" not in message
+    assert len(message) <= LONGEST_MESSAGE
     seconds, memory = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert seconds < SECONDS
     assert memory == peak or memory << 10 < MEMORY

@@ -227,6 +227,10 @@ def test_a_folder_of_another_job_is_refused(photos: list[str], model: str, tmp_p
     (tmp_path / "mine" / "thesis.txt").touch()
     with pytest.raises(UserError, match="files of something else"):
         prepare(Job(model, str(tmp_path / "mine")), photos, PER_PIECE)
+    for content in ("[]", "5", "[" * 100_000, "x"):
+        (tmp_path / "out" / on_ray.JOB).write_text(content)
+        with pytest.raises(UserError, match="captions cannot be written to"):
+            prepare(job, photos, PER_PIECE)
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

@@ -17,6 +17,7 @@ from PIL import Image
 from caption.data.prepare.downloads import Member
 from caption.errors import DataError
 from caption.runtime import files
+from caption.runtime.inputs import MEMBER, read_input
 from caption.runtime.progress import progress_bar
 
 
@@ -47,7 +48,7 @@ def lay_out(plan: Plan, folder: Path) -> list[str]:
         for path in existing:
             target, text = folder / path, plan.texts.get(path)
             size = target.stat().st_size if target.is_file() else None
-            if text is not None and (size != len(text) or target.read_bytes() != text):
+            if text is not None and (size != len(text) or read_input(target, MEMBER) != text):
                 raise DataError(
                     f"'{target}' exists and is not the download's. Move it away, or choose another --out."
                 )
@@ -66,7 +67,7 @@ def lay_out(plan: Plan, folder: Path) -> list[str]:
             for path, member in plan.images.items():
                 target = folder / path
                 if path in existing:
-                    if fault := _copy_fault(target.read_bytes(), member):
+                    if fault := _copy_fault(read_input(target, MEMBER), member):
                         damaged.append(f"'{target}': {fault}. Delete it, and give the same command again")
                 elif fault := image_fault(data := member.read()):
                     damaged.append(f"{member}: {fault}")
