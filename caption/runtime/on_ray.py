@@ -270,7 +270,7 @@ def prepare(job: Job, photos: Sequence[str], per_piece: int) -> set[str]:
 
 def _digest(model: str) -> str | None:
     """A digest of a checkpoint's bytes; None for an installed model."""
-    path = Path(model).expanduser()
+    path = Path(os.path.expanduser(model))
     if path.is_dir() or not os.path.lexists(path):
         return None
     digest = hashlib.sha256()
@@ -299,7 +299,9 @@ def _filesystem(root: str) -> tuple[Any, str]:
 
 
 def _folder(place: str) -> tuple[Any, str]:
-    files, path = filesystem(place if "://" in place else f"file://{Path(place).expanduser().absolute()}")
+    files, path = filesystem(
+        place if "://" in place else f"file://{Path(os.path.expanduser(place)).absolute()}"
+    )
     return files, path.rstrip("/")
 
 
