@@ -86,9 +86,9 @@ HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 not allowed in XML."""
 
 
-def printable(text: str) -> str:
-    """A text on one line of a terminal or figure: line ends and other `HIDDEN` characters as in Python, such as "\\n".
+def printable(text: object) -> str:
+    """A text or path on one line of a terminal or figure: `HIDDEN` characters, such as line ends, as in Python.
 
     Halves of characters stay, which stand for bytes in names of files that are not Unicode.
     """
-    return HIDDEN.sub(lambda match: repr(match[0])[1:-1], text)
+    return HIDDEN.sub(lambda match: repr(match[0])[1:-1], str(text))

@@ -172,9 +172,8 @@ def main(args: Sequence[str] | None = None) -> None:
             ids = [torch.tensor(vocabulary.encode(text)) for text in texts]
             targets = nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=PAD)
             inputs = F.pad(targets, (1, -1), value=START)
-            half = (
-                soft if torch.rand(()) < 0.5 else phi
-            )  # section 4.1: reads the expectation half of the time
+            # Section 4.1: reads the expectation half of the time.
+            half = soft if torch.rand(()) < 0.5 else phi
             log_p, alpha, s = decoder(encoder(images[batch]), inputs, half)
             likelihood = log_likelihoods(log_p.detach(), targets).sum()
             if phi is soft:  # without the penalty: ten words cannot cover 64 regions

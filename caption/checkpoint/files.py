@@ -120,7 +120,7 @@ def read(path: str | Path) -> dict[str, Any]:
 
 def _first_bytes(path: Path) -> bytes:
     if not os.path.lexists(path):
-        raise CheckpointError(f"there is no checkpoint {printable(str(path))}")
+        raise CheckpointError(f"there is no checkpoint {printable(path)}")
     with open_input(path, MODEL) as file:
         return file.read(16)
 

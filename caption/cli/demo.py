@@ -87,7 +87,7 @@ def _run(folder: Path, attention: str) -> None:
     metrics: dict[str, Any] = {name: numbers.pop(name) for name in REPORTED} | dict(sorted(numbers.items()))
     metrics |= {"attention": attention, "train_seconds": round(seconds, 1)}
     metrics["signature"] = evaluation.scores.signature
-    _write(own, "metrics.json", metrics)
+    own.write_json("metrics.json", metrics, indent=1)
     for name in REPORTED:
         print(f"{name:20}{metrics[name]:.3f}")
     print(f"{'train_seconds':20}{seconds:.0f}")
@@ -117,14 +117,14 @@ def _train(attention: str, own: OwnFolder, data: Path, more: list[str]) -> float
         )
         return state["train_seconds"]
     # Before anything else, so that a killed demo knows its files.
-    _write(own, STATE, {"attention": attention, "trained": False})
+    own.write_json(STATE, {"attention": attention, "trained": False})
     try:
         command = run([*_arguments("fit", attention, own.path, data), *more, "--ckpt_path", "auto"])
     finally:
         own.add(name for name in MODELS if (own.path / name).exists())
     (last,) = (each for each in command.trainer.checkpoint_callbacks if isinstance(each, LastCheckpoint))
     seconds = last.trained_seconds
-    _write(own, STATE, {"attention": attention, "trained": True, "train_seconds": seconds})
+    own.write_json(STATE, {"attention": attention, "trained": True, "train_seconds": seconds})
     return seconds
 
 
@@ -136,7 +136,7 @@ def _make_room(own: OwnFolder, soft: OwnFolder, attention: str) -> None:
     if not moved:
         _clear(soft)
     if attention == "hard" and _state(own).get("attention") == "soft":
-        _write(soft, STATE, _state(own))
+        soft.write_json(STATE, _state(own))
         own.move([*MODELS, *_products()], soft)
         own.delete([STATE])
     else:
@@ -155,11 +155,6 @@ def _state(own: OwnFolder) -> dict[str, Any]:
     except ValueError:  # it is empty
         return {}
     return state if isinstance(state, dict) else {}
-
-
-def _write(own: OwnFolder, name: str, content: dict[str, Any]) -> None:
-    with own.write(name) as file:
-        file.write(f"{json.dumps(content, indent=1)}\n".encode())
 
 
 def _test(attention: str, own: OwnFolder) -> Evaluation:

@@ -76,9 +76,8 @@ class ConfigurationFile(SaveConfigCallback):
     """Writes the whole configuration of a command into the log folder, and replaces no other one there."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.path = (
-            Path(trainer.log_dir or trainer.default_root_dir) / self.config_filename
-        )  # asks all processes
+        # Here, because it asks all processes.
+        self.path = Path(trainer.log_dir or trainer.default_root_dir) / self.config_filename
         super().setup(trainer, pl_module, stage)
 
     def save_config(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -170,9 +169,8 @@ class CaptionCLI(LightningCLI):
                 if not isinstance(callback, ModelCheckpoint):
                     continue
                 if callback.save_last == "link":
-                    callback.save_last = (
-                        True  # Lightning would clear what has the link's name, a whole folder, too
-                    )
+                    # Lightning would clear what has the link's name, a whole folder, too.
+                    callback.save_last = True
                 check_free(folder, callback, self._option("ckpt_path"))
             try:
                 self.trainer.fit(**options)

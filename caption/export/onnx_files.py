@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
 from collections.abc import Iterator
@@ -69,8 +68,7 @@ def write(captioner: Captioner, folder: Path) -> None:
         "covers": captioner.boxes((0.0, 0.0, 1.0, 1.0))[0],
         "carried": traced.carried,
     }
-    with own.write(MODEL) as file:
-        file.write(json.dumps(description).encode())
+    own.write_json(MODEL, description)
     with own.write(SCRIPT) as file:
         file.write(Path(__file__).with_name("standalone.py").read_bytes())
 

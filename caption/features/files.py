@@ -108,14 +108,7 @@ def write_features_file(
     photos: Sequence[PhotoFile] | np.ndarray,
     regions: Arrays,
 ) -> None:
-    """Write a file of n images; it appears, or is replaced, as a whole.
-
-    Args:
-        path: of a new file, or of a file of a store.
-        header: of the store.
-        ids: of the images.
-        photos: their files.
-        regions: their regions and masks.
+    """Write a file of n images into a store; it appears, or is replaced, as a whole.
 
     Raises:
         DataError: it cannot be written; a file that was there before remains.

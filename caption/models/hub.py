@@ -18,7 +18,6 @@ from caption.captioner import Captioner
 from caption.errors import UserError
 from caption.runtime.files import creating
 
-SCHEME = "hf://"
 MODEL, CARD = "model.safetensors", "README.md"
 
 

@@ -36,8 +36,8 @@ SEARCHED = 1 << 16
 """Bytes at both ends of a file in which the mark is looked for."""
 ATTENTION = {"words.npy", "weights.npy", "gates.npy", "box.npy"}
 """Members of every file of attention weights."""
-LONGEST_NAME = 200
-"""Bytes of a file's name that its temporary name repeats; file systems allow 255."""
+NAME_BYTES = 200
+"""Of a file's name, those to which something can be added; file systems allow 255."""
 Opener = Callable[["str | os.PathLike[str]"], AbstractContextManager[BinaryIO]]
 """`creating`, `replacing_own` or `replacing`."""
 
@@ -55,7 +55,7 @@ def creating(path: str | os.PathLike[str], durable: bool = True) -> Iterator[Bin
     """
     path = Path(os.path.expanduser(path))
     if os.path.lexists(path):
-        raise OutputError(f"{_shown(path)} exists: choose another name, or delete it")
+        raise OutputError(f"{printable(path)} exists: choose another name, or delete it")
     with replacing_if(path, lambda existing: False, durable) as file:
         yield file
 
@@ -120,7 +120,7 @@ def replacing_if(path: Path, may_replace: Callable[[Path], bool], durable: bool 
         if (reason := _reason(error)) is None:
             raise
         kept = "; the file of that name is unchanged" if os.path.lexists(path) else ""
-        raise OutputError(f"{_shown(path)} could not be written: {reason}{kept}") from error
+        raise OutputError(f"{printable(path)} could not be written: {reason}{kept}") from error
     finally:
         if temporary is not None:
             _close(*temporary)
@@ -165,22 +165,17 @@ def copy(source: Path, target: Path, link: bool = False) -> None:
 
 def move(source: Path, target: Path) -> None:
     """Give a file a new name in the same file system; another file of that name is an OutputError."""
-    try:
-        if not (
-            os.path.lexists(target) and os.path.samefile(source, target)
-        ):  # a kill has left it both names
+    with _reporting(f"cannot move {printable(source)} to {printable(target)}"):
+        # A kill may have left it both names.
+        if not (os.path.lexists(target) and os.path.samefile(source, target)):
             _put_new(source, target)
-    except OSError as error:
-        raise OutputError(f"cannot move {_shown(source)} to {_shown(target)}: {_reason(error)}") from error
     delete(source)
 
 
 def delete(path: Path) -> None:
     """Delete a file that the caller knows to be this package's. A link is deleted itself; it may be gone already."""
-    try:
+    with _reporting(f"{printable(path)} cannot be deleted"):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(f"{_shown(path)} cannot be deleted: {_reason(error)}") from error
 
 
 def delete_empty(folder: Path, top: Path) -> None:
@@ -196,32 +191,29 @@ def delete_empty(folder: Path, top: Path) -> None:
 def append(path: Path, content: bytes, durable: bool) -> None:
     """Add whole lines to a list of our own. A line that a kill has cut short is ended first."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    try:
-        with os.fdopen(os.open(path, flags, 0o666), "r+b") as file:
-            if file.seek(0, os.SEEK_END):
-                file.seek(-1, os.SEEK_END)
-                content = content if file.read(1) == b"\n" else b"\n" + content
-            if (
-                os.fstat(file.fileno()).st_nlink > 1
-            ):  # the other name may be a copy of the user's, made by `cp -l`
-                file.seek(0)
-                with replacing(path, durable) as anew:
-                    anew.write(file.read() + content)
-                return
-            file.write(content)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-    except OSError as error:
-        raise OutputError(f"{_shown(path)} cannot be written: {_reason(error)}") from error
+    with (
+        _reporting(f"{printable(path)} cannot be written"),
+        os.fdopen(os.open(path, flags, 0o666), "r+b") as file,
+    ):
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            content = content if file.read(1) == b"\n" else b"\n" + content
+        # Another name may be a copy of the user's, made by `cp -l`.
+        if os.fstat(file.fileno()).st_nlink > 1:
+            file.seek(0)
+            with replacing(path, durable) as anew:
+                anew.write(file.read() + content)
+            return
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def make_parents(path: Path) -> None:
     """Make the folders above a file; they are below a folder of ours, see `make_folder`."""
-    try:
+    with _reporting(f"the folder {printable(path.parent)} cannot be made"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"the folder {_shown(path.parent)} cannot be made: {_reason(error)}") from error
 
 
 def is_own(path: Path) -> bool:
@@ -249,20 +241,12 @@ def make_folder(folder: Path, option: str) -> None:
     missing = next((parent for parent in reversed(folder.parents) if not parent.exists()), None)
     if missing is not None and folder.is_absolute():
         raise OutputError(
-            f"{option} {_shown(folder)}: there is no folder {_shown(missing)}; make it, or correct the name"
+            f"{option} {printable(folder)}: there is no folder {printable(missing)}; make it, or correct the name"
         )
-    try:
+    with _reporting(f"{option}: the folder {printable(folder)} cannot be made"):
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        raise OutputError(
-            f"{option}: the folder {_shown(folder)} cannot be made: {_reason(error)}"
-        ) from error
-    try:
+    with _reporting(f"{option}: the folder {printable(folder)} cannot be written to"):
         _close(*_open_temporary(folder, "test"))
-    except OSError as error:
-        raise OutputError(
-            f"{option}: the folder {_shown(folder)} cannot be written to: {_reason(error)}"
-        ) from error
 
 
 def _open_temporary(folder: Path, name: str) -> tuple[BinaryIO, Path | None]:
@@ -277,8 +261,12 @@ def _open_temporary(folder: Path, name: str) -> tuple[BinaryIO, Path | None]:
 
 
 def _random_name(folder: Path, name: str) -> Path:
-    shortened = os.fsdecode(os.fsencode(name)[:LONGEST_NAME])
-    return folder / f".{shortened}.{secrets.token_hex(8)}"
+    return folder / f".{short_name(name)}.{secrets.token_hex(8)}"
+
+
+def short_name(name: str) -> str:
+    """The part of a file's name to which something can be added."""
+    return os.fsdecode(os.fsencode(name)[:NAME_BYTES])
 
 
 def _close(file: BinaryIO, name: Path | None) -> None:
@@ -300,8 +288,8 @@ def _put(file: BinaryIO, name: Path | None, path: Path, may_replace: Callable[[P
     if not may_replace(path):
         beside = _free_name(file, name, path)
         raise OutputError(
-            f"{_shown(path)} appeared meanwhile, and this package did not write it: it stays, and the result is in "
-            f"{_shown(beside)}"
+            f"{printable(path)} appeared meanwhile, and this package did not write it: it stays, and the result is in "
+            f"{printable(beside)}"
         )
     with suppress(OSError):  # it has gone since, or is a link that leads nowhere
         os.chmod(file.fileno() if name is None else name, stat.S_IMODE(path.stat().st_mode))
@@ -370,6 +358,17 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+@contextmanager
+def _reporting(failure: str) -> Iterator[None]:
+    """Raise an OutputError with the reason, if the system refuses something."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if (reason := _reason(error)) is None:
+            raise
+        raise OutputError(f"{failure}: {reason}") from error
+
+
 def _reason(error: BaseException | None) -> str | None:
     """What the operating system said; torch.save hides it behind an error of its own."""
     while error is not None:
@@ -379,7 +378,3 @@ def _reason(error: BaseException | None) -> str | None:
             return "its name has a null character"
         error = error.__cause__ or error.__context__
     return None
-
-
-def _shown(path: Path) -> str:
-    return printable(str(path))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from caption.errors import UserError, printable
-from caption.runtime.files import LONGEST_NAME, OutputError, is_device, is_own, make_folder
+from caption.runtime.files import OutputError, is_device, is_own, make_folder, short_name
 
 
 def check_outputs(outputs: Mapping[str, Sequence[Path]], inputs: Iterable[str] = ()) -> None:
@@ -27,7 +27,7 @@ def check_outputs(outputs: Mapping[str, Sequence[Path]], inputs: Iterable[str] =
     folders: dict[Path, str] = {}
     for option, paths in outputs.items():
         for path in paths:
-            shown = printable(str(path))
+            shown = printable(path)
             if (name := read.get(_identity(path) or (-1, -1))) is not None:
                 raise UserError(
                     f"{option} would overwrite the input '{printable(name)}' with {shown}: choose another name"
@@ -45,7 +45,7 @@ def check_outputs(outputs: Mapping[str, Sequence[Path]], inputs: Iterable[str] =
     for folder, option in folders.items():
         above = (os.path.realpath(parent).casefold() for parent in (folder, *folder.parents))
         if (file := next((place for place in above if place in options), None)) is not None:
-            raise UserError(f"{option} would lie in {printable(str(folder))}, the file of {options[file]}")
+            raise UserError(f"{option} would lie in {printable(folder)}, the file of {options[file]}")
     for folder, option in folders.items():
         make_folder(folder, option)
 
@@ -63,7 +63,7 @@ def _is_replaceable(path: Path, option: str) -> bool:
     except (OSError, ValueError) as error:  # it is too long, or has a null character
         reason = error.strerror if isinstance(error, OSError) else "it has a null character"
         raise OutputError(
-            f"{option} {printable(str(path))[:300]} cannot be the name of a file: {reason}"
+            f"{option} {printable(path)[:300]} cannot be the name of a file: {reason}"
         ) from None
     try:
         mode = path.stat().st_mode
@@ -108,7 +108,7 @@ def output_paths(target: str, inputs: Sequence[str], suffixes: Sequence[str], op
     numbers: dict[str, int] = {}  # the last number of each stem, so that many equal stems take linear time
     paths = []
     for name in inputs:
-        stem = candidate = _short(Path(name).stem)
+        stem = candidate = short_name(Path(name).stem)
         number = numbers.get(stem.casefold(), 1)
         while candidate.casefold() in stems:
             number += 1
@@ -117,11 +117,6 @@ def output_paths(target: str, inputs: Sequence[str], suffixes: Sequence[str], op
         numbers[stem.casefold()] = number
         paths.append(path / f"{candidate}{suffixes[0]}")
     return paths
-
-
-def _short(stem: str) -> str:
-    """A stem to which a number and a suffix can be added."""
-    return os.fsdecode(os.fsencode(stem)[:LONGEST_NAME]) if len(os.fsencode(stem)) > LONGEST_NAME else stem
 
 
 def output_file(target: str, suffixes: Sequence[str], option: str) -> Path:

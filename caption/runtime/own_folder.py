@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from caption.errors import UserError, first_few, printable
 from caption.runtime import files
@@ -65,7 +65,7 @@ class OwnFolder:
         foreign = [name for name in names if os.path.lexists(self.path / name) and name not in self]
         if foreign:
             raise UserError(
-                f"{printable(str(self.path))} holds {first_few(map(printable, foreign))}, which this package did not "
+                f"{printable(self.path)} holds {first_few(map(printable, foreign))}, which this package did not "
                 f"write there, or which has changed since: move it away, or choose another folder with {self.option}"
             )
 
@@ -102,6 +102,11 @@ class OwnFolder:
             files.make_parents(self.path / name)
             with files.replacing_if(self.path / name, self._is_ours, durable=False) as file:
                 file.write(content)
+
+    def write_json(self, name: str, content: Any, indent: int | None = None) -> None:
+        """Write a file of JSON, see `write`; one with an indent has a last line end, too."""
+        with self.write(name) as file:
+            file.write(json.dumps(content, indent=indent).encode() + b"\n" * (indent is not None))
 
     def add(self, names: Iterable[str]) -> None:
         """List files that another library has just written for us."""
@@ -169,7 +174,7 @@ def _read(path: Path, option: str) -> Iterator[tuple[str, str]]:
         content = None
     if content is None or not (BEGINNING.startswith(content) or content.startswith(BEGINNING)):
         raise UserError(
-            f"{printable(str(path))} is not the list of files that this package writes: move it away, or choose "
+            f"{printable(path)} is not the list of files that this package writes: move it away, or choose "
             f"another folder with {option}"
         )
     lines = content.splitlines()

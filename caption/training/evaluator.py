@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -163,7 +162,7 @@ class Evaluator:
             texts = {image: answer.caption.text for image, answer in answers.items()}
             write_results(texts, folder, f"{split}_captions.json")
             scores = {"scores": evaluation.numbers, "signature": evaluation.scores.signature}
-            _write_json(scores, folder, f"{split}_scores.json")
+            folder.write_json(f"{split}_scores.json", scores, indent=1)
         return evaluation
 
     def write_predictions(self, folder: OwnFolder | None) -> None:
@@ -184,10 +183,5 @@ class Evaluator:
 def write_results(captions: Mapping[ImageId, str], folder: OwnFolder, name: str) -> None:
     """Write the captions in COCO results format, which other tools score."""
     results = [{"image_id": image, "caption": text} for image, text in captions.items()]
-    _write_json(results, folder, name)
-
-
-def _write_json(content: Any, folder: OwnFolder, name: str) -> None:
     make_parents(folder.path / name)  # the logger chose it
-    with folder.write(name) as file:
-        file.write(f"{json.dumps(content, indent=1)}\n".encode())
+    folder.write_json(name, results, indent=1)

@@ -68,9 +68,8 @@ def check_state(contents: dict[str, Any], trainer: Trainer) -> None:
         if isinstance(callback := callbacks[name], ModelCheckpoint):
             _confine(state, callback)
     loop = trainer.fit_loop.state_dict()
-    loop["state_dict"] = {
-        "combined_loader": [{"epoch": 0, "given": 0}]
-    }  # there is none before the first epoch
+    # There is none before the first epoch.
+    loop["state_dict"] = {"combined_loader": [{"epoch": 0, "given": 0}]}
     check_like(contents["loops"], {"fit_loop": loop}, "loops")
     data = trainer.datamodule  # type: ignore[attr-defined]
     check_like(contents, {**contents, type(data).__qualname__: data.state_dict()}, "the checkpoint")
@@ -121,7 +120,8 @@ def _is_ours(value: object) -> bool:
     return type(value).__module__.partition(".")[0] in ("caption", "pytorch_lightning")
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value is a tensor of one number."""
     return isinstance(value, Tensor) and value.numel() == 1
 
 
@@ -145,9 +145,9 @@ def _confine(state: dict[str, Any], callback: ModelCheckpoint) -> None:
             return ""
         return str(found) if found.resolve() == folder.resolve() / name else ""  # no link on the way
 
-    if not (state["best_model_score"] is None or _is_number(state["best_model_score"])):
+    if not (state["best_model_score"] is None or is_number(state["best_model_score"])):
         raise ValueError("best_model_score is not a number")
-    scores = {own(path): score for path, score in state["best_k_models"].items() if _is_number(score)}
+    scores = {own(path): score for path, score in state["best_k_models"].items() if is_number(score)}
     state["best_k_models"] = {path: score for path, score in scores.items() if path}
     for name in ("best_model_path", "kth_best_model_path", "last_model_path"):
         state[name] = own(state[name])
@@ -159,15 +159,9 @@ def name_pattern(callback: ModelCheckpoint) -> str:
     """A regular expression for the names of the checkpoints that a callback writes, relative to its folder."""
 
     def field(match: re.Match[str]) -> str:
-        prefix = f"{re.escape(match[1])}=" if callback.auto_insert_metric_name else ""
+        prefix = f"{match[1]}=" if callback.auto_insert_metric_name else ""
         return prefix + r"[-+.\w]+"
 
     templates = (callback.filename or "{epoch}-{step}", callback.CHECKPOINT_NAME_LAST)
-    parts = (re.split(r"(\{[^}]*\})", template) for template in templates)
-    names = (
-        "".join(
-            re.sub(r"\{([^:}]*).*\}", field, part) if part[:1] == "{" else re.escape(part) for part in split
-        )
-        for split in parts
-    )
+    names = (re.sub(r"\\\{(.*?)(:.*?)?\\\}", field, re.escape(template)) for template in templates)
     return rf"({'|'.join(names)})(-v\d+)?\.ckpt"

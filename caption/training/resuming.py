@@ -26,6 +26,7 @@ from caption.training.defaults import LAST
 from caption.training.early_stopping import has_stopped
 from caption.training.lightning_state import (
     complete_epoch,
+    is_number,
     restart_validation,
     validates_next,
 )
@@ -146,7 +147,7 @@ class LastCheckpoint(Checkpoint):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         self._metrics = checkpoint.get("metrics", {})
-        if not all(isinstance(value, Tensor) and value.numel() == 1 for value in self._metrics.values()):
+        if not all(map(is_number, self._metrics.values())):
             raise ValueError("metrics are not numbers")
         for early_stopping in trainer.early_stopping_callbacks:
             if (state := checkpoint["callbacks"].get(early_stopping.state_key)) is not None:

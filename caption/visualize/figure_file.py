@@ -94,13 +94,10 @@ def _small_png(fig: Figure, most: int) -> bytes:
 
 def _render(fig: Figure, extension: str, dpi: float) -> bytes:
     buffer = io.BytesIO()
-    for text in fig.findobj(
-        Text
-    ):  # no browser reads an SVG with control characters, which names of files may have
-        lines = text.get_text().split("\n")
-        text.set_text(
-            "\n".join(printable(line).encode("utf-8", "backslashreplace").decode() for line in lines)
-        )
+    # No browser reads an SVG with control characters, which names of files may have.
+    for text in fig.findobj(Text):
+        lines = map(printable, text.get_text().split("\n"))
+        text.set_text("\n".join(lines).encode("utf-8", "backslashreplace").decode())
     # Compressing photos as PNG takes longer than drawing them; level 2 is nearly as small, much sooner.
     quick: dict[str, Any] = {"pil_kwargs": {"compress_level": 2}} if extension == "png" else {}
     fig.savefig(buffer, format=extension, dpi=dpi, **marked(extension), **quick)

@@ -100,7 +100,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, lightning: None) -> Runs:
 
     runs = Runs()
     monkeypatch.setattr(train, "run", runs)
-    monkeypatch.setattr(demo, "_draw", lambda own: demo._write(own, "page.html", {}))
+    monkeypatch.setattr(demo, "_draw", lambda own: own.write_json("page.html", {}))
     return runs
 
 

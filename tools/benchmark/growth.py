@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import resource
 import tempfile
@@ -73,13 +72,17 @@ WORK: dict[str, Callable[[Path, int], None]] = {
 def growth(setting: Setting) -> str:
     """A row for each work."""
     counts = COUNTS[:2] if setting.quick else COUNTS
+    points_of: dict[str, list[Point]] = {name: [] for name in WORK}
+    for count in counts:
+        with tempfile.TemporaryDirectory() as few, tempfile.TemporaryDirectory() as many:
+            write_coco(Path(few), FEW)
+            write_coco(Path(many), count)
+            for name, points in points_of.items():
+                say(f"{name}, {count:,} images")
+                with new_process() as process:  # small tensors are slower on several threads
+                    points.append(process.submit(measure, name, Path(few), Path(many), count).result())
     rows = []
-    for name in WORK:
-        points = []
-        for count in counts:
-            say(f"{name}, {count:,} images")
-            with new_process() as process:  # small tensors are slower on several threads
-                points.append(process.submit(measure, name, count).result())
+    for name, points in points_of.items():
         cells = [f"{point.seconds:.3g} s, {point.bytes / 1e6:.0f} MB" for point in points]
         power = math.log10(points[-1].seconds / points[-2].seconds)
         per_image = (points[-1].bytes - points[-2].bytes) / (counts[-1] - counts[-2])
@@ -87,15 +90,12 @@ def growth(setting: Setting) -> str:
     return table(["", *(f"{count:,}" for count in counts), "exponent", "per image"], rows)
 
 
-def measure(name: str, count: int) -> Point:
-    """One point, in this process."""
-    with tempfile.TemporaryDirectory() as few, tempfile.TemporaryDirectory() as many:
-        write_coco(Path(few), FEW)
-        write_coco(Path(many), count)
-        WORK[name](Path(few), FEW)
-        before = peak()
-        taken = clock(lambda: WORK[name](Path(many), count), torch.device("cpu"))
-        return Point(taken, peak() - before)
+def measure(name: str, few: Path, many: Path, count: int) -> Point:
+    """One point, in this process. The folders are of `FEW` images, and of `count`."""
+    WORK[name](few, FEW)
+    before = peak()
+    taken = clock(lambda: WORK[name](many, count), torch.device("cpu"))
+    return Point(taken, peak() - before)
 
 
 def peak() -> int:
@@ -104,10 +104,7 @@ def peak() -> int:
 
 
 def write_coco(folder: Path, count: int) -> None:
-    """COCO's format, with empty images; in another process, whose memory does not count."""
-    if child := os.fork():
-        os.waitpid(child, 0)
-        return
+    """COCO's format, with empty images."""
     entries = [{"id": number, "file_name": f"{number}.jpg"} for number in range(count)]
     annotations = [{"id": i, "image_id": i // 5, "caption": text} for i, text in enumerate(texts(5 * count))]
     for entry in entries:
@@ -115,7 +112,6 @@ def write_coco(folder: Path, count: int) -> None:
             pass
     with creating(folder / "train.json") as file:
         file.write(json.dumps({"images": entries, "annotations": annotations}).encode())
-    os._exit(0)
 
 
 def _coco(folder: Path) -> Coco:

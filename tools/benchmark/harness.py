@@ -81,9 +81,8 @@ def new_process(threads: int = 1) -> ProcessPoolExecutor:
 
 
 def _prepare(threads: int) -> None:
-    os.environ.update(
-        PYTHONPATH=str(ROOT), OMP_NUM_THREADS=str(threads)
-    )  # for processes that this one starts
+    # For processes that this one starts.
+    os.environ.update(PYTHONPATH=str(ROOT), OMP_NUM_THREADS=str(threads))
     torch.set_num_threads(threads)
 
 

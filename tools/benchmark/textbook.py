@@ -40,10 +40,8 @@ def by_textbook_name(decoder: LSTMDecoder, of: Callable[[nn.Parameter], Tensor])
         "L_o": readout.to_words,
     }
     named = {f"{name}.{key}": of(p) for name, layer in layers.items() for key, p in layer.named_parameters()}
-    columns = (
-        of(decoder.gates_from_word.weight),
-        of(decoder.gates_from_state.weight),
-    )  # of the word; of h and z
+    # Of the word; of h and z.
+    columns = (of(decoder.gates_from_word.weight), of(decoder.gates_from_state.weight))
     return named | {"T.weight": torch.cat(columns, 1), "T.bias": of(decoder.gates_from_word.bias)}
 
 

@@ -94,9 +94,9 @@ def _trained_on(contents: Mapping[str, Any]) -> str:
     if not isinstance(reader, Mapping) or not isinstance(reader.get("init_args", {}), Mapping):
         return ""
     options = {"": reader.get("class_path"), **reader.get("init_args", {})}
-    words = [
-        f"--data.reader{name and f'.init_args.{name}'} {value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in options.items()
-        if value is not None
-    ]
-    return f". The training says that it had {' '.join(shlex.join(word.split(' ', 1)) for word in words)}"
+    words = []
+    for name, value in options.items():
+        if value is not None:
+            words.append(f"--data.reader{name and f'.init_args.{name}'}")
+            words.append(value if isinstance(value, str) else json.dumps(value))
+    return f". The training says that it had {shlex.join(words)}"

@@ -200,7 +200,7 @@ def _reason(photo: str, error: ImageError) -> str:
         return (
             f"'{printable(photo)}' is a folder without images. Name one with images; subfolders are not read."
         )
-    return printable(str(error))
+    return printable(error)
 
 
 def _search(captioner: Captioner, options: argparse.Namespace) -> Search:

@@ -12,7 +12,6 @@ known where a word should look.
 from __future__ import annotations
 
 import io
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -156,8 +155,8 @@ def _write_split(own: OwnFolder, split: str, count: int, size: int, seed: int) -
             boxes.append({"id": image_id * 10 + k, "image_id": image_id, **_box_record(thing)})
     captions_name, boxes_name = _json_names(split)
     common = {"info": _info(split, count, size, seed), "images": images}
-    _write_json(own, boxes_name, {**common, "categories": CATEGORIES, "annotations": boxes})
-    _write_json(own, captions_name, {**common, "annotations": captions})
+    own.write_json(boxes_name, {**common, "categories": CATEGORIES, "annotations": boxes})
+    own.write_json(captions_name, {**common, "annotations": captions})
 
 
 def _box_record(thing: Object) -> dict[str, Any]:
@@ -185,11 +184,6 @@ def _picture(split: str, number: int) -> str:
 
 def _json_names(split: str) -> tuple[str, str]:
     return f"{split}.json", f"{split}_objects.json"
-
-
-def _write_json(own: OwnFolder, name: str, content: dict[str, Any]) -> None:
-    with own.write(name) as file:
-        file.write(json.dumps(content).encode())
 
 
 def _is_complete(folder: Path, split: str, count: int, size: int, seed: int) -> bool:
