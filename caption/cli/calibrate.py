@@ -36,10 +36,10 @@ def main(args: list[str]) -> int:
     from caption.runtime.progress import progress_bar
 
     out = new_file(options.out, (".ckpt", ".safetensors"), "--out")
+    captioner = load(options.model, trust=options.trust)
     images = make_reader(read_parts(options.config, overrides, ("data.reader",))).read().get("val", [])
     if not images:
         raise UserError("data.reader has no images in the split val, on which the temperature is found")
-    captioner = load(options.model, trust=options.trust)
     with progress_bar("calibrating", len(images)) as advance:
         photos = _counted((str(image.path) for image in images), advance)
         found = calibrate(captioner, photos, [image.captions for image in images], options.batch_size)
