@@ -64,6 +64,8 @@ CASES = [
 
 def start(args: list[str], here: Path, output: Path, begin: Callable[[], None] = lambda: None) -> int:
     """A process with the command, which calls `begin` first; returns its id."""
+    for path in (output, output.with_suffix(".err")):  # a kill may come before the child opens them
+        path.write_bytes(b"")
     child = os.fork()
     if child:
         return child
