@@ -359,16 +359,16 @@ def snapshot(top: Path) -> dict[str, Entry]:
 
 def own_files(top: Path) -> set[str]:
     """The files below a folder that this package wrote and may replace."""
+    from caption.errors import UserError
     from caption.runtime.files import is_own
     from caption.runtime.lock import LOCK
     from caption.runtime.own_folder import LIST, OwnFolder
 
-    found = set()
+    found: set[Path] = set()
     for folder, _, names in os.walk(top):
         listed = OwnFolder(Path(folder), "")
-        for name in listed.names():
-            if name in listed:
-                found.add(Path(folder, name))
+        with contextlib.suppress(UserError):  # a list of the user's
+            found |= {Path(folder, name) for name in listed.names() if name in listed}
         for name in names:
             path = Path(folder, name)
             alone = path.lstat().st_nlink == 1 and not path.is_symlink() and path.is_file()
