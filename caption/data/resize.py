@@ -49,13 +49,17 @@ class ImageTransform:
         fit: how an image of another aspect ratio is fitted. "squash" scales both sides to the output, which distorts;
             "crop" scales the image until it fills the output and keeps its centre; "pad" scales it until it fits and
             fills the rest with middle grey on both sides.
+        resize: with "crop", the pixels to which the image's shorter side is scaled before its centre is cut out, as in
+            Caffe's habit of 256 and 224; None = as few as fill the output, which shows the most.
 
     Raises:
-        DataError: a size below one pixel or above `LARGEST_SIDE`, an unknown fit.
+        DataError: a size below one pixel or above `LARGEST_SIDE`, an unknown fit; `resize` without "crop", below the
+            output's sides or above `LARGEST_SIDE`.
     """
 
     size: int | tuple[int, int] = 224
     fit: Fit = "crop"
+    resize: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.size, list):  # from YAML or JSON, which have no tuples
@@ -67,6 +71,19 @@ class ImageTransform:
             )
         if not isinstance(self.fit, str) or self.fit not in get_args(Fit):
             raise DataError(f"image fit {self.fit!r} is unknown: choose one of {', '.join(get_args(Fit))}.")
+        if self.resize is not None:
+            self._check_resize(self.resize, max(sides))
+
+    def _check_resize(self, resize: int, size: int) -> None:
+        if self.fit != "crop":
+            raise DataError(
+                f"image resize {resize!r} needs the fit 'crop', not {self.fit!r}: leave out resize."
+            )
+        if not isinstance(resize, int) or not size <= resize <= LARGEST_SIDE:
+            raise DataError(
+                f"image resize {resize!r} leaves no image to cut {size} pixels out of: give the pixels of the shorter "
+                f"side, from {size} to {LARGEST_SIDE}."
+            )
 
     @property
     def height(self) -> int:
@@ -128,6 +145,10 @@ class ImageTransform:
         """
         if self.fit == "squash":
             return Box(0.0, 0.0, float(width), float(height))
+        if self.resize is not None:
+            scale = min(width, height) / self.resize  # original pixels to one output pixel
+            left, top = (width - scale * self.width) / 2, (height - scale * self.height) / 2
+            return Box(left, top, width - left, height - top)
         if self.fit == "crop":  # the largest centred region with the aspect ratio of the output
             left = max(0.0, width - height * self.width / self.height) / 2
             top = max(0.0, height - width * self.height / self.width) / 2
@@ -148,7 +169,7 @@ class ImageTransform:
     def to_dict(self) -> dict[str, Any]:
         """Plain types, for a checkpoint."""
         size = list(self.size) if isinstance(self.size, tuple) else self.size
-        return {"size": size, "fit": self.fit}
+        return {"size": size, "fit": self.fit} | ({} if self.resize is None else {"resize": self.resize})
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ImageTransform:
@@ -157,6 +178,8 @@ class ImageTransform:
         Raises:
             DataError: keys are missing or unknown, or values are impossible.
         """
-        if set(data) != {"size", "fit"}:
-            raise DataError(f"an image transform has 'size' and 'fit', not {sorted(data)}: save it again.")
+        if set(data) - {"resize"} != {"size", "fit"}:
+            raise DataError(
+                f"an image transform has 'size' and 'fit', and may have 'resize', not {sorted(data)}: save it again."
+            )
         return cls(**data)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.attention.base import Attention, Query, QuerySizes
+from caption.decoders.arctic_weights import draw_arctic_weights
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
@@ -47,9 +48,11 @@ class LSTMDecoder(LSTMCellDecoder):
             the authors' code.
         embedding: computes Ey from several tables; None = one learned table.
         tie_weights: whether E and L_o are one parameter, see `readout.tie_weights`; the paper has two.
+        first_weights: how the weights are drawn; "pytorch", as its layers do, or "arctic", as in the authors' code
+            (`draw_arctic_weights`).
 
     Raises:
-        ValueError: `first_input` is another string.
+        ValueError: `first_input` or `first_weights` is another string.
         UserError: when built, the weights cannot be tied.
     """
 
@@ -66,9 +69,11 @@ class LSTMDecoder(LSTMCellDecoder):
         first_input: Literal["start", "zero"] = "start",
         embedding: MetaEmbedding | None = None,
         tie_weights: bool = False,
+        first_weights: Literal["pytorch", "arctic"] = "pytorch",
     ) -> None:
         super().__init__(embedding_size, hidden_size, dropout)
         check_choice("first_input", first_input, ("start", "zero"))
+        check_choice("first_weights", first_weights, ("pytorch", "arctic"))
         self.attention = attention
         self.initial = initial or InitialState()
         self.gate = gate
@@ -78,6 +83,7 @@ class LSTMDecoder(LSTMCellDecoder):
         if embedding is not None:
             self.embed = embedding
         self.tie_weights = tie_weights
+        self.first_weights = first_weights
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         hidden_size = self.hidden_size
@@ -96,6 +102,8 @@ class LSTMDecoder(LSTMCellDecoder):
             tie_weights(self.readout.to_words, self.embed)
         self.build_gates(context_size)  # T of eq. 1
         nn.init.zeros_(self.gates_from_word.bias)
+        if self.first_weights == "arctic":
+            draw_arctic_weights(self)
         add_forget_bias(self.gates_from_word.bias, self.forget_bias)
 
     def project(self, views: Views) -> Memory:

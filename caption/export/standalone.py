@@ -127,7 +127,10 @@ class OnnxCaptioner:
             left, top = -place[0] * x, -place[1] * y
             return left, top, left + across * x, top + down * y
         left = top = 0.0
-        if fit == "crop":
+        if resize := self.model["transform"].get("resize"):
+            scale = min(width, height) / resize
+            left, top = (width - scale * across) / 2, (height - scale * down) / 2
+        elif fit == "crop":
             left = max(0.0, width - height * across / down) / 2
             top = max(0.0, height - width * down / across) / 2
         return left, top, width - left, height - top

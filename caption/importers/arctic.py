@@ -38,7 +38,7 @@ ENCODER: Config = {
         "class_path": "caption.encoders.TorchvisionEncoder",
         "init_args": {"name": "vgg19", "layer": "features.35", "weights": "IMAGENET1K_V1"},
     },
-    "transform": {"size": 224, "fit": "crop"},
+    "transform": {"size": 224, "fit": "crop", "resize": 256},
 }
 """VGG19's conv5_4: 14x14 regions of 512 numbers. The authors used Caffe's weights; torchvision's differ."""
 SEARCH = BeamSearch(beam_size=5, max_length=30)

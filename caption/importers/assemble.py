@@ -20,7 +20,7 @@ from caption.search import Search
 from caption.text.vocabulary import Vocabulary
 
 Config = dict[str, Any]
-"""`encoder` (class path and arguments) and `transform` (size and fit), as in a configuration file."""
+"""`encoder` (class path and arguments) and `transform` (size, fit, resize), as in a configuration file."""
 
 
 class Imported(NamedTuple):
@@ -86,7 +86,7 @@ def _read_config(file: str) -> Config:
         raise UserError(f"'{file}' is not YAML: {error}") from None
     if not isinstance(config, dict) or not config or not config.keys() <= {"encoder", "transform"}:
         raise UserError(
-            f"'{file}' should have 'encoder' (class_path, init_args), 'transform' (size, fit), or both"
+            f"'{file}' should have 'encoder' (class_path, init_args), 'transform' (size, fit, resize), or both"
         )
     return config
 

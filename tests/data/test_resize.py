@@ -19,7 +19,12 @@ from caption.data.resize import PAD_GREY, ImageTransform
 from caption.errors import DataError
 
 FITS = ("squash", "crop", "pad")
-TRANSFORMS = [ImageTransform(32, "squash"), ImageTransform((24, 40), "crop"), ImageTransform((40, 24), "pad")]
+TRANSFORMS = [
+    ImageTransform(32, "squash"),
+    ImageTransform((24, 40), "crop"),
+    ImageTransform((24, 40), "crop", 48),
+    ImageTransform((40, 24), "pad"),
+]
 
 
 @pytest.mark.parametrize("fit", FITS)
@@ -56,15 +61,15 @@ def located(pixels: torch.Tensor, box: Box) -> tuple[float, float]:
     )
 
 
-@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize(("fit", "resize"), [*((fit, None) for fit in FITS), ("crop", 256)])
 @pytest.mark.parametrize("size", [224, (96, 161), (150, 77)])
 @pytest.mark.parametrize("original", [(640, 301), (301, 517), (333, 251), (450, 450), (1001, 143), (64, 48)])
 def test_a_marker_survives_the_round_trip(
-    fit: str, size: int | tuple[int, int], original: tuple[int, int]
+    fit: str, resize: int | None, size: int | tuple[int, int], original: tuple[int, int]
 ) -> None:
     """Exact to a quarter of a resized pixel, at any position."""
     width, height = original
-    transform = ImageTransform(size, fit)
+    transform = ImageTransform(size, fit, resize)
     box = transform.box(width, height)
     across = (box.right - box.left) / transform.width
     down = (box.bottom - box.top) / transform.height
@@ -135,7 +140,11 @@ def test_channels_and_rows_are_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "transform", [ImageTransform(), ImageTransform((96, 128), "pad"), ImageTransform(7, "squash")]
+    "transform",
+    [
+        *(ImageTransform(), ImageTransform((96, 128), "pad"), ImageTransform(7, "squash")),
+        ImageTransform(resize=256),
+    ],
 )
 def test_round_trip_through_plain_types(transform: ImageTransform) -> None:
     data = json.loads(json.dumps(transform.to_dict()))
@@ -154,6 +163,55 @@ def test_an_unknown_fit_or_key() -> None:
         ImageTransform(224, "stretch")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="'size' and 'fit'"):
         ImageTransform.from_dict({"size": 224})
+    with pytest.raises(DataError, match="'size' and 'fit'"):
+        ImageTransform.from_dict({"size": 224, "resize": 256})
+
+
+# -- resized, then cut out ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "original", "box"),
+    [
+        (224, (512, 512), (32, 32, 480, 480)),
+        (224, (640, 512), (96, 32, 544, 480)),
+        (224, (128, 384), (8, 136, 120, 248)),
+        ((112, 224), (512, 640), (32, 208, 480, 432)),
+        (256, (300, 256), (22, 0, 278, 256)),
+    ],
+)
+def test_a_resized_image_shows_its_centre(size, original: tuple[int, int], box: tuple[int, ...]) -> None:
+    """Numbers worked out by hand: the shorter side is 256 pixels, of which the output has the middle ones."""
+    transform = ImageTransform(size, "crop", 256)
+    assert transform.box(*original) == box
+    assert transform(Image.new("RGB", original)).shape == (3, transform.height, transform.width)
+
+
+def test_resizing_first_and_cutting_out_afterwards_gives_the_same_pixels() -> None:
+    """As Caffe's users do it, where both steps need no rounding."""
+    photo = scene(512, 512)
+    small = photo.resize((256, 256), Image.Resampling.BILINEAR).crop((16, 16, 240, 240))
+    ours = ImageTransform(224, "crop", 256)(photo).permute(1, 2, 0).numpy()
+    difference = np.abs(ours.astype(int) - np.asarray(small).astype(int))
+    inner = difference[1:-1, 1:-1]  # at the border, theirs sees pixels that ours has cut off
+    assert inner.max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"resize": 223}, "from 224 to 4096"),
+        ({"resize": 30_000}, "from 224 to 4096"),
+        ({"resize": 256.5}, "256.5"),
+        ({"resize": 0}, "from 224"),
+        ({"size": (100, 300), "resize": 256}, "cut 300 pixels out of"),
+        ({"fit": "squash", "resize": 256}, "needs the fit 'crop', not 'squash'"),
+        ({"fit": "pad", "resize": 256}, "needs the fit 'crop', not 'pad'"),
+    ],
+)
+def test_a_resize_that_is_none(options: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        ImageTransform(**options)  # type: ignore[arg-type]
 
 
 # -- large photos, which are reduced first ----------------------------------------------------------------------

@@ -113,14 +113,14 @@ def test_nan_is_no_word() -> None:
     assert any(caption.words for caption in result)
 
 
-@pytest.mark.parametrize("fit", ["squash", "crop", "pad"])
+@pytest.mark.parametrize(("fit", "resize"), [("squash", None), ("crop", None), ("crop", 48), ("pad", None)])
 @pytest.mark.parametrize("size", [32, (20, 44)])
 @pytest.mark.parametrize("photo", [(80, 40), (40, 88), (64, 64), (50, 31)])
 def test_its_image_transform_is_that_of_the_package(
-    fit: str, size: int | tuple[int, int], photo: tuple[int, int], tmp_path: Path
+    fit: str, resize: int | None, size: int | tuple[int, int], photo: tuple[int, int], tmp_path: Path
 ) -> None:
     captioner = OnnxCaptioner.__new__(OnnxCaptioner)
-    transform = ImageTransform(size, fit)
+    transform = ImageTransform(size, fit, resize)
     captioner.model = {"transform": transform.to_dict()}
     image = tiny_captioner.photo(*photo)
     exif = image.getexif()

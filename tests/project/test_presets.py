@@ -11,13 +11,16 @@ import pytest
 import torch
 import yaml
 from helpers.configurations import parse
+from helpers.pictures import noise
 from helpers.tiny_views import one_row
 
 REPOSITORY = Path(__file__).parents[2]
 PRESETS = sorted((REPOSITORY / "configs" / "presets").glob("*.yaml"))
-BASES = ["coco_soft", "flickr8k_soft"]
+ENCODERS = {"coco_soft": "vgg19", "flickr8k_vgg": "vgg19", "flickr8k_soft": "efficientnet_lite2"}
+"""Of configurations under the presets."""
 SOFT = {"paper": "paper_soft", "arctic": "arctic_soft", "sgrvinod": "sgrvinod"}
 HARD = {"paper": "paper_hard", "arctic": "arctic_hard"}
+FLICKR = {"COCO": "arctic_hard", "Flickr8k": "arctic_flickr8k", "Flickr30k": "arctic_flickr30k"}
 ABSENT = object()
 
 
@@ -46,7 +49,7 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 # -- combined with a configuration ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("base", ENCODERS)
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_over_a_configuration_all_switches_are_the_presets(path: Path, base: str):
     """The preset sets every option, so neither the underlying configuration nor a default remains."""
@@ -55,10 +58,7 @@ def test_over_a_configuration_all_switches_are_the_presets(path: Path, base: str
     for part in ("decoder", "objective"):
         assert flat(merged["model"][part]) == flat(written["model"][part])
     assert flat(merged).items() >= flat(written).items()
-    assert (
-        merged["model"]["encoder"]["init_args"]["name"]
-        == {"coco_soft": "vgg19", "flickr8k_soft": "efficientnet_lite2"}[base]
-    )
+    assert merged["model"]["encoder"]["init_args"]["name"] == ENCODERS[base]
 
 
 def small(model: dict[str, Any]) -> dict[str, Any]:
@@ -89,6 +89,62 @@ def test_its_decoder_learns_by_its_objective(path: Path):
     assert [name for name, p in decoder.named_parameters() if p.grad is None] == []
 
 
+@pytest.fixture(scope="module")
+def vgg19():
+    """The paper's encoder, with random weights."""
+    from caption.encoders import TorchvisionEncoder
+
+    torch.manual_seed(0)
+    return TorchvisionEncoder("vgg19", "features.35").eval()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["paper_soft", "paper_hard", "arctic_flickr8k"])
+def test_vgg19s_regions_go_through_it(preset: str, vgg19):
+    """From a photo through the transform of the configurations to 14x14 regions of 512 numbers, a loss, a caption."""
+    from caption.captioner import Captioner
+    from caption.data.resize import ImageTransform
+    from caption.decoders import Decoder
+    from caption.objectives import CaptionBatch, Objective
+    from caption.parts import make
+    from caption.search import BeamSearch
+    from caption.text.vocabulary import Vocabulary
+
+    config = parse(
+        REPOSITORY / "configs" / "flickr8k_vgg.yaml", REPOSITORY / f"configs/presets/{preset}.yaml"
+    )
+    transform = ImageTransform(**config["data"]["transform"])
+    assert config["model"]["encoder"]["init_args"]["layer"] == "features.35"
+    model = small(load(preset)["model"])
+    model["decoder"]["init_args"]["attention"]["init_args"]["score"]["init_args"]["size"] = 512
+    captioner = Captioner(
+        vgg19,
+        make(model["decoder"], Decoder),
+        Vocabulary(["a", "dog", "runs"]),
+        transform,
+        BeamSearch(2, 4),
+    )
+    objective = make(model["objective"], Objective)
+    objective.build(captioner.decoder.query_size, (512,), len(captioner.vocabulary))
+    photo = noise(375, 500)
+    with torch.no_grad():
+        (regions,) = captioner.encode([photo])
+    assert regions.vectors.shape == (1, 196, 512)
+    assert regions.grid == (14, 14)
+    assert regions.vectors.min() == 0  # behind the ReLU
+    words = torch.tensor([[[1, 4, 5], [1, 6, 0]]])
+    captions = CaptionBatch(words, torch.tensor([[[4, 5, 2], [6, 2, 0]]]), torch.tensor([[3, 2]]))
+    decoder = captioner.decoder.train()
+    objective(decoder, decoder.project((regions,)), captions).value.backward()
+    assert all(parameter.grad is not None for parameter in decoder.parameters())
+    (caption,) = captioner.describe([photo])
+    assert caption.weights.shape[1:] == (14, 14)
+    side = 375 * 224 / 256
+    assert caption.seen == pytest.approx(
+        ((500 - side) / 2, (375 - side) / 2, (500 + side) / 2, (375 + side) / 2)
+    )
+
+
 # -- soft and hard -------------------------------------------------------------------------------------------------
 
 
@@ -112,7 +168,11 @@ def test_the_header_tells_source_likeness_difference_and_command(path: Path):
     header = path.read_text(encoding="utf-8").partition("\ntrainer:")[0]
     for word in ("Source", "Same", "Differs"):
         assert re.search(rf"^# {word}: \S", header, re.MULTILINE)
-    assert f"caption fit -c configs/coco_soft.yaml -c configs/presets/{path.name}" in header
+    base = re.search(
+        rf"caption fit -c (configs/\w+\.yaml) -c configs/presets/{path.name}$", header, re.MULTILINE
+    )
+    assert base
+    assert (REPOSITORY / base[1]).exists()
     assert load(path.stem)["trainer"]["default_root_dir"] == f"runs/{path.stem}"
 
 
@@ -154,5 +214,18 @@ def test_no_switch_is_missing_in_the_tables():
     assert sorted(hard) == sorted(of_hard)
 
 
+def test_the_authors_flickr_presets_differ_from_that_of_coco_as_the_table_says():
+    """The table has all switches in which they differ, and no others."""
+    written = {name: flat(load(preset)) for name, preset in FLICKR.items()}
+    switches = set().union(*written.values()) - {"trainer.default_root_dir"}
+    differing = {
+        switch: values
+        for switch in switches
+        if len(set(map(str, values := [one.get(switch, ABSENT) for one in written.values()]))) > 1
+    }
+    rows = table("Flickr8k and Flickr30k")
+    assert {row["Switch"].strip("`"): [value(row[name]) for name in FLICKR] for row in rows} == differing
+
+
 def test_the_presets_of_the_table_are_all_there_are():
-    assert {path.stem for path in PRESETS} == {*SOFT.values(), *HARD.values()}
+    assert {path.stem for path in PRESETS} == {*SOFT.values(), *HARD.values(), *FLICKR.values()}
