@@ -13,6 +13,7 @@ Soft attention of Xu et al. 2015 is `ScoredAttention(AdditiveScore(), Softmax())
 from caption.attention.alignments.gumbel import GumbelSoftmax
 from caption.attention.alignments.hard import Multinoulli
 from caption.attention.alignments.local import FollowingWindow, PredictedWindow
+from caption.attention.alignments.sigmoid import Sigmoid
 from caption.attention.alignments.soft import Softmax
 from caption.attention.alignments.sparse import Entmax15, Sparsemax
 from caption.attention.base import (
@@ -24,6 +25,7 @@ from caption.attention.base import (
     ReadOutput,
     WeighOutput,
 )
+from caption.attention.bin_pooling import ChunkMaxPooling, SpatialPyramidPooling
 from caption.attention.co_attention import (
     AlternatingCoAttention,
     InteractiveCoAttention,
@@ -33,19 +35,22 @@ from caption.attention.co_attention import (
 from caption.attention.compositional import CompositionalDeAttention
 from caption.attention.feature_wise import FeatureWiseAttention
 from caption.attention.glimpse import GlimpseAttention, WindowAttention
-from caption.attention.hierarchical import AttentionViaAttention, HierarchicalAttention
+from caption.attention.hierarchical import HierarchicalAttention
+from caption.attention.levels import AttentionViaAttention, ParentWeightedAttention, PyramidAttention
+from caption.attention.local_global import LocalGlobalAttention
 from caption.attention.map_entropy import entropy
 from caption.attention.map_hooks import edit_maps
+from caption.attention.memory_network import MemoryNetworkAttention
 from caption.attention.multi_head import HeadGates, MultiHeadAttention
 from caption.attention.multi_hop import MultiHopAttention
 from caption.attention.pooling import (
-    ChunkMaxPooling,
     DeepSets,
     KMaxPooling,
     MaxPooling,
     MeanPooling,
     StochasticPooling,
     SumPooling,
+    TopKMeanPooling,
 )
 from caption.attention.rotatory import RotatoryAttention
 from caption.attention.scored import Alignment, AlignmentOutput, Score, ScoredAttention, Selection
@@ -53,7 +58,7 @@ from caption.attention.scores.additive import AdditiveScore
 from caption.attention.scores.cosine import CosineScore
 from caption.attention.scores.dot import DotScore, ScaledDotScore
 from caption.attention.scores.general import ActivatedGeneralScore, GeneralScore
-from caption.attention.scores.learned_query import FeedForwardScore
+from caption.attention.scores.learned_query import FeedForwardScore, LearnedQueryScore
 from caption.attention.scores.location_sensitive import LocationSensitiveScore
 from caption.attention.scores.mlp import MLPScore
 from caption.attention.sentinel import SentinelAttention
@@ -86,16 +91,21 @@ __all__ = [
     "HierarchicalAttention",
     "InteractiveCoAttention",
     "KMaxPooling",
+    "LearnedQueryScore",
+    "LocalGlobalAttention",
     "LocationSensitiveScore",
     "MLPScore",
     "MaxCoAttention",
     "MaxPooling",
     "MeanPooling",
+    "MemoryNetworkAttention",
     "MultiHeadAttention",
     "MultiHopAttention",
     "Multinoulli",
     "ParallelCoAttention",
+    "ParentWeightedAttention",
     "PredictedWindow",
+    "PyramidAttention",
     "Query",
     "QuerySizes",
     "ReadOutput",
@@ -105,12 +115,15 @@ __all__ = [
     "ScoredAttention",
     "Selection",
     "SentinelAttention",
+    "Sigmoid",
     "Softmax",
     "Sparsemax",
+    "SpatialPyramidPooling",
     "Stochastic",
     "StochasticPooling",
     "StructuredAttention",
     "SumPooling",
+    "TopKMeanPooling",
     "WeighOutput",
     "WindowAttention",
     "edit_maps",

@@ -1,4 +1,4 @@
-"""Hierarchical attention: cells within blocks, or a coarse grid that guides a fine one."""
+"""Hierarchical attention (Yang et al. 2016): cells within blocks, then blocks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class HierarchicalAttention(Attention):
     """Attends to the cells of each block, then to the blocks (Yang et al. 2016, section 2.2).
 
     b_j = Σ_{i in j} α_{i|j} a_i with α_{·|j} = softmax of f_cell(a_i, h) within block j; z = Σ_j β_j b_j with β =
-    softmax(f_block(b_j, h)). The map of the cells is β_j α_{i|j}, the weight of each cell in z.
+    softmax(f_block(b_j, h)). The map of the cells is β_j α_{i|j}, the weight of each cell in z. In the paper both
+    queries are learned, as those of `FeedForwardScore`, and a recurrent network over the groups' vectors comes before
+    the second attention.
 
     Args:
         cell_score: compares cells with the query.
@@ -101,75 +103,3 @@ class HierarchicalAttention(Attention):
 
     def grids(self, views: Sequence[tuple[int, int]]) -> Mapping[str, tuple[int, int]]:
         return {"cells": views[0], "blocks": self._blocks(views[0])}
-
-
-class LevelMaps(NamedTuple):
-    """A map for each of two grids."""
-
-    fine: Tensor
-    """(B, K, L)."""
-    coarse: Tensor
-    """(B, K, L')."""
-
-
-class LevelMemory(NamedTuple):
-    """Two grids of one image, the fine one first."""
-
-    fine: GridMemory
-    coarse: GridMemory
-    parent: Tensor
-    """(B, L) int64: the coarse cell that contains the centre of each fine cell."""
-
-
-class AttentionViaAttention(Attention):
-    """Coarse weights guide fine ones (Zhao and Zhang 2018): α ∝ exp(f_fine(a_i, h)) · β_{parent(i)}, z = [Σ α_i a_i;
-    Σ β_j b_j].
-
-    For images with two grids, the fine one first: layers of an encoder, or levels of a pyramid. β is the attention to
-    the coarse grid. A fine cell's weight is scaled by that of the coarse cell that contains it.
-
-    Args:
-        fine_score: compares the cells of the first view with the query.
-        coarse_score: compares the cells of the second view with the query.
-
-    Raises:
-        UserError: when built for another number of views than two, or with a score that keeps a state.
-    """
-
-    view_count = 2
-    map_views = {"fine": 0, "coarse": 1}
-
-    def __init__(self, fine_score: Score, coarse_score: Score) -> None:
-        super().__init__()
-        self.fine_score = fine_score
-        self.coarse_score = coarse_score
-
-    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        build_stateless(self, self.fine_score, region_sizes[0], query_sizes)
-        build_stateless(self, self.coarse_score, region_sizes[1], query_sizes)
-
-    def memory(self, views: Views) -> LevelMemory:
-        fine, coarse = views
-        (rows, cols), (coarse_rows, coarse_cols) = fine.grid, coarse.grid
-        device = fine.vectors.device
-        row = (torch.arange(rows, device=device) * 2 + 1) * coarse_rows // (2 * rows)
-        col = (torch.arange(cols, device=device) * 2 + 1) * coarse_cols // (2 * cols)
-        parent = (row[:, None] * coarse_cols + col).flatten().expand(fine.vectors.shape[0], -1)
-        return LevelMemory(
-            GridMemory.of(fine, self.fine_score.keys(fine)),
-            GridMemory.of(coarse, self.coarse_score.keys(coarse)),
-            parent,
-        )
-
-    def weigh(self, query: Query, memory: LevelMemory, state: TensorTree) -> WeighOutput:
-        coarse = hide_masked(self.coarse_score(query, memory.coarse), memory.coarse.mask)
-        log_coarse = coarse.log_softmax(-1)
-        parent = memory.parent[:, None].expand(-1, coarse.shape[1], -1)
-        fine = self.fine_score(query, memory.fine) + log_coarse.gather(-1, parent)
-        return WeighOutput(LevelMaps(hide_masked(fine, memory.fine.mask).softmax(-1), log_coarse.exp()))
-
-    def read(
-        self, maps: LevelMaps, query: Query, memory: LevelMemory, weighed: WeighOutput | None = None
-    ) -> ReadOutput:
-        fine = weighted_sum(maps.fine, memory.fine.values)
-        return ReadOutput(torch.cat((fine, weighted_sum(maps.coarse, memory.coarse.values)), -1))

@@ -1,4 +1,4 @@
-"""Multi-hop attention (Sukhbaatar et al. 2015, section 2.2): the context of each hop refines the next query."""
+"""Multi-hop attention (after Sukhbaatar et al. 2015, section 2.2): the context of each hop refines the next query."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class HopMaps(NamedTuple):
 class MultiHopAttention(Attention):
     """u_{n+1} = u_n + W z_n, z_n = Σ_i α_n,i a_i, α_n = softmax(f_att(a, u_n)), from u_0 = h. The context is Σ_n W z_n.
 
-    All hops share their weights (the paper's layer-wise tying). The context is the sum of what the hops add to the
-    query. Editing the map of one hop does not change the maps of later hops.
+    For any score. All hops share its weights and W, and the query is added as it is; the paper's own form, with its
+    embeddings, tyings and H, is `MemoryNetworkAttention`. The context is the sum of what the hops add to the query.
+    Editing the map of one hop does not change the maps of later hops.
 
     Args:
         score: f_att of the query u_n; it must use only `Query.hidden`.

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.errors import UserError
-from caption.regions import Views, WeightProperties
+from caption.regions import Grid, Views, WeightProperties
 from caption.tensor_tree import TensorTree
 
 
@@ -22,19 +22,19 @@ class Pooling(Attention):
     An edited map is read in the same way: regions of weight 0 are treated as absent.
     """
 
-    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
-        """Regions (B, L, D), real (B, L) bool -> weights (B, L); masked regions are set to 0 afterwards."""
+    def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
+        """Regions (B, L, D) on a grid, real (B, L) bool -> weights (B, L); masked regions are set to 0 afterwards."""
         raise NotImplementedError
 
-    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
+    def pool(self, values: Tensor, weights: Tensor, grid: Grid) -> Tensor:
         """Regions (B, 1, L, D), weights (B, K, L) -> context (B, K, context size)."""
         raise NotImplementedError
 
     def memory(self, views: Views) -> GridMemory:
         """The keys are the weights (B, L), 0 where masked, which depend on the image alone."""
-        values, _, mask = views[0]
+        values, grid, mask = views[0]
         real = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device) if mask is None else mask
-        return GridMemory.of(views[0], self.contribution(values, real).masked_fill(~real, 0.0))
+        return GridMemory.of(views[0], self.contribution(values, real, grid).masked_fill(~real, 0.0))
 
     def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         return WeighOutput(memory.keys[:, None].expand(-1, query.hidden.shape[1], -1))
@@ -43,18 +43,18 @@ class Pooling(Attention):
         self, maps: Tensor, query: Query, memory: GridMemory, weighed: WeighOutput | None = None
     ) -> ReadOutput:
         if weighed is not None and maps is weighed.maps:  # the same for all queries, so pooled once
-            pooled = self.pool(memory.values[:, None], memory.keys[:, None])
+            pooled = self.pool(memory.values[:, None], memory.keys[:, None], memory.grid)
             return ReadOutput(pooled.expand(-1, maps.shape[1], -1))
-        return ReadOutput(self.pool(memory.values[:, None], maps.to(memory.values.dtype)))
+        return ReadOutput(self.pool(memory.values[:, None], maps.to(memory.values.dtype), memory.grid))
 
 
 class MeanPooling(Pooling):
     """z = 1/L Σ_i a_i."""
 
-    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
+    def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
         return real / real.sum(-1, keepdim=True).to(values.dtype)
 
-    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
+    def pool(self, values: Tensor, weights: Tensor, grid: Grid) -> Tensor:
         return weights @ values.squeeze(1)
 
 
@@ -63,7 +63,7 @@ class SumPooling(MeanPooling):
 
     properties = WeightProperties(sums_to_one=False)
 
-    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
+    def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
         return real.to(values.dtype)
 
 
@@ -84,19 +84,19 @@ class DeepSets(SumPooling):
             nn.Linear(self.size, self.size), nn.ReLU(), nn.Linear(self.size, region_sizes[0])
         )
 
-    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
-        return self.outer(super().pool(self.inner(values), weights))
+    def pool(self, values: Tensor, weights: Tensor, grid: Grid) -> Tensor:
+        return self.outer(super().pool(self.inner(values), weights, grid))
 
 
 class LargestPooling(Pooling):
     """Base class of poolings that read the largest values of each feature."""
 
-    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
+    def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
         """The share of each region among the largest values of all features."""
         counts = self.counts(values.masked_fill(~real[..., None], -torch.inf)) * real
         return counts / counts.sum(-1, keepdim=True).to(values.dtype)
 
-    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
+    def pool(self, values: Tensor, weights: Tensor, grid: Grid) -> Tensor:
         return self.largest(values.masked_fill(weights[..., None] <= 0, -torch.inf))
 
     def counts(self, values: Tensor) -> Tensor:
@@ -108,32 +108,68 @@ class LargestPooling(Pooling):
         raise NotImplementedError
 
 
-class KMaxPooling(LargestPooling):
-    """The mean of the k largest values of each feature; k = 1 is max pooling (Kalchbrenner et al. 2014, section 3.2).
-
-    The order of the k regions is not kept.
+def k_largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest values of each feature and their regions (..., k, D), of equal ones the first: `topk` promises no
+    order of these, and behind a ReLU many are 0.
 
     Args:
-        k: the number of values; all, if there are fewer regions.
+        values: (..., L, D), -inf where masked.
+        k: at most L; with fewer real regions the last values are -inf, and their regions without meaning.
+    """
+    left, regions, largest = values.detach(), [], []
+    for _ in range(k):
+        region = left.argmax(-2, keepdim=True)
+        regions.append(region)
+        largest.append(values.gather(-2, region).where(left.gather(-2, region) > -torch.inf, -torch.inf))
+        left = left.scatter(-2, region, -torch.inf)
+    return torch.cat(largest, -2), torch.cat(regions, -2)
+
+
+class KLargestPooling(LargestPooling):
+    """Base class of poolings that read the k largest values of each feature.
+
+    Args:
+        k: the number of values.
 
     Raises:
-        UserError: k is below 1.
+        UserError: k is below 1; in use, k is above the number of regions.
     """
 
     def __init__(self, k: int = 3) -> None:
         super().__init__()
         if k < 1:
-            raise UserError(f"k {k} of k-max pooling must be at least 1")
+            raise UserError(f"k {k} of {type(self).__name__} must be at least 1")
         self.k = k
 
+    def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
+        if self.k > values.shape[1]:
+            raise UserError(
+                f"k {self.k} of {type(self).__name__} is more than the {values.shape[1]} regions of an image: take a "
+                "smaller k, or an encoder with a finer grid"
+            )
+        return super().contribution(values, real, grid)
+
     def counts(self, values: Tensor) -> Tensor:
-        indices = values.topk(min(self.k, values.shape[1]), 1).indices  # (B, k, D)
-        return functional.one_hot(indices, values.shape[1]).sum((1, 2))
+        largest, regions = k_largest(values, self.k)  # (B, k, D)
+        return (functional.one_hot(regions, values.shape[1]) * (largest > -torch.inf)[..., None]).sum((1, 2))
+
+
+class KMaxPooling(KLargestPooling):
+    """The k largest values of each feature, concatenated, in the order of their regions (Kalchbrenner et al. 2014,
+    section 3.2).
+
+    The context has k · D numbers: the first of the k values of each feature, then the second ... Where fewer regions
+    are real, the last ones are 0.
+    """
+
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        self.context_size = self.k * region_sizes[0]
 
     def largest(self, values: Tensor) -> Tensor:
-        largest = values.topk(min(self.k, values.shape[2]), 2).values
-        finite = largest > -torch.inf
-        return largest.where(finite, 0.0).sum(2) / finite.sum(2).clamp_min(1)
+        largest, regions = k_largest(values, self.k)  # (B, K, k, D)
+        absent = largest == -torch.inf
+        order = regions.masked_fill(absent, values.shape[2]).argsort(2)
+        return largest.masked_fill(absent, 0.0).gather(2, order).flatten(2)
 
 
 class MaxPooling(KMaxPooling):
@@ -143,37 +179,17 @@ class MaxPooling(KMaxPooling):
         super().__init__(k=1)
 
 
-class ChunkMaxPooling(LargestPooling):
-    """The maxima of several chunks of the regions, concatenated, which keep rough positions.
+class TopKMeanPooling(KLargestPooling):
+    """The mean of the k largest values of each feature (Durand et al. 2017, "WILDCAT", section 3.3, without the lowest
+    ones).
 
-    Chunks are runs of regions in row order, that is, bands of rows (Chen et al. 2015, dynamic multi-pooling, with fixed
-    chunks).
-
-    Args:
-        chunks: C; the context has C · D numbers, 0 for chunks beyond the number of regions.
-
-    Raises:
-        UserError: `chunks` is below 1.
+    Where fewer regions are real, the mean is over these.
     """
 
-    def __init__(self, chunks: int = 4) -> None:
-        super().__init__()
-        if chunks < 1:
-            raise UserError(f"chunks {chunks} of chunk-max pooling must be at least 1")
-        self.chunks = chunks
-
-    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.context_size = self.chunks * region_sizes[0]
-
-    def counts(self, values: Tensor) -> Tensor:
-        chunks = [chunk for chunk in values.tensor_split(self.chunks, 1) if chunk.shape[1]]
-        return torch.cat([functional.one_hot(chunk.argmax(1), chunk.shape[1]).sum(1) for chunk in chunks], 1)
-
     def largest(self, values: Tensor) -> Tensor:
-        missing = max(0, self.chunks - values.shape[2])
-        padded = functional.pad(values, (0, 0, 0, missing), value=-torch.inf) if missing else values
-        largest = torch.cat([chunk.amax(2) for chunk in padded.tensor_split(self.chunks, 2)], -1)
-        return largest.where(largest > -torch.inf, 0.0)
+        largest, _ = k_largest(values, self.k)
+        finite = largest > -torch.inf
+        return largest.where(finite, 0.0).sum(2) / finite.sum(2).clamp_min(1)
 
 
 class StochasticPooling(Pooling):
@@ -185,7 +201,7 @@ class StochasticPooling(Pooling):
     features.
     """
 
-    def contribution(self, values: Tensor, real: Tensor) -> Tensor:
+    def contribution(self, values: Tensor, real: Tensor, grid: Grid) -> Tensor:
         total = self._chances(values, real).sum(-1)
         features = total.sum(-1, keepdim=True)  # those that are above 0 somewhere
         return torch.where(features > 0, total / features.clamp_min(1), real / real.sum(-1, keepdim=True))
@@ -196,7 +212,7 @@ class StochasticPooling(Pooling):
         positive = values.clamp_min(0) * real[..., None]
         return positive / positive.sum(-2, keepdim=True).clamp_min(torch.finfo(values.dtype).tiny)
 
-    def pool(self, values: Tensor, weights: Tensor) -> Tensor:
+    def pool(self, values: Tensor, weights: Tensor, grid: Grid) -> Tensor:
         chances = self._chances(values, weights > 0)  # (B, K, L, D)
         if not self.training:
             return (chances * values).sum(2)

@@ -1,17 +1,20 @@
-"""Structured self-attention (Lin et al. 2017): S learned queries, and a penalty for similar queries."""
+"""Structured self-attention (Lin et al. 2017): S learned queries, and a penalty for those that are alike."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
+from caption.parts import check_choice
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
+
+Diverse = Literal["maps", "queries"]
 
 
 class QueryMaps(NamedTuple):
@@ -22,22 +25,30 @@ class QueryMaps(NamedTuple):
 
 
 class StructuredAttention(Attention):
-    """A = softmax(W_2 tanh(W_1 aᵀ)) (eq. 6), z = W_o vec(A a): S maps per image, the same at every word.
+    """A = softmax(Q tanh(W_1 aᵀ)) (eq. 6), z = W_o vec(A a): S maps per image, the same at every word.
 
-    The penalty ‖A Aᵀ − I‖²_F (eq. 8) makes the queries attend to different regions. The loss
-    term `caption.objectives.AttentionPenalty` weighs it.
+    The rows of Q, the paper's W_2, are the learned queries. A penalty makes them differ; the loss term
+    `caption.objectives.AttentionPenalty` weighs it. That of the paper is on the maps, ‖A Aᵀ − I‖²_F (eq. 8): each query
+    attends to few regions, and no two to the same. That on the queries, ‖Q Qᵀ − I‖²_F, makes them orthogonal and of
+    length 1, wherever they attend.
 
     Args:
         queries: S.
         size: width of the comparison.
+        diverse: what the penalty is on.
+
+    Raises:
+        ValueError: `diverse` is another string.
     """
 
     map_views = {"queries": 0}
 
-    def __init__(self, queries: int = 4, size: int = 256) -> None:
+    def __init__(self, queries: int = 4, size: int = 256, diverse: Diverse = "maps") -> None:
         super().__init__()
+        check_choice("diverse", diverse, get_args(Diverse))
         self.queries = queries
         self.size = size
+        self.diverse = diverse
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.region = nn.Linear(region_sizes[0], self.size, bias=False)
@@ -59,7 +70,7 @@ class StructuredAttention(Attention):
         return ReadOutput(self.output(vectors.flatten(2)))
 
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor:
-        """Mean over all steps of ‖A Aᵀ − I‖²_F."""
-        attention = maps["queries"]
-        products = attention @ attention.mT - torch.eye(self.queries, device=attention.device)
+        """‖A Aᵀ − I‖²_F, the mean over all steps, or ‖Q Qᵀ − I‖²_F."""
+        rows = maps["queries"] if self.diverse == "maps" else self.energy.weight  # (..., S, L) or (S, A)
+        products = rows @ rows.mT - torch.eye(self.queries, device=rows.device)
         return products.square().sum((-2, -1)).mean()

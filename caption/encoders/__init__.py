@@ -6,6 +6,7 @@ from caption.encoders.refiners.base import Refiner, Refiners
 from caption.encoders.refiners.cbam import CBAMRefiner
 from caption.encoders.refiners.cross_attention import CrossAttentionRefiner
 from caption.encoders.refiners.dual_attention import DualAttentionRefiner
+from caption.encoders.refiners.feature_pyramid import FeaturePyramidRefiner
 from caption.encoders.refiners.linear import LinearRefiner
 from caption.encoders.refiners.meta_embedding import MetaEmbeddingRefiner
 from caption.encoders.refiners.positions import (
@@ -14,7 +15,6 @@ from caption.encoders.refiners.positions import (
     RelativePositions,
     SinusoidalPositions,
 )
-from caption.encoders.refiners.pyramid import PyramidRefiner
 from caption.encoders.refiners.self_attention import SelfAttentionRefiner
 from caption.encoders.refiners.squeeze_excitation import SqueezeExcitationRefiner
 from caption.encoders.several_encoders import SeveralEncoders
@@ -28,11 +28,11 @@ __all__ = [
     "DualAttentionRefiner",
     "EfficientNetLite",
     "Encoder",
+    "FeaturePyramidRefiner",
     "LearnedPositions",
     "LinearRefiner",
     "MetaEmbeddingRefiner",
     "Positions",
-    "PyramidRefiner",
     "Refiner",
     "Refiners",
     "RelativePositions",

@@ -114,5 +114,7 @@ class GuidedAttention(Objective):
             seen = (self.sharpness * scores[image, :, word]).log_softmax(-1)
             present = log_present(log_absent[image, word])
             gain = (present - self.detectors.prior[word].log()).clamp(0, 1) * known
+        if not decoder.properties.sums_to_one:  # else larger weights everywhere would lower the divergence
+            weights = weights / weights.sum(-1, keepdim=True).clamp_min(SMALLEST)
         log_weights = weights.clamp_min(SMALLEST).log()
         return gain * (seen.exp() * (seen - log_weights)).sum(-1)

@@ -29,8 +29,8 @@ from caption.captioner import Captioner
 from caption.tensor_tree import combine, leaves, map_tensors, select_images
 
 PHOTOS = [photo(seed=seed) for seed in range(3)]
-AFFINE = ("multi_head", "sentinel", "de_attention", "attention_via_attention")
-SOFTMAX = ("multi_head", "attention_via_attention", "own reading")
+AFFINE = ("multi_head", "sentinel", "de_attention", "parent_weighted")
+SOFTMAX = ("multi_head", "parent_weighted", "own reading")
 every = pytest.mark.parametrize("mechanism", [*AFFINE, "own reading", "two"])
 
 
@@ -303,7 +303,7 @@ def test_masking_every_step_is_masking_scores(mechanism):
 
 
 def test_each_level_is_edited_on_its_own_grid():
-    model = captioner("attention_via_attention")
+    model = captioner("parent_weighted")
     seen: list[Any] = []
     attention = model.decoder.attention
     attention.register_forward_hook(lambda *of_hook: seen.append(of_hook[2].maps))

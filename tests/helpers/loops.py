@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,6 +189,60 @@ def run(
         outputs.append(attention(query, memory, state))
         state = outputs[-1].state
     return Run(attention, views, queries, memory, outputs)
+
+
+Transcription = Callable[[dict[str, np.ndarray], Case], tuple[Vector, dict[str, Any]]]
+"""Parameters and a case -> the context of its first step, and the maps by name; a single map is called "weights"."""
+
+
+def check_transcription(done: Run, transcription: Transcription) -> None:
+    """Compare contexts and maps with a transcription, and the gradient by autograd, in a random direction of all
+    inputs and parameters at once, with central differences of the transcription."""
+    cases = list(done.cases())
+    for case in cases:
+        context, maps = transcription(done.p, case)
+        close(case.context[0], context)
+        for name, expected in maps.items():
+            close(case.weights[0] if name == "weights" else case.maps[0][name], expected)
+        assert set(case.maps[0]) <= set(maps)
+
+    generator = np.random.default_rng(0)
+    into = generator.standard_normal((IMAGES, QUERIES, len(cases[0].context[0])))
+    vectors = [view.vectors.clone().requires_grad_() for view in done.views]
+    hidden = done.queries[0].hidden.clone().requires_grad_()
+    views = tuple(view._replace(vectors=own) for view, own in zip(done.views, vectors, strict=True))
+    memory = done.attention.project(views)
+    query = done.queries[0]._replace(hidden=hidden)
+    context = done.attention(query, memory, done.attention.start(memory, QUERIES)).context
+    leaves = [hidden, *vectors, *done.attention.parameters()]
+    gradients = torch.autograd.grad((context * torch.from_numpy(into)).sum(), leaves, materialize_grads=True)
+    steps = [generator.standard_normal(leaf.shape) for leaf in leaves]
+    slope = sum(
+        float((gradient.numpy() * step).sum()) for gradient, step in zip(gradients, steps, strict=True)
+    )
+
+    def value(size: float) -> float:
+        """Of into · z, `size` steps away."""
+        of_hidden, *of_vectors = steps[: 1 + len(vectors)]
+        p = {
+            name: tensor + size * step
+            for (name, tensor), step in zip(done.p.items(), steps[1 + len(vectors) :], strict=True)
+        }
+        total = 0.0
+        for (b, k), case in zip(np.ndindex(IMAGES, QUERIES), cases, strict=True):
+            others = [
+                (regions + size * step[b], real)
+                for (regions, real), step in zip(case.others, of_vectors[1:], strict=True)
+            ]
+            moved = case._replace(
+                regions=case.regions + size * of_vectors[0][b],
+                others=others,
+                hidden=[case.hidden[0] + size * of_hidden[b, k]],
+            )
+            total += dot(into[b, k], transcription(p, moved)[0])
+        return total
+
+    assert_allclose(slope, (value(1e-5) - value(-1e-5)) / 2e-5, rtol=1e-5, atol=1e-7)
 
 
 def close(actual: Any, expected: Any) -> None:

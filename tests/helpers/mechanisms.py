@@ -116,40 +116,52 @@ ATTENTIONS: dict[str, Callable[[], Attention]] = {
     "entmax": lambda: scored(alignment=library.Entmax15()),
     "feature_wise": lambda: library.FeatureWiseAttention(6),
     "feed_forward": lambda: scored(library.FeedForwardScore(6)),
+    "feed_forward_one_layer": lambda: scored(library.LearnedQueryScore()),
     "general": lambda: scored(library.GeneralScore()),
     "glimpse": lambda: library.GlimpseAttention(expectation=0.0),
     "gumbel": lambda: scored(alignment=library.GumbelSoftmax()),
     "hard": lambda: scored(alignment=library.Multinoulli(expectation=0.0)),
     "hierarchical": lambda: library.HierarchicalAttention(AdditiveScore(6), AdditiveScore(6), 2),
     "k_max_pooling": lambda: library.KMaxPooling(3),
+    "local_global": lambda: library.LocalGlobalAttention(
+        AdditiveScore(6), library.PredictedWindow(1.5, 5), AdditiveScore(6)
+    ),
     "local_predicted": lambda: scored(alignment=library.PredictedWindow(1.5, 5)),
     "local_window": lambda: scored(alignment=library.FollowingWindow(1.5)),
     "location_sensitive": lambda: scored(library.LocationSensitiveScore(6, 3, 3)),
     "location_sensitive_cumulative": lambda: scored(library.LocationSensitiveScore(6, 3, 3, cumulative=True)),
     "max_pooling": library.MaxPooling,
     "mean_pooling": library.MeanPooling,
+    "memory_network_adjacent": lambda: library.MemoryNetworkAttention(2, 6, "adjacent"),
+    "memory_network_layer_wise": lambda: library.MemoryNetworkAttention(2, 6, "layer-wise"),
     "mlp": lambda: scored(library.MLPScore((8, 5))),
     "multi_head": lambda: library.MultiHeadAttention(2, 8),
     "multi_head_gated": lambda: library.MultiHeadAttention(2, 8, library.HeadGates()),
     "multi_hop": lambda: library.MultiHopAttention(AdditiveScore(6), 2),
+    "parent_weighted": lambda: library.ParentWeightedAttention(AdditiveScore(6), AdditiveScore(6)),
     "previous_word": lambda: scored(AdditiveScore(6, previous_word=True)),
+    "pyramid_attention": lambda: library.PyramidAttention([AdditiveScore(6), AdditiveScore(6)]),
     "rotatory": lambda: library.RotatoryAttention(6),
     "scaled_dot": lambda: scored(library.ScaledDotScore(6)),
     "sentinel": lambda: library.SentinelAttention(AdditiveScore(6), 5),
+    "sigmoid": lambda: scored(alignment=library.Sigmoid()),
     "smoothed": lambda: scored(smoothing=1.0),
     "soft_window": lambda: library.WindowAttention(3, 0.5),
     "sparsemax": lambda: scored(alignment=library.Sparsemax()),
     "sparsemax_general": lambda: scored(library.GeneralScore(), library.Sparsemax()),
+    "spatial_pyramid_pooling": lambda: library.SpatialPyramidPooling((1, 2)),
     "stochastic_pooling": library.StochasticPooling,
     "structured": lambda: library.StructuredAttention(3, 6),
+    "structured_diverse_queries": lambda: library.StructuredAttention(3, 6, "queries"),
     "sum_pooling": library.SumPooling,
+    "top_k_mean_pooling": lambda: library.TopKMeanPooling(3),
 }
 """By the name of the configuration."""
 OWN: dict[str, Callable[[], Attention]] = {
     "own sampling": lambda: scored(alignment=OwnSampling()),
     "own reading": LargestWeighted,
 }
-TWO_VIEWS = ("attention_via_attention", "rotatory")
+TWO_VIEWS = ("attention_via_attention", "parent_weighted", "pyramid_attention", "rotatory")
 
 
 def lstm(attention: Attention, gate: Gate | None = None, **options: Any) -> LSTMDecoder:

@@ -13,10 +13,10 @@ from caption.encoders import (
     CBAMRefiner,
     CrossAttentionRefiner,
     DualAttentionRefiner,
+    FeaturePyramidRefiner,
     LearnedPositions,
     LinearRefiner,
     MetaEmbeddingRefiner,
-    PyramidRefiner,
     Refiner,
     Refiners,
     RelativePositions,
@@ -56,11 +56,14 @@ CASES = {
     "dual": Case(lambda: DualAttentionRefiner(2), (6,), ONE, False),
     "two views": Case(lambda: SelfAttentionRefiner(None, 2, dropout=0), (6, 4), TWO, False),
     "cross-attention": Case(lambda: CrossAttentionRefiner(8, 2, 2, dropout=0), (6, 3), TWO, False),
-    "pyramid": Case(lambda: PyramidRefiner(5), (6, 3), TWO, True),
+    "feature pyramid": Case(lambda: FeaturePyramidRefiner(5), (6, 3), TWO, True),
     "meta-embedding": Case(lambda: MetaEmbeddingRefiner(5), (6, 3), TWO, True),
     "meta-embedding of one grid": Case(lambda: MetaEmbeddingRefiner(5), (6, 3), ((2, 2), (2, 2)), False),
     "chain": Case(
-        lambda: Refiners([PyramidRefiner(5), CrossAttentionRefiner(None, 1, dropout=0)]), (6, 3), TWO, True
+        lambda: Refiners([FeaturePyramidRefiner(5), CrossAttentionRefiner(None, 1, dropout=0)]),
+        (6, 3),
+        TWO,
+        True,
     ),
 }
 

@@ -11,7 +11,14 @@ from helpers.tiny_views import one_row
 from helpers.toy import problem, toy
 from torch import Tensor
 
-from caption.attention import AdditiveScore, CompositionalDeAttention, ScoredAttention, Softmax
+from caption.attention import (
+    AdditiveScore,
+    Alignment,
+    CompositionalDeAttention,
+    ScoredAttention,
+    Sigmoid,
+    Softmax,
+)
 from caption.attention.smoothing import smoothed
 from caption.decoders import LSTMDecoder, Memory
 from caption.errors import UserError
@@ -24,8 +31,8 @@ REFERENCES = [[[4, 2], [4, 5, 2]], [[4, 6, 2]], [[4, 6, 5, 6, 2]], [[4, 7, 2]], 
 LENGTHS = [[3, 1], [2, 2], [0, 0], [1, 0]]
 
 
-def soft() -> LSTMDecoder:
-    return toy(ScoredAttention(AdditiveScore(4), Softmax()))
+def soft(alignment: Alignment | None = None) -> LSTMDecoder:
+    return toy(ScoredAttention(AdditiveScore(4), alignment or Softmax()))
 
 
 def guided(
@@ -51,12 +58,15 @@ def log_odds(objective: GuidedAttention, vectors: np.ndarray) -> np.ndarray:
     return own + np.log(at_first / (1 - at_first))
 
 
-def test_the_loss_is_the_transcription():
-    decoder, made = soft(), guided()
+@pytest.mark.parametrize("alignment", [Softmax(), Sigmoid()], ids=["softmax", "sigmoid"])
+def test_the_loss_is_the_transcription(alignment: Alignment):
+    """Weights that do not sum to one are compared as shares."""
+    decoder, made = soft(alignment), guided()
     memory, captions = problem(decoder, LENGTHS)
     loss = made(decoder, memory, captions)
     inner = made.objective(decoder, memory, captions)
     weights = inner.unrolled.unpack(inner.unrolled.trace.weights).detach().numpy()
+    weights = weights / np.maximum(weights.sum(-1, keepdims=True), 1e-9)
     scores = log_odds(made, memory.views[0].vectors.numpy())
     in_region = 1 / (1 + np.exp(-scores))
     in_image = 1 - (1 - in_region).prod(1)

@@ -77,7 +77,7 @@ FLICKR8K = Base(
             "self_attention",
             "sentinel",
             "top_down",
-            "hierarchical",
+            "parent_weighted",
             "hard",
             "transformer",
         ),

@@ -10,12 +10,26 @@ from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
 
-class FeedForwardScore(Score):
-    """e_i = v · tanh(W a_i + b): what a region says for itself. v is the learned query. (The paper's own network has
-    one layer, tanh(w · a_i + b).)
+class LearnedQueryScore(Score):
+    """e_i = q · a_i with a learned query q: feed-forward attention of one layer.
 
     The weights do not depend on the decoder's state, so they are the same at every word. They measure a region's
-    overall relevance.
+    overall relevance. (The paper's own network is tanh(w · a_i + b), which bounds the scores.)
+    """
+
+    def build(self, region_size: int, query_sizes: QuerySizes) -> None:
+        self.query = nn.Linear(region_size, 1, bias=False)
+
+    def keys(self, regions: Regions) -> Tensor:
+        """(B, 1, L) the scores themselves, which depend only on the image."""
+        return self.query(regions.vectors).mT
+
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
+        return memory.keys.expand(-1, query.hidden.shape[1], -1)
+
+
+class FeedForwardScore(LearnedQueryScore):
+    """e_i = q · tanh(W a_i + b): a learned query behind another layer, feed-forward attention of two layers.
 
     Args:
         size: width A.
@@ -27,11 +41,8 @@ class FeedForwardScore(Score):
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         self.region = nn.Linear(region_size, self.size)
-        self.energy = nn.Linear(self.size, 1, bias=False)
+        self.query = nn.Linear(self.size, 1, bias=False)
 
     def keys(self, regions: Regions) -> Tensor:
-        """(B, 1, L) the scores themselves, which depend only on the image."""
-        return self.energy(self.region(regions.vectors).tanh()).mT
-
-    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
-        return memory.keys.expand(-1, query.hidden.shape[1], -1)
+        """(B, 1, L) the scores themselves."""
+        return self.query(self.region(regions.vectors).tanh()).mT

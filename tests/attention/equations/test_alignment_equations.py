@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from helpers.loops import (
     HIDDEN,
+    Case,
+    additive,
+    check_transcription,
     close,
     dot,
     linear,
@@ -30,6 +34,7 @@ from caption.attention import (
     PredictedWindow,
     QuerySizes,
     ScoredAttention,
+    Sigmoid,
     Sparsemax,
 )
 from caption.attention.alignments.sparse import entmax15, sparsemax
@@ -116,6 +121,33 @@ def test_the_context_is_the_sum_under_sparse_weights(alignment: Alignment, name:
         weights[case.real] = SPARSE[name][1](scores[b, k][case.real])
         np.testing.assert_allclose(case.weights[0], weights, atol=1e-12)
         np.testing.assert_allclose(case.context[0], weighted(weights, case.regions), atol=1e-12)
+
+
+# -- one by one ----------------------------------------------------------------------------------------------------
+
+
+def test_weights_that_are_normalised_one_by_one() -> None:
+    """α_i = σ(e_i + b): each between 0 and 1, 0 where masked, with any sum."""
+
+    def one_by_one(p: dict[str, np.ndarray], case: Case) -> tuple[np.ndarray, dict[str, Any]]:
+        scores = [additive(p, "score", a, case.hidden[0]) for a in case.regions]
+        weights = [
+            sigmoid(e + float(p["alignment.offset"])) if real else 0.0
+            for e, real in zip(scores, case.real, strict=True)
+        ]
+        return weighted(weights, case.regions), {"weights": weights}
+
+    done = run(ScoredAttention(AdditiveScore(6), Sigmoid()))
+    check_transcription(done, one_by_one)
+    assert (done.outputs[0].weights.sum(-1) > 1).any()
+
+
+def test_the_offset_starts_as_told() -> None:
+    """At -log L the weights of scores of 0 are 1 / (L + 1)."""
+    alignment = Sigmoid(-float(np.log(64)))
+    alignment.build(QuerySizes(HIDDEN))
+    weights = alignment(torch.zeros(1, 1, 64), random_queries(1)[0], None).weights  # type: ignore[arg-type]
+    close(weights, np.full((1, 1, 64), 1 / 65).astype(np.float32))
 
 
 # -- windows -------------------------------------------------------------------------------------------------------

@@ -99,6 +99,17 @@ def test_the_diversity_of_queries_reaches_the_loss() -> None:
     assert attention.energy.weight.grad.abs().sum() > 1e-3
 
 
+def test_the_diversity_is_that_of_the_learned_queries_if_told() -> None:
+    """‖Q Qᵀ - I‖², whatever the maps are; its gradient is 4 (Q Qᵀ - I) Q."""
+    attention = StructuredAttention(3, 4, "queries")
+    plain, penalised, _ = losses(lstm(attention), 0.3)
+    queries = attention.energy.weight
+    close(penalised - plain, 0.3 * diversity(queries[None]))
+    (gradient,) = torch.autograd.grad(penalised - plain, queries)
+    rows = queries.detach().numpy()
+    close(gradient, 0.3 * 4 * (rows @ rows.T - np.eye(3)) @ rows)
+
+
 def test_the_layers_of_a_transformer_add_their_penalties() -> None:
     decoder = TransformerDecoder(StructuredAttention(3, 4), layers=2, hidden_size=4, heads=2, inner_size=5)
     plain, penalised, maps = losses(decoder, 0.3)

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from helpers.loops import additive, close, dot, linear, run, sigmoid, softmax, weighted
+from helpers.loops import (
+    Case,
+    additive,
+    check_transcription,
+    close,
+    dot,
+    linear,
+    run,
+    sigmoid,
+    softmax,
+    weighted,
+)
 
 from caption.attention import (
     AdditiveScore,
     CompositionalDeAttention,
     FeatureWiseAttention,
     HeadGates,
+    MemoryNetworkAttention,
     MultiHeadAttention,
     MultiHopAttention,
     SentinelAttention,
@@ -57,6 +71,42 @@ def test_multi_hop() -> None:
         close(case.maps[0]["hops"], maps)
         close(case.weights[0], sum(maps) / hops)
         close(case.context[0], u - case.hidden[0])
+
+
+def test_a_memory_network_with_adjacent_tying() -> None:
+    """Sukhbaatar et al. 2015, eqs. 1 to 4: α = softmax(uᵀ A^n x), o = Σ α C^n x, u' = u + o, with A^{n+1} = C^n."""
+    hops = 3
+
+    def network(p: dict[str, np.ndarray], case: Case) -> tuple[np.ndarray, dict[str, Any]]:
+        u, maps = linear(p, "query", case.hidden[0]), []
+        for n in range(hops):
+            a = [linear(p, f"embeddings.{n}", x) for x in case.regions]
+            c = [linear(p, f"embeddings.{n + 1}", x) for x in case.regions]
+            maps.append(softmax([dot(u, m) for m in a], case.real))
+            u = u + weighted(maps[-1], c)
+        return u, {"hops": maps, "weights": sum(maps) / hops}
+
+    done = run(MemoryNetworkAttention(hops, 6, "adjacent"))
+    assert len(done.attention.embeddings) == hops + 1
+    check_transcription(done, network)
+
+
+def test_a_memory_network_with_layer_wise_tying() -> None:
+    """Section 2.2: A and C are the same at every hop, and u' = H u + o."""
+    hops = 3
+
+    def network(p: dict[str, np.ndarray], case: Case) -> tuple[np.ndarray, dict[str, Any]]:
+        a = [linear(p, "embeddings.0", x) for x in case.regions]
+        c = [linear(p, "embeddings.1", x) for x in case.regions]
+        u, maps = linear(p, "query", case.hidden[0]), []
+        for _ in range(hops):
+            maps.append(softmax([dot(u, m) for m in a], case.real))
+            u = linear(p, "hop", u) + weighted(maps[-1], c)
+        return u, {"hops": maps, "weights": sum(maps) / hops}
+
+    done = run(MemoryNetworkAttention(hops, 6, "layer-wise"))
+    assert {name for name in done.p if "bias" in name} == set()
+    check_transcription(done, network)
 
 
 def test_structured() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.loops import close, run
+from helpers.loops import Case, Vector, check_transcription, close, run
 from torch import Tensor
 
 from caption.attention import (
@@ -16,9 +16,12 @@ from caption.attention import (
     KMaxPooling,
     MaxPooling,
     MeanPooling,
+    SpatialPyramidPooling,
     StochasticPooling,
     SumPooling,
+    TopKMeanPooling,
 )
+from caption.errors import UserError
 from caption.regions import Regions
 
 #: Five regions of two features; the fourth is masked.
@@ -43,9 +46,12 @@ def pooled(pooling: Any, regions: Tensor = REGIONS, real: Tensor | None = REAL) 
         (MeanPooling(), [3.0, 3.5], [0.25, 0.25, 0.25, 0, 0.25]),
         (SumPooling(), [12.0, 14.0], [1, 1, 1, 0, 1]),
         (MaxPooling(), [6.0, 8.0], [0.5, 0, 0, 0, 0.5]),
-        # The two largest of each feature: 6 and 3, 8 and 4.
-        (KMaxPooling(2), [4.5, 6.0], [0.25, 0.25, 0, 0, 0.5]),
-        (KMaxPooling(9), [3.0, 3.5], [0.25, 0.25, 0.25, 0, 0.25]),
+        # The two largest of each feature, in their order: 3 and 6, 8 and 4.
+        (KMaxPooling(2), [3.0, 8.0, 6.0, 4.0], [0.25, 0.25, 0, 0, 0.5]),
+        # All four real ones, and 0 for the fifth.
+        (KMaxPooling(5), [1, 8, 3, 0, 2, 2, 6, 4, 0, 0], [0.25, 0.25, 0.25, 0, 0.25]),
+        (TopKMeanPooling(2), [4.5, 6.0], [0.25, 0.25, 0, 0, 0.5]),
+        (TopKMeanPooling(5), [3.0, 3.5], [0.25, 0.25, 0.25, 0, 0.25]),
         # Chunks of 3 and 2 regions: maxima (3, 8) and (6, 4).
         (ChunkMaxPooling(2), [3.0, 8.0, 6.0, 4.0], [0.25, 0.25, 0, 0, 0.5]),
         # Chunks of 1, 1, 1, 1 and 1: the masked one gives zeros.
@@ -65,6 +71,82 @@ def test_by_hand(pooling: Any, context: list[float], weights: list[float]) -> No
     given, seen = pooled(pooling)
     close(given, context)
     close(seen, weights)
+
+
+def test_k_max_pooling_is_its_definition() -> None:
+    """Kalchbrenner et al. 2014, section 3.2: the subsequence of the k largest values, in their original order; here
+    with less than k real regions, too, and the mean of the same values."""
+
+    def largest(case: Case, k: int) -> list[list[float]]:
+        """The k largest real values of each feature."""
+        chosen = []
+        for values in case.regions.T:
+            real = [i for i in range(len(values)) if case.real[i]]
+            ranked = sorted(real, key=lambda i: -values[i])[:k]
+            chosen.append([values[i] for i in sorted(ranked)])
+        return chosen
+
+    def k_max(p: object, case: Case) -> tuple[Vector, dict[str, Any]]:
+        padded = [values + [0.0] * (6 - len(values)) for values in largest(case, 6)]
+        return np.array(padded).T.flatten(), {}
+
+    def mean(p: object, case: Case) -> tuple[Vector, dict[str, Any]]:
+        return np.array([sum(values) / len(values) for values in largest(case, 4)]), {}
+
+    check_transcription(run(KMaxPooling(6)), k_max)
+    check_transcription(run(TopKMeanPooling(4)), mean)
+
+
+def test_of_equal_values_the_first_ones_are_taken() -> None:
+    """Behind a ReLU many values are 0: which ones are taken must not depend on the machine."""
+    regions = torch.tensor([[0.0], [0.0], [5.0], [0.0], [0.0], [3.0], [0.0]], dtype=torch.float64)
+    context, weights = pooled(KMaxPooling(4), regions, None)
+    close(context, [0.0, 0.0, 5.0, 3.0])
+    close(weights, [0.25, 0.25, 0.25, 0, 0, 0.25, 0])
+
+
+@pytest.mark.parametrize("pooling", [KMaxPooling(7), TopKMeanPooling(7)])
+def test_more_values_than_regions_are_refused(pooling: Any) -> None:
+    said = rf"k 7 of {type(pooling).__name__} is more than the 6 regions of an image: take a smaller k"
+    with pytest.raises(UserError, match=said):
+        run(pooling)
+
+
+@pytest.mark.parametrize("pooled_by", ["max", "mean"])
+@pytest.mark.parametrize("grid", [(4, 8), (3, 5), (1, 2)], ids=str)
+def test_spatial_pyramid_pooling(grid: tuple[int, int], pooled_by: Any) -> None:
+    """He et al. 2015, section 2.2: bin (i, j) of n by n has the cells from ⌊i · rows / n⌋ to ⌈(i + 1) · rows / n⌉, and
+    columns likewise. A region's weight is its share of what the bins read."""
+    rows, cols = grid
+
+    def pyramid(p: object, case: Case) -> tuple[Vector, dict[str, Any]]:
+        context, counts = [], np.zeros(rows * cols)
+        for n in (1, 2, 4):
+            for i in range(n):
+                for j in range(n):
+                    cells = [
+                        r * cols + c
+                        for r in range(rows)
+                        for c in range(cols)
+                        if np.floor(i * rows / n) <= r < np.ceil((i + 1) * rows / n)
+                        and np.floor(j * cols / n) <= c < np.ceil((j + 1) * cols / n)
+                        and case.real[r * cols + c]
+                    ]
+                    for values in case.regions.T:
+                        if not cells:
+                            context.append(0.0)
+                        elif pooled_by == "max":
+                            best = max(cells, key=lambda cell: values[cell])
+                            context.append(values[best])
+                            counts[best] += 1
+                        else:
+                            context.append(sum(values[cell] for cell in cells) / len(cells))
+                            counts[cells] += 1 / len(cells)
+        return np.array(context), {"weights": counts / counts.sum()}
+
+    done = run(SpatialPyramidPooling((1, 2, 4), pooled_by), grids=(grid,))
+    assert done.outputs[0].context.shape[-1] == 21 * 4
+    check_transcription(done, pyramid)
 
 
 def test_deep_sets() -> None:
@@ -108,7 +190,7 @@ def test_the_mean_of_stochastic_pooling_is_its_expectation() -> None:
     memory = attention.project((view,))
     torch.manual_seed(0)
     attention.train()
-    drawn = attention.pool(memory.values[:, None], memory.keys[:, None]).squeeze(1)  # (many, 2)
+    drawn = attention.pool(memory.values[:, None], memory.keys[:, None], memory.grid).squeeze(1)  # (many, 2)
     for feature, (p, expectation) in enumerate(
         [(np.array([1, 3, 2, 0, 6]) / 12, 50 / 12), (np.array([8, 0, 2, 0, 4]) / 14, 6.0)]
     ):

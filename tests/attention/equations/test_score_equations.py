@@ -15,6 +15,7 @@ from caption.attention import (
     DotScore,
     FeedForwardScore,
     GeneralScore,
+    LearnedQueryScore,
     LocationSensitiveScore,
     MLPScore,
     QuerySizes,
@@ -83,8 +84,13 @@ def mlp(p: Weights, a: Vector, h: Vector) -> float:
 
 
 def feed_forward(p: Weights, a: Vector, h: Vector) -> float:
-    """v · tanh(W a + b): h is not in it."""
-    return dot(p["energy.weight"][0], np.tanh(linear(p, "region", a)))
+    """q · tanh(W a + b): h is not in it."""
+    return dot(p["query.weight"][0], np.tanh(linear(p, "region", a)))
+
+
+def learned_query(p: Weights, a: Vector, h: Vector) -> float:
+    """q · a."""
+    return dot(p["query.weight"][0], a)
 
 
 SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
@@ -101,7 +107,8 @@ SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
     "activated general, sigmoid": (lambda: ActivatedGeneralScore("sigmoid"), activated(sigmoid)),
     "cosine": (lambda: CosineScore(6), cosine),
     "mlp": (lambda: MLPScore((6, 7)), mlp),
-    "feed-forward": (lambda: FeedForwardScore(6), feed_forward),
+    "feed-forward, two layers": (lambda: FeedForwardScore(6), feed_forward),
+    "feed-forward, one layer": (lambda: LearnedQueryScore(), learned_query),
 }
 
 

@@ -167,13 +167,13 @@ def two_scales() -> Encoder:
 def with_refiner(name: str) -> Captioner:
     """A captioner whose attention reads the refiner's output."""
     refiner = CASES[name].make()
-    if name in ("pyramid", "two views"):
+    if name in ("feature pyramid", "two views"):
         refiner = Refiners([refiner, MetaEmbeddingRefiner(8)])
     encoder = two_scales() if len(CASES[name].sizes) > 1 else None
     return captioner(refiner=refiner, encoder=encoder)
 
 
-@pytest.mark.parametrize("name", ["self-attention", "pyramid"])
+@pytest.mark.parametrize("name", ["self-attention", "feature pyramid"])
 def test_the_loss_reaches_the_refiner(name: str):
     model = with_refiner(name).double()
     words = torch.randint(4, 9, (1, 2, 4), generator=torch.Generator().manual_seed(1))
@@ -218,7 +218,9 @@ def test_a_chain_without_refiners_is_refused():
         Refiners([])
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("pyramid", "or more"), ("cross-attention", "and gets 1")])
+@pytest.mark.parametrize(
+    ("name", "wanted"), [("feature pyramid", "or more"), ("cross-attention", "and gets 1")]
+)
 def test_one_view_is_too_few_for_some(name: str, wanted: str):
     with pytest.raises(UserError, match=f"takes two views {wanted}"):
         CASES[name].make().build((6,))

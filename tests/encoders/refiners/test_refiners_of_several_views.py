@@ -8,7 +8,7 @@ import torch
 from helpers.loops import close, parameters, softmax
 from helpers.refiner_cases import affine, built, layer_norm, multi_head, random_views
 
-from caption.encoders import CrossAttentionRefiner, MetaEmbeddingRefiner, PyramidRefiner
+from caption.encoders import CrossAttentionRefiner, FeaturePyramidRefiner, MetaEmbeddingRefiner
 from caption.errors import UserError
 
 MASKED = pytest.mark.parametrize("masked", [False, True])
@@ -53,7 +53,7 @@ def test_heads_that_do_not_divide_the_first_view_are_refused():
     "grids", [((4, 4), (2, 2), (1, 2)), ((4, 6), (2, 3), (2, 1)), ((3, 3), (3, 3), (1, 3))]
 )
 def test_the_pyramid(grids, masked: bool):
-    refiner = built(PyramidRefiner(3), (4, 5, 2))
+    refiner = built(FeaturePyramidRefiner(3), (4, 5, 2))
     original = random_views((4, 5, 2), grids, masked)
     refined = refiner(original)
     weights = parameters(refiner)
@@ -87,7 +87,7 @@ def test_the_pyramid(grids, masked: bool):
 
 
 def test_views_from_coarse_to_fine_are_refused():
-    refiner = built(PyramidRefiner(4), (3, 6))
+    refiner = built(FeaturePyramidRefiner(4), (3, 6))
     with pytest.raises(UserError, match=r"the grid 2x2 is followed by 3x4: change the order of `layer`"):
         refiner(random_views((3, 6), ((2, 2), (3, 4))))
 

@@ -20,7 +20,7 @@ from caption.errors import UserError
 from caption.regions import Views
 
 
-class PyramidRefiner(Refiner):
+class FeaturePyramidRefiner(Refiner):
     """M_n = W_n a_n + up(M_(n+1)), without the second term at the coarsest view; the result is conv3x3_n(M_n).
 
     Lin et al. 2017, "Feature Pyramid Networks for Object Detection", section 3: lateral 1x1 convolutions W_n, nearest
@@ -49,8 +49,8 @@ class PyramidRefiner(Refiner):
         for fine, coarse in pairwise(view.grid for view in views):
             if coarse[0] > fine[0] or coarse[1] > fine[1]:
                 raise UserError(
-                    f"PyramidRefiner takes views from fine to coarse, but the grid {fine[0]}x{fine[1]} is followed by "
-                    f"{coarse[0]}x{coarse[1]}: change the order of `layer` or `encoders` of the encoder"
+                    f"FeaturePyramidRefiner takes views from fine to coarse, but the grid {fine[0]}x{fine[1]} is "
+                    f"followed by {coarse[0]}x{coarse[1]}: change the order of `layer` or `encoders` of the encoder"
                 )
         refined = []
         above = None

@@ -1,0 +1,37 @@
+"""Weights that are normalised one by one: each region is read or not, whatever the others are."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.scored import Alignment, AlignmentOutput
+from caption.regions import WeightProperties
+from caption.tensor_tree import TensorTree
+
+
+class Sigmoid(Alignment):
+    """α_i = σ(e_i + b), each between 0 and 1, with any sum from 0 to L.
+
+    The offset b is learned. Scores of this package leave it out, because it would cancel in a softmax. Here it decides
+    how much is read in all. Source: Ramapuram et al. 2024, "Theory, Analysis, and Best Practices for Sigmoid
+    Self-Attention", whose b = −log L lets the weights of scores near 0 sum to about 1, as those of a softmax.
+
+    Args:
+        initial_offset: b before training.
+    """
+
+    properties = WeightProperties(sums_to_one=False)
+
+    def __init__(self, initial_offset: float = 0.0) -> None:
+        super().__init__()
+        self.initial_offset = initial_offset
+
+    def build(self, query_sizes: QuerySizes) -> None:
+        self.offset = nn.Parameter(torch.tensor(float(self.initial_offset)))
+
+    def forward(
+        self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None
+    ) -> AlignmentOutput:
+        return AlignmentOutput((scores + self.offset).sigmoid())

@@ -1,0 +1,93 @@
+"""Memory networks (Sukhbaatar et al. 2015): hops that address the regions with one embedding and read another."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import Attention, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.maps import hide_masked, weighted_sum
+from caption.attention.multi_hop import HopMaps
+from caption.errors import UserError
+from caption.parts import check_choice
+from caption.regions import Views
+from caption.tensor_tree import TensorTree
+
+Tying = Literal["adjacent", "layer-wise"]
+
+
+class EmbeddedMemory(NamedTuple):
+    """The embeddings of the regions."""
+
+    embedded: tuple[Tensor, ...]
+    """(B, L, S) each, in the order of `MemoryNetworkAttention.embeddings`."""
+    mask: Tensor | None
+    """(B, L), see `Regions`."""
+
+
+class MemoryNetworkAttention(Attention):
+    """Hop n addresses the regions with A_n and reads them with C_n (section 2): α_n = softmax(u_n · A_n a_i), o_n =
+    Σ_i α_n,i C_n a_i, from u_1 = B h. The context is the last u.
+
+    Two ways of sharing the embeddings (section 2.2). *Adjacent*: what one hop reads is what the next one addresses,
+    A_{n+1} = C_n, and u_{n+1} = u_n + o_n. *Layer-wise*: A and C are the same at every hop, and u_{n+1} = H u_n + o_n
+    with a learned H. The paper's further ties of B and of the answer's weights are between embeddings of words; the
+    state h and the regions have no embedding in common. Editing the map of one hop does not change the maps of later
+    hops.
+
+    Args:
+        hops: N.
+        size: S, the length of u and of the embeddings.
+        tying: which embeddings are shared.
+
+    Raises:
+        UserError: there is no hop.
+        ValueError: the tying is unknown.
+    """
+
+    map_views = {"hops": 0}
+
+    def __init__(self, hops: int = 3, size: int = 256, tying: Tying = "adjacent") -> None:
+        super().__init__()
+        if hops < 1:
+            raise UserError(f"hops {hops} of MemoryNetworkAttention must be at least 1")
+        check_choice("tying", tying, get_args(Tying))
+        self.hops = hops
+        self.size = size
+        self.tying = tying
+
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        self.context_size = self.size
+        self.query = nn.Linear(query_sizes.hidden, self.size, bias=False)  # B
+        adjacent = self.tying == "adjacent"
+        self.embeddings = nn.ModuleList(
+            nn.Linear(region_sizes[0], self.size, bias=False) for _ in range(self.hops + 1 if adjacent else 2)
+        )
+        self.hop = nn.Identity() if adjacent else nn.Linear(self.size, self.size, bias=False)  # H
+
+    def memory(self, views: Views) -> EmbeddedMemory:
+        vectors, _, mask = views[0]
+        return EmbeddedMemory(tuple(embed(vectors) for embed in self.embeddings), mask)
+
+    def _addressed_and_read(self, memory: EmbeddedMemory, hop: int) -> tuple[Tensor, Tensor]:
+        """(B, L, S) A_n a and C_n a of a hop."""
+        first = hop if self.tying == "adjacent" else 0
+        return memory.embedded[first], memory.embedded[first + 1]
+
+    def weigh(self, query: Query, memory: EmbeddedMemory, state: TensorTree) -> WeighOutput:
+        u, maps = self.query(query.hidden), []
+        for hop in range(self.hops):
+            addressed, read = self._addressed_and_read(memory, hop)
+            maps.append(hide_masked(u @ addressed.mT, memory.mask).softmax(-1))
+            u = self.hop(u) + weighted_sum(maps[-1], read)
+        return WeighOutput(HopMaps(torch.stack(maps, 2)))
+
+    def read(
+        self, maps: HopMaps, query: Query, memory: EmbeddedMemory, weighed: WeighOutput | None = None
+    ) -> ReadOutput:
+        u = self.query(query.hidden)
+        for hop, weights in enumerate(maps.hops.unbind(2)):
+            u = self.hop(u) + weighted_sum(weights, self._addressed_and_read(memory, hop)[1])
+        return ReadOutput(u)
