@@ -37,6 +37,20 @@ def unseen(caption: Caption) -> float:
     return float((coverage(caption) < UNSEEN).mean()) if caption.words else math.nan
 
 
+def evenness(caption: Caption) -> float:
+    """How evenly the whole caption looked at the regions, from 0, at one alone, to 1, at all alike: the entropy of the
+    normalised coverage over log L (Pielou's evenness). NaN without words.
+
+    It does not depend on how much a caption looked in all, so captions of different lengths can be compared. T words
+    that look at one region each reach log T / log L at most.
+    """
+    if not caption.words:
+        return math.nan
+    total = torch.from_numpy(coverage(caption)).flatten()
+    shares = total / total.sum().clamp_min(torch.finfo(total.dtype).tiny)
+    return float(measures.entropy(shares)) / math.log(max(len(shares), 2))
+
+
 def divergence(p: Tensor, q: Tensor) -> Tensor:
     """(...,) Jensen-Shannon divergence in bits of distributions (..., L): 0 for equal ones, 1 for disjoint ones."""
     middle, ends = measures.entropy((p + q) / 2), (measures.entropy(p) + measures.entropy(q)) / 2
@@ -47,7 +61,7 @@ def measure_maps(captions: Iterable[Caption]) -> dict[str, float]:
     """Means over all words of many captions, by the names they are reported under; 0 where there are no words.
 
     "attention_entropy" is compared with "attention_entropy_max", the entropy of even weights on the largest grid.
-    "attention_unseen" is a mean over captions.
+    "attention_unseen" and "attention_evenness" are means over captions.
     """
     captions = list(captions)
     outcomes = (math.prod(caption.weights.shape[1:]) + caption.properties.sentinel for caption in captions)
@@ -56,6 +70,7 @@ def measure_maps(captions: Iterable[Caption]) -> dict[str, float]:
         "attention_entropy_max": math.log(max(outcomes, default=1)),
         "attention_change": _mean([value for caption in captions for value in changes(caption)]),
         "attention_unseen": _mean([unseen(caption) for caption in captions if caption.words]),
+        "attention_evenness": _mean([evenness(caption) for caption in captions if caption.words]),
     }
 
 

@@ -86,7 +86,8 @@ def summarise(
     Returns:
         numbers by name. "NLL" is in nats per word; "attention_entropy" the mean H[α] over all words, in nats, to be
         compared with "attention_entropy_max", log L; "attention_change" the share of α that moves from word to word;
-        "attention_unseen" the share of regions with almost no attention over a whole caption. "pointing_accuracy" has
+        "attention_unseen" the share of regions with almost no attention over a whole caption; "attention_evenness" how
+        evenly a whole caption looks at the regions, 0 to 1. "pointing_accuracy" has
         two controls: "pointing_chance", that of uniform maps, and "pointing_other_word", with each word's map replaced
         by that of another word of its caption, which is as sharp and depends on the image, but not on the word.
     """

@@ -14,8 +14,7 @@ from caption.data.decoding import open_image
 from caption.visualize.figure import new_figure
 from caption.visualize.layout import GAP, MARGIN, NARROWEST, add_axes
 from caption.visualize.overlay import draw_scale, overlay, photos_of, show_photo
-from caption.visualize.scale import scale_of
-from caption.visualize.styles import LookOptions
+from caption.visualize.styles import Look, LookOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -54,7 +53,7 @@ def contact_sheet(
         raise ValueError(f"columns must be at least 1, not {columns}")
     maps = [summary_map(caption) for caption in captions]
     signed = any(caption.properties.signed for caption in captions)
-    scale = scale_of(*maps, signed=signed)
+    scale = Look(**look).scale_of(*maps, signed=signed)
     columns = min(columns, len(captions))
     height = math.ceil(len(captions) / columns) * (SIDE + TEXT + GAP) + LEGEND + 2 * MARGIN
     size = max(columns * (PAIR + 2 * GAP) + 2 * MARGIN, NARROWEST), height

@@ -15,7 +15,7 @@ from caption.result import Caption, map_label
 from caption.visualize.figure_file import NotebookFigure
 from caption.visualize.layout import Layout, layout_of
 from caption.visualize.overlay import covers, draw_scale, overlay, show_photo
-from caption.visualize.scale import Scale, scale_of
+from caption.visualize.scale import Scale
 from caption.visualize.styles import Look, LookOptions, style_of
 
 if TYPE_CHECKING:
@@ -182,7 +182,8 @@ class Drawing:
         self.look = Look(**options)
         self.drawn = [panel for panel in panels if panel.step is not None]
         signed = any(panel.caption.properties.signed for panel in self.drawn)
-        self.scale = scale_of(*(panel.caption.weights[panel.step] for panel in self.drawn), signed=signed)
+        weights = (panel.caption.weights[panel.step] for panel in self.drawn)
+        self.scale = self.look.scale_of(*weights, signed=signed)
         # Even attention has one place on the scale only if all maps are distributions over equally many cells.
         sizes = {panel.caption.weights[0].size for panel in self.drawn}
         even = len(sizes) == 1 and all(panel.caption.properties.is_distribution for panel in self.drawn)
@@ -234,7 +235,7 @@ class Drawing:
             "the α of a word need not sum to 1": not properties.sums_to_one,
             "signed" if self.look.cmap else "signed: orange above 0, blue below": properties.signed,
             "sentinel: the share that no region got": properties.sentinel,
-            "interpolated between cells": self.look.is_smooth,
+            "interpolated between cells": self.look.is_smooth and not self.look.is_blurred,
             "hatched: not seen by the model": not covers(caption.seen or caption.box, self.photo.size),
             "frame: the cell looked at": caption.locations is not None,
             "cross: the point looked at": caption.points is not None,

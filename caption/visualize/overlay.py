@@ -17,7 +17,7 @@ from PIL import Image
 
 from caption.box import BoxLike, cell_box, shares_of
 from caption.data.decoding import open_image
-from caption.visualize.scale import Scale, scale_of
+from caption.visualize.scale import Scale
 from caption.visualize.styles import STEPS, Look, LookOptions
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def overlay(
         weights: (rows, cols) α of one word.
         box: (left, top, right, bottom), the part of the photo under the grid, in pixels.
         image: the photo, or its path.
-        scale: to be shared by all panels that are compared, see `scale_of`; by default the map's own.
+        scale: to be shared by all panels that are compared, see `Look.scale_of`; by default the map's own.
         seen: the part of the photo that the model has seen, in pixels; by default the box.
         location: (row, col) of a cell to outline, where hard attention looked.
         point: (x, y) in the photo's pixels to mark with a cross.
@@ -88,16 +88,17 @@ def overlay(
     weights = np.asarray(weights, dtype=np.float64)
     if weights.ndim != 2:
         raise ValueError(f"one word's weights are (rows, cols), not {weights.shape}")
-    drawn, scale, seen = Look(**look), scale or scale_of(weights), box if seen is None else seen
+    drawn, seen = Look(**look), box if seen is None else seen
+    scale = scale or drawn.scale_of(weights)
     show_photo(ax, image, grey=drawn.grey)
-    cells, (left, top, right, bottom) = _continued(weights, box, seen)
+    cells, (left, top, right, bottom) = _continued(drawn.drawn(weights), box, seen)
     heat = ax.imshow(
         cells,
         cmap=drawn.colours(scale),
         vmin=scale.low,
         vmax=scale.high,
         extent=(left, right, bottom, top),
-        interpolation=SMOOTH if drawn.is_smooth else "nearest",
+        interpolation="bilinear" if drawn.is_blurred else SMOOTH if drawn.is_smooth else "nearest",
         interpolation_stage="data",
         aspect="equal",
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from caption.visualize.gaussian import DEVIATION
 from caption.visualize.overlay import covers
 from caption.visualize.scale import scale_of
 from caption.visualize.styles import ABOVE, BELOW, EASE, SIGNED_TINT, STYLES, Look, colour_map, heat_colours
@@ -45,13 +46,15 @@ def look_record(look: Look) -> dict[str, Any]:
                 "grey": style.grey,
                 "smooth": style.smooth,
                 "opacity": style.opacity,
-                "from_even": style.from_even,
+                "blurred": style.blurred,
+                "level": style.level,
                 "tint": style.tint,
                 "colour": _bytes_of(style.colour),
             }
             for name, style in STYLES.items()
         },
         "ease": EASE,
+        "deviation": DEVIATION,
         "heat": _packed(heat_colours(None, COLOURS)),
         "signed_tint": SIGNED_TINT,
         "above": _bytes_of(ABOVE),
@@ -125,6 +128,7 @@ def _map_record(caption: Caption) -> dict[str, Any]:
         "grid": list(weights.shape[1:]),
         "box": list(caption.box),
         **scale._asdict(),
+        "blurred": Look("paper").scale_of(weights, signed=scale.signed)._asdict(),
         "even": 1 / weights[0].size if len(weights) and properties.is_distribution else None,
         "sums_to_one": properties.sums_to_one,
         "weights": base64.b64encode(np.rint(levels).astype(np.uint8).tobytes()).decode(),

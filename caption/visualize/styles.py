@@ -7,7 +7,7 @@ With low, mean and high from the `Scale`, and α a weight, two levels in [0, 1] 
 
     style   photo      where attention is                         smooth
     heat    in grey    colours of "inferno", opacity · v          yes      v = ease(e)   the default
-    paper   in colour  white, after Xu et al. 2015, figure 3      yes      v = ease(e)
+    paper   in colour  white, as in Xu et al. 2015, figure 3      blurred  v = l
     glow    in colour  the photo itself, dark elsewhere           yes      v = ease(e)
     cells   in colour  white; every cell of the grid is visible   no       v = √l
 
@@ -19,6 +19,11 @@ with ease(e) = (1 + k) e / (e + k), k = 1/4, so that a little more than even att
 dark where v is small, and tinted where v is large. The root is there because a screen's light is roughly the square of
 a pixel's value. Cells is the style to read numbers from: its grey rises with α on any photo, also in print. Signed
 weights are orange above 0 and blue below in every style, with v = √(|α| / high). The page draws by the same tables.
+
+Paper follows the authors' notebook: maps are blurred (`gaussian.enlarged`), and cover the photo with an opacity of 0.8,
+from black, the lowest, to white, the highest. In the notebook each word's map has black and white of its own, so that
+an even map looks as sharp as a peaked one; here the words of a caption share them. Low, mean and high are those of
+the blurred maps.
 """
 
 from __future__ import annotations
@@ -29,7 +34,8 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import Colormap, ListedColormap
 
-from caption.visualize.scale import Scale
+from caption.visualize.gaussian import enlarged
+from caption.visualize.scale import Scale, scale_of
 
 StyleName = Literal["heat", "paper", "glow", "cells"]
 STYLE_NAMES: tuple[StyleName, ...] = get_args(StyleName)
@@ -37,6 +43,7 @@ DEFAULT: StyleName = "heat"
 
 STEPS = 1024  # of a colour map: v is steep at its start
 EASE = 0.25  # k
+EQUAL = 1e-6  # of the highest weight; a span below it is rounding
 SIGNED_TINT = 0.6  # tint of orange and blue, which are darker than white
 ABOVE, BELOW = (1.0, 0.58, 0.12), (0.25, 0.55, 1.0)  # RGB of positive and negative weights
 HEAT = ("inferno", 0.4, 0.93)  # without its black end, which has no colour on a grey photo, and its white end
@@ -50,11 +57,13 @@ class Style(NamedTuple):
     grey: bool
     """The photo is drawn without its colours."""
     smooth: bool
-    """Maps are interpolated between the centres of the cells."""
+    """Maps are interpolated between the centres of the cells, or blurred."""
+    blurred: bool
+    """Smooth maps are blurred."""
     opacity: float
     """The default; 0 leaves the photo as it is."""
-    from_even: bool
-    """v = ease(e), else √l."""
+    level: Literal["even", "root", "linear"]
+    """v = ease(e), √l or l."""
     tint: float
     colour: tuple[float, float, float]
     """RGB of the tint."""
@@ -71,10 +80,10 @@ def ease(excess: Array) -> Array:
 
 
 STYLES: dict[StyleName, Style] = {
-    "heat": Style(True, True, 0.85, True, 0.0, WHITE, "colour: more than {even}"),
-    "paper": Style(False, True, 0.6, True, 0.6, WHITE, "white: more than {even}"),
-    "glow": Style(False, True, 0.85, True, 0.12, (1.0, 0.85, 0.5), "light: more than {even}"),
-    "cells": Style(False, False, 0.75, False, 0.25, WHITE, "light: α of a cell"),
+    "heat": Style(True, True, False, 0.85, "even", 0.0, WHITE, "colour: more than {even}"),
+    "paper": Style(False, True, True, 0.8, "linear", 0.8, WHITE, "white: the highest α, blurred"),
+    "glow": Style(False, True, False, 0.85, "even", 0.12, (1.0, 0.85, 0.5), "light: more than {even}"),
+    "cells": Style(False, False, False, 0.75, "root", 0.25, WHITE, "light: α of a cell"),
 }
 
 
@@ -117,6 +126,24 @@ class Look(NamedTuple):
         return style_of(self.style).smooth if self.smooth is None else self.smooth
 
     @property
+    def is_blurred(self) -> bool:
+        """Whether maps are blurred."""
+        return self.is_smooth and style_of(self.style).blurred
+
+    def drawn(self, maps: Array) -> Array:
+        """Maps (..., rows, cols) as they are drawn: blurred ones have more pixels than cells."""
+        return enlarged(maps) if self.is_blurred else maps
+
+    def scale_of(self, *maps: Array, signed: bool = False) -> Scale:
+        """One scale for maps (..., rows, cols) as they are drawn, see `scale.scale_of`."""
+        drawn = [self.drawn(each) for each in maps]
+        scale = scale_of(*drawn, signed=signed)
+        lows = [float(each.min()) for each in drawn if each.size]
+        if not self.is_blurred or signed or not lows or scale.high - min(lows) <= EQUAL * abs(scale.high):
+            return scale
+        return scale._replace(low=min(lows))
+
+    @property
     def strength(self) -> float:
         """The opacity.
 
@@ -151,7 +178,8 @@ class Look(NamedTuple):
         if scale.signed:
             value, colour, tint = np.sqrt(np.abs(weights) / scale.high), _two_colours(weights), SIGNED_TINT
         else:
-            value = ease(_excess(scale, weights)) if style.from_even else np.sqrt(level)
+            levels = {"even": ease(_excess(scale, weights)), "root": np.sqrt(level), "linear": level}
+            value = levels[style.level]
             colour, tint = np.broadcast_to(style.colour, (STEPS, 3)), style.tint
         share = (min(tint, opacity) * value)[:, None]
         alpha = opacity * (1 - value[:, None]) + share
@@ -196,7 +224,7 @@ def _excess(scale: Scale, weights: Array) -> Array:
     """e: 0 up to the mean, 1 at the highest weight. If no weight is above the mean, it is 0 throughout."""
     span = scale.high - scale.mean
     # Rounding may put the highest of equal weights just above their mean.
-    if span <= 1e-6 * abs(scale.high):
+    if span <= EQUAL * abs(scale.high):
         return np.zeros_like(weights)
     return np.clip((weights - scale.mean) / span, 0, 1)
 

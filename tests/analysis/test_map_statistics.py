@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import planted
 
-from caption.analysis.map_statistics import changes, coverage, entropies, measure_maps, unseen
+from caption.analysis.map_statistics import changes, coverage, entropies, evenness, measure_maps, unseen
 from caption.regions import WeightProperties
 from caption.result import Caption
 
@@ -55,6 +55,7 @@ def test_captions_without_words_have_no_maps():
         "attention_entropy_max": math.log(6),
         "attention_change": 0,
         "attention_unseen": 0,
+        "attention_evenness": 0,
     }
 
 
@@ -68,6 +69,20 @@ def test_means_are_over_words_and_never_between_captions():
     assert numbers["attention_change"] == pytest.approx(0.25)
     # Coverage is a caption's: three of six regions of the first get no attention, and five of the second.
     assert numbers["attention_unseen"] == pytest.approx((3 / 6 + 5 / 6) / 2)
+    shares = np.array([1, 1.5, 0.5]) / 3  # the second caption looks at one region alone
+    assert numbers["attention_evenness"] == pytest.approx(-(shares * np.log(shares)).sum() / math.log(6) / 2)
+
+
+def test_evenness_is_1_when_the_words_together_look_everywhere_alike():
+    everywhere = np.eye(6).reshape(6, 2, 3)  # each word at a region of its own
+    assert evenness(with_maps(everywhere)) == pytest.approx(1)
+    assert evenness(with_maps(np.full((2, 2, 3), 1 / 6))) == pytest.approx(1)
+    assert evenness(with_maps(everywhere[:3])) == pytest.approx(math.log(3) / math.log(6))
+    assert evenness(with_maps(everywhere[:1].repeat(4, 0))) == pytest.approx(0)
+    half = with_maps(everywhere[:2] / 2)  # a sentinel has the rest
+    assert evenness(half) == pytest.approx(math.log(2) / math.log(6))
+    assert evenness(with_maps(np.zeros((2, 2, 3)))) == pytest.approx(0)
+    assert np.isnan(evenness(planted.caption_of("", np.zeros((0, 2, 3)))))
 
 
 def test_unseen_are_regions_that_a_whole_caption_hardly_looked_at():

@@ -5,6 +5,7 @@ import pytest
 from helpers.drawing import draw_overlay
 from PIL import Image
 
+from caption.visualize.gaussian import enlarged
 from caption.visualize.scale import Scale, scale_of
 from caption.visualize.styles import STYLE_NAMES, STYLES, Look, ease
 
@@ -39,10 +40,9 @@ def test_heat_is_the_default():
     assert (draw(WEIGHTS, SCALE) == draw(WEIGHTS, SCALE, style="heat")).all()
 
 
-@pytest.mark.parametrize("style", ["paper", "glow"])
-def test_paper_and_glow_brighten_what_is_above_even_attention(style):
-    look = STYLES[style]
-    seen = draw(WEIGHTS, SCALE, style=style)
+def test_glow_brightens_what_is_above_even_attention():
+    look = STYLES["glow"]
+    seen = draw(WEIGHTS, SCALE, style="glow")
     value = ease(np.clip((WEIGHTS - EVEN) / (0.495 - EVEN), 0, 1))[:, None]
     photo = np.array(PHOTO) * (1 - look.opacity * (1 - value) - look.tint * value)
     np.testing.assert_allclose(seen, photo + 255 * np.array(look.colour) * look.tint * value, atol=3)
@@ -55,7 +55,28 @@ def test_only_cells_are_not_smooth():
     assert not Look("heat", smooth=False).is_smooth
 
 
-@pytest.mark.parametrize("style", STYLE_NAMES)
+def test_paper_is_white_over_the_photo_in_proportion_to_the_weight():
+    """As the authors' notebook: grey from black, the lowest weight, to white, the highest, with an opacity of 0.8."""
+    seen = draw(WEIGHTS, SCALE, style="paper", smooth=False)
+    grey = 255 * WEIGHTS[:, None] / 0.495
+    np.testing.assert_allclose(seen, 0.2 * np.array(PHOTO) + 0.8 * grey, atol=2)
+
+
+def test_paper_goes_from_the_lowest_to_the_highest_blurred_weight():
+    weights = np.random.default_rng(0).dirichlet(np.full(49, 0.3), 3).reshape(3, 7, 7)
+    scale, blurred = Look("paper").scale_of(*weights), enlarged(weights)
+    assert (scale.low, scale.high) == (blurred.min(), blurred.max())
+    assert scale.mean == pytest.approx(1 / 49)
+    grey = draw_overlay(Image.new("RGB", (112, 112)), weights[0], (0, 0, 112, 112), scale, style="paper")[
+        ..., 0
+    ]
+    expected = 255 * 0.8 * (blurred[0] - scale.low) / (scale.high - scale.low)
+    np.testing.assert_allclose(grey, expected, atol=3)
+    assert Look("paper", smooth=False).scale_of(*weights) == scale_of(*weights)
+    assert Look("heat").scale_of(*weights) == scale_of(*weights)
+
+
+@pytest.mark.parametrize("style", [name for name in STYLE_NAMES if not STYLES[name].blurred])
 def test_smooth_maps_have_their_own_value_at_the_centres_of_cells(style):
     smooth, sharp = (draw(WEIGHTS, SCALE, style=style, smooth=smooth) for smooth in (True, False))
     np.testing.assert_allclose(smooth, sharp, atol=6)
@@ -73,7 +94,7 @@ def test_signed_weights_are_orange_and_blue_in_every_style(style):
     below, zero, above = draw([-0.5, 0, 0.5], Scale(-0.5, 0.5, True), (128, 128, 128), style=style)
     assert below[2] > below[0] + 50
     assert above[0] > above[2] + 50
-    assert np.ptp(zero) <= 12  # its middle pixel is not its centre
+    assert np.ptp(zero) <= 16  # its middle pixel is not its centre
 
 
 def test_a_colour_map_takes_the_place_of_heat_above_even_attention():

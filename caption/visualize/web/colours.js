@@ -32,6 +32,16 @@ class View {
     return pixel([102, 102, 102], this.opacity);
   }
 
+  // The deviation of the Gaussian that blurs maps, in cells; 0 for none.
+  get blur() {
+    return this.smooth && this.style.blurred ? this.data.deviation : 0;
+  }
+
+  // Low, high and mean of a map as it is drawn.
+  scale(map) {
+    return this.blur ? map.blurred : map;
+  }
+
   // Canvas pixels (little-endian RGBA) for u from 0 to 1, between the low and the high weight of a map.
   table(map) {
     const key = [this.name, this.opacity, this.cmap].join();
@@ -64,7 +74,7 @@ class View {
 
   value(u, excess) {
     const k = this.data.ease;
-    return this.style.from_even ? ((1 + k) * excess) / (excess + k) : Math.sqrt(u);
+    return { even: ((1 + k) * excess) / (excess + k), root: Math.sqrt(u), linear: u }[this.style.level];
   }
 }
 

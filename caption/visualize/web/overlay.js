@@ -56,7 +56,7 @@ class Overlay {
     if (!this.values || !this.visible) return;
     if (!this.raster) this.allocate();
     this.stage.classList.toggle("satt-grey", this.view.grey);
-    this.raster.place(this.photo.size, this.map, this.caption.seen);
+    this.raster.place(this.photo.size, this.map, this.caption.seen, this.view.blur);
     this.raster.canvas.classList.remove("satt-off");
     this.raster.paint(this.values, this.map, this.view);
     markChoice(this.raster.context, this.raster.width, this.photo, this.caption, this.cell, this.point);

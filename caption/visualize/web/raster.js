@@ -23,6 +23,31 @@ function along(pixels, length, [start, end], [first, last], cells) {
   return axis;
 }
 
+// For each of `pixels` along one side the share of every cell in the Gaussian mean of those around it. Beyond its ends
+// a map goes on as its mirror image; beyond what is seen of it, its outermost pixels are repeated.
+function means(pixels, length, [start, end], cells, deviation) {
+  const reach = Math.ceil(4 * deviation);
+  return Array.from({ length: pixels }, (_, i) => {
+    const at = (((i + 0.5) / pixels) * length - start) / (end - start);
+    const place = Math.min(Math.max(at, 0), 1) * cells - 0.5;
+    const shares = new Float32Array(cells);
+    let sum = 0;
+    for (let other = Math.floor(place) - reach; other <= place + reach + 1; other++) {
+      const share = Math.exp(-0.5 * ((place - other) / deviation) ** 2);
+      const turned = ((other % (2 * cells)) + 2 * cells) % (2 * cells);
+      shares[Math.min(turned, 2 * cells - 1 - turned)] += share;
+      sum += share;
+    }
+    return shares.map((share) => share / sum);
+  });
+}
+
+function product(shares, values) {
+  let sum = 0;
+  for (let cell = 0; cell < shares.length; cell++) sum += shares[cell] * values[cell];
+  return sum;
+}
+
 // The nearest cell of those that there are.
 function clamped(cell, cells) {
   return Math.min(Math.max(cell, 0), cells - 1);
@@ -46,32 +71,52 @@ class Raster {
   }
 
   // size: (width, height) of the photo; seen: of the caption.
-  place(size, { box, grid }, seen) {
-    const key = [size, box, grid, seen].join();
+  place(size, { box, grid }, seen, blur) {
+    const key = [size, box, grid, seen, blur].join();
     if (this.placed === key) return;
     this.placed = key;
     const [left, top, right, bottom] = box;
     this.cols = grid[1];
     this.across = along(this.width, size[0], [left, right], [seen[0], seen[2]], grid[1]);
     this.down = along(this.height, size[1], [top, bottom], [seen[1], seen[3]], grid[0]);
+    if (!blur) return;
+    this.across.means = means(this.width, size[0], [left, right], grid[1], blur);
+    this.down.means = means(this.height, size[1], [top, bottom], grid[0], blur);
   }
 
   // values: u of one word; map: its scale.
   paint(values, map, view) {
-    const table = view.table(map);
+    const scale = view.scale(map);
+    const table = view.table(scale);
+    const part = (map.high - map.low) / (scale.high - scale.low); // of the scale, for one u
+    const first = (map.low - scale.low) / (scale.high - scale.low);
     const { unseen, hatch, smooth } = view;
     for (let y = 0, at = 0; y < this.height; y++) {
       const row = this.down.cell[y];
+      const mixed = view.blur ? this.mixedRows(values, y) : null;
       for (let x = 0; x < this.width; x++, at++) {
         const col = this.across.cell[x];
         if (row < 0 || col < 0) this.values[at] = (x + y) % 10 < 2 ? hatch : unseen;
         else {
-          const u = smooth ? this.between(values, x, y) : values[row * this.cols + col];
+          const u = mixed
+            ? Math.min(Math.max(first + part * product(this.across.means[x], mixed), 0), 1)
+            : smooth
+              ? this.between(values, x, y)
+              : values[row * this.cols + col];
           this.values[at] = table[Math.round(u * (LEVELS - 1))];
         }
       }
     }
     this.context.putImageData(this.pixels, 0, 0);
+  }
+
+  // The Gaussian mean of the rows around a pixel's, for every column.
+  mixedRows(values, y) {
+    const mixed = new Float32Array(this.cols);
+    this.down.means[y].forEach((share, row) => {
+      for (let col = 0; col < this.cols; col++) mixed[col] += share * values[row * this.cols + col];
+    });
+    return mixed;
   }
 
   between(values, x, y) {

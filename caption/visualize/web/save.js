@@ -19,7 +19,7 @@ function savePicture(card) {
   drawPhoto(context, image, width, height, view.grey && step >= 0);
   if (step >= 0) {
     const raster = new Raster(width, height);
-    raster.place(photo.size, map, caption.seen);
+    raster.place(photo.size, map, caption.seen, view.blur);
     raster.paint(card.valuesOf(step), map, view);
     markChoice(raster.context, width, photo, caption, ...card.choice(step));
     context.drawImage(raster.canvas, 0, 0);

@@ -60,7 +60,7 @@ class Strip {
     [base.width, base.height] = this.size;
     drawPhoto(base.getContext("2d", { willReadFrequently: true }), image, width, height, view.grey);
     const raster = new Raster(width, height);
-    raster.place(photo.size, map, caption.seen);
+    raster.place(photo.size, map, caption.seen, view.blur);
     this.thumbs.forEach((thumb, step) => {
       const values = this.card.valuesOf(step);
       raster.paint(values, map, view);
