@@ -4,6 +4,7 @@
     scored          a score joined to an alignment: the paper's soft and hard attention
     scores/         how well a query and a region go together: additive (the paper's), dot, cosine, ...
     alignments/     how scores become weights: soft (the paper's softmax), hard (a region is sampled), sparse, ...
+    co_attention/   two inputs: the regions and the words so far attend to each other; rotatory: three
     other files     mechanisms that are more than a score and an alignment: several heads, hops, grids, glimpses, ...
 
 Soft attention of Xu et al. 2015 is `ScoredAttention(AdditiveScore(), Softmax())`; hard attention is
@@ -26,12 +27,12 @@ from caption.attention.base import (
     WeighOutput,
 )
 from caption.attention.bin_pooling import ChunkMaxPooling, SpatialPyramidPooling
-from caption.attention.co_attention import (
-    AlternatingCoAttention,
-    InteractiveCoAttention,
-    MaxCoAttention,
-    ParallelCoAttention,
-)
+from caption.attention.co_attention.alternating import AlternatingCoAttention
+from caption.attention.co_attention.interactive import InteractiveCoAttention
+from caption.attention.co_attention.mutual import MutualCrossAttention
+from caption.attention.co_attention.parallel import MaxCoAttention, ParallelCoAttention
+from caption.attention.co_attention.symmetric import SymmetricCoAttention
+from caption.attention.co_attention.words import PhraseConvolutions, WordFeatures, WordLSTM, WordProjection
 from caption.attention.compositional import CompositionalDeAttention
 from caption.attention.feature_wise import FeatureWiseAttention
 from caption.attention.glimpse import GlimpseAttention, WindowAttention
@@ -61,6 +62,8 @@ from caption.attention.scores.general import ActivatedGeneralScore, GeneralScore
 from caption.attention.scores.learned_query import FeedForwardScore, LearnedQueryScore
 from caption.attention.scores.location_sensitive import LocationSensitiveScore
 from caption.attention.scores.mlp import MLPScore
+from caption.attention.scores.symmetric import SymmetricScore
+from caption.attention.scores.trilinear import TrilinearScore
 from caption.attention.sentinel import SentinelAttention
 from caption.attention.stochastic import Stochastic, override_at_test
 from caption.attention.structured import StructuredAttention
@@ -102,8 +105,10 @@ __all__ = [
     "MultiHeadAttention",
     "MultiHopAttention",
     "Multinoulli",
+    "MutualCrossAttention",
     "ParallelCoAttention",
     "ParentWeightedAttention",
+    "PhraseConvolutions",
     "PredictedWindow",
     "PyramidAttention",
     "Query",
@@ -123,9 +128,15 @@ __all__ = [
     "StochasticPooling",
     "StructuredAttention",
     "SumPooling",
+    "SymmetricCoAttention",
+    "SymmetricScore",
     "TopKMeanPooling",
+    "TrilinearScore",
     "WeighOutput",
     "WindowAttention",
+    "WordFeatures",
+    "WordLSTM",
+    "WordProjection",
     "edit_maps",
     "entropy",
     "override_at_test",

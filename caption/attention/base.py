@@ -124,6 +124,7 @@ class Attention(Part, nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.maps = nn.Identity()
+        self._region_sizes: tuple[int, ...] = ()
 
     def build(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         """Create the weights. Called once.
@@ -136,6 +137,7 @@ class Attention(Part, nn.Module):
             UserError: the mechanism does not take that many views.
         """
         self._check_view_count(len(region_sizes))
+        self._region_sizes = tuple(region_sizes)
         self.context_size = sum(region_sizes)
         self.create_weights(region_sizes, query_sizes)
 
@@ -143,10 +145,17 @@ class Attention(Part, nn.Module):
         """Compute the memory once per image: everything that depends on the image alone, such as keys and values.
 
         Raises:
-            UserError: the mechanism does not take that many views, or one of them is malformed or wholly masked.
+            UserError: the mechanism does not take that many views, or one of them is malformed, wholly masked or of
+                another D than the mechanism was built for.
         """
         self._check_view_count(len(views))
         check_views(views)
+        for number, (view, size) in enumerate(zip(views, self._region_sizes, strict=False)):
+            if view.vectors.shape[-1] != size:
+                raise UserError(
+                    f"view {number} has region vectors of {view.vectors.shape[-1]} numbers, and {type(self).__name__} "
+                    f"was built for {size}: take the encoder with which it was built"
+                )
         return self.memory(views)
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:

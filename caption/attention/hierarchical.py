@@ -10,10 +10,10 @@ from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
-from caption.attention.scored import Score, build_stateless
+from caption.attention.scored import Score, build_stateless, score_each
 from caption.errors import UserError
-from caption.regions import Regions, Views
-from caption.tensor_tree import TensorTree, map_tensors
+from caption.regions import Views
+from caption.tensor_tree import TensorTree
 
 
 class BlockMaps(NamedTuple):
@@ -84,17 +84,11 @@ class HierarchicalAttention(Attention):
         empty = (within == -torch.inf).all(-1)  # a block whose cells are all masked
         within = within.masked_fill(empty[..., None], 0.0).softmax(-1).masked_fill(empty[..., None], 0.0)
         vectors = weighted_sum(within, cells.values[:, None])  # (B, K, N, D)
-        block_scores = self._score_blocks(query, vectors, memory.blocks).masked_fill(empty, -torch.inf)
+        block_scores = score_each(self.block_score, query, vectors, memory.blocks).masked_fill(
+            empty, -torch.inf
+        )
         weights = block_scores.softmax(-1)
         return WeighOutput(BlockMaps((weights[..., None] * within).sum(2), weights))
-
-    def _score_blocks(self, query: Query, vectors: Tensor, grid: tuple[int, int]) -> Tensor:
-        """Blocks (B, K, N, D), which differ from query to query -> scores (B, K, N)."""
-        images, hypotheses = vectors.shape[:2]
-        regions = Regions(vectors.flatten(0, 1), grid)
-        single: Query = map_tensors(lambda part: part.flatten(0, 1)[:, None], query)
-        scores = self.block_score(single, GridMemory.of(regions, self.block_score.keys(regions)))
-        return scores.squeeze(1).unflatten(0, (images, hypotheses))
 
     def read(
         self, maps: BlockMaps, query: Query, memory: BlockMemory, weighed: WeighOutput | None = None

@@ -1,4 +1,5 @@
-"""Rotatory attention (Zheng and Xia 2018): a target between two contexts, each guiding the others."""
+"""Rotatory attention (Zheng and Xia 2018, "Left-Center-Right Separated Neural Network"): a target between two contexts,
+each guiding the others."""
 
 from __future__ import annotations
 
@@ -7,10 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from caption.attention.base import GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
-from caption.attention.co_attention import WordsSoFar, weighted_words
+from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
+from caption.attention.co_attention.base import attended_words
+from caption.attention.co_attention.words import WordFeatures, WordState
 from caption.attention.maps import hide_masked, weighted_sum
-from caption.regions import Views
+from caption.attention.scored import Score, build_stateless, score_copies, score_each
+from caption.regions import Regions, Views
 
 
 class RotatoryMaps(NamedTuple):
@@ -21,57 +24,66 @@ class RotatoryMaps(NamedTuple):
     right: Tensor
     """(B, K, L') over the second view."""
     words: Tensor
-    """(B, K, 2A) the words so far, attended with each of the two results; not a map over regions."""
+    """(B, K, 2A) [r_lt; r_rt], the words so far, attended with each of the two results; not a map over regions."""
 
 
-class RotatoryAttention(WordsSoFar):
+class RotatoryAttention(Attention):
     """Attention among three inputs: the words so far are the target, and two grids of the image its left and right
     context.
 
-    r_t = mean of the words; r_l and r_r = the grids, attended with r_t; then the words, attended with r_l and with r_r.
-    All scores are tanh(xᵀ W r + b). z = [r_l; r_r; words under r_l; words under r_r].
+    r_t = mean of the words' features; r_l and r_r = attention over the grids with the query r_t; r_lt and r_rt =
+    attention over the words with the queries r_l and r_r. z = [r_l; r_r; r_lt; r_rt]. Each of the four attentions has
+    keys k, values v and a score of its own: e_i = score(query, k_i), α = softmax(e), r = Σ α_i v_i. In Zheng and Xia
+    2018 the score is `ActivatedGeneralScore`, tanh(kᵀ W q + b).
 
     Args:
-        size: A, the size to which all inputs are projected.
+        words: the features of the words so far.
+        score: how a query and a key are compared.
 
     Raises:
-        UserError: when built for another number of views than two.
+        UserError: when built for another number of views than two, or with a score that keeps a state.
     """
 
     view_count = 2
     map_views = {"left": 0, "right": 1}
 
-    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.context_size = sum(region_sizes) + 2 * self.size
-        self.regions = nn.ModuleList(nn.Linear(size, self.size) for size in region_sizes)
-        self.word = nn.Linear(query_sizes.word, self.size)
-        self.to_regions = nn.ModuleList(nn.Linear(self.size, self.size, bias=False) for _ in range(2))
-        self.from_regions = nn.ModuleList(nn.Linear(size, self.size, bias=False) for size in region_sizes)
-        self.offsets = nn.Parameter(torch.zeros(4))
-
-    def memory(self, views: Views) -> tuple[GridMemory, ...]:
-        return tuple(
-            GridMemory.of(view, project(view.vectors))
-            for project, view in zip(self.regions, views, strict=True)
+    def __init__(self, words: WordFeatures, score: Score) -> None:
+        super().__init__()
+        self.words = words
+        self.left, self.right, self.words_by_left, self.words_by_right = map(
+            KeysAndValues, score_copies(score, 4)
         )
 
-    def start(self, memory: tuple[GridMemory, ...], hypotheses: int) -> Tensor:
-        return self.no_words(memory[0].keys, hypotheses)
+    def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
+        size = self.words.size
+        self.words.build(query_sizes.word)
+        parts = (self.left, self.right, self.words_by_left, self.words_by_right)
+        for part, inputs in zip(parts, (*region_sizes, size, size), strict=True):
+            build_stateless(self, part.score, size, QuerySizes(size))
+            part.build(inputs, size)
+        self.context_size = 4 * size
 
-    def weigh(self, query: Query, memory: tuple[GridMemory, ...], state: Tensor) -> WeighOutput:
-        words = self.words_so_far(query, state)
-        target = words.mean(2)
+    def memory(self, views: Views) -> tuple[GridMemory, ...]:
+        left, right = views
+        return self.left(left), self.right(right)
+
+    def start(self, memory: tuple[GridMemory, ...], hypotheses: int) -> WordState:
+        return self.words.start(memory[0].values, hypotheses)
+
+    def weigh(self, query: Query, memory: tuple[GridMemory, ...], state: WordState | None) -> WeighOutput:
+        state = self.words(query, state or self.start(memory, query.hidden.shape[1]))
+        words = state.features
+        target = Query(words.mean(2))  # r_t
         maps, attended = [], []
-        for side, (to_regions, from_regions) in enumerate(
-            zip(self.to_regions, self.from_regions, strict=True)
+        for side, of_words, grid in (
+            (self.left, self.words_by_left, memory[0]),
+            (self.right, self.words_by_right, memory[1]),
         ):
-            grid = memory[side]
-            scores = (to_regions(target) @ grid.keys.mT + self.offsets[side]).tanh()
-            maps.append(hide_masked(scores, grid.mask).softmax(-1))
-            context = from_regions(weighted_sum(maps[-1], grid.values))
-            of_words = ((words @ context[..., None]).squeeze(-1) + self.offsets[2 + side]).tanh()
-            attended.append(weighted_words(of_words, words))
-        return WeighOutput(RotatoryMaps(maps[0], maps[1], torch.cat(attended, -1)), words)
+            maps.append(hide_masked(side.score(target, grid), grid.mask).softmax(-1))
+            context = weighted_sum(maps[-1], grid.values)  # r_l, r_r
+            scores = score_each(of_words.score, Query(context), of_words.key(words))
+            attended.append(attended_words(scores, of_words.value(words)))  # r_lt, r_rt
+        return WeighOutput(RotatoryMaps(maps[0], maps[1], torch.cat(attended, -1)), state)
 
     def read(
         self,
@@ -81,4 +93,26 @@ class RotatoryAttention(WordsSoFar):
         weighed: WeighOutput | None = None,
     ) -> ReadOutput:
         left, right = (weighted_sum(map_, grid.values) for map_, grid in zip(maps[:2], memory, strict=True))
-        return ReadOutput(torch.cat((left, right, maps.words), -1))
+        return ReadOutput(torch.cat((left, right, maps.words.to(left.dtype)), -1))
+
+
+class KeysAndValues(nn.Module):
+    """One of the four attentions: its keys, values and score.
+
+    Args:
+        score: compares a query with a key; built by the owner.
+    """
+
+    def __init__(self, score: Score) -> None:
+        super().__init__()
+        self.score = score
+
+    def build(self, inputs: int, size: int) -> None:
+        """Create the projections of vectors of length `inputs` to `size`. Called once."""
+        self.key = nn.Linear(inputs, size)
+        self.value = nn.Linear(inputs, size)
+
+    def forward(self, regions: Regions) -> GridMemory:
+        """The memory of a grid."""
+        keys = self.score.keys(regions._replace(vectors=self.key(regions.vectors)))
+        return GridMemory(keys, self.value(regions.vectors), regions.mask, regions.grid)

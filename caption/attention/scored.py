@@ -7,6 +7,7 @@ alignment.
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -16,8 +17,8 @@ from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.smoothing import smoothed
 from caption.errors import UserError
 from caption.parts import Part
-from caption.regions import Regions, Views, WeightProperties
-from caption.tensor_tree import TensorTree
+from caption.regions import Grid, Regions, Views, WeightProperties
+from caption.tensor_tree import TensorTree, map_tensors
 
 
 class Score(Part, nn.Module):
@@ -56,6 +57,36 @@ def build_stateless(attention: Attention, score: Score, region_size: int, query_
             "hand on: take another score, or ScoredAttention"
         )
     score.build(region_size, query_sizes)
+
+
+def score_copies(score: Score, number: int) -> list[Score]:
+    """Scores made alike with weights of their own: the one given, and copies of it. It is not built yet."""
+    return [score, *(copy.deepcopy(score) for _ in range(number - 1))]
+
+
+def score_each(score: Score, query: Query, vectors: Tensor, grid: Grid | None = None) -> Tensor:
+    """Scores of vectors that differ from query to query: (B, K, N, D) -> (B, K, N).
+
+    Args:
+        score: without a state, see `build_stateless`.
+        query: K queries for each image.
+        vectors: N for each query.
+        grid: on which they stand; None = a row.
+    """
+    regions = Regions(vectors.flatten(0, 1), grid or (1, vectors.shape[2]))
+    single: Query = map_tensors(lambda part: part.flatten(0, 1)[:, None], query)
+    scores = score(single, GridMemory.of(regions, score.keys(regions)))
+    return scores.squeeze(1).unflatten(0, vectors.shape[:2])
+
+
+def check_equal_lengths(score: Score, region_size: int, query_sizes: QuerySizes) -> None:
+    """Raise a `UserError` unless the score's regions and queries have one length."""
+    if region_size != query_sizes.hidden:
+        raise UserError(
+            f"{type(score).__name__} compares vectors of one length, and here regions have {region_size} numbers and "
+            f"queries {query_sizes.hidden}: take a score that projects them, such as ScaledDotScore, or make the "
+            "lengths equal"
+        )
 
 
 class AlignmentOutput(NamedTuple):

@@ -30,8 +30,8 @@ from caption.tensor_tree import leaves, select_images
 
 MECHANISMS = ATTENTIONS | OWN
 MODELS = [*ATTENTIONS, *OWN, *DECODERS, *OWN_DECODERS]
-CARRIES = {"location_sensitive", "location_sensitive_cumulative", "local_window", "rotatory"} | {
-    name for name in ATTENTIONS if name.startswith("co_attention")
+CARRIES = {"location_sensitive", "location_sensitive_cumulative", "local_window"} | {
+    name for name in ATTENTIONS if name.startswith(("co_attention", "rotatory"))
 }
 POSITIONS = {
     "location_sensitive",
@@ -244,6 +244,8 @@ def test_views_that_do_not_fit_are_refused(name: str) -> None:
         if name in TWO_VIEWS
         else ("one grid", "one grid, or a mechanism that takes several, such as AttentionViaAttention")
     )
+    with pytest.raises(UserError, match=r"view 0 has region vectors of 4 numbers, and \w+ was built for 5"):
+        attention.project((first._replace(vectors=first.vectors[..., 1:]), *others))
     for count in {0, 1, 2, 3} - {len(views)}:
         said = f"attends to {wanted}, and the encoder gives {count}: take an encoder with {remedy}"
         with pytest.raises(UserError, match=said):
@@ -264,6 +266,10 @@ def test_views_that_do_not_fit_are_refused(name: str) -> None:
         lambda score: library.ParentWeightedAttention(AdditiveScore(6), score),
         lambda score: library.PyramidAttention([AdditiveScore(6), score]),
         lambda score: library.SentinelAttention(score),
+        lambda score: library.ParallelCoAttention(library.WordProjection(6), score),
+        lambda score: library.AlternatingCoAttention(library.WordProjection(6), score),
+        lambda score: library.InteractiveCoAttention(library.WordProjection(6), score),
+        lambda score: library.RotatoryAttention(library.WordProjection(6), score),
     ],
 )
 def test_a_score_with_a_state_is_refused_where_none_is_handed_on(
@@ -301,6 +307,10 @@ def test_a_score_with_a_state_is_refused_where_none_is_handed_on(
             "Multinoulli samples a region, .* take a window such as PredictedWindow",
         ),
         (lambda: library.ChunkMaxPooling(0), "chunks 0"),
+        (lambda: library.WordLSTM(0), "size 0 of WordLSTM"),
+        (lambda: library.PhraseConvolutions(6, 0), "longest 0"),
+        (lambda: library.MutualCrossAttention(library.WordLSTM(6), 0.0), "temperature 0.0"),
+        (lambda: library.MutualCrossAttention(library.WordLSTM(6), hidden_size=0), "hidden_size 0"),
     ],
 )
 def test_options_that_do_not_fit_are_named(make_one: Callable[[], object], said: str) -> None:

@@ -23,12 +23,14 @@ from torch import Tensor
 
 from caption.attention import (
     AdditiveScore,
+    DotScore,
     LocationSensitiveScore,
     Multinoulli,
     ParallelCoAttention,
     ScoredAttention,
     SentinelAttention,
     Softmax,
+    WordProjection,
 )
 from caption.decoders import (
     AdaptiveDecoder,
@@ -271,7 +273,11 @@ def test_a_transformer_whose_attention_samples_adds_the_log_densities_of_its_lay
 
 
 @pytest.mark.parametrize(
-    "inner", [ScoredAttention(LocationSensitiveScore(6, 2, 3), Softmax()), ParallelCoAttention(6)]
+    "inner",
+    [
+        ScoredAttention(LocationSensitiveScore(6, 2, 3), Softmax()),
+        ParallelCoAttention(WordProjection(6), DotScore()),
+    ],
 )
 def test_a_transformer_refuses_attention_that_carries_a_state(inner: ScoredAttention) -> None:
     with pytest.raises(UserError, match="cannot carry anything from word to word"):

@@ -17,7 +17,14 @@ import torch
 from helpers import tiny_captioner
 
 from caption import checkpoint
-from caption.attention import AdditiveScore, ParallelCoAttention, ScoredAttention, Softmax
+from caption.attention import (
+    AdditiveScore,
+    ParallelCoAttention,
+    ScoredAttention,
+    Softmax,
+    TrilinearScore,
+    WordLSTM,
+)
 from caption.captioner import Captioner
 from caption.cli.main import main
 from caption.data.resize import ImageTransform
@@ -60,7 +67,9 @@ def scored(smoothing: float = 0.0, previous_word: bool = False) -> ScoredAttenti
 
 
 MODELS = {
-    "a gate, a state that grows": lambda: large(LSTMDecoder(ParallelCoAttention(6), 6, 7, gate=Gate())),
+    "a gate, a state that grows": lambda: large(
+        LSTMDecoder(ParallelCoAttention(WordLSTM(6), TrilinearScore()), 6, 7, gate=Gate())
+    ),
     "smoothed scores, a query with the previous word": lambda: large(
         LSTMDecoder(scored(smoothing=1.0, previous_word=True), 6, 7), Early()
     ),

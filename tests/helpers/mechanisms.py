@@ -98,17 +98,36 @@ def scored(score: Any = None, alignment: Any = None, smoothing: float = 0.0) -> 
     return ScoredAttention(score or AdditiveScore(6), alignment or Softmax(), smoothing)
 
 
+def words() -> library.WordLSTM:
+    return library.WordLSTM(6)
+
+
+def tanh(offset: bool = True) -> library.ActivatedGeneralScore:
+    return library.ActivatedGeneralScore(offset=offset)
+
+
 ATTENTIONS: dict[str, Callable[[], Attention]] = {
     "activated_general": lambda: scored(library.ActivatedGeneralScore()),
     "additive": scored,
     "attention_via_attention": lambda: library.AttentionViaAttention(AdditiveScore(6), AdditiveScore(6)),
     "biased_general": lambda: scored(library.GeneralScore(bias=True)),
     "chunk_max_pooling": lambda: library.ChunkMaxPooling(3),
-    "co_attention_alternating": lambda: library.AlternatingCoAttention(6),
-    "co_attention_concat": lambda: library.ParallelCoAttention(6, "concat"),
-    "co_attention_interactive": lambda: library.InteractiveCoAttention(6),
-    "co_attention_max": lambda: library.MaxCoAttention(6),
-    "co_attention_parallel": lambda: library.ParallelCoAttention(6),
+    "co_attention_additive": lambda: library.ParallelCoAttention(words(), AdditiveScore(6)),
+    "co_attention_alternating": lambda: library.AlternatingCoAttention(words(), AdditiveScore(6)),
+    "co_attention_interactive": lambda: library.InteractiveCoAttention(words(), tanh()),
+    "co_attention_interactive_additive": lambda: library.InteractiveCoAttention(words(), AdditiveScore(6)),
+    "co_attention_max": lambda: library.MaxCoAttention(words(), tanh(offset=False)),
+    "co_attention_max_trilinear": lambda: library.MaxCoAttention(words(), library.TrilinearScore()),
+    "co_attention_mutual": lambda: library.MutualCrossAttention(words(), 0.5),
+    "co_attention_parallel": lambda: library.ParallelCoAttention(words(), tanh(offset=False)),
+    "co_attention_phrases": lambda: library.ParallelCoAttention(
+        library.PhraseConvolutions(6), tanh(offset=False)
+    ),
+    "co_attention_symmetric": lambda: library.SymmetricCoAttention(words(), library.SymmetricScore()),
+    "co_attention_trilinear": lambda: library.ParallelCoAttention(words(), library.TrilinearScore()),
+    "co_attention_word_vectors": lambda: library.ParallelCoAttention(
+        library.WordProjection(6), tanh(offset=False)
+    ),
     "cosine": lambda: scored(library.CosineScore(6)),
     "de_attention": lambda: library.CompositionalDeAttention(6),
     "deep_sets": lambda: library.DeepSets(6),
@@ -141,7 +160,8 @@ ATTENTIONS: dict[str, Callable[[], Attention]] = {
     "parent_weighted": lambda: library.ParentWeightedAttention(AdditiveScore(6), AdditiveScore(6)),
     "previous_word": lambda: scored(AdditiveScore(6, previous_word=True)),
     "pyramid_attention": lambda: library.PyramidAttention([AdditiveScore(6), AdditiveScore(6)]),
-    "rotatory": lambda: library.RotatoryAttention(6),
+    "rotatory": lambda: library.RotatoryAttention(words(), tanh()),
+    "rotatory_additive": lambda: library.RotatoryAttention(words(), AdditiveScore(6)),
     "scaled_dot": lambda: scored(library.ScaledDotScore(6)),
     "sentinel": lambda: library.SentinelAttention(AdditiveScore(6), 5),
     "sigmoid": lambda: scored(alignment=library.Sigmoid()),
@@ -161,7 +181,13 @@ OWN: dict[str, Callable[[], Attention]] = {
     "own sampling": lambda: scored(alignment=OwnSampling()),
     "own reading": LargestWeighted,
 }
-TWO_VIEWS = ("attention_via_attention", "parent_weighted", "pyramid_attention", "rotatory")
+TWO_VIEWS = (
+    "attention_via_attention",
+    "parent_weighted",
+    "pyramid_attention",
+    "rotatory",
+    "rotatory_additive",
+)
 
 
 def lstm(attention: Attention, gate: Gate | None = None, **options: Any) -> LSTMDecoder:

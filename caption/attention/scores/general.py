@@ -47,17 +47,22 @@ class ActivatedGeneralScore(GeneralScore):
 
     Args:
         activation: f.
+        offset: whether to add b.
     """
 
-    def __init__(self, activation: GeneralActivation = "tanh") -> None:
+    def __init__(self, activation: GeneralActivation = "tanh", offset: bool = True) -> None:
         super().__init__(bias=False)
         check_choice("activation", activation, get_args(GeneralActivation))
         self.activation = activation
+        self.has_offset = offset
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         super().build(region_size, query_sizes)
-        self.offset = nn.Parameter(self.query.weight.new_zeros(()))
+        if self.has_offset:
+            self.offset = nn.Parameter(self.query.weight.new_zeros(()))
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
-        scores = super().forward(query, memory, state) + self.offset
+        scores = super().forward(query, memory, state)
+        if self.has_offset:
+            scores = scores + self.offset
         return getattr(scores, self.activation)()

@@ -7,156 +7,320 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from helpers.loops import Case, Vector, close, dot, linear, run, softmax, weighted
+from helpers.loops import Vector, additive, close, dot, linear, run, softmax, weighted
 
 from caption.attention import (
+    ActivatedGeneralScore,
+    AdditiveScore,
     AlternatingCoAttention,
+    Attention,
+    DotScore,
+    GeneralScore,
     InteractiveCoAttention,
     MaxCoAttention,
+    MLPScore,
+    MutualCrossAttention,
     ParallelCoAttention,
     QuerySizes,
     RotatoryAttention,
+    ScaledDotScore,
+    Score,
+    SymmetricCoAttention,
+    SymmetricScore,
+    TrilinearScore,
+    WordProjection,
 )
-from caption.attention.co_attention import CoAttention
+from caption.errors import UserError
 from caption.regions import Regions
 
 Weights = dict[str, np.ndarray]
 Vectors = list[Vector]
-Sides = tuple[Vector, Vector]
-"""Weights of the regions, weights of the words."""
+Equation = Callable[[Weights, str, Vector, Vector], float]
+"""The score of a key and a query, with the weights of a name."""
 SIZE, STEPS = 4, 3
 
 
-def affinity(p: Weights, kind: str, v: Vector, q: Vector) -> float:
-    if kind == "bilinear":  # tanh(qᵀ W v), Lu et al. 2016, section 3.3
-        weight = p["compare.region.weight"]
-        return np.tanh(sum(q[i] * weight[i, j] * v[j] for i in range(SIZE) for j in range(SIZE)))
-    inner = np.tanh(linear(p, "compare.region", v) + linear(p, "compare.word", q))
-    return np.tanh(dot(p["compare.energy.weight"][0], inner))
+# -- scores --------------------------------------------------------------------------------------------------------
 
 
-def parallel(kind: str) -> Callable[[Weights, Vectors, np.ndarray, Vectors], Sides]:
-    """H_v = tanh(V + C Q), H_q = tanh(Q + Cᵀ V), softmax of w · H (Lu et al. 2016, section 3.3)."""
-
-    def equation(p: Weights, regions: Vectors, real: np.ndarray, words: Vectors) -> Sides:
-        c = [[affinity(p, kind, v, q) for q in words] for v in regions]
-        of_regions = []
-        for i, v in enumerate(regions):
-            h = np.tanh(v + weighted(c[i], words))
-            of_regions.append(dot(p["region_score.weight"][0], h))
-        of_words = []
-        for t, q in enumerate(words):
-            h = np.tanh(q + sum(c[i][t] * v for i, v in enumerate(regions) if real[i]))
-            of_words.append(dot(p["word_score.weight"][0], h))
-        return softmax(of_regions, real), softmax(of_words)
-
-    return equation
+def scaled_dot(p: Weights, name: str, k: Vector, q: Vector) -> float:
+    return dot(linear(p, f"{name}.query", q), linear(p, f"{name}.key", k)) / np.sqrt(6)
 
 
-def maximum(kind: str) -> Callable[[Weights, Vectors, np.ndarray, Vectors], Sides]:
-    """The largest affinity with the other side (Lu et al. 2016, section 3.3)."""
-
-    def equation(p: Weights, regions: Vectors, real: np.ndarray, words: Vectors) -> Sides:
-        c = [[affinity(p, kind, v, q) for q in words] for v in regions]
-        of_regions = [max(row) for row in c]
-        of_words = [max(c[i][t] for i in range(len(regions)) if real[i]) for t in range(len(words))]
-        return softmax(of_regions, real), softmax(of_words)
-
-    return equation
+def plain_dot(p: Weights, name: str, k: Vector, q: Vector) -> float:
+    return dot(q, linear(p, f"{name}.key", k))
 
 
-def alternating(p: Weights, regions: Vectors, real: np.ndarray, words: Vectors) -> Sides:
-    """H = tanh(W x + U g), softmax of w · H: the words without guidance, the regions, the words again."""
-
-    def scores(name: str, vectors: Vectors, guidance: Vector | None) -> list[float]:
-        guided = 0.0 if guidance is None else linear(p, f"{name}.guidance", guidance)
-        return [
-            dot(p[f"{name}.energy.weight"][0], np.tanh(linear(p, f"{name}.own", x) + guided)) for x in vectors
-        ]
-
-    summary = weighted(softmax(scores("summarise", words, None)), words)
-    of_regions = softmax(scores("to_regions", regions, summary), real)
-    return of_regions, softmax(scores("to_words", words, weighted(of_regions, regions)))
+def bilinear(p: Weights, name: str, k: Vector, q: Vector) -> float:
+    """kᵀ W q."""
+    weight = p[f"{name}.query.weight"]
+    return sum(k[i] * weight[i, j] * q[j] for i in range(len(k)) for j in range(len(q)))
 
 
-def interactive(p: Weights, regions: Vectors, real: np.ndarray, words: Vectors) -> Sides:
-    """γ(x, m) = tanh(xᵀ W m + b), m the mean of the other side (Ma et al. 2017, section 2)."""
-    present = [v for v, is_real in zip(regions, real, strict=True) if is_real]
-    mean_region, mean_word = sum(present) / len(present), sum(words) / len(words)
-    of_regions = [
-        np.tanh(dot(v, linear(p, "to_regions", mean_word)) + float(p["offsets"][0])) for v in regions
-    ]
-    of_words = [np.tanh(dot(q, linear(p, "to_words", mean_region)) + float(p["offsets"][1])) for q in words]
-    return softmax(of_regions, real), softmax(of_words)
+def tanh_bilinear(p: Weights, name: str, k: Vector, q: Vector) -> float:
+    """tanh(kᵀ W q + b) (Ma et al. 2017, eq. 7); without b in Lu et al. 2016, eq. 3."""
+    return float(np.tanh(bilinear(p, name, k, q) + p.get(f"{name}.offset", 0.0)))
 
 
-MECHANISMS: dict[str, tuple[Callable[[], CoAttention], Callable[..., Sides]]] = {
-    "parallel": (lambda: ParallelCoAttention(SIZE), parallel("bilinear")),
-    "parallel, concat": (lambda: ParallelCoAttention(SIZE, "concat"), parallel("concat")),
-    "max": (lambda: MaxCoAttention(SIZE), maximum("bilinear")),
-    "max, concat": (lambda: MaxCoAttention(SIZE, "concat"), maximum("concat")),
-    "alternating": (lambda: AlternatingCoAttention(SIZE), alternating),
-    "interactive": (lambda: InteractiveCoAttention(SIZE), interactive),
+def mlp(p: Weights, name: str, k: Vector, q: Vector) -> float:
+    """w · ReLU(W [q; k] + b)."""
+    inner = np.maximum(linear(p, f"{name}.region", k) + linear(p, f"{name}.query", q), 0)
+    return float(linear(p, f"{name}.layers.1", inner)[0])
+
+
+def trilinear(p: Weights, name: str, k: Vector, q: Vector) -> float:
+    """w · [k; q; k ∘ q] (Seo et al. 2017, eq. 1)."""
+    joined = [*k, *q, *(k[n] * q[n] for n in range(len(k)))]
+    return dot(p[f"{name}.energy.weight"][0], np.array(joined))
+
+
+def symmetric_score(p: Weights, name: str, k: Vector, q: Vector) -> float:
+    """kᵀ Pᵀ D P q (Lu, Wang et al. 2019, eq. 4)."""
+    projection, scale = p[f"{name}.project.weight"], p[f"{name}.scale"]
+    matrix = np.einsum("mi,m,mj->ij", projection, scale, projection)
+    return sum(k[i] * matrix[i, j] * q[j] for i in range(len(k)) for j in range(len(q)))
+
+
+SCORES: dict[str, tuple[Callable[[], Score], Equation]] = {
+    "additive": (lambda: AdditiveScore(6), additive),
+    "dot": (DotScore, plain_dot),
+    "scaled dot": (lambda: ScaledDotScore(6), scaled_dot),
+    "general": (GeneralScore, bilinear),
+    "tanh": (ActivatedGeneralScore, tanh_bilinear),
+    "tanh without offset": (lambda: ActivatedGeneralScore(offset=False), tanh_bilinear),
+    "mlp": (lambda: MLPScore((6,)), mlp),
+    "trilinear": (TrilinearScore, trilinear),
+    "symmetric": (SymmetricScore, symmetric_score),
 }
 
 
-def projected_words(p: Weights, case: Case, t: int) -> Vectors:
-    """The words up to the one fed at step t."""
-    return [linear(p, "word", word) for word in case.word[: t + 1]]
+# -- co-attentions -------------------------------------------------------------------------------------------------
+
+Sides = tuple[Vector, Vector]
+"""The weights of the regions, and what the context holds beside Σ α_i a_i."""
+CoEquation = Callable[[Weights, Equation, Vectors, Vectors, np.ndarray, Vectors], Sides]
+"""Of the weights, the score, regions, their keys, which of them are real, and the words' features."""
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_both_sides_and_the_context(name: str) -> None:
-    make, equation = MECHANISMS[name]
-    done = run(make(), STEPS)
+def affinity(p: Weights, score: Equation, keys: Vectors, words: Vectors) -> list[list[float]]:
+    return [[score(p, "affinity", k, f) for f in words] for k in keys]
+
+
+def parallel(
+    p: Weights, score: Equation, regions: Vectors, keys: Vectors, real: np.ndarray, words: Vectors
+) -> Sides:
+    """e1 = w1 · tanh(W2 K2 Aᵀ + W1 K1), e2 = w2 · tanh(W1 K1 A + W2 K2)."""
+    a = affinity(p, score, keys, words)
+    of_regions, of_words = [], []
+    for i, k in enumerate(keys):
+        summed = linear(p, "map_regions", k)
+        for j, f in enumerate(words):
+            summed = summed + a[i][j] * linear(p, "map_words", f)
+        of_regions.append(dot(p["region_energy.weight"][0], np.tanh(summed)))
+    for j, f in enumerate(words):
+        summed = linear(p, "map_words", f)
+        for i, k in enumerate(keys):
+            summed = summed + real[i] * a[i][j] * linear(p, "map_regions", k)
+        of_words.append(dot(p["word_energy.weight"][0], np.tanh(summed)))
+    return softmax(of_regions, real), weighted(softmax(of_words), words)
+
+
+def maximum(
+    p: Weights, score: Equation, regions: Vectors, keys: Vectors, real: np.ndarray, words: Vectors
+) -> Sides:
+    """e1_i = max_j A_ij, e2_j = max_i A_ij."""
+    a = affinity(p, score, keys, words)
+    of_regions = [max(row) for row in a]
+    of_words = [max(a[i][j] for i in range(len(keys)) if real[i]) for j in range(len(words))]
+    return softmax(of_regions, real), weighted(softmax(of_words), words)
+
+
+def alternating(
+    p: Weights, score: Equation, regions: Vectors, keys: Vectors, real: np.ndarray, words: Vectors
+) -> Sides:
+    """Words with c0; regions with the result; words with that of the regions."""
+    first = p["first_query"]
+    summary = weighted(softmax([score(p, "summary_score", f, first) for f in words]), words)
+    of_regions = softmax([score(p, "region_score", k, summary) for k in keys], real)
+    guide = weighted(of_regions, keys)
+    return of_regions, weighted(softmax([score(p, "word_score", f, guide) for f in words]), words)
+
+
+def interactive(
+    p: Weights, score: Equation, regions: Vectors, keys: Vectors, real: np.ndarray, words: Vectors
+) -> Sides:
+    """e1_i = score(mean word, k_i), e2_j = score(mean key, f_j)."""
+    present = [k for k, is_real in zip(keys, real, strict=True) if is_real]
+    mean_key, mean_word = sum(present) / len(present), sum(words) / len(words)
+    of_regions = softmax([score(p, "region_score", k, mean_word) for k in keys], real)
+    return of_regions, weighted(softmax([score(p, "word_score", f, mean_key) for f in words]), words)
+
+
+def symmetric(
+    p: Weights, score: Equation, regions: Vectors, keys: Vectors, real: np.ndarray, words: Vectors
+) -> Sides:
+    """x_i = [a_i; Σ_j softmax_j(A_ij) f_j], x_j = [f_j; Σ_i softmax_i(A_ij) a_i]; the last x_j, and the x_i read with
+    its weights."""
+    a = affinity(p, score, keys, words)
+    of_last = softmax([row[-1] for row in a], real)
+    replaced = [np.concatenate([regions[i], weighted(softmax(a[i]), words)]) for i in range(len(keys))]
+    last = np.concatenate([words[-1], weighted(of_last, regions)])
+    read = weighted(of_last, replaced)
+    d = len(regions[0])
+    close(read[:d], last[SIZE:])  # the part that the context has once
+    return of_last, np.concatenate([last[:SIZE], read[d:]])
+
+
+MECHANISMS: dict[str, tuple[Callable[[Score], Attention], CoEquation, tuple[str, ...]]] = {
+    "parallel": (
+        lambda score: ParallelCoAttention(WordProjection(SIZE), score),
+        parallel,
+        ("tanh without offset", "trilinear", "additive"),
+    ),
+    "max": (
+        lambda score: MaxCoAttention(WordProjection(SIZE), score),
+        maximum,
+        ("tanh without offset", "trilinear"),
+    ),
+    "alternating": (
+        lambda score: AlternatingCoAttention(WordProjection(SIZE), score),
+        alternating,
+        ("additive", "dot", "scaled dot", "general", "mlp"),
+    ),
+    "interactive": (
+        lambda score: InteractiveCoAttention(WordProjection(SIZE), score),
+        interactive,
+        ("tanh", "additive", "dot", "scaled dot", "general", "mlp"),
+    ),
+    "symmetric": (
+        lambda score: SymmetricCoAttention(WordProjection(SIZE), score),
+        symmetric,
+        ("symmetric", "general"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "score"), [(name, score) for name, (_, _, scores) in MECHANISMS.items() for score in scores]
+)
+def test_both_sides_and_the_context(name: str, score: str) -> None:
+    make, equation, _ = MECHANISMS[name]
+    make_score, score_equation = SCORES[score]
+    done = run(make(make_score()), STEPS)
     p = done.p
     for case in done.cases():
-        regions = [linear(p, "region", a) for a in case.regions]
+        keys = [linear(p, "key", a) for a in case.regions]
         for t in range(STEPS):
-            words = projected_words(p, case, t)
-            of_regions, of_words = equation(p, regions, case.real, words)
+            words = [linear(p, "words.project", word) for word in case.word[: t + 1]]
+            of_regions, beside = equation(p, score_equation, list(case.regions), keys, case.real, words)
             close(case.weights[t], of_regions)
-            attended = weighted(of_words, words)
-            close(case.maps[t]["words"], attended)
-            close(case.context[t], np.concatenate([weighted(of_regions, case.regions), attended]))
+            close(case.maps[t]["words"], beside)
+            close(case.context[t], np.concatenate([weighted(of_regions, case.regions), beside]))
 
 
-def test_rotatory() -> None:
+def cosine(x: Vector, y: Vector) -> float:
+    return dot(x, y) / np.sqrt(dot(x, x) * dot(y, y))
+
+
+def kernel(p: Weights, name: str, mean: float) -> float:
+    """W2 ReLU(W1 g + b1) + b2."""
+    return float(linear(p, f"{name}.2", np.maximum(linear(p, f"{name}.0", np.array([mean])), 0))[0])
+
+
+def test_mutual_cross_attention() -> None:
+    """Hou et al. 2019, section 4.1: weights softmax(mean of kernel times correlations, / τ) for both sides; each side's
+    mean and its weighted sum are added."""
+    done = run(MutualCrossAttention(WordProjection(SIZE), 0.3, 5), STEPS)
+    p = done.p
+    for case in done.cases():
+        places = [i for i in range(len(case.regions)) if case.real[i]]
+        keys = [linear(p, "key", a) for a in case.regions]
+        mean_region = sum(case.regions[i] for i in places) / len(places)
+        for t in range(STEPS):
+            words = [linear(p, "words.project", word) for word in case.word[: t + 1]]
+            r = [[cosine(k, f) for f in words] for k in keys]
+            g_words = [sum(r[i][j] for i in places) / len(places) for j in range(t + 1)]
+            g_regions = [sum(row) / (t + 1) for row in r]
+            u = [kernel(p, "word_kernel", g) for g in g_words]
+            v = [kernel(p, "region_kernel", g) for g in g_regions]
+            of_regions = softmax([dot(np.array(u), np.array(row)) / (t + 1) / 0.3 for row in r], case.real)
+            of_words = softmax(
+                [sum(v[i] * r[i][j] for i in places) / len(places) / 0.3 for j in range(t + 1)]
+            )
+            close(case.weights[t], of_regions)
+            both = weighted(of_words, words) + sum(words) / (t + 1)
+            close(case.context[t], np.concatenate([weighted(of_regions, case.regions) + mean_region, both]))
+
+
+@pytest.mark.parametrize("score", ["tanh", "additive", "dot", "scaled dot", "general", "mlp"])
+def test_rotatory(score: str) -> None:
     """Zheng and Xia 2018: r_t = mean of the words; r_l, r_r the grids attended with r_t; the words with r_l and r_r.
 
-    Every score is tanh(xᵀ W r + b).
+    Each of the four has keys K x, values V x and a score of its own.
     """
-    done = run(RotatoryAttention(SIZE), STEPS, grids=((2, 3), (2, 2)))
+    make_score, equation = SCORES[score]
+    done = run(RotatoryAttention(WordProjection(SIZE), make_score()), STEPS, grids=((2, 3), (2, 2)))
     p = done.p
+
+    def attend(name: str, query: Vector, vectors: Vectors, real: np.ndarray | None) -> tuple[Vector, Vector]:
+        scores = [equation(p, f"{name}.score", linear(p, f"{name}.key", x), query) for x in vectors]
+        weights = softmax(scores, real)
+        return weights, weighted(weights, [linear(p, f"{name}.value", x) for x in vectors])
+
     for case in done.cases():
+        grids = [(case.regions, case.real), *case.others]
         for t in range(STEPS):
-            words = projected_words(p, case, t)
+            words = [linear(p, "words.project", word) for word in case.word[: t + 1]]
             target = sum(words) / len(words)
-            grids, attended = [], []
-            for side, (regions, real) in enumerate([(case.regions, case.real), *case.others]):
-                guide = linear(p, f"to_regions.{side}", target)
-                offset = float(p["offsets"][side])
-                scores = [np.tanh(dot(linear(p, f"regions.{side}", a), guide) + offset) for a in regions]
-                weights = softmax(scores, real)
-                close(case.maps[t][("left", "right")[side]], weights)
-                grids.append(weighted(weights, regions))
-                guide = linear(p, f"from_regions.{side}", grids[-1])
-                offset = float(p["offsets"][2 + side])
-                attended.append(weighted(softmax([np.tanh(dot(q, guide) + offset) for q in words]), words))
-            close(case.context[t], np.concatenate([*grids, *attended]))
-            close(case.weights[t], case.maps[t]["left"])
+            left, r_l = attend("left", target, *grids[0])
+            right, r_r = attend("right", target, *grids[1])
+            r_lt = attend("words_by_left", r_l, words, None)[1]
+            r_rt = attend("words_by_right", r_r, words, None)[1]
+            close(case.maps[t]["left"], left)
+            close(case.maps[t]["right"], right)
+            close(case.weights[t], left)
+            close(case.context[t], np.concatenate([r_l, r_r, r_lt, r_rt]))
+
+
+def test_the_attentions_of_a_mechanism_share_no_weights() -> None:
+    """Nor do the scores made of one start alike."""
+    torch.manual_seed(0)
+    attention = RotatoryAttention(WordProjection(SIZE), AdditiveScore(6))
+    attention.build((SIZE, SIZE), QuerySizes(5, 3))
+    parts = [attention.left, attention.right, attention.words_by_left, attention.words_by_right]
+    for name in ("key.weight", "value.weight", "score.query.weight"):
+        tensors = [part.get_parameter(name) for part in parts]
+        assert all(not torch.equal(tensors[i], tensors[j]) for i in range(4) for j in range(i))
 
 
 def test_a_masked_region_is_not_the_best_of_any_word() -> None:
-    """C = tanh(-v q) is negative: of the real regions v = 1 and 2, the first is the best of each word."""
-    attention = MaxCoAttention(1)
+    """A = tanh(-k f) is negative: of the real regions k = 1 and 2, the first is the best of each word."""
+    attention = MaxCoAttention(WordProjection(1), ActivatedGeneralScore(offset=False))
     attention.build((1,), QuerySizes(5, 1))
     with torch.no_grad():
         for parameter in attention.parameters():
             parameter.fill_(0.0 if parameter.dim() == 1 else 1.0)
-        attention.compare.region.weight.fill_(-1.0)
+        attention.affinity.query.weight.fill_(-1.0)
     view = Regions(torch.tensor([[[1.0], [2.0], [3.0]]]), (1, 3), torch.tensor([[True, True, False]]))
     memory = attention.project((view,))
     _, words = attention.attend(torch.tensor([[[[1.0], [2.0]]]]), memory)
     first, second = softmax([np.tanh(-1), np.tanh(-2)])
     torch.testing.assert_close(words, torch.tensor([[[first + 2 * second]]], dtype=torch.float32))
+
+
+def test_a_symmetric_score_takes_either_side_as_the_query() -> None:
+    done = run(SymmetricCoAttention(WordProjection(SIZE), SymmetricScore()))
+    x, y = np.random.default_rng(0).normal(size=(2, SIZE))
+    close(symmetric_score(done.p, "affinity", x, y), symmetric_score(done.p, "affinity", y, x))
+    score = done.attention.affinity
+    vectors = torch.tensor(np.stack([x, y]))[None]
+    keys = score.keys(Regions(vectors, (1, 2)))
+    affinities = score.project(vectors) @ keys.mT
+    torch.testing.assert_close(affinities, affinities.mT)
+
+
+@pytest.mark.parametrize("score", [TrilinearScore, SymmetricScore])
+def test_a_score_of_equal_lengths_refuses_others(score: Callable[[], Score]) -> None:
+    said = rf"{score.__name__} compares vectors of one length, and here regions have 4 numbers and queries 5"
+    with pytest.raises(UserError, match=said):
+        score().build(4, QuerySizes(5))

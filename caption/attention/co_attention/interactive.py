@@ -1,0 +1,56 @@
+"""Interactive co-attention (Ma et al. 2017, "Interactive Attention Networks"): each side attends with the mean of the
+other."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.co_attention.base import CoAttention, attended_words
+from caption.attention.co_attention.words import WordFeatures
+from caption.attention.scored import Score, build_stateless, score_copies, score_each
+from caption.regions import Regions, mean_region
+from caption.tensor_tree import TensorTree
+
+
+class InteractiveKeys(NamedTuple):
+    """The regions' keys, as the scores read them."""
+
+    compared: TensorTree
+    """Of the score of the regions, tensors (B, ...)."""
+    mean: Tensor
+    """(B, 1, A) k̄₁, the mean of the keys of the real regions."""
+
+
+class InteractiveCoAttention(CoAttention):
+    """e⁽¹⁾_i = score(k̄₂, k⁽¹⁾_i) and e⁽²⁾_j = score(k̄₁, k⁽²⁾_j), in parallel; k̄ is the mean of the keys of a side.
+
+    Both sides have scores of their own. In Ma et al. 2017 (eqs. 5 to 7) the score is `ActivatedGeneralScore`,
+    tanh(kᵀ W k̄ + b).
+
+    Args:
+        words: the features of the words so far.
+        score: how a query and a key are compared.
+
+    Raises:
+        UserError: when built with a score that keeps a state.
+    """
+
+    def __init__(self, words: WordFeatures, score: Score) -> None:
+        super().__init__(words)
+        self.region_score, self.word_score = score_copies(score, 2)
+
+    def create_comparison(self, size: int) -> None:
+        for score in (self.region_score, self.word_score):
+            build_stateless(self, score, size, QuerySizes(size))
+
+    def prepare(self, keys: Regions) -> InteractiveKeys:
+        return InteractiveKeys(self.region_score.keys(keys), mean_region(keys))
+
+    def attend(self, words: Tensor, memory: GridMemory) -> tuple[Tensor, Tensor]:
+        keys: InteractiveKeys = memory.keys
+        of_regions = self.region_score(Query(words.mean(2)), memory._replace(keys=keys.compared))
+        mean = keys.mean.expand(-1, words.shape[1], -1)
+        return of_regions, attended_words(score_each(self.word_score, Query(mean), words), words)

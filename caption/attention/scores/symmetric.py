@@ -1,0 +1,34 @@
+"""Symmetric score: e_i = a_iᵀ Pᵀ D P h (Lu, Wang et al. 2019, "COSNet", eq. 4)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from caption.attention.base import GridMemory, Query, QuerySizes
+from caption.attention.scored import Score, check_equal_lengths
+from caption.regions import Regions
+from caption.tensor_tree import TensorTree
+
+
+class SymmetricScore(Score):
+    """e_i = (P a_i)ᵀ D (P h), the general score a_iᵀ W h with a symmetric W = Pᵀ D P, so that e(a, h) = e(h, a).
+
+    P projects both sides to a common space, where the diagonal D scales each feature. Every symmetric W has this form
+    with an orthogonal P, as in the paper; P is not held orthogonal here, which gives the same set of W. D starts at 1.
+
+    Raises:
+        UserError: when built, regions and queries have different lengths.
+    """
+
+    def build(self, region_size: int, query_sizes: QuerySizes) -> None:
+        check_equal_lengths(self, region_size, query_sizes)
+        self.project = nn.Linear(region_size, region_size, bias=False)  # P
+        self.scale = nn.Parameter(torch.ones(region_size))  # D
+
+    def keys(self, regions: Regions) -> Tensor:
+        """(B, L, D) D P a_i."""
+        return self.project(regions.vectors) * self.scale
+
+    def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
+        return self.project(query.hidden) @ memory.keys.mT
