@@ -154,7 +154,8 @@ def draw_scale(ax: Axes, scale: Scale, regions: int | None = None, **look: Unpac
         ax.axvline(1 / regions, color="black", linewidth=0.8)
     ticks = [scale.low, *([0.0] if scale.signed else []), scale.high]
     ax.set(xticks=ticks, yticks=[])
-    ax.set_xticklabels([f"{tick:.2g}".replace("-", "−") for tick in ticks])
+    labels = (f"{tick:.2g}" if abs(tick) >= scale.high / 1000 else "0" for tick in ticks)
+    ax.set_xticklabels([label.replace("-", "−") for label in labels])
     ax.tick_params(length=2, labelsize=7, pad=1)
     return ax
 
