@@ -5,8 +5,8 @@
 #
 # The benchmark beside sgrvinod's tutorial needs a clone of it: SGRVINOD=CLONE tools/on_gpu.sh.
 # Run it from the repository, with the extra "photos". Flickr8k is trained where data/flickr8k holds it, all models with three
-# seeds; COCO where data/coco holds it (configs/coco_soft.yaml says how). Each step writes FOLDER/STEP.log, and
-# FOLDER/STEP.done when it has succeeded; called again, finished steps are skipped and trainings resumed.
+# seeds, and with the paper's encoder; COCO where data/coco holds it (configs/coco_soft.yaml says how). Each step writes
+# FOLDER/STEP.log, and FOLDER/STEP.done when it has succeeded; called again, finished steps are skipped and trainings resumed.
 set -uo pipefail
 folder=${1:-runs/on_gpu}
 mkdir -p "$folder"
@@ -43,6 +43,10 @@ if [ -e data/flickr8k/Flickr8k.token.txt ]; then
         guided_larger self_critical_guided_larger smoothed_largest bleu_largest top_down ema label_smoothing \
         weight_tying scheduled_sampling fine_grid two_levels \
         --trainer.accelerator gpu --trainer.precision bf16-mixed
+    step flickr8k_vgg_features caption features --config configs/flickr8k_vgg.yaml --out runs/flickr8k_vgg_features --device cuda
+    fit flickr8k_paper_soft -c configs/flickr8k_vgg.yaml -c configs/presets/paper_soft.yaml \
+        --model.optimizer caption.training.arctic_optimizers.ArcticRMSprop --model.optimizer.lr 1.0e-4
+    fit flickr8k_arctic_hard -c configs/flickr8k_vgg.yaml -c configs/presets/arctic_flickr8k.yaml
 else
     echo "data/flickr8k is missing: Flickr8k is not trained"
 fi

@@ -57,10 +57,10 @@ class ArcticRMSprop(_Arctic):
         lr: η.
         decay: ρ, of both averages.
         momentum: μ.
-        eps: ε.
+        inner_eps: ε. Not `eps`, which another optimizer's settings would bring along in YAML.
 
     Raises:
-        UserError: `lr` or `eps` is not above 0, or `decay` or `momentum` not from 0 to below 1.
+        UserError: `lr` or `inner_eps` is not above 0, or `decay` or `momentum` not from 0 to below 1.
     """
 
     def __init__(
@@ -69,9 +69,11 @@ class ArcticRMSprop(_Arctic):
         lr: float = 1e-4,
         decay: float = 0.95,
         momentum: float = 0.9,
-        eps: float = 1e-4,
+        inner_eps: float = 1e-4,
     ) -> None:
-        super().__init__(params, ("decay", "momentum"), lr=lr, decay=decay, momentum=momentum, eps=eps)
+        super().__init__(
+            params, ("decay", "momentum"), lr=lr, decay=decay, momentum=momentum, inner_eps=inner_eps
+        )
 
     def _update(
         self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]
@@ -82,7 +84,7 @@ class ArcticRMSprop(_Arctic):
         square.mul_(group["decay"]).addcmul_(gradient, gradient, value=1 - group["decay"])
         mean.mul_(group["decay"]).add_(gradient, alpha=1 - group["decay"])
         variance = torch.addcmul(square, mean, mean, value=-1).clamp_min_(0)  # below 0 by rounding alone
-        root = variance.add_(group["eps"]).sqrt_()
+        root = variance.add_(group["inner_eps"]).sqrt_()
         change.mul_(group["momentum"]).addcdiv_(gradient, root, value=-group["lr"])
         parameter.add_(change)
 

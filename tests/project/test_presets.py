@@ -227,5 +227,17 @@ def test_the_authors_flickr_presets_differ_from_that_of_coco_as_the_table_says()
     assert {row["Switch"].strip("`"): [value(row[name]) for name in FLICKR] for row in rows} == differing
 
 
+def test_the_authors_rmsprop_can_train_the_papers_model():
+    """As docs/presets.md says, for Flickr8k."""
+    text = (REPOSITORY / "docs" / "presets.md").read_text(encoding="utf-8")
+    options = re.search(r"presets/paper_soft\.yaml \\\n +(--model\.optimizer .*)", text)
+    assert options
+    files = REPOSITORY / "configs" / "flickr8k_vgg.yaml", REPOSITORY / "configs/presets/paper_soft.yaml"
+    optimizer = parse(*files, options=tuple(options[1].split()))["model"]["optimizer"]
+    theirs = load("arctic_flickr8k")["model"]["optimizer"]
+    assert optimizer["class_path"] == theirs["class_path"]
+    assert optimizer["init_args"] == theirs["init_args"]
+
+
 def test_the_presets_of_the_table_are_all_there_are():
     assert {path.stem for path in PRESETS} == {*SOFT.values(), *HARD.values(), *FLICKR.values()}

@@ -108,7 +108,7 @@ def test_equal_large_gradients_leave_the_root_defined():
     ("optimizer", "options", "message"),
     [
         (ArcticRMSprop, {"lr": 0.0}, "ArcticRMSprop takes lr above 0, not 0.0"),
-        (ArcticRMSprop, {"eps": -1e-4}, "eps above 0"),
+        (ArcticRMSprop, {"inner_eps": -1e-4}, "inner_eps above 0"),
         (ArcticRMSprop, {"decay": 1.0}, "decay from 0 to below 1, not 1.0"),
         (ArcticRMSprop, {"momentum": -0.1}, "momentum from 0"),
         (ArcticAdam, {"betas": (0.9, 1.5)}, "ArcticAdam takes beta2 from 0 to below 1, not 1.5"),
