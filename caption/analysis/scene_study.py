@@ -19,6 +19,7 @@ from caption.analysis.faithfulness.interchange import Interchange, interchange
 from caption.analysis.faithfulness.permutation import Permutation, permute
 from caption.analysis.faithfulness.rankings import ORDERS, AtRandom, Order
 from caption.analysis.pointing_game import Grounding, ground
+from caption.analysis.self_attention import has_rollout, rollout
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes
 from caption.data.shapes import Shapes
@@ -83,7 +84,7 @@ def study(
             f"--model {name}: {spoken} of its {len(captions)} captions have words, and maps are exchanged between two: "
             "take a model that captions Shapes, or more scenes with --limit"
         )
-    groundings = play(captions, scenes)
+    groundings = play(captions, scenes, carried_back(captioner, captions, scenes))
     if not len(groundings["its own maps"]):
         raise UserError(
             f"--model {name}: its captions name no object of Shapes, such as {captions[0].text!r}"
@@ -105,10 +106,20 @@ def study(
     return Study(name, captioner, captions, groundings, curves, permutation, exchanges)
 
 
-def play(captions: list[Caption], scenes: Scenes) -> dict[str, Grounding]:
-    """The pointing game with the model's maps and with baselines."""
+def carried_back(captioner: Captioner, captions: list[Caption], scenes: Scenes) -> dict[str, list[Caption]]:
+    """The model's maps, carried back through a refiner that is self-attention; {} for other refiners."""
+    if not has_rollout(captioner):
+        return {}
+    return {"rolled out through self-attention": rollout(captioner, scenes.photos, captions)}
+
+
+def play(
+    captions: list[Caption], scenes: Scenes, others: Mapping[str, list[Caption]] | None = None
+) -> dict[str, Grounding]:
+    """The pointing game with the model's maps, with other maps of the model by their names, and with baselines."""
     maps = {
         "its own maps": captions,
+        **(others or {}),
         "maps of another word": baseline_maps.other_word(captions),
         "maps of another image": baseline_maps.other_image(captions),
         "centre prior": baseline_maps.centred(captions, scenes.sigma),

@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
+from caption.errors import UserError
+from caption.parts import check_choice
 from caption.regions import Views, WeightProperties
 from caption.tensor_tree import TensorTree
 
+GateForm = Literal["centred", "doubled"]
+"""How the gate gets above ½, although no distance is below 0."""
+
 
 class CompositionalDeAttention(Attention):
-    """α_i = tanh(q · k_i / √A) · 2σ(−‖q − k_i‖₁ / √A), z = Σ_i α_i a_i.
+    """α_i = tanh(α_s e_i) · g_i, e_i = q · k_i, n_i = −‖q − k_i‖₁, z = Σ_i α_i a_i; g_i = σ(β_s (n_i − mean n)), or
+    2σ(β_s n_i).
 
-    The tanh decides between adding, ignoring and subtracting, the distance how much. Weights lie between -1 and 1 and
-    do not sum to one; a heatmap shows their sign. The factor 2 lets a weight of a key that equals the query reach the
-    tanh's, since σ of what is never positive stays below ½. The paper names this scaling beside its centring of the
-    distances.
+    Tay et al. 2019, "Compositional De-Attention Networks", section 2: both forms of the gate. The tanh decides between
+    adding, ignoring and subtracting a region, the gate how much of it. Weights lie between -1 and 1 and do not sum to
+    one; a heatmap shows their sign. The mean is over the real regions of the query's image. As in the paper's
+    Transformer, products and distances have the same queries and keys.
+
+    A product of A numbers grows as √A and a sum of A distances as A, though its differences between regions as √A; the
+    scale factors that are left out follow.
 
     Args:
         size: A, the length of keys and queries.
+        gate: "centred" or "doubled".
+        affinity_scale: α_s; None = 1 / √A.
+        distance_scale: β_s; None = 1 / √A for the centred gate, 1 / A for the doubled one.
+
+    Raises:
+        UserError: a scale is not above 0.
     """
 
     properties = WeightProperties(sums_to_one=False, signed=True)
 
-    def __init__(self, size: int = 256) -> None:
+    def __init__(
+        self,
+        size: int = 256,
+        gate: GateForm = "centred",
+        affinity_scale: float | None = None,
+        distance_scale: float | None = None,
+    ) -> None:
         super().__init__()
+        check_choice("gate", gate, get_args(GateForm))
+        for name, scale in (("affinity_scale", affinity_scale), ("distance_scale", distance_scale)):
+            if scale is not None and not scale > 0:
+                raise UserError(f"{name} is {scale}: it must be above 0")
         self.size = size
+        self.gate = gate
+        self.affinity_scale = affinity_scale or size**-0.5
+        self.distance_scale = distance_scale or (size**-0.5 if gate == "centred" else 1 / size)
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.key = nn.Linear(region_sizes[0], self.size)
@@ -38,9 +68,19 @@ class CompositionalDeAttention(Attention):
     def weigh(self, query: Query, memory: GridMemory, state: TensorTree) -> WeighOutput:
         queries = self.query(query.hidden)
         affinity = queries @ memory.keys.mT
-        distance = torch.cdist(queries, memory.keys.to(queries.dtype), p=1)
-        scale = self.size**0.5
-        weights = (affinity / scale).tanh() * 2 * (-distance / scale).sigmoid()
+        nearness = -torch.cdist(queries, memory.keys.to(queries.dtype), p=1)
+        weights = (self.affinity_scale * affinity).tanh() * self._gate(nearness, memory.mask)
         if memory.mask is not None:
             weights = weights.masked_fill(~memory.mask[:, None], 0.0)
         return WeighOutput(weights)
+
+    def _gate(self, nearness: Tensor, mask: Tensor | None) -> Tensor:
+        """(B, K, L) negative distances n -> gates g."""
+        if self.gate == "doubled":
+            return 2 * (self.distance_scale * nearness).sigmoid()
+        if mask is None:
+            mean = nearness.mean(-1, keepdim=True)
+        else:
+            real = mask[:, None].to(nearness.dtype)
+            mean = (nearness * real).sum(-1, keepdim=True) / real.sum(-1, keepdim=True)
+        return (self.distance_scale * (nearness - mean)).sigmoid()

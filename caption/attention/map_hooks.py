@@ -6,7 +6,12 @@
     with edit_maps(captioner.decoder, look_left, grids=[(7, 7)]):
         captioner.describe("photo.jpg")  # attends to the left for its third word
 
-This works for every mechanism, because all maps pass through `Attention.maps`.
+This works for every mechanism, because all maps pass through `Attention.maps`. The weights of self-attention, among
+regions in a refiner or among words in a Transformer decoder, pass through `ScaledDotProduct.maps`:
+
+    with record_self_attention(captioner.refiner) as maps:
+        captioner.refine(views)
+    maps["views.0.layers.attend.0.product"]  # (B, M, L, L)
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from torch import Tensor, nn
 from caption.attention.base import Attention
 from caption.attention.maps import named_maps, with_maps
 from caption.errors import UserError
+from caption.kernels.scaled_dot_product import ScaledDotProduct
 from caption.regions import Grid
 
 Edit = Callable[[Tensor, int, Grid], Tensor]
@@ -101,3 +107,29 @@ def edit_maps(
         for attention in attentions(decoder, names).values():
             stack.enter_context(attention.maps.register_forward_hook(hook(attention)))
         yield
+
+
+@contextmanager
+def record_self_attention(module: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """Context in which the weights of all self-attention inside a module are recorded.
+
+    Args:
+        module: a refiner or a decoder.
+
+    Yields:
+        the weights of each layer's last call, without gradient, by the layer's dotted name in the module: (B, M, L, L)
+        of a refiner's regions, (B, K, M, T, T) of the words that a Transformer decoder is fed; {} before a call.
+    """
+    maps: dict[str, Tensor] = {}
+
+    def hook(name: str) -> Callable[..., None]:
+        def record(module: nn.Module, args: tuple[Any, ...], weights: Tensor) -> None:
+            maps[name] = weights.detach()
+
+        return record
+
+    with ExitStack() as stack:
+        for name, inner in module.named_modules():
+            if isinstance(inner, ScaledDotProduct):
+                stack.enter_context(inner.maps.register_forward_hook(hook(name)))
+        yield maps

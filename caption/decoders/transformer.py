@@ -1,8 +1,8 @@
 """The Transformer decoder (Vaswani et al. 2017): parallel in training, with a cache in decoding.
 
 Every layer attends to the image with one of this package's mechanisms, so its maps are traced, drawn and edited like
-those of the LSTM decoders. In training, the T steps of a caption are computed in parallel, as K · T queries of one
-image.
+those of the LSTM decoders; `caption.attention.map_hooks.record_self_attention` sees the self-attention over words. In
+training, the T steps of a caption are computed in parallel, as K · T queries of one image.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from caption.attention.base import Attention, AttentionOutput, Query, QuerySizes
 from caption.attention.maps import named_maps
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled, in_working_precision
 from caption.errors import UserError
+from caption.kernels.scaled_dot_product import ScaledDotProduct
 from caption.parts import make
 from caption.regions import Views
 from caption.tensor_tree import State, TensorTree, leaves, map_tensors
@@ -161,6 +161,7 @@ class Layer(nn.Module):
         self.attention.build(region_sizes, QuerySizes(size, size))
         self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(3))
         self.projections = nn.Linear(size, 3 * size)
+        self.product = ScaledDotProduct()
         self.output = nn.Linear(size, size)
         self.from_context = nn.Linear(self.attention.context_size, size)
         self.inner = nn.Sequential(
@@ -185,9 +186,7 @@ class Layer(nn.Module):
         queries, keys, values = parts.permute(3, 0, 1, 4, 2, 5)  # each (B, K, M, T, H / M)
         if cache is not None:
             keys, values = torch.cat((cache.keys, keys), 3), torch.cat((cache.values, values), 3)
-        own = functional.scaled_dot_product_attention(
-            queries, keys, values, is_causal=cache is None and steps > 1
-        )
+        own = self.product(queries, keys, values, causal=cache is None and steps > 1)
         hidden = hidden + self.dropout(self.output(own.transpose(2, 3).flatten(3)))
         image_queries = self.norms[1](hidden).flatten(1, 2)
         attended = self.attention(

@@ -12,7 +12,8 @@ from caption.encoders.refiners.meta_embedding import MetaEmbeddingRefiner
 from caption.encoders.refiners.positions import (
     LearnedPositions,
     Positions,
-    RelativePositions,
+    RelativeBias,
+    RelativeVectors,
     SinusoidalPositions,
 )
 from caption.encoders.refiners.self_attention import SelfAttentionRefiner
@@ -35,7 +36,8 @@ __all__ = [
     "Positions",
     "Refiner",
     "Refiners",
-    "RelativePositions",
+    "RelativeBias",
+    "RelativeVectors",
     "SelfAttentionRefiner",
     "SeveralEncoders",
     "SinusoidalPositions",

@@ -23,7 +23,7 @@ from caption.decoders.base import Decoder
 from caption.encoders import Refiner
 from caption.encoders.base import Encoder
 from caption.errors import CheckpointError
-from caption.objectives import CaptionBatch, CrossEntropy, Objective
+from caption.objectives import CaptionBatch, CrossEntropy, Loss, Objective
 from caption.regions import Views
 from caption.runtime.distributed import mean_of_each
 from caption.runtime.own_folder import OwnFolder
@@ -55,6 +55,8 @@ class CaptionTraining(LightningModule):
         vocabulary: linked from the data.
         transform: linked from the data.
         refiner: maps the regions before the decoder reads them; None = no refiner.
+        refiner_penalty: weight of the refiner's own penalty (`Refiner.penalty`) in the loss, such as the number of open
+            heads.
         objective: the training objective; None = `CrossEntropy()`, for soft attention.
         optimizer: optimizer, with the learning rate of all weights but the encoder's.
         scheduler: learning rate scheduler, stepped once per epoch; None = constant.
@@ -78,6 +80,7 @@ class CaptionTraining(LightningModule):
         vocabulary: Vocabulary,
         transform: ImageTransform,
         refiner: Refiner | None = None,
+        refiner_penalty: float = 0.0,
         objective: Objective | None = None,
         optimizer: OptimizerCallable = Adam,
         scheduler: LRSchedulerCallable | None = None,
@@ -93,6 +96,7 @@ class CaptionTraining(LightningModule):
         self.captioner = Captioner(encoder, decoder, vocabulary, transform, search or BeamSearch(), refiner)
         self.objective = objective or CrossEntropy()
         self.objective.build(decoder.query_size, encoder.region_sizes, len(vocabulary))
+        self.refiner_penalty = refiner_penalty
         self.optimizer = optimizer
         self.scheduler = scheduler
         self.fine_tuning = FineTuning(encoder, encoder_learning_rate, encoder_from_epoch)
@@ -172,7 +176,7 @@ class CaptionTraining(LightningModule):
         views = self.views(batch)
         memory = self.captioner.project(views)
         captions = CaptionBatch(batch.inputs, batch.targets, batch.lengths)
-        loss = self.objective(self.captioner.decoder, memory, captions, views)
+        loss = self._penalised(self.objective(self.captioner.decoder, memory, captions, views))
         size = len(batch.ids)
         decoder = self.captioner.decoder
         shares = {"loss": loss.value.detach()} | loss.logged | diagnose(loss.unrolled, decoder.properties)
@@ -182,6 +186,14 @@ class CaptionTraining(LightningModule):
         if decoder.attentions and (warning := self.still_maps.watch(logged["attention_change"])):
             rank_zero_warn(warning)
         return loss.value
+
+    def _penalised(self, loss: Loss) -> Loss:
+        """The loss with the refiner's penalty, which is the same for all processes."""
+        penalty = None if self.captioner.refiner is None else self.captioner.refiner.penalty()
+        if penalty is None:
+            return loss
+        value = loss.value + self.refiner_penalty * penalty
+        return loss._replace(value=value, logged=loss.logged | {"refiner_penalty": penalty.detach()})
 
     # -- evaluation -----------------------------------------------------------------------------------------------
 

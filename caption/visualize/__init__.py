@@ -7,6 +7,7 @@ from caption.visualize.intervention import plot_intervention
 from caption.visualize.overlay import draw_scale, overlay, show_photo
 from caption.visualize.page import save_html, to_fragment, to_html
 from caption.visualize.plots import alignment_matrix, curve_plot, gate_plot
+from caption.visualize.self_attention import plot_word_maps, word_matrix
 
 __all__ = [
     "alignment_matrix",
@@ -19,9 +20,11 @@ __all__ = [
     "plot_caption",
     "plot_intervention",
     "plot_maps",
+    "plot_word_maps",
     "save_figure",
     "save_html",
     "show_photo",
     "to_fragment",
     "to_html",
+    "word_matrix",
 ]

@@ -130,6 +130,7 @@ ATTENTIONS: dict[str, Callable[[], Attention]] = {
     ),
     "cosine": lambda: scored(library.CosineScore(6)),
     "de_attention": lambda: library.CompositionalDeAttention(6),
+    "de_attention_doubled": lambda: library.CompositionalDeAttention(6, "doubled"),
     "deep_sets": lambda: library.DeepSets(6),
     "dot": lambda: scored(library.DotScore()),
     "entmax": lambda: scored(alignment=library.Entmax15()),

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from helpers.loops import softmax
 
+from caption.attention import HeadGates
 from caption.encoders import (
     CBAMRefiner,
     CrossAttentionRefiner,
@@ -19,7 +20,8 @@ from caption.encoders import (
     MetaEmbeddingRefiner,
     Refiner,
     Refiners,
-    RelativePositions,
+    RelativeBias,
+    RelativeVectors,
     SelfAttentionRefiner,
     SinusoidalPositions,
     SqueezeExcitationRefiner,
@@ -49,8 +51,12 @@ CASES = {
         lambda: SelfAttentionRefiner(None, 2, positions=LearnedPositions(8, 8), dropout=0), (6,), ONE, True
     ),
     "relative": Case(
-        lambda: SelfAttentionRefiner(None, 2, 2, positions=RelativePositions(2), dropout=0), (6,), ONE, True
+        lambda: SelfAttentionRefiner(None, 2, 2, positions=RelativeBias(2), dropout=0), (6,), ONE, True
     ),
+    "relative vectors": Case(
+        lambda: SelfAttentionRefiner(None, 2, 2, positions=RelativeVectors(2), dropout=0), (6,), ONE, True
+    ),
+    "gated": Case(lambda: SelfAttentionRefiner(None, 3, 2, dropout=0, gates=HeadGates()), (6,), ONE, False),
     "squeeze": Case(lambda: SqueezeExcitationRefiner(2), (6,), ONE, False),
     "cbam": Case(lambda: CBAMRefiner(2, 3), (6,), ONE, True),
     "dual": Case(lambda: DualAttentionRefiner(2), (6,), ONE, False),
@@ -119,8 +125,10 @@ def multi_head(
     asking: np.ndarray,
     read: np.ndarray,
     biases: np.ndarray | None = None,
+    offsets: tuple[np.ndarray, np.ndarray] | None = None,
+    gates: Sequence[float] | None = None,
 ) -> np.ndarray:
-    """Head by head and region by region, for one image."""
+    """Head by head and region by region, for one image; `offsets` are the vectors (L, L', d) for keys and values."""
     q, k, v = (
         affine(weights, f"{name}.{part}", x)
         for part, x in (("queries", asking), ("keys", read), ("values", read))
@@ -130,8 +138,13 @@ def multi_head(
     for m in range(heads):
         part = slice(m * d, (m + 1) * d)
         for i in range(len(q)):
-            scores = np.array([q[i, part] @ k[j, part] / d**0.5 for j in range(len(k))])
+            of_keys, of_values = (0 * k, 0 * v) if offsets is None else (offsets[0][i], offsets[1][i])
+            of_keys, of_values = (x[:, :d] for x in (of_keys, of_values))
+            scores = np.array([q[i, part] @ (k[j, part] + of_keys[j]) / d**0.5 for j in range(len(k))])
             if biases is not None:
                 scores = scores + biases[m, i]
-            joined[i, part] = sum(weight * v[j, part] for j, weight in enumerate(softmax(scores)))
+            weights_of_i = softmax(scores)
+            joined[i, part] = sum(w * (v[j, part] + of_values[j]) for j, w in enumerate(weights_of_i))
+        if gates is not None:
+            joined[:, part] *= gates[m]
     return affine(weights, f"{name}.join", joined)

@@ -12,9 +12,10 @@ import torch
 from helpers.training import Watch, differing, fit, make_data, make_trainer, make_training, weights
 from pytorch_lightning import seed_everything
 
-from caption.attention import GumbelSoftmax, Multinoulli, Softmax
+from caption.attention import GumbelSoftmax, HeadGates, Multinoulli, Softmax
 from caption.data.shapes import Shapes
 from caption.decoders import ShowAndTellDecoder
+from caption.encoders import SelfAttentionRefiner
 from caption.objectives import (
     Critic,
     CrossEntropy,
@@ -60,6 +61,22 @@ def test_training_logs_how_the_attention_is_doing(tmp_path: Path, reader: Shapes
     logged = {name.removeprefix("train/") for name in trainer.logged_metrics if name.startswith("train/")}
     assert logged == {"loss", "gradient_norm", *HARD_NUMBERS, *MAP_NUMBERS}
     assert 0 < float(trainer.logged_metrics["train/attention_entropy"]) <= math.log(144) + 1e-4
+
+
+def test_the_penalty_of_the_refiner_closes_its_heads(tmp_path: Path, reader: Shapes):
+    moved = []
+    for weight in (0.0, 5.0):
+        seed_everything(0, verbose=False)
+        data = make_data(reader)
+        refiner = SelfAttentionRefiner(None, 2, gates=HeadGates())
+        training = make_training(data, refiner=refiner, refiner_penalty=weight)
+        trainer = make_trainer(tmp_path, max_steps=1, limit_val_batches=0)
+        trainer.fit(training, data)
+        assert float(trainer.logged_metrics["train/refiner_penalty"]) == pytest.approx(1.88, abs=0.01)
+        moved.append((float(trainer.logged_metrics["train/loss"]), refiner.penalty().item()))
+    (loss, unpressed), (with_penalty, pressed) = moved
+    assert with_penalty - loss == pytest.approx(5.0 * 1.884, abs=0.01)
+    assert pressed < unpressed
 
 
 def test_constant_maps_cause_a_warning_except_without_attention(

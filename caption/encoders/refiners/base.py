@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import torch
 from torch import Tensor, nn
 
+from caption.encoders.refiners.attention_among_regions import RegionAttention
 from caption.errors import UserError
 from caption.parts import Part
 from caption.regions import Views, check_views
@@ -35,6 +37,17 @@ class Refiner(Part, nn.Module):
     def forward(self, views: Views) -> Views:
         """Views, possibly in the half precision of stored regions -> views."""
         raise NotImplementedError
+
+    def penalty(self) -> Tensor | None:
+        """A penalty that training may add to the loss, such as the number of open heads; None for most refiners."""
+        return None
+
+    def self_attentions(self) -> Sequence[Sequence[RegionAttention]] | None:
+        """For each view, the layers of self-attention through which its regions are mixed, in order.
+
+        None if regions are mixed in another way, too, so that these layers do not say from where.
+        """
+        return None
 
 
 class EachView(Refiner):
@@ -90,6 +103,22 @@ class Refiners(Refiner):
         for refiner in self.refiners:
             views = refiner(views)
         return views
+
+    def penalty(self) -> Tensor | None:
+        return sum_of(refiner.penalty() for refiner in self.refiners)
+
+    def self_attentions(self) -> Sequence[Sequence[RegionAttention]] | None:
+        chains = [refiner.self_attentions() for refiner in self.refiners]
+        known = [chain for chain in chains if chain is not None]
+        if len(known) < len(chains):
+            return None
+        return [[layer for layers in of_view for layer in layers] for of_view in zip(*known, strict=True)]
+
+
+def sum_of(penalties: Iterable[Tensor | None]) -> Tensor | None:
+    """The sum of those that there are; None if there is none."""
+    declared = [penalty for penalty in penalties if penalty is not None]
+    return torch.stack(declared).sum() if declared else None
 
 
 def prepared(views: Views, refiner: nn.Module) -> Views:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import nn
 
+from caption.encoders.refiners.attention_among_regions import RegionAttention
 from caption.encoders.refiners.base import Refiner
 from caption.regions import Views
 
@@ -41,3 +44,6 @@ class LinearRefiner(Refiner):
             view._replace(vectors=refine(view.vectors.to(dtype)))
             for refine, view in zip(layers, views, strict=True)
         )
+
+    def self_attentions(self) -> Sequence[Sequence[RegionAttention]]:
+        return [()] * len(self.region_sizes)  # regions are not mixed

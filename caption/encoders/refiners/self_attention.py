@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from typing import cast
 
 from torch import Tensor, nn
 
-from caption.encoders.refiners.attention_among_regions import AttentionLayers
-from caption.encoders.refiners.base import EachView, at_least_one
+from caption.attention.multi_head import HeadGates
+from caption.encoders.refiners.attention_among_regions import AttentionLayers, RegionAttention
+from caption.encoders.refiners.base import EachView, at_least_one, sum_of
 from caption.encoders.refiners.positions import Positions
+from caption.kernels.scaled_dot_product import ABSOLUTE
 from caption.regions import Regions
 
 
@@ -25,6 +29,8 @@ class SelfAttentionRefiner(EachView):
         layers: N.
         positions: the position encoding p; None = no encoding.
         dropout: on the output of each layer's attention.
+        gates: learned gates that can switch heads off, each layer's own; `refiner_penalty` of the training weighs the
+            number of those that are open. None = all heads are read.
 
     Raises:
         UserError: S cannot be divided by the heads or by the positions; `layers` or `size` is below 1.
@@ -37,6 +43,7 @@ class SelfAttentionRefiner(EachView):
         layers: int = 1,
         positions: Positions | None = None,
         dropout: float = 0.1,
+        gates: HeadGates | None = None,
     ) -> None:
         super().__init__()
         at_least_one(layers=layers, size=1 if size is None else size)
@@ -45,6 +52,7 @@ class SelfAttentionRefiner(EachView):
         self.depth = layers
         self.positions = positions
         self.dropout = dropout
+        self.gates = gates
 
     def refined_size(self, region_size: int) -> int:
         return self.size or region_size
@@ -55,7 +63,17 @@ class SelfAttentionRefiner(EachView):
         if positions is not None:
             positions.build(size, self.heads)
         enter = nn.Identity() if self.size is None else nn.Linear(region_size, size)
-        return _OneView(enter, positions, AttentionLayers(size, self.heads, self.depth, self.dropout))
+        layers = AttentionLayers(size, self.heads, self.depth, self.dropout, self.gates)
+        return _OneView(enter, positions, layers)
+
+    def penalty(self) -> Tensor | None:
+        """The expected number of open heads of all layers and views; None without gates."""
+        gates = [layer.gates for layers in self.self_attentions() for layer in layers]
+        return sum_of(gate.expected_open() for gate in gates if gate is not None)
+
+    def self_attentions(self) -> Sequence[Sequence[RegionAttention]]:
+        views = cast("Sequence[_OneView]", self.views)
+        return [cast("Sequence[RegionAttention]", view.layers.attend) for view in views]
 
 
 class _OneView(nn.Module):
@@ -68,9 +86,9 @@ class _OneView(nn.Module):
         self.layers = layers
 
     def forward(self, regions: Regions) -> Tensor:
-        x, biases = self.enter(regions.vectors), None
+        x, relative = self.enter(regions.vectors), ABSOLUTE
         if self.positions is not None:
-            biases = self.positions.biases(regions.grid)
+            relative = self.positions.relative(regions.grid)
             if (places := self.positions.vectors(regions.grid, x)) is not None:
                 x = x + places
-        return self.layers(x, None, regions.mask, biases)
+        return self.layers(x, None, regions.mask, relative)

@@ -30,6 +30,7 @@ from caption.attention import (
     SentinelAttention,
     StructuredAttention,
 )
+from caption.errors import UserError
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -163,21 +164,36 @@ def test_sentinel() -> None:
         )
 
 
-def test_compositional_de_attention() -> None:
-    """tanh(q · k / √A) · 2σ(-‖q - k‖₁ / √A) (Tay et al. 2019, with σ scaled by 2)."""
+@pytest.mark.parametrize(
+    ("gate", "scales"),
+    [("centred", {}), ("doubled", {}), ("centred", {"affinity_scale": 0.3, "distance_scale": 0.7})],
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_compositional_de_attention(gate: str, scales: dict[str, float], masked: bool) -> None:
+    """tanh(α_s q · k) ∘ σ(β_s (n - mean n)) or ∘ 2σ(β_s n), n = -‖q - k‖₁ (Tay et al. 2019)."""
     size = 6
-    done = run(CompositionalDeAttention(size))
+    done = run(CompositionalDeAttention(size, gate, **scales), masked=masked)
     p = done.p
+    alpha_s = scales.get("affinity_scale", 1 / np.sqrt(size))
+    beta_s = scales.get("distance_scale", 1 / np.sqrt(size) if gate == "centred" else 1 / size)
     signs = set()
     for case in done.cases():
         q = linear(p, "query", case.hidden[0])
+        keys = [linear(p, "key", a) for a in case.regions]
+        n = [-sum(abs(q[i] - k[i]) for i in range(size)) for k in keys]
+        mean = sum(near for near, real in zip(n, case.real, strict=True) if real) / sum(case.real)
         weights = []
-        for a, real in zip(case.regions, case.real, strict=True):
-            k = linear(p, "key", a)
-            distance = sum(abs(q[i] - k[i]) for i in range(size))
-            weight = np.tanh(dot(q, k) / np.sqrt(size)) * 2 * sigmoid(-distance / np.sqrt(size))
-            weights.append(weight if real else 0.0)
+        for k, near, real in zip(keys, n, case.real, strict=True):
+            g = sigmoid(beta_s * (near - mean)) if gate == "centred" else 2 * sigmoid(beta_s * near)
+            weights.append(np.tanh(alpha_s * dot(q, k)) * g if real else 0.0)
         signs |= set(np.sign(weights))
         close(case.weights[0], weights)
         close(case.context[0], weighted(weights, case.regions))
     assert {-1.0, 1.0} <= signs
+
+
+def test_scales_and_forms_of_de_attention_are_checked() -> None:
+    with pytest.raises(UserError, match="distance_scale is 0: it must be above 0"):
+        CompositionalDeAttention(4, distance_scale=0)
+    with pytest.raises(ValueError, match="gate must be one of 'centred', 'doubled'"):
+        CompositionalDeAttention(4, "halved")

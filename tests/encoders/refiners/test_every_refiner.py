@@ -141,7 +141,18 @@ def test_a_mask_without_any_region_is_refused(name: str):
 
 
 def test_each_view_has_weights_of_its_own():
-    for name in ("self-attention", "sinusoidal", "learned", "relative", "squeeze", "cbam", "dual", "linear"):
+    for name in (
+        "self-attention",
+        "sinusoidal",
+        "learned",
+        "relative",
+        "relative vectors",
+        "gated",
+        "squeeze",
+        "cbam",
+        "dual",
+        "linear",
+    ):
         refiner = CASES[name].make()
         refiner.build((6, 6))
         first, second = refiner(random_views((6, 6), ((3, 4), (2, 2))))

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from helpers.loops import close, parameters
+import torch
+from helpers.loops import close, parameters, sigmoid
 from helpers.refiner_cases import affine, built, layer_norm, multi_head, random_views
 
+from caption.attention import HeadGates
 from caption.encoders import (
     LearnedPositions,
+    LinearRefiner,
     Positions,
-    RelativePositions,
+    Refiners,
+    RelativeBias,
+    RelativeVectors,
     SelfAttentionRefiner,
     SinusoidalPositions,
 )
 from caption.errors import UserError
 
 
-def expected(refiner, view, image: int, places=0.0, biases=None, keep=None) -> np.ndarray:
+def expected(refiner, view, image: int, places=0.0, biases=None, keep=None, offsets=None) -> np.ndarray:
     weights = parameters(refiner.views[0])
     a = view.vectors[image].numpy()
     if keep is not None:
@@ -27,7 +33,13 @@ def expected(refiner, view, image: int, places=0.0, biases=None, keep=None) -> n
     x = (affine(weights, "enter", a) if "enter.weight" in weights else a) + places
     for n in range(refiner.depth):
         normed = layer_norm(weights, f"layers.norms.{n}", x)
-        x = x + multi_head(weights, f"layers.attend.{n}", refiner.heads, normed, normed, biases)
+        gates = None
+        if (odds := weights.get(f"layers.attend.{n}.gates.log_odds")) is not None:
+            # min(1, max(0, σ(log odds) (ζ - γ) + γ)) with γ = -0.1, ζ = 1.1 (Louizos et al. 2018, section 2)
+            gates = [min(1, max(0, sigmoid(odd) * 1.2 - 0.1)) for odd in odds]
+        x = x + multi_head(
+            weights, f"layers.attend.{n}", refiner.heads, normed, normed, biases, offsets, gates
+        )
     return layer_norm(weights, "layers.leave", x)
 
 
@@ -50,9 +62,9 @@ def test_real_regions_are_refined_as_if_there_were_no_others():
 
 
 def test_masked_regions_keep_their_bias_and_lose_their_weight():
-    refiner = built(SelfAttentionRefiner(None, 2, positions=RelativePositions(1)), (6,))
+    refiner = built(SelfAttentionRefiner(None, 2, positions=RelativeBias(1)), (6,))
     (original,) = random_views((6,), ((3, 4),), masked=True)
-    biases = refiner.views[0].positions.biases((3, 4)).detach().numpy()
+    biases = refiner.views[0].positions.relative((3, 4)).biases.detach().numpy()
     (refined,) = refiner((original,))
     for image in range(2):
         keep = original.mask[image].numpy()
@@ -95,9 +107,9 @@ def test_learned_positions_are_a_vector_of_the_row_and_one_of_the_column():
 
 @pytest.mark.parametrize("distance", [1, 3])
 def test_relative_positions_are_a_bias_for_each_head_and_clipped_offset(distance: int):
-    refiner = built(SelfAttentionRefiner(None, 2, 2, RelativePositions(distance)), (6,))
+    refiner = built(SelfAttentionRefiner(None, 2, 2, RelativeBias(distance)), (6,))
     original = random_views((6,), ((3, 4),))
-    table = parameters(refiner.views[0])["positions.table"]
+    table = parameters(refiner.views[0])["positions.biases"]
     biases = np.zeros((2, 12, 12))
     for m in range(2):
         for i in range(12):
@@ -106,6 +118,75 @@ def test_relative_positions_are_a_bias_for_each_head_and_clipped_offset(distance
                 across = max(-distance, min(distance, j % 4 - i % 4))
                 biases[m, i, j] = table[m, distance + down, distance + across]
     close(refiner(original)[0].vectors[1], expected(refiner, original[0], 1, biases=biases))
+
+
+@pytest.mark.parametrize("distance", [1, 3])
+@pytest.mark.parametrize("masked", [False, True])
+def test_relative_vectors_are_added_to_keys_and_values(distance: int, masked: bool):
+    """e_ij = q_i · (k_j + w^K[clip(j - i)]) / √d; z_i = Σ_j α_ij (v_j + w^V[clip(j - i)]) (Shaw et al. 2018)."""
+    refiner = built(SelfAttentionRefiner(None, 2, 2, RelativeVectors(distance)), (6,))
+    (original,) = random_views((6,), ((3, 4),), masked=masked)
+    weights = parameters(refiner.views[0])
+    offsets = tuple(np.zeros((12, 12, 3)) for _ in range(2))
+    for i in range(12):
+        for j in range(12):
+            down = max(-distance, min(distance, j // 4 - i // 4))
+            across = max(-distance, min(distance, j % 4 - i % 4))
+            for of_pairs, name in zip(offsets, ("keys", "values"), strict=True):
+                of_pairs[i, j] = weights[f"positions.{name}"][:, distance + down, distance + across]
+    (refined,) = refiner((original,))
+    keep = original.mask[1].numpy() if masked else np.ones(12, bool)
+    of_kept = tuple(of_pairs[keep][:, keep] for of_pairs in offsets)
+    close(refined.vectors[1, keep], expected(refiner, original, 1, keep=keep, offsets=of_kept))
+
+
+@pytest.mark.parametrize(
+    ("positions", "learned"),
+    [(SinusoidalPositions, False), (lambda scale: LearnedPositions(32, 32, scale), True)],
+)
+def test_both_encodings_start_at_their_scale(positions: Callable[..., Positions], learned: bool):
+    torch.manual_seed(0)
+    for scale in (0.02, 0.5**0.5, 3.0):
+        made = positions(scale=scale)
+        made.build(64, 4)
+        vectors = made.vectors((32, 32), torch.zeros(1, dtype=torch.float64))
+        assert float(vectors.detach().square().mean()) ** 0.5 == pytest.approx(
+            scale, rel=0.05 if learned else 1e-6
+        )
+        assert vectors.requires_grad == learned
+    with pytest.raises(UserError, match="scale is 0: it must be above 0"):
+        positions(scale=0)
+
+
+# -- gates ----------------------------------------------------------------------------------------------------------
+
+
+def test_gates_scale_the_heads_of_each_layer():
+    refiner = built(SelfAttentionRefiner(8, 4, 2, gates=HeadGates()), (6,))
+    layers = refiner.views[0].layers.attend
+    for layer, odds in zip(layers, ([-9.0, 0.0, 0.5, 9.0], [9.0, 9.0, 1.0, -9.0]), strict=True):
+        layer.gates.log_odds.data.copy_(torch.tensor(odds))
+    (original,) = random_views((6,), ((2, 3),))
+    close(refiner((original,))[0].vectors[1], expected(refiner, original, 1))
+    # A closed head does not depend on its values, an open one does.
+    before = refiner((original,))[0].vectors
+    layers[0].values.weight.data[:2] += 1  # head 0 of layer 0
+    assert torch.equal(refiner((original,))[0].vectors, before)
+    layers[0].values.weight.data[2:4] += 1
+    assert not torch.allclose(refiner((original,))[0].vectors, before)
+
+
+def test_the_penalty_counts_the_open_heads_of_all_layers_and_views():
+    refiner = built(SelfAttentionRefiner(None, 2, 3, gates=HeadGates(start=1.0)), (6, 4))
+    odds = [p for name, p in refiner.named_parameters() if name.endswith("log_odds")]
+    assert [len(of_layer) for of_layer in odds] == [2] * 6
+    total = sum(sigmoid(odd.item() - 0.33 * np.log(0.1 / 1.1)) for of_layer in odds for odd in of_layer)
+    close(refiner.penalty(), total)
+    close(Refiners([refiner, LinearRefiner()]).penalty(), total)
+    refiner.penalty().backward()
+    assert all((of_layer.grad > 0).all() for of_layer in odds)  # descending closes them
+    assert built(SelfAttentionRefiner(None, 2), (6,)).penalty() is None
+    assert Refiners([LinearRefiner()]).penalty() is None
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------
@@ -136,6 +217,6 @@ def test_options_below_one_are_refused(options: dict[str, int]):
     with pytest.raises(UserError, match=f"{next(iter(options))} is 0"):
         SelfAttentionRefiner(**options)
     with pytest.raises(UserError, match="distance is 0"):
-        RelativePositions(0)
+        RelativeVectors(0)
     with pytest.raises(UserError, match="cols is 0"):
         LearnedPositions(1, 0)

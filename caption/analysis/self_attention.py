@@ -1,0 +1,247 @@
+"""Self-attention seen: where each region looks in the refiner, and each word in a Transformer decoder.
+
+    maps = region_maps(captioner, photos)[0]
+    maps.of_cells((2, 3)).plot(map="layer 0")      # where the region in row 2, column 3 looks, head by head
+    plot_word_maps(word_maps(captioner, photos)[0])
+
+After self-attention a region carries what other regions have seen, so a decoder's map over refined regions does not say
+which part of the image was read. Attention rollout carries it back (Abnar and Zuidema 2020, "Quantifying Attention Flow
+in Transformers", section 3):
+
+    ground(zip(rollout(captioner, photos), boxes))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from caption.analysis.replay import batches, iter_photos, sentences
+from caption.attention.map_hooks import record_self_attention
+from caption.box import Box
+from caption.captioner import Captioner
+from caption.data.batch_inference import decode, encode
+from caption.data.decoding import Photo
+from caption.encoders import Refiner
+from caption.encoders.refiners.attention_among_regions import RegionAttention
+from caption.errors import UserError
+from caption.kernels.scaled_dot_product import ScaledDotProduct
+from caption.regions import Grid
+from caption.result import Caption
+from caption.runtime.eval_mode import eval_mode
+
+RESIDUAL = 0.5
+"""The share of the residual connection in Abnar and Zuidema 2020."""
+
+
+@dataclass(frozen=True)
+class RegionMaps:
+    """The self-attention of one photo's L regions."""
+
+    layers: tuple[np.ndarray, ...]
+    """(M, L, L) float32 of each layer: the weight that a region (second index) gives to each region (third)."""
+    gates: tuple[np.ndarray, ...]
+    """(M,) float32 of each layer: the heads' gates, 1 without any."""
+    grid: Grid
+    """(rows, cols)."""
+    box: Box
+    """The part of the photo that the grid covers, in its pixels."""
+    seen: Box
+    """The part of the photo that the model has seen."""
+    image: Photo | None = None
+    """The photo."""
+
+    def of_cells(self, *cells: tuple[int, int]) -> Caption:
+        """The maps of some regions as a caption with a word for each, for all figures that draw captions.
+
+        Args:
+            cells: row and column of regions, from 0; none = all.
+
+        Returns:
+            a caption whose maps "layer 0", "layer 1", ... have the heads, and whose weights are the mean over them.
+
+        Raises:
+            ValueError: the grid has no such cell.
+        """
+        rows, cols = self.grid
+        chosen = cells or tuple(np.ndindex(rows, cols))
+        for row, col in chosen:
+            if not (0 <= row < rows and 0 <= col < cols):
+                raise ValueError(f"a grid of {rows} rows and {cols} columns has no cell {(row, col)}")
+        places = [row * cols + col for row, col in chosen]
+        maps = {
+            f"layer {number}": heads[:, places].swapaxes(0, 1).reshape(len(places), -1, rows, cols)
+            for number, heads in enumerate(self.layers)
+        }
+        words = [f"({row}, {col})" for row, col in chosen]
+        return Caption(
+            " ".join(words), words, np.concatenate([*maps.values()], 1).mean(1), 0.0, np.zeros(len(words)),
+            self.box, image=self.image, seen=self.seen, maps=maps,
+        )  # fmt: skip
+
+    def rollout(self, residual: float = RESIDUAL) -> np.ndarray:
+        """(L, L) float64: how much of each region of the encoder (columns) is in each refined region (rows).
+
+        The product A_N ... A_1 of A_n = r I + (1 − r) Σ_m g_nm W_nm / Σ_m g_nm. Rows sum to one. The shares of the
+        residual connection are assumed, not measured, and the values' lengths are ignored.
+
+        Args:
+            residual: r, 0 to 1; ½ in the paper.
+        """
+        if not 0 <= residual <= 1:
+            raise ValueError(f"residual is {residual}: it is a share from 0 to 1")
+        unmixed = np.eye(self.grid[0] * self.grid[1])
+        flow = unmixed
+        for heads, gates in zip(self.layers, self.gates, strict=True):
+            if gates.any():  # else the residual connection is all there is
+                mixed = np.tensordot(gates / gates.sum(dtype=np.float64), heads.astype(np.float64), 1)
+                flow = (residual * unmixed + (1 - residual) * mixed) @ flow
+        return flow
+
+
+@dataclass(frozen=True)
+class WordMaps:
+    """The self-attention of one caption's T steps."""
+
+    said: list[str]
+    """The word that each step emits."""
+    fed: list[str]
+    """The word that each step is fed: the one before, and "(start)"."""
+    layers: tuple[np.ndarray, ...]
+    """(M, T, T) float32 of each layer: the weight that a step (second index) gives to each word fed so far (third)."""
+
+
+def region_maps(
+    captioner: Captioner, photos: Photo | Iterable[Photo], view: int = 0, batch_size: int = 32
+) -> list[RegionMaps]:
+    """The self-attention of the captioner's refiner, for each photo.
+
+    Args:
+        captioner: the model.
+        photos: one, or many.
+        view: which of the encoder's grids.
+        batch_size: photos at once.
+
+    Raises:
+        UserError: the refiner has no self-attention, or mixes regions in another way, too.
+        caption.errors.ImageError: a photo cannot be read.
+    """
+    refiner, layers = _self_attention(captioner, view)
+    names = {module: name for name, module in refiner.named_modules()}
+    found = []
+    with eval_mode(captioner), torch.no_grad():
+        gates = tuple(_gates(layer) for layer in layers)
+        for batch in batches(photos, batch_size):
+            decoded = [decode(photo, captioner.transform) for photo in batch]
+            with record_self_attention(refiner) as recorded:
+                views = captioner.refine(encode(captioner.encoder, decoded, captioner.device))
+            weights = [recorded[names[layer.product]].float().cpu().numpy() for layer in layers]
+            for photo, *of_photo in zip(decoded, *weights, strict=True):
+                box = captioner.boxes(photo.box)[view]
+                found.append(
+                    RegionMaps(tuple(of_photo), gates, views[view].grid, box, photo.box, photo.photo)
+                )
+    return found
+
+
+def rollout(
+    captioner: Captioner,
+    photos: Photo | Iterable[Photo],
+    captions: Iterable[Caption] | None = None,
+    residual: float = RESIDUAL,
+    batch_size: int = 32,
+) -> list[Caption]:
+    """Captions whose weights lie over the encoder's regions instead of the refined ones: α[t] A_N ... A_1.
+
+    See `RegionMaps.rollout`. The weights of a word keep their sum.
+
+    Args:
+        captioner: the model, whose refiner is self-attention.
+        photos: one, or many.
+        captions: one for each photo, with this model's weights; None = those that it generates.
+        residual: the share of the residual connection in each layer.
+        batch_size: photos at once.
+
+    Raises:
+        UserError: the refiner has no self-attention, or mixes regions in another way, too.
+        ValueError: there are more or fewer captions than photos, or their weights lie on another grid.
+        caption.errors.ImageError: a photo cannot be read.
+    """
+    photos = list(iter_photos(photos))
+    maps = region_maps(captioner, photos, batch_size=batch_size)
+    captions = captioner.describe(photos, batch_size=batch_size) if captions is None else list(captions)
+    if len(captions) != len(photos):
+        raise ValueError(f"there are {len(captions)} captions for {len(photos)} photos")
+    rolled = []
+    for caption, of_photo in zip(captions, maps, strict=True):
+        if caption.weights.shape[1:] != of_photo.grid:
+            raise ValueError(
+                f"the weights of {caption.text!r} lie on a grid of {caption.weights.shape[1:]}, and the refiner's "
+                f"regions on one of {of_photo.grid}"
+            )
+        weights = caption.weights.reshape(len(caption.words), -1) @ of_photo.rollout(residual)
+        rolled.append(caption.with_weights(weights.reshape(caption.weights.shape)))
+    return rolled
+
+
+def word_maps(
+    captioner: Captioner,
+    photos: Photo | Iterable[Photo],
+    captions: Iterable[Caption] | None = None,
+    batch_size: int = 32,
+) -> list[WordMaps]:
+    """The self-attention of a Transformer decoder that is fed a caption of each photo.
+
+    Args:
+        captioner: the model.
+        photos, captions, batch_size: see `replay.sentences`; None = the captions that the model generates.
+
+    Raises:
+        UserError: the decoder has no self-attention over words.
+        ValueError: photos and captions differ in number.
+        caption.errors.ImageError: a photo cannot be read.
+    """
+    decoder = captioner.decoder
+    if not any(isinstance(module, ScaledDotProduct) for module in decoder.modules()):
+        raise UserError(
+            f"{type(decoder).__name__} has no self-attention over words: take a model with caption.decoders."
+            "TransformerDecoder"
+        )
+    found = []
+    for batch in sentences(captioner, photos, captions, batch_size):
+        with torch.no_grad(), record_self_attention(decoder) as recorded:
+            if batch.words.shape[1]:
+                decoder(decoder.project(batch.views), batch.inputs[:, None], batch.lengths[:, None])
+        weights = [of_layer[:, 0].float().cpu().numpy() for of_layer in recorded.values()]
+        for row, caption in enumerate(batch.captions):
+            steps = len(caption.words)
+            fed = ["(start)", *caption.words[:-1]][:steps]
+            layers = tuple(of_layer[row, :, :steps, :steps] for of_layer in weights)
+            found.append(WordMaps(list(caption.words), fed, layers))
+    return found
+
+
+def has_rollout(captioner: Captioner) -> bool:
+    """Whether the captioner's refiner is self-attention, so that `rollout` can carry maps back through it."""
+    chains = None if captioner.refiner is None else captioner.refiner.self_attentions()
+    return chains is not None and len(chains[0]) > 0
+
+
+def _self_attention(captioner: Captioner, view: int) -> tuple[Refiner, Sequence[RegionAttention]]:
+    """The refiner and its layers of self-attention over one view."""
+    refiner = captioner.refiner
+    chains = None if refiner is None else refiner.self_attentions()
+    if refiner is None or chains is None or not chains[view]:
+        raise UserError(
+            f"{'a model without a refiner' if refiner is None else type(refiner).__name__} does not say from which "
+            "regions a refined region comes: take a model whose refiner is caption.encoders.SelfAttentionRefiner"
+        )
+    return refiner, chains[view]
+
+
+def _gates(layer: RegionAttention) -> np.ndarray:
+    """(M,) in evaluation."""
+    return np.ones(layer.heads, np.float32) if layer.gates is None else layer.gates().float().cpu().numpy()

@@ -1,0 +1,191 @@
+"""Roles of self-attention heads: whether a head looks at itself, at one neighbour, or at rare words.
+
+Voita et al. 2019, "Analyzing Multi-Head Self-Attention", section 5: a head is *positional* if at least 90 % of the time
+its largest weight lies at one neighbouring position, and it is a head for *rare words* if it lies on the rarest word.
+Here positions are those of words, or of regions in their grid:
+
+    print(region_roles(region_maps(captioner, photos)))
+    print(word_roles(word_maps(captioner, photos), counts))
+
+`caption.analysis.head_roles` is about heads with which words look at regions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+import torch
+
+from caption.analysis.self_attention import RegionMaps, WordMaps
+from caption.attention.map_entropy import entropy
+
+POSITIONAL = 0.9
+"""A head is positional if its maximum lies at one neighbour for this share of the queries (Voita et al. 2019)."""
+TIE = 1e-6
+"""Weights this close to the largest, relative to it, share the maximum."""
+NOWHERE = -1
+"""The index of a key that a query does not have."""
+AROUND = [(down, across) for down in (-1, 0, 1) for across in (-1, 0, 1) if down or across]
+"""Offsets of the neighbours in a grid: rows down, columns to the right."""
+
+
+@dataclass(frozen=True)
+class SelfAttentionRoles:
+    """Measures of H heads, each a mean over the queries: regions of photos, or steps of captions.
+
+    Where n weights are equally large, each counts as 1/n of the maximum. NaN = there was nothing to average.
+    """
+
+    labels: tuple[str, ...]
+    """The H heads, such as "layer 0 head 2"."""
+    queries: int
+    """How many regions or steps were measured."""
+    confidence: np.ndarray
+    """(H,) mean of the largest weight."""
+    entropy: np.ndarray
+    """(H,) mean entropy in nats."""
+    own: np.ndarray
+    """(H,) share of the queries at which the maximum lies on the query itself."""
+    neighbour: tuple[tuple[int, int], ...]
+    """H offsets, rows down and columns to the right: the neighbour where the head's maximum lies most often. A word's
+    is (0, -1), the word before."""
+    positional: np.ndarray
+    """(H,) share of the queries at which the maximum lies there, among those that have this neighbour."""
+    rare: np.ndarray
+    """(H,) share of the steps at which the maximum lies on the rarest word fed so far, among those after two or more;
+    NaN for regions."""
+
+    def __len__(self) -> int:
+        """Number of heads."""
+        return len(self.labels)
+
+    @property
+    def is_positional(self) -> np.ndarray:
+        """(H,) bool: the heads that are positional by the 90 % rule."""
+        return self.positional >= POSITIONAL
+
+    def __str__(self) -> str:
+        table = self._table()
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        return "\n".join(
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table
+        )
+
+    def _repr_html_(self) -> str:
+        rows = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self._table()]
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+    def _table(self) -> list[list[str]]:
+        table = [
+            [f"{self.queries} queries", "confidence", "entropy", "own", "neighbour", "there", "rare", "role"]
+        ]
+        for head, label in enumerate(self.labels):
+            numbers = [
+                "–" if np.isnan(values[head]) else f"{values[head]:.2f}"
+                for values in (self.confidence, self.entropy, self.own, self.positional, self.rare)
+            ]
+            down, across = self.neighbour[head]
+            numbers.insert(3, f"{down:+d}, {across:+d}")
+            table.append([label, *numbers, "positional" if self.is_positional[head] else ""])
+        return table
+
+
+def region_roles(maps: Iterable[RegionMaps]) -> SelfAttentionRoles:
+    """Roles of the heads with which regions look at regions.
+
+    Args:
+        maps: of photos, from `region_maps`, all on one grid.
+
+    Raises:
+        ValueError: there are none, or they differ in shape.
+    """
+    maps = list(maps)
+    if len({(of_photo.grid, *map(len, of_photo.layers)) for of_photo in maps}) != 1:
+        raise ValueError("roles of heads need the maps of one photo or more, all of one model on one grid")
+    rows, cols = maps[0].grid
+    row, col = (places.ravel() for places in np.indices((rows, cols)))
+    targets = {}
+    for down, across in [(0, 0), *AROUND]:
+        inside = (row + down >= 0) & (row + down < rows) & (col + across >= 0) & (col + across < cols)
+        target = np.where(inside, (row + down) * cols + col + across, NOWHERE)
+        targets[down, across] = np.tile(target, len(maps))
+    layers = [
+        np.concatenate(of_layer, 1) for of_layer in zip(*(of_photo.layers for of_photo in maps), strict=True)
+    ]
+    return _measure(layers, targets, np.full(layers[0].shape[1], NOWHERE))
+
+
+def word_roles(maps: Iterable[WordMaps], counts: Mapping[str, int] | None = None) -> SelfAttentionRoles:
+    """Roles of the heads with which words look at the words before.
+
+    Args:
+        maps: of captions, from `word_maps`, all of one model.
+        counts: how often each word occurs, such as in the training captions; a word without a count is rarest. None =
+            counted in the captions.
+
+    Raises:
+        ValueError: the captions have no words.
+    """
+    maps = [of_caption for of_caption in maps if of_caption.said]
+    if not maps:
+        raise ValueError("roles of heads are means over words, and these captions have none")
+    known = Counter(word for of_caption in maps for word in of_caption.said) if counts is None else counts
+    longest = max(len(of_caption.said) for of_caption in maps)
+    steps = np.concatenate([np.arange(len(of_caption.said)) for of_caption in maps])
+    rarest = np.concatenate([_rarest(of_caption.fed, known) for of_caption in maps])
+    layers = [
+        np.concatenate(
+            [np.pad(heads, ((0, 0), (0, 0), (0, longest - heads.shape[2]))) for heads in of_layer], 1
+        )
+        for of_layer in zip(*(of_caption.layers for of_caption in maps), strict=True)
+    ]
+    before = np.where(steps > 0, steps - 1, NOWHERE)
+    return _measure(layers, {(0, 0): steps, (0, -1): before}, rarest)
+
+
+def _rarest(fed: list[str], counts: Mapping[str, int]) -> np.ndarray:
+    """(T,) the place of the rarest word fed so far, the start token left out; `NOWHERE` where fewer than two are."""
+    numbers = [counts.get(word, 0) for word in fed]
+    return np.array([
+        1 + int(np.argmin(numbers[1 : step + 1])) if step > 1 else NOWHERE for step in range(len(fed))
+    ])  # fmt: skip
+
+
+def _measure(
+    layers: Sequence[np.ndarray], targets: Mapping[tuple[int, int], np.ndarray], rarest: np.ndarray
+) -> SelfAttentionRoles:
+    """The measures of Q queries over K keys.
+
+    Args:
+        layers: (M, Q, K) of each layer.
+        targets: by offset, (Q,) the key at this offset from each query, or `NOWHERE`; (0, 0) is the query itself.
+        rarest: (Q,) the key of the rarest word, or `NOWHERE`.
+    """
+    heads = torch.from_numpy(np.concatenate(layers)).double()
+    maxima = heads >= heads.amax(-1, keepdim=True) * (1 - TIE)
+    shares = (maxima.double() / maxima.sum(-1, keepdim=True)).numpy()  # (H, Q, K)
+
+    def share_at(keys: np.ndarray) -> np.ndarray:
+        """(H,) mean share of the maximum at one key of each query."""
+        there = (keys != NOWHERE).nonzero()[0]
+        return shares[:, there, keys[there]].mean(1) if len(there) else np.full(len(shares), np.nan)
+
+    around = [offset for offset in targets if offset != (0, 0)]
+    at = np.stack([share_at(targets[offset]) for offset in around], -1)  # (H, offsets)
+    best = np.nan_to_num(at, nan=-1.0).argmax(-1)
+    return SelfAttentionRoles(
+        labels=tuple(
+            f"layer {number} head {head}" for number, layer in enumerate(layers) for head in range(len(layer))
+        ),
+        queries=heads.shape[1],
+        confidence=heads.amax(-1).mean(-1).numpy(),
+        entropy=entropy(heads).mean(-1).numpy(),
+        own=share_at(targets[0, 0]),
+        neighbour=tuple(around[offset] for offset in best),
+        positional=at[np.arange(len(at)), best],
+        rare=share_at(rarest),
+    )

@@ -1,0 +1,221 @@
+"""Self-attention recorded, and rollout through a refiner that is built to move objects elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.loops import linear, parameters, softmax
+from helpers.tiny_captioner import captioner, photo
+from torch import nn
+
+from caption.analysis.pointing_game import ground
+from caption.analysis.scene_study import carried_back, make_scenes, play
+from caption.analysis.self_attention import RegionMaps, has_rollout, region_maps, rollout, word_maps
+from caption.attention import HeadGates, MultiHeadAttention
+from caption.box import Box, cell_centres
+from caption.captioner import Captioner
+from caption.data.resize import ImageTransform
+from caption.data.shapes import Shapes
+from caption.decoders import TransformerDecoder
+from caption.encoders import (
+    CBAMRefiner,
+    LinearRefiner,
+    Refiner,
+    Refiners,
+    RelativeBias,
+    SelfAttentionRefiner,
+)
+from caption.errors import UserError
+from caption.regions import Regions
+from caption.result import Caption
+
+AWAY = 3
+"""Columns by which the built refiner moves what a region shows."""
+
+
+def refined(refiner: Refiner, **options: object) -> Captioner:
+    return captioner(refiner=refiner, **options)  # 8x8 regions of length 6
+
+
+def test_the_maps_are_those_of_the_layers():
+    model = refined(SelfAttentionRefiner(None, 2, 2, dropout=0.5))
+    first, second = region_maps(model.train(), [photo(), photo(seed=1)], batch_size=1)
+    assert model.training
+    assert [heads.shape for heads in first.layers] == [(2, 64, 64)] * 2
+    np.testing.assert_allclose(np.sum(first.layers, -1), 1, rtol=1e-5)
+    assert not np.allclose(first.layers[1], second.layers[1])
+    # The first layer: softmax(LN(a) W^Q (LN(a) W^K)ᵀ / √d), one region and head.
+    vectors = model.eval().encode([photo()])[0].vectors[0]
+    view = model.refiner.views[0]
+    normed, p = view.layers.norms[0](vectors).detach().numpy(), parameters(view.layers.attend[0])
+    q, k = linear(p, "queries", normed[5])[3:], [linear(p, "keys", x)[3:] for x in normed]
+    alpha = softmax([q @ key / 3**0.5 for key in k])
+    np.testing.assert_allclose(first.layers[0][1, 5], alpha, rtol=1e-4)
+
+
+def test_cells_are_drawn_as_words():
+    maps = region_maps(refined(SelfAttentionRefiner(None, 3, 2)), photo())[0]
+    caption = maps.of_cells((2, 3), (0, 1))
+    assert caption.words == ["(2, 3)", "(0, 1)"]
+    assert sorted(caption.maps) == ["layer 0", "layer 1"]
+    for number in (0, 1):
+        of_layer = caption.maps[f"layer {number}"]
+        assert of_layer.shape == (2, 3, 8, 8)
+        np.testing.assert_array_equal(of_layer[0].reshape(3, 64), maps.layers[number][:, 2 * 8 + 3])
+    np.testing.assert_allclose(
+        caption.weights[1].ravel(), np.stack(maps.layers)[:, :, 1].mean((0, 1)), rtol=1e-5
+    )
+    assert caption.seen == (20, 0, 60, 40)
+    assert len(maps.of_cells().words) == 64
+    assert caption.plot(map="layer 1", index=0).axes
+    with pytest.raises(ValueError, match=r"8 rows and 8 columns has no cell \(8, 0\)"):
+        maps.of_cells((8, 0))
+
+
+def test_words_look_at_the_words_before():
+    decoder = TransformerDecoder(MultiHeadAttention(2, 8), layers=2, hidden_size=8, heads=2, inner_size=12)
+    model = captioner(decoder=decoder)
+    words = ["a", "cat", "sits", "a"]
+    steps = len(words)
+    captions = [
+        Caption(" ".join(said), said, np.zeros((len(said), 8, 8)), 0.0, np.zeros(len(said)), (0, 0, 80, 40))
+        for said in (words, [])
+    ]
+    maps, none = word_maps(model, [photo(), photo(seed=1)], captions)
+    assert maps.said == words
+    assert maps.fed == ["(start)", *words[:-1]]
+    assert [heads.shape for heads in maps.layers] == [(2, steps, steps)] * 2
+    assert [heads.shape for heads in none.layers] == [(2, 0, 0)] * 2
+    np.testing.assert_allclose(np.sum(maps.layers, -1), 1, rtol=1e-5)
+    assert (np.triu(maps.layers, 1) == 0).all()
+    # The first layer, from its weights: queries, keys and values are rows of one matrix.
+    ids = [1, *(model.vocabulary[word] for word in words[:-1])]
+    hidden = (decoder.embed.weight[ids] * 8**0.5 + decoder.positions[:steps]).detach()
+    p = parameters(decoder.layers[0])
+    projected = [linear(p, "projections", x) for x in decoder.layers[0].norms[0](hidden).detach().numpy()]
+    for head in (0, 1):
+        q, k = (np.array(projected)[:, part + 4 * head : part + 4 * head + 4] for part in (0, 8))
+        for step in range(steps):
+            alpha = softmax([q[step] @ k[before] / 2 for before in range(step + 1)])
+            np.testing.assert_allclose(maps.layers[0][head, step, : step + 1], alpha, atol=1e-5)
+
+
+def test_rollout_is_the_product_of_the_layers():
+    generator = np.random.default_rng(0)
+    weights = generator.dirichlet(np.ones(6), (3, 2, 6)).astype(np.float32)
+    gates = np.array([[1, 1], [0.5, 0], [0, 0]], np.float32)  # in the last layer all heads are closed
+    maps = RegionMaps(tuple(weights), tuple(gates), (2, 3), Box(0, 0, 3, 2), Box(0, 0, 3, 2))
+    one = 0.3 * np.eye(6) + 0.7 * weights[0].mean(0)
+    two = 0.3 * np.eye(6) + 0.7 * weights[1, 0]
+    np.testing.assert_allclose(maps.rollout(0.3), two @ one, rtol=1e-6)
+    np.testing.assert_allclose(maps.rollout().sum(-1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(maps.rollout(1), np.eye(6))
+    with pytest.raises(ValueError, match=r"residual is 1.5: it is a share from 0 to 1"):
+        maps.rollout(1.5)
+
+
+def test_gates_count_in_rollout():
+    model = refined(SelfAttentionRefiner(None, 2, gates=HeadGates()))
+    model.refiner.views[0].layers.attend[0].gates.log_odds.data.copy_(torch.tensor([-9.0, 9.0]))
+    (maps,) = region_maps(model, photo())
+    assert maps.gates[0].tolist() == [0, 1]
+    np.testing.assert_allclose(maps.rollout(0), maps.layers[0][1], rtol=1e-6)
+
+
+def moving_captioner() -> Captioner:
+    """Two layers in which each region reads the one `AWAY` columns to its right, and adds it to itself."""
+    refiner = SelfAttentionRefiner(None, 1, 2, RelativeBias(7), dropout=0)
+    model = refined(refiner, transform=ImageTransform(32, "squash"))
+    (view,) = refiner.views
+    with torch.no_grad():
+        view.positions.biases.zero_()
+        view.positions.biases[0, 7, 7 + AWAY] = 50.0  # the same row, AWAY columns further
+        for layer in view.layers.attend:
+            for projection in (layer.queries, layer.keys):
+                nn.init.zeros_(projection.weight)
+            for projection in (layer.values, layer.join):
+                projection.weight.copy_(torch.eye(6))
+                nn.init.zeros_(projection.bias)
+    return model
+
+
+def test_rolled_out_maps_point_again_on_shapes(tmp_path: Path):
+    """The planted decoder finds each object in the refined region that carries it, three columns to the left."""
+    reader = Shapes(str(tmp_path), train=1, val=1, test=12)
+    scenes, boxes = reader.read()["test"], reader.boxes("test")
+    model = moving_captioner()
+    photos, captions, objects = [], [], []
+    for scene in scenes:
+        shown = {name: found for name, found in boxes[scene.id].items() if found}
+        for name, ((left, top, right, bottom), *_) in shown.items():
+            x, y = cell_centres(8, 8, (0, 0, 64, 64))
+            row, col = np.abs(y - (top + bottom) / 2).argmin(), np.abs(x - (left + right) / 2).argmin()
+            if not AWAY <= col < 8 - AWAY:  # further right, the second layer finds nothing to read
+                continue
+            weights = np.zeros((len(name.split()), 8, 8))
+            weights[:, row, col - AWAY] = 1
+            photos.append(str(scene.path))
+            objects.append({name: boxes[scene.id][name]})
+            captions.append(Caption(name, name.split(), weights, 0.0, np.zeros(len(weights)), (0, 0, 64, 64)))
+    assert len(captions) > 5
+    assert has_rollout(model)
+    assert ground(zip(captions, objects, strict=True)).accuracy < 0.1
+    rolled = rollout(model, photos, captions)
+    assert ground(zip(rolled, objects, strict=True)).accuracy == 1
+    np.testing.assert_allclose(
+        [caption.weights.sum() for caption in rolled], [len(c.words) for c in captions]
+    )
+    # The refined region does carry the object: it depends on that region most.
+    vectors = torch.randn(1, 64, 6, generator=torch.Generator().manual_seed(0))
+    row, col = np.argwhere(captions[0].weights[0])[0]
+    sources = torch.autograd.functional.jacobian(
+        lambda vectors: model.refine((Regions(vectors, (8, 8)),))[0].vectors[0, row * 8 + col], vectors
+    )
+    assert int(sources[:, 0].square().sum((0, 2)).argmax()) == row * 8 + col + AWAY
+
+
+def test_the_study_of_a_model_with_self_attention_has_rolled_out_maps(
+    tmp_path: Path,
+):
+    scenes = make_scenes(tmp_path, 2)
+    model = refined(SelfAttentionRefiner(None, 2), transform=ImageTransform(64, "squash"))
+    captions = list(model.describe(list(scenes.photos)))
+    (rolled,) = carried_back(model, captions, scenes).values()
+    for one, other in zip(rolled, rollout(model, scenes.photos, captions), strict=True):
+        np.testing.assert_array_equal(one.weights, other.weights)
+    assert list(play(captions, scenes, {"rolled": rolled}))[:3] == [
+        "its own maps",
+        "rolled",
+        "maps of another word",
+    ]
+    assert carried_back(captioner(), captions, scenes) == {}
+
+
+def test_what_cannot_be_carried_back_is_refused():
+    words = [photo()]
+    for refiner in (
+        LinearRefiner(),
+        CBAMRefiner(2, 3),
+        Refiners([SelfAttentionRefiner(8, 2), CBAMRefiner(2, 3)]),
+    ):
+        with pytest.raises(UserError, match=f"{type(refiner).__name__} does not say .*SelfAttentionRefiner"):
+            rollout(refined(refiner), words)
+        assert not has_rollout(refined(refiner))
+    with pytest.raises(UserError, match="a model without a refiner does not say"):
+        region_maps(captioner(), words)
+    with pytest.raises(UserError, match="LSTMDecoder has no self-attention over words"):
+        word_maps(captioner(), words)
+    model = refined(Refiners([LinearRefiner(8), SelfAttentionRefiner(None, 2), SelfAttentionRefiner(6, 3)]))
+    assert has_rollout(model)
+    caption = model.describe(photo())
+    assert rollout(model, words)[0].weights.shape == caption.weights.shape
+    with pytest.raises(ValueError, match="2 captions for 1 photos"):
+        rollout(model, words, [caption, caption])
+    smaller = Caption("a", ["a"], np.ones((1, 4, 4)), 0.0, np.zeros(1), (0, 0, 1, 1))
+    with pytest.raises(
+        ValueError, match=r"lie on a grid of \(4, 4\), and the refiner's regions on one of \(8, 8\)"
+    ):
+        rollout(model, words, [smaller])

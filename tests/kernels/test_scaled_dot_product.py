@@ -1,0 +1,83 @@
+"""Scaled dot-product attention: the fused kernel and the plain form that a hook sees are equal."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers.loops import close, softmax, weighted
+from torch import Tensor
+
+from caption.kernels.scaled_dot_product import Relative, ScaledDotProduct
+
+B, M, L, J, D = 2, 3, 4, 5, 2
+
+
+def random(*shape: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def allowed() -> Tensor:
+    mask = torch.ones(B, 1, 1, J, dtype=torch.bool)
+    mask[0, ..., 1:3] = False
+    return mask
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("fields", [(), ("biases",), ("keys",), ("values",), Relative._fields])
+@pytest.mark.parametrize("watched", [False, True])
+def test_it_is_the_equation(masked: bool, fields: tuple[str, ...], watched: bool) -> None:
+    q, k, v = random(B, M, L, D, seed=0), random(B, M, J, D, seed=1), random(B, M, J, D, seed=2)
+    shapes = {"biases": (M, L, J), "keys": (L, J, D), "values": (L, J, D)}
+    given = {name: random(*shapes[name], seed=3 + n) for n, name in enumerate(fields)}
+    product, seen = ScaledDotProduct(), []
+    if watched:
+        product.maps.register_forward_hook(lambda module, args, maps: seen.append(maps))
+    z = product(q, k, v, allowed() if masked else None, Relative(**given))
+    b, a_k, a_v = (
+        (given[name] if name in given else torch.zeros(shape)).detach().numpy()
+        for name, shape in shapes.items()
+    )
+    q, k, v = (x.detach().numpy() for x in (q, k, v))
+    for image in range(B):
+        real = allowed()[image].flatten().tolist() if masked else [True] * J
+        for m in range(M):
+            for i in range(L):
+                scores = [
+                    q[image, m, i] @ (k[image, m, j] + a_k[i, j]) / D**0.5 + b[m, i, j] for j in range(J)
+                ]
+                alpha = softmax(scores, real)
+                close(z[image, m, i], weighted(alpha, [v[image, m, j] + a_v[i, j] for j in range(J)]))
+                if watched:
+                    close(seen[0][image, m, i], alpha)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_both_forms_have_the_same_gradients(causal: bool) -> None:
+    given = [random(B, 2, M, J, D, seed=n) for n in range(3)]  # with a dimension of captions
+    biases = None if causal else random(M, J, J, seed=3)
+    tensors = [*given, *([] if causal else [biases])]
+    gradients = []
+    for watched in (False, True):
+        product = ScaledDotProduct()
+        if watched:
+            product.maps.register_forward_hook(lambda module, args, maps: None)
+        z = product(*given, relative=Relative(biases), causal=causal)
+        gradients.append([z, *torch.autograd.grad(z.square().sum(), tensors)])
+    for fused, plain in zip(*gradients, strict=True):
+        torch.testing.assert_close(fused, plain)
+    if causal:
+        later = given[2].detach().clone()
+        later[..., 3:, :] += 1
+        torch.testing.assert_close(
+            ScaledDotProduct()(*given[:2], later, causal=True)[..., :3, :], z[..., :3, :]
+        )
+
+
+def test_a_hook_may_return_other_weights() -> None:
+    q, k, v = (random(B, M, L, D, seed=n) for n in range(3))
+    product = ScaledDotProduct()
+    product.maps.register_forward_hook(
+        lambda module, args, maps: torch.eye(L, dtype=maps.dtype).expand_as(maps)
+    )
+    torch.testing.assert_close(product(q, k, v), v)
