@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from caption.errors import UserError
+from caption.errors import UserError, first_few
 from caption.result import Caption
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pandas import DataFrame
+
+    from caption.data.decoding import Photo
 
 SHOWN = 24
 """How many photos a notebook shows: each takes up to 400 KB of it."""
@@ -28,6 +32,29 @@ class Captions(list[Caption]):
     def __getitem__(self, index: SupportsIndex | slice) -> Caption | Captions:
         item = super().__getitem__(index)
         return Captions(item) if isinstance(item, list) else item
+
+    def __repr__(self) -> str:
+        count = f"{len(self)} photo" + "s" * (len(self) != 1)
+        return (
+            f"Captions({count}: {first_few(repr(str(caption)) for caption in self)})"
+            if self
+            else "Captions(none)"
+        )
+
+    def plot(self, images: Sequence[Photo] | None = None, **options: Any) -> Figure:
+        """Each photo beside its attention, or with `words=4` a row of maps (`caption.visualize.contact_sheet`).
+
+        Args:
+            images: the photos; by default those that the captions carry.
+            options: passed on to `contact_sheet`, such as `words=["man"]` or `style="paper"`.
+
+        Raises:
+            ValueError: there are no captions, or one carries no photo.
+            caption.errors.ImageError: a photo cannot be opened.
+        """
+        from caption.visualize.contact_sheet import contact_sheet
+
+        return contact_sheet(self, images, **options)
 
     def to_html(self, title: str = "Where the model looked", **options: Any) -> str:
         """A complete interactive page of all photos (`caption.visualize.to_html`, to which options go).

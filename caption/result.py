@@ -18,9 +18,13 @@ from caption.regions import WeightProperties
 from caption.runtime.files import Opener, replacing
 
 if TYPE_CHECKING:
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
+    from caption.data.boxes import Boxes
     from caption.data.decoding import Photo
+    from caption.visualize.styles import StyleName
+    from caption.visualize.words import Words
 
 
 @dataclass(eq=False, repr=False)
@@ -211,21 +215,76 @@ class Caption:
             for position in np.ndindex(self.maps[key].shape[1:-2])
         }
 
-    def plot(self, image: Photo | None = None, **options: Any) -> Figure:
+    def plot(
+        self,
+        image: Photo | None = None,
+        *,
+        words: Words | None = None,
+        map: str | None = None,
+        index: int | tuple[int, ...] | None = None,
+        style: StyleName = "heat",
+        smooth: bool | None = None,
+        cmap: str | Colormap | None = None,
+        opacity: float | None = None,
+        rows: int | None = None,
+        columns: int | None = None,
+        title: bool = True,
+        legend: bool = True,
+        boxes: Boxes | None = None,
+        fig: Figure | None = None,
+    ) -> Figure:
         """The paper's figure: the photo, then one panel per word (`caption.visualize.plot_caption`).
 
         Args:
             image: the photo to draw over; by default the caption's own.
-            options: passed on to `plot_caption`, such as `style="paper"`, or `map="heads", index=2` to draw a single
-                map.
+            words: draw these alone: "man", ["man", "camera"], places counted from 0, or a number of words that name
+                things.
+            map, index: draw a single map, such as `map="heads", index=2`, in place of `weights`.
+            style: "heat", "paper", "glow" or "cells".
+            smooth: interpolate between the cells; by default as the style does.
+            cmap: Matplotlib's colours, such as "viridis", in place of the style's.
+            opacity: of the colours, 0 to 1; by default the style's.
+            rows, columns: of panels.
+            title: write the sentence above the panels.
+            legend: state the scale, and each word's numbers, below the panels.
+            boxes: of objects by name, in the photo's pixels, to be drawn where the caption names the object.
+            fig: a figure to draw on, instead of a new one.
 
         Raises:
-            ValueError: neither the call nor the caption has a photo, or there is no such map.
+            ValueError: neither the call nor the caption has a photo, or there is no such map or word.
             caption.errors.ImageError: the photo cannot be opened.
         """
         from caption.visualize.figure import plot_caption
 
-        return plot_caption(self, self._photo(image), **options)
+        return plot_caption(
+            self, self._photo(image), fig, words=words, map=map, index=index, rows=rows, columns=columns, title=title,
+            legend=legend, boxes=boxes, style=style, smooth=smooth, cmap=cmap, opacity=opacity,
+        )  # fmt: skip
+
+    def plot_word(self, word: str | int, image: Photo | None = None, **options: Any) -> Figure:
+        """The map of one word over the photo and nothing else (`caption.visualize.plot_word`, to which options go).
+
+        Raises:
+            ValueError: neither the call nor the caption has a photo, or there is no such word.
+            caption.errors.ImageError: the photo cannot be opened.
+        """
+        from caption.visualize.figure import plot_word
+
+        return plot_word(self, self._photo(image), word, **options)
+
+    def save_animation(
+        self, path: str | os.PathLike[str], image: Photo | None = None, **options: Any
+    ) -> None:
+        """Write the caption word by word, as .gif, .webp or .mp4 (`caption.visualize.save_animation`).
+
+        Raises:
+            ValueError: neither the call nor the caption has a photo.
+            UserError: an .mp4 needs ffmpeg, or the file cannot be written.
+            caption.errors.ImageError: the photo cannot be opened.
+        """
+        from caption.visualize.animation import save_animation
+
+        save_animation(self, self._photo(image), path, **options)
 
     def to_html(self, image: Photo | None = None, title: str | None = None, **options: Any) -> str:
         """A complete interactive page, which shows a word's weights under the pointer (`caption.visualize.to_html`).

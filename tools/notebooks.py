@@ -10,6 +10,7 @@ ipykernel.
 
 from __future__ import annotations
 
+import base64
 import sys
 import tempfile
 from pathlib import Path
@@ -21,7 +22,9 @@ from nbformat import NotebookNode
 
 from caption.runtime.files import replacing
 from tools import make_parser
+from tools.small_png import small_png
 
+PICTURE_BYTES = 200_000  # of each, of which a notebook may have many
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -46,7 +49,7 @@ def execute(notebook: NotebookNode) -> NotebookNode:
 
 
 def clean(notebook: NotebookNode) -> NotebookNode:
-    """Remove what differs from run to run or machine to machine."""
+    """Remove what differs from run to run or machine to machine, and make pictures small."""
     notebook.metadata = nbformat.from_dict(METADATA)
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02}"
@@ -55,6 +58,9 @@ def clean(notebook: NotebookNode) -> NotebookNode:
             if "metadata" in output:  # the size at which a figure is shown stays
                 sizes = {kind: value for kind, value in output.metadata.items() if kind.startswith("image/")}
                 output.metadata = nbformat.from_dict(sizes)
+            if "image/png" in output.get("data", {}):
+                picture = base64.b64decode(output.data["image/png"])
+                output.data["image/png"] = base64.b64encode(small_png(picture, PICTURE_BYTES)).decode()
     return notebook
 
 

@@ -7,8 +7,11 @@ number is the share of the map's mass that lies in the boxes. Both come with the
 
 from __future__ import annotations
 
+import html
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +19,9 @@ from caption.analysis.per_word import estimate
 from caption.box import BoxLike, cell_centres, cell_edges
 from caption.data.boxes import Boxes
 from caption.result import Caption
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,40 @@ class Grounding:
     """The mentions of many captions, each measured. Means over no mentions are 0."""
 
     pointings: tuple[Pointing, ...]
+    measured: tuple[Caption, ...] = field(default=(), compare=False)
+    """The captions, for `plot`."""
+
+    def __repr__(self) -> str:
+        lies = f"pointing {self.accuracy:.2f} (chance {self.chance:.2f})"
+        mass = f"attention in boxes {self.mass:.2f} (chance {self.mass_chance:.2f})"
+        return f"Grounding({len(self)} mentions: {lies}, {mass})"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: a row for each name, those with most mentions first, and one for all."""
+        names = Counter(pointing.mention.name for pointing in self.pointings)
+        rows = {
+            name: tuple(p for p in self.pointings if p.mention.name == name)
+            for name, _ in names.most_common()
+        }
+        lines = [_row(html.escape(name), Grounding(pointings)) for name, pointings in rows.items()]
+        heads = ("", "mentions", "pointing", "chance", "attention in boxes", "chance")
+        above = "".join(f"<th>{head}</th>" for head in heads)
+        return f"<table>\n<tr>{above}</tr>\n{''.join(lines)}{_row('all', self)}</table>"
+
+    def plot(self, most: int = 12, **options: Any) -> Figure:
+        """The first mentions: map, boxes of the object, most attended cell (`caption.visualize.plot_grounding`).
+
+        Args:
+            most: mentions that are drawn.
+            options: passed on, such as `style="paper"` or `images=photos`, where captions carry none.
+
+        Raises:
+            ValueError: there are no mentions, no photos, or most is less than 1.
+            caption.errors.ImageError: a photo cannot be opened.
+        """
+        from caption.visualize.grounding import plot_grounding
+
+        return plot_grounding(self, most, **options)
 
     def __len__(self) -> int:
         """Number of mentions."""
@@ -79,7 +119,8 @@ class Grounding:
     @property
     def present(self) -> Grounding:
         """Only the mentions of objects that the image shows: attention judged apart from wrong words."""
-        return Grounding(tuple(pointing for pointing in self.pointings if pointing.mention.boxes))
+        shown = tuple(pointing for pointing in self.pointings if pointing.mention.boxes)
+        return Grounding(shown, self.measured)
 
     def interval(self) -> tuple[float, float]:
         """95 % confidence interval of the accuracy by percentile bootstrap over captions; (0, 1) without mentions."""
@@ -122,11 +163,19 @@ def ground(captions: Iterable[tuple[Caption, Boxes]], tolerance: float = 0.0) ->
             (Zhang et al. allow 15).
     """
     pointings: list[Pointing] = []
+    measured: list[Caption] = []
     for number, (caption, boxes) in enumerate(captions):
         weights = caption.weights.astype(np.float64)
         for mention in find_mentions(caption.words, boxes):
             pointings.append(_point_at(number, mention, weights[mention.word], caption, tolerance))
-    return Grounding(tuple(pointings))
+        measured.append(caption)
+    return Grounding(tuple(pointings), tuple(measured))
+
+
+def _row(name: str, grounding: Grounding) -> str:
+    shares = (grounding.accuracy, grounding.chance, grounding.mass, grounding.mass_chance)
+    cells = "".join(f"<td>{share:.2f}</td>" for share in shares)
+    return f"<tr><td>{name}</td><td>{len(grounding)}</td>{cells}</tr>\n"
 
 
 def find_mentions(words: Sequence[str], boxes: Boxes) -> list[Mention]:

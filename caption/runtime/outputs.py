@@ -10,19 +10,29 @@ from pathlib import Path
 from caption.errors import UserError, printable
 from caption.runtime.files import OutputError, is_device, is_own, make_folder, short_name
 
+Identity = tuple[int, int]
+"""Device and number of a file."""
 
-def check_outputs(outputs: Mapping[str, Sequence[Path]], inputs: Iterable[str] = ()) -> None:
+
+def identities(inputs: Iterable[str]) -> dict[Identity, str]:
+    """The names of the inputs that are files, by what is the same for all names of a file."""
+    return {identity: name for name in inputs if (identity := _identity(name)) is not None}
+
+
+def check_outputs(
+    outputs: Mapping[str, Sequence[Path]], inputs: Iterable[str] | dict[Identity, str] = ()
+) -> None:
     """Check that all outputs can be written and destroy no file, and make their folders.
 
     Args:
         outputs: paths by the option that named them; see `output_paths`.
-        inputs: photos, models, and all else that is read.
+        inputs: photos, models, and all else that is read; for a command that checks often, the `identities` of these.
 
     Raises:
         UserError: an output is also an input, under whatever name; it exists, and not this package wrote it; two
             options name one file; or it cannot be written.
     """
-    read = {identity: name for name in inputs if (identity := _identity(name)) is not None}
+    read = inputs if isinstance(inputs, dict) else identities(inputs)
     options: dict[str, str] = {}
     folders: dict[Path, str] = {}
     for option, paths in outputs.items():
@@ -76,7 +86,7 @@ def _is_replaceable(path: Path, option: str) -> bool:
     )
 
 
-def _identity(path: str | Path) -> tuple[int, int] | None:
+def _identity(path: str | Path) -> Identity | None:
     """Device and number of a file, the same for all its names; None if there is no regular file."""
     try:
         status = os.stat(path)

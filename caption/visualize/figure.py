@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,18 +11,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from PIL import Image
 
+from caption.analysis.pointing_game import Mention, find_mentions
+from caption.data.boxes import Boxes
 from caption.data.decoding import open_image
 from caption.result import Caption, map_label
-from caption.visualize.figure_file import NotebookFigure
+from caption.visualize.figure_file import DPI, NotebookFigure
 from caption.visualize.layout import Layout, layout_of
-from caption.visualize.overlay import covers, draw_scale, overlay, show_photo
+from caption.visualize.overlay import covers, draw_boxes, draw_scale, overlay, show_photo
 from caption.visualize.scale import Scale
 from caption.visualize.styles import Look, LookOptions, style_of
+from caption.visualize.words import Words, steps_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from caption.data.decoding import Photo
+
+WORD_WIDTHS = (640, 1920)
+"""Pixels that the picture of a single word has at least, and at most."""
 
 
 class Panel(NamedTuple):
@@ -38,39 +45,85 @@ def plot_caption(
     image: Photo,
     fig: Figure | None = None,
     *,
+    words: Words | None = None,
     map: str | None = None,
     index: int | tuple[int, ...] | None = None,
+    rows: int | None = None,
     columns: int | None = None,
+    title: bool = True,
+    legend: bool = True,
+    boxes: Boxes | None = None,
     **look: Unpack[LookOptions],
 ) -> Figure:
     """Draw a caption: the sentence, the photo, then the photo once per word with where the model looked.
 
-    All words share one scale, stated by the bar at the bottom. It goes from 0 to the largest α of the caption; for
-    signed weights it diverges from 0. Under each panel stands the word's largest α in multiples of even attention, 1/L
-    (of the mean weight, if weights are not distributions; as it is, if they are signed), then β, if the model has a
-    gate, and the share of a sentinel, if there is one. A frame marks the cell that hard attention chose, a cross the
-    point that was chosen.
+    All words share one scale, stated by the bar at the bottom. It goes from 0 to the largest α of the caption, also of
+    words that are not drawn; for signed weights it diverges from 0. Under each panel stands the word's largest α in
+    multiples of even attention, 1/L (of the mean weight, if weights are not distributions; as it is, if they are
+    signed), then β, if the model has a gate, and the share of a sentinel, if there is one. A frame marks the cell that
+    hard attention chose, a cross the point that was chosen.
 
     Args:
         caption: T words with their weights.
         image: the photo, or its path, at its own resolution and aspect ratio.
         fig: a figure to draw on, at its own size; by default a new one of a size that suits the photo.
+        words: draw these alone: words of the caption, or their places in it, counted from 0; or a number of words, for
+            those that name things (`words.steps_of`).
         map, index: draw this one of `caption.maps` instead of `caption.weights` (see `Caption.with_map`).
-        columns: panels in a row; by default as many as make the whole about 1.6 times as wide as high, and no wider
-            than a page.
+        rows, columns: of panels; by default the whole is about 1.6 times as wide as high, and no wider than a page.
+        title: write the sentence above the panels.
+        legend: state the scale below the panels, and the numbers of each word below its panel.
+        boxes: of objects by name, in the photo's pixels: drawn on the photo, and on the word that names the object.
         look: `style` ("heat", "paper", "glow" or "cells"), `smooth`, `cmap` and `opacity`, see `styles.Look`.
 
     Returns:
         the figure; `save_figure` writes it.
 
     Raises:
-        ValueError: there is no such map, columns is less than 1, or the opacity not between 0 and 1.
+        ValueError: there is no such map or word; rows or columns is less than 1, or both are given; or the opacity is
+            not between 0 and 1.
+        caption.errors.ImageError: the photo cannot be opened.
+    """
+    panels = caption_panels("", caption, map, index, words)
+    drawing = Drawing(panels, open_image(image), look, legend, boxes, panels[0].caption)
+    layout = drawing.layout(columns, str(caption) if title else "", rows)
+    return drawing.draw(fig or new_figure(layout.size), layout)
+
+
+def plot_word(
+    caption: Caption,
+    image: Photo,
+    word: str | int,
+    *,
+    map: str | None = None,
+    index: int | tuple[int, ...] | None = None,
+    boxes: Boxes | None = None,
+    **look: Unpack[LookOptions],
+) -> Figure:
+    """Draw the map of one word over the photo and nothing else, on the scale that all words of the caption share.
+
+    Args:
+        caption, image, map, index, boxes, look: see `plot_caption`.
+        word: of the caption, the first if it stands there more than once; or its place, counted from 0.
+
+    Returns:
+        a figure that `save_figure` writes with as many pixels as the photo has, within WORD_WIDTHS.
+
+    Raises:
+        ValueError: there is no such map or word, or the opacity is not between 0 and 1.
         caption.errors.ImageError: the photo cannot be opened.
     """
     photo = open_image(image)
-    drawing = Drawing(_caption_panels("", caption, map, index), photo, look)
-    layout = drawing.layout(columns, str(caption))
-    return drawing.draw(fig or new_figure(layout.size), layout)
+    step = steps_of(caption, [word])[0]
+    (panel,) = caption_panels("", caption, map, index, [step])[1:]
+    smallest, largest = WORD_WIDTHS
+    width = min(max(photo.width, smallest), largest)
+    fig = new_figure((width / DPI, width / DPI * photo.height / photo.width))
+    ax = fig.add_axes((0, 0, 1, 1))
+    Drawing([panel], photo, look, boxes=boxes, scaled=panel.caption).draw_panel(ax, panel)
+    # Rounded to whole pixels, the figure has not quite the photo's aspect ratio, and a white edge would be left.
+    ax.set(title="", aspect="auto")
+    return fig
 
 
 def plot_maps(
@@ -102,7 +155,7 @@ def plot_maps(
     if not singles:
         raise ValueError("this caption has no maps beside its weights: draw it with plot_caption")
     if word is None:
-        panels = [panel for label, single in singles.items() for panel in _caption_panels(label, single)]
+        panels = [panel for label, single in singles.items() for panel in caption_panels(label, single)]
         columns = len(caption.words) + 1
     else:
         if not 0 <= word < len(caption.words):
@@ -118,9 +171,11 @@ def compare_captions(
     captions: Mapping[str, Caption],
     image: Photo,
     *,
+    words: Words | None = None,
     map: str | None = None,
     index: int | tuple[int, ...] | None = None,
     columns: int | None = None,
+    boxes: Boxes | None = None,
     **look: Unpack[LookOptions],
 ) -> Figure:
     """Draw several captions of one photo, one above the other (Xu et al. 2015, figure 2), panels in equal columns.
@@ -130,7 +185,8 @@ def compare_captions(
     Args:
         captions: at least one, by the name that stands over its photo.
         image: the photo that they all describe, or its path.
-        map, index, columns, look: see `plot_caption`.
+        words, map, index, columns, boxes, look: see `plot_caption`. Of a caption that has none of the words, the photo
+            alone is drawn.
 
     Raises:
         ValueError: no captions, or as for `plot_caption`.
@@ -139,9 +195,10 @@ def compare_captions(
     if not captions:
         raise ValueError("there is nothing to compare: no captions")
     photo = open_image(image)
-    drawings = [
-        Drawing(_caption_panels(name, caption, map, index), photo, look) for name, caption in captions.items()
+    panels = [
+        caption_panels(name, caption, map, index, words, strict=False) for name, caption in captions.items()
     ]
+    drawings = [Drawing(row, photo, look, boxes=boxes, scaled=row[0].caption) for row in panels]
     if columns is None:
         columns = max(drawings, key=lambda drawing: len(drawing.panels)).layout().columns
     # A short caption leaves places empty rather than spreading over the width.
@@ -163,82 +220,114 @@ def new_figure(size: tuple[float, float]) -> Figure:
     return NotebookFigure(figsize=size, facecolor="white")
 
 
-def _caption_panels(
-    title: str, caption: Caption, name: str | None = None, index: int | tuple[int, ...] | None = None
+def caption_panels(
+    title: str,
+    caption: Caption,
+    name: str | None = None,
+    index: int | tuple[int, ...] | None = None,
+    words: Words | None = None,
+    strict: bool = True,
 ) -> list[Panel]:
     """The photo under a title, then a panel per word; the weights of one map if it is named."""
+    steps = steps_of(caption, words, strict)
     if name is not None:
         caption = caption.with_map(name, index)
         label = map_label(name, index)
         title = f"{title}, {label}" if title else label
-    return [Panel(title, caption, None), *(Panel(w, caption, step) for step, w in enumerate(caption.words))]
+    return [Panel(title, caption, None), *(Panel(caption.words[step], caption, step) for step in steps)]
 
 
 class Drawing:
-    """Panels that share a photo, a scale and a look."""
+    """Panels that share a photo, a scale and a look; the numbers and the scale stand below, if wanted.
 
-    def __init__(self, panels: Sequence[Panel], photo: Image.Image, options: LookOptions) -> None:
-        self.panels, self.photo, self.options = panels, photo, options
+    The scale is that of all words of `scaled`, so that a word looks the same beside others and alone; by default, of
+    the words that are drawn.
+    """
+
+    def __init__(
+        self,
+        panels: Sequence[Panel],
+        photo: Image.Image,
+        options: LookOptions,
+        legend: bool = True,
+        boxes: Boxes | None = None,
+        scaled: Caption | None = None,
+    ) -> None:
+        self.panels, self.photo, self.options, self.boxes = panels, photo, options, boxes or {}
         self.look = Look(**options)
         self.drawn = [panel for panel in panels if panel.step is not None]
+        self.has_legend = legend and bool(self.drawn)
         signed = any(panel.caption.properties.signed for panel in self.drawn)
-        weights = (panel.caption.weights[panel.step] for panel in self.drawn)
-        self.scale = self.look.scale_of(*weights, signed=signed)
+        drawn = [panel.caption.weights[panel.step] for panel in self.drawn]
+        self.scale = self.look.scale_of(*(drawn if scaled is None else [scaled.weights]), signed=signed)
         # Even attention has one place on the scale only if all maps are distributions over equally many cells.
         sizes = {panel.caption.weights[0].size for panel in self.drawn}
         even = len(sizes) == 1 and all(panel.caption.properties.is_distribution for panel in self.drawn)
         self.regions = sizes.pop() if even else None
 
-    def layout(self, columns: int | None = None, heading: str = "") -> Layout:
+    def layout(self, columns: int | None = None, heading: str = "", rows: int | None = None) -> Layout:
         """The places of the panels.
 
         Raises:
-            ValueError: columns is less than 1.
+            ValueError: columns or rows is less than 1, or both are given.
         """
-        layout = layout_of(len(self.panels), self.photo.size, bool(self.drawn), columns)
-        return layout._replace(heading=heading, legend="; ".join(self._legend()) if self.drawn else "")
+        layout = layout_of(len(self.panels), self.photo.size, self.has_legend, columns, rows)
+        return layout._replace(heading=heading, legend=tuple(self._legend()) if self.has_legend else ())
 
     def draw(self, fig: Figure | SubFigure, layout: Layout) -> Any:
         """Draw heading, panels and legend on a figure or a part of one, and return it."""
         layout.write_heading(fig)
         for number, panel in enumerate(self.panels):
-            ax, caption, step = layout.add_panel(fig, number), panel.caption, panel.step
-            if step is None:
-                show_photo(ax, self.photo)
-            else:
-                overlay(
-                    ax, caption.weights[step], caption.box, self.photo, self.scale, seen=caption.seen,
-                    location=None if caption.locations is None else caption.locations[step],
-                    point=None if caption.points is None else caption.points[step], **self.options,
-                )  # fmt: skip
-                foot = "   ".join(_foot(caption, step, self.scale))
+            ax = layout.add_panel(fig, number)
+            self.draw_panel(ax, panel)
+            if panel.step is not None and self.has_legend:
+                foot = "   ".join(_foot(panel.caption, panel.step, self.scale))
                 ax.text(0.5, -0.02, foot, transform=ax.transAxes, ha="center", va="top", fontsize=8)
-            _write_title(ax, panel.title)
-        if self.drawn:
+        if self.has_legend:
             draw_scale(layout.add_legend(fig), self.scale, self.regions, **self.options)
         return fig
+
+    def draw_panel(self, ax: Axes, panel: Panel) -> None:
+        """Draw the photo, or the map of a word over it, under a title, with the boxes of the objects that are meant."""
+        caption, step = panel.caption, panel.step
+        if step is None:
+            draw_boxes(show_photo(ax, self.photo), chain.from_iterable(self.boxes.values()))
+        else:
+            named = (mention.boxes for mention in self._mentions(caption) if mention.word == step)
+            overlay(
+                ax, caption.weights[step], caption.box, self.photo, self.scale, seen=caption.seen,
+                location=None if caption.locations is None else caption.locations[step],
+                point=None if caption.points is None else caption.points[step],
+                boxes=chain.from_iterable(named), **self.options,
+            )  # fmt: skip
+        _write_title(ax, panel.title)
+
+    def _mentions(self, caption: Caption) -> list[Mention]:
+        return find_mentions(caption.words, self.boxes) if self.boxes else []
 
     def _legend(self) -> list[str]:
         caption = self.drawn[0].caption
         properties = caption.properties
         style = style_of(self.look.style)
-        plain = properties.signed or (self.look.cmap is not None and self.look.style != "heat")
+        own_colours = self.look.cmap is not None and self.look.style != "heat"
         even = "even attention" if properties.is_distribution else "the mean weight"
-        colours = "colour: α" if plain else style.legend.format(even=even)
-        unit = "even attention" if properties.is_distribution else "the mean of all words"
+        line = "" if self.regions is None else f" (1/{self.regions})"
+        if properties.signed:
+            colours = "colour: α" if self.look.cmap else "orange: α above 0, blue: below"
+        elif own_colours or style.level != "even":
+            what = "colour" if own_colours else style.legend
+            blurred = ", blurred" * self.look.is_blurred
+            colours = f"{what}: α{blurred}" + (f"; line: {even}{line}" if line else "")
+        else:
+            colours = f"{style.legend}: above {even}{line}"
         notes = {
-            f"{colours}, one scale for all panels": True,
-            f"line: 1/{self.regions}, even attention": self.regions is not None,
-            f"×: the peak of a word, in multiples of {unit}": not properties.signed,
-            "β: how much the word drew on the image, from 0, not at all, to 1, in full": caption.gates
-            is not None,
-            "the α of a word need not sum to 1": not properties.sums_to_one,
-            "signed" if self.look.cmap else "signed: orange above 0, blue below": properties.signed,
-            "sentinel: the share that no region got": properties.sentinel,
-            "interpolated between cells": self.look.is_smooth and not self.look.is_blurred,
-            "hatched: not seen by the model": not covers(caption.seen or caption.box, self.photo.size),
-            "frame: the cell looked at": caption.locations is not None,
-            "cross: the point looked at": caption.points is not None,
+            colours: True,
+            "hatched: unseen": not covers(caption.seen or caption.box, self.photo.size),
+            "frame: cell read": caption.locations is not None,
+            "cross: point read": caption.points is not None,
+            "β: use of the image": caption.gates is not None,
+            "sentinel: share of no region": properties.sentinel,
+            "Σα need not be 1": not properties.sums_to_one,
         }
         return [note for note, applies in notes.items() if applies]
 

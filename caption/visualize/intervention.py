@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from caption.analysis.interventions.log_probs import log_p_text
 from caption.visualize.figure import compare_captions
 from caption.visualize.overlay import photos_of
+from caption.visualize.words import steps_of
 
 if TYPE_CHECKING:
     from caption.analysis.interventions.intervene import Intervention
@@ -37,11 +38,12 @@ def plot_intervention(result: Intervention, image: Photo | None = None, **option
     fig = compare_captions({"as it is": result.original, "changed": result.changed}, photo, **options)
     # The first axes hold the photo, the last the scale.
     above, below = (part.axes[1:-1] for part in fig.subfigs)
+    words = options.get("words")
     log_probs = result.original_log_probs
-    for ax, without, under in zip(above, log_probs.without, log_probs.under, strict=False):
-        _note(ax, f"log p {log_p_text(without, 1)} → {log_p_text(under, 1)}")
-    for step, (ax, log_p) in enumerate(zip(below, result.changed_log_probs.under, strict=False)):
-        _note(ax, f"log p {log_p_text(log_p, 1)}")
+    for ax, step in zip(above, steps_of(result.original, words, strict=False), strict=True):
+        _note(ax, f"log p {log_p_text(log_probs.without[step], 1)} → {log_p_text(log_probs.under[step], 1)}")
+    for ax, step in zip(below, steps_of(result.changed, words, strict=False), strict=True):
+        _note(ax, f"log p {log_p_text(result.changed_log_probs.under[step], 1)}")
         if step in result.steps:
             ax.spines[:].set(visible=True, edgecolor=CHANGED, linewidth=2.5)
     return fig

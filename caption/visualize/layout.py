@@ -19,9 +19,8 @@ TITLE = 0.27  # above a panel: its word
 FOOT = 0.19  # below a panel: its peak and β
 MARGIN = 0.12
 HEADING_LINE = 0.24  # of the sentence at the top
-LEGEND_LINE = 0.135
 BAR = 1.2  # width of the bar that states the scale
-NARROWEST = 5.0  # width of the whole, which the legend needs
+NARROWEST = 5.0  # width of the whole, if there is text above or below
 # Letters on an inch, of the sentence and of the legend.
 HEADING_LETTERS, LEGEND_LETTERS = 9.5, 18.0
 BESIDE_BAR = MARGIN + 0.1 + BAR + 0.3  # where the legend's text begins
@@ -37,19 +36,23 @@ class Layout(NamedTuple):
     foot: float
     """Height of the text under a panel."""
     heading: str = ""
-    legend: str = ""
+    legend: tuple[str, ...] = ()
+    """Notes for one line; the last ones are left out where it is too short."""
 
     @property
     def width(self) -> float:
-        return max(self.columns * (self.panel[0] + GAP) - GAP + 2 * MARGIN, NARROWEST)
+        narrowest = NARROWEST if self.heading or self.legend else 0.0
+        return max(self.columns * (self.panel[0] + GAP) - GAP + 2 * MARGIN, narrowest)
 
     @property
     def heading_lines(self) -> list[str]:
         return textwrap.wrap(self.heading, int(HEADING_LETTERS * self.width), max_lines=4, placeholder=" …")
 
     @property
-    def legend_lines(self) -> list[str]:
-        return textwrap.wrap(self.legend, int(LEGEND_LETTERS * (self.width - BESIDE_BAR - MARGIN)))
+    def legend_line(self) -> str:
+        room = int(LEGEND_LETTERS * (self.width - BESIDE_BAR - MARGIN))
+        lines = ("; ".join(self.legend[:count]) for count in range(len(self.legend), 1, -1))
+        return next((line for line in lines if len(line) <= room), self.legend[0])
 
     @property
     def top(self) -> float:
@@ -57,7 +60,7 @@ class Layout(NamedTuple):
 
     @property
     def bottom(self) -> float:
-        return max(0.2, len(self.legend_lines) * LEGEND_LINE) + 2 * MARGIN if self.legend else MARGIN
+        return 0.2 + 2 * MARGIN if self.legend else MARGIN
 
     @property
     def size(self) -> tuple[float, float]:
@@ -73,6 +76,8 @@ class Layout(NamedTuple):
         return add_axes(fig, self.size, (left, top, width, height))
 
     def write_heading(self, fig: Figure | SubFigure) -> None:
+        if not self.heading:
+            return
         across, down = self.size
         fig.text(
             MARGIN / across, 1 - MARGIN / down, "\n".join(self.heading_lines), ha="left", va="top", fontsize=13,
@@ -85,9 +90,8 @@ class Layout(NamedTuple):
         ax = add_axes(fig, self.size, (MARGIN + 0.1, top + 0.01, BAR, 0.12))
         beside = (BESIDE_BAR - MARGIN - 0.1) / BAR
         ax.text(
-            beside, 1.1, "\n".join(self.legend_lines), transform=ax.transAxes, va="top", fontsize=7.5,
-            linespacing=1.25, parse_math=False,
-        )  # fmt: skip
+            beside, 0.5, self.legend_line, transform=ax.transAxes, va="center", fontsize=7.5, parse_math=False
+        )
         return ax
 
 
@@ -100,12 +104,20 @@ def add_axes(
     return fig.add_axes(bounds, anchor=anchor)
 
 
-def layout_of(panels: int, photo: tuple[int, int], foot: bool, columns: int | None = None) -> Layout:
+def layout_of(
+    panels: int, photo: tuple[int, int], foot: bool, columns: int | None = None, rows: int | None = None
+) -> Layout:
     """Where panels go that show a photo of this (width, height) in pixels, without heading and legend.
 
     Raises:
-        ValueError: columns is less than 1.
+        ValueError: columns or rows is less than 1, or both are given.
     """
+    if columns is not None and rows is not None:
+        raise ValueError("rows and columns both say how panels are laid out: give one")
+    if rows is not None:
+        if rows < 1:
+            raise ValueError(f"rows must be at least 1, not {rows}")
+        columns = math.ceil(panels / rows)
     width, height = panel_size(photo)
     below = FOOT if foot else 0.0
     if columns is None:

@@ -6,7 +6,9 @@ The outermost cells also cover what the model has seen beyond the grid, since wh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from caption.result import Caption
 
 OUTLINE = (("black", 2.5), ("white", 1.0))  # colour and width in points: one of the two shows on any photo
+BOX = (("black", 2.5), ("lime", 1.2))  # of an object
 SMOOTH = "hermite"  # exact at the centres of cells, without overshoot, and it reaches no further than the next centre
 LUMINANCE = (0.2126, 0.7152, 0.0722, 0.0)  # of red, green and blue: the grey of browsers
 ROUNDING = 1e-6  # a gap of so many cells is none
@@ -51,6 +54,12 @@ def photos_of(captions: Sequence[Caption], images: Sequence[Photo] | None) -> li
     return [photo for photo in photos if photo is not None]
 
 
+def photo_name(photo: Photo, index: int) -> str:
+    """The name of the photo's file, without its folder; its number, counted from `index` 0, if it has none."""
+    path = photo if isinstance(photo, (str, os.PathLike)) else getattr(photo, "filename", "")
+    return Path(path).name if isinstance(path, (str, os.PathLike)) and path else f"photo {index + 1}"
+
+
 def overlay(
     ax: Axes,
     weights: np.ndarray,
@@ -61,6 +70,7 @@ def overlay(
     seen: BoxLike | None = None,
     location: Sequence[int] | None = None,
     point: Sequence[float] | None = None,
+    boxes: Iterable[BoxLike] = (),
     **look: Unpack[LookOptions],
 ) -> Axes:
     """Draw one word's α over the photo.
@@ -78,6 +88,7 @@ def overlay(
         seen: the part of the photo that the model has seen, in pixels; by default the box.
         location: (row, col) of a cell to outline, where hard attention looked.
         point: (x, y) in the photo's pixels to mark with a cross.
+        boxes: (left, top, right, bottom) in the photo's pixels to outline, such as where an object is.
         look: `style` ("heat", "paper", "glow" or "cells"), `smooth`, `cmap` and `opacity`, see `styles.Look`.
 
     Raises:
@@ -90,7 +101,7 @@ def overlay(
         raise ValueError(f"one word's weights are (rows, cols), not {weights.shape}")
     drawn, seen = Look(**look), box if seen is None else seen
     scale = scale or drawn.scale_of(weights)
-    show_photo(ax, image, grey=drawn.grey)
+    show_photo(ax, image, drawn.saturation)
     cells, (left, top, right, bottom) = _continued(drawn.drawn(weights), box, seen)
     heat = ax.imshow(
         cells,
@@ -114,16 +125,34 @@ def overlay(
     if point is not None:
         for colour, width in OUTLINE:
             ax.plot(*point, "+", color=colour, markersize=10 + width, markeredgewidth=width)
+    return draw_boxes(ax, boxes)
+
+
+def draw_boxes(ax: Axes, boxes: Iterable[BoxLike]) -> Axes:
+    """Outline boxes (left, top, right, bottom), in pixels, on axes that show a photo."""
+    for left, top, right, bottom in boxes:
+        for colour, width in BOX:
+            frame = Rectangle((left, top), right - left, bottom - top)
+            frame.set(fill=False, edgecolor=colour, linewidth=width)
+            ax.add_patch(frame)
     return ax
 
 
-def show_photo(ax: Axes, image: Photo, grey: bool = False) -> Axes:
-    """Draw the photo alone, upright, at its true aspect ratio, if wanted in grey; the axes count in its pixels."""
+def show_photo(ax: Axes, image: Photo, saturation: float = 1.0) -> Axes:
+    """Draw the photo alone, upright, at its true aspect ratio; the axes count in its pixels.
+
+    Args:
+        ax: drawn on and returned.
+        image: the photo, or its path.
+        saturation: the part of its colours that is kept: 0 is grey, 1 the photo as it is.
+    """
     photo = open_image(image)
     width, height = photo.size
     spare = _spare_pixels(photo, ax)
     small = photo.reduce(spare) if spare > 1 else photo
-    shown = np.asarray(small.convert("L", LUMINANCE).convert("RGB") if grey else small)
+    if saturation < 1:
+        small = Image.blend(small.convert("L", LUMINANCE).convert("RGB"), small, saturation)
+    shown = np.asarray(small)
     # If the photo cannot be divided evenly, the last pixels reach beyond its edge and are cut off there.
     ax.imshow(shown, extent=(0, shown.shape[1] * spare, shown.shape[0] * spare, 0), aspect="equal")
     ax.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])

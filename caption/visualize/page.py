@@ -15,14 +15,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
 from caption.data.decoding import open_image
 from caption.runtime.files import MARK, Opener, replacing
-from caption.visualize.overlay import photos_of
+from caption.visualize.overlay import photo_name, photos_of
 from caption.visualize.page_data import look_record, photo_record
 from caption.visualize.styles import Look, LookOptions
 
@@ -138,7 +137,7 @@ def _element(
     for index, source in enumerate(photos):
         photo = open_image(source)
         small = _shrunk(photo)
-        name = names[index] if names is not None else _name(source, index)
+        name = names[index] if names is not None else photo_name(source, index)
         figures: list[str] = []
         for model, of_model in by_model.items():
             first = not figures
@@ -154,12 +153,6 @@ def _element(
 {"".join(groups)}</div>
 <script type="application/json">{data}</script>
 </div>"""
-
-
-def _name(photo: Photo, index: int) -> str:
-    """The name of the photo's file, without its folder; its number, if it has none."""
-    path = photo if isinstance(photo, (str, os.PathLike)) else getattr(photo, "filename", "")
-    return Path(path).name if isinstance(path, (str, os.PathLike)) and path else f"photo {index + 1}"
 
 
 def _figure(caption: Caption, photo: Image.Image, embedded: bool, name: str, model: str) -> str:

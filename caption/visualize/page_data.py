@@ -43,7 +43,7 @@ def look_record(look: Look) -> dict[str, Any]:
     return {
         "styles": {
             name: {
-                "grey": style.grey,
+                "saturation": style.saturation,
                 "smooth": style.smooth,
                 "opacity": style.opacity,
                 "blurred": style.blurred,

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from caption.analysis.per_word import estimate
+from caption.visualize.figure import new_figure
 from caption.visualize.scale import scale_of
 
 if TYPE_CHECKING:
@@ -69,6 +71,24 @@ def gate_plot(ax: Axes, caption: Caption) -> Axes:
     ax.set(ylim=(0, 1), ylabel="gate β", xlim=(-0.6, max(len(steps), 1) - 0.4))
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def plot_curves(curves: FaithfulnessCurves) -> Figure:
+    """Draw `curve_plot` of both kinds side by side.
+
+    Raises:
+        ValueError: there are no words.
+    """
+    fig = new_figure((8.0, 3.2))
+    fig.set_layout_engine("constrained")
+    axes = fig.subplots(1, 2, sharey=True)
+    kinds: tuple[Kind, ...] = ("deletion", "insertion")
+    for ax, kind in zip(axes, kinds, strict=True):
+        curve_plot(ax, curves, kind)
+        ax.set_title(kind, fontsize=10)
+        ax.label_outer()
+    axes[1].legend(title="order", frameon=False, fontsize=8, loc="lower right")
+    return fig
 
 
 def curve_plot(ax: Axes, curves: FaithfulnessCurves, kind: Kind) -> Axes:

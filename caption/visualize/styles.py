@@ -6,7 +6,7 @@ With low, mean and high from the `Scale`, and α a weight, two levels in [0, 1] 
     e = (α − mean) / (high − mean), at least 0   how far it is above even attention
 
     style   photo      where attention is                         smooth
-    heat    in grey    colours of "inferno", opacity · v          yes      v = ease(e)   the default
+    heat    paler      colours of "inferno", opacity · v          yes      v = ease(e)   the default
     paper   in colour  white, as in Xu et al. 2015, figure 3      blurred  v = l
     glow    in colour  the photo itself, dark elsewhere           yes      v = ease(e)
     cells   in colour  white; every cell of the grid is visible   no       v = √l
@@ -24,6 +24,11 @@ Paper follows the authors' notebook: maps are blurred (`gaussian.enlarged`), and
 from black, the lowest, to white, the highest. In the notebook each word's map has black and white of its own, so that
 an even map looks as sharp as a peaked one; here the words of a caption share them. Low, mean and high are those of
 the blurred maps.
+
+Paler is the photo with a part of its colours, `saturation`. Without any, what differs from its background in hue alone
+would disappear; with all, it would be taken for heat. Opacity and saturation leave every object of Shapes visible
+where α is 0: its colour differs from its surroundings by 10 units of CIELAB or more
+(`tests/visualize/test_visible_objects.py`).
 """
 
 from __future__ import annotations
@@ -54,8 +59,8 @@ Array = np.ndarray
 class Style(NamedTuple):
     """A look, see the formulas above."""
 
-    grey: bool
-    """The photo is drawn without its colours."""
+    saturation: float
+    """The part of its colours with which the photo is drawn: 0 in grey, 1 as it is."""
     smooth: bool
     """Maps are interpolated between the centres of the cells, or blurred."""
     blurred: bool
@@ -68,7 +73,7 @@ class Style(NamedTuple):
     colour: tuple[float, float, float]
     """RGB of the tint."""
     legend: str
-    """What the colours mean, in words; {even} is even attention or the mean weight."""
+    """What shows attention, in a word."""
 
 
 WHITE = (1.0, 1.0, 1.0)
@@ -80,10 +85,10 @@ def ease(excess: Array) -> Array:
 
 
 STYLES: dict[StyleName, Style] = {
-    "heat": Style(True, True, False, 0.85, "even", 0.0, WHITE, "colour: more than {even}"),
-    "paper": Style(False, True, True, 0.8, "linear", 0.8, WHITE, "white: the highest α, blurred"),
-    "glow": Style(False, True, False, 0.85, "even", 0.12, (1.0, 0.85, 0.5), "light: more than {even}"),
-    "cells": Style(False, False, False, 0.75, "root", 0.25, WHITE, "light: α of a cell"),
+    "heat": Style(0.35, True, False, 0.85, "even", 0.0, WHITE, "colour"),
+    "paper": Style(1.0, True, True, 0.8, "linear", 0.8, WHITE, "white"),
+    "glow": Style(1.0, True, False, 0.7, "even", 0.12, (1.0, 0.85, 0.5), "light"),
+    "cells": Style(1.0, False, False, 0.7, "root", 0.25, WHITE, "light"),
 }
 
 
@@ -117,8 +122,8 @@ class Look(NamedTuple):
     opacity: float | None = None
 
     @property
-    def grey(self) -> bool:
-        return style_of(self.style).grey
+    def saturation(self) -> float:
+        return style_of(self.style).saturation
 
     @property
     def is_smooth(self) -> bool:

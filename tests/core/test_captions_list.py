@@ -43,6 +43,16 @@ def test_a_notebook_shows_the_first_photos_and_says_so():
     assert Captions([bare])._repr_html_() is None
 
 
+def test_captions_are_one_line_and_draw_themselves():
+    captions = Captions([caption_of(["a", "dog"], photo()), caption_of(["cat"])])
+    assert repr(captions) == "Captions(2 photos: 'a dog', 'cat')"
+    assert "\n" not in repr(Captions(captions * 50))
+    assert repr(Captions()) == "Captions(none)"
+    assert len(captions.plot().axes) == 5
+    titles = [ax.get_title() for ax in captions.plot(words=1).axes[:-1]]
+    assert titles == ["", "dog", "", "cat"]
+
+
 def test_a_table_has_a_row_for_each_photo_or_word():
     pytest.importorskip("pandas")
     captions = Captions(

@@ -1,5 +1,6 @@
 """A result holds its words, weights and box in the photo, validates them, and can be saved."""
 
+import inspect
 import json
 import pickle
 import subprocess
@@ -12,6 +13,8 @@ from caption.errors import UserError
 from caption.regions import WeightProperties
 from caption.result import Caption, map_label
 from caption.runtime.files import OutputError
+from caption.visualize.figure import plot_caption
+from caption.visualize.styles import Look, LookOptions
 
 
 def dog(**changes):
@@ -252,6 +255,15 @@ def test_an_unwritable_path_raises_an_error(tmp_path):
     with pytest.raises(OutputError, match=r"nowhere.* could not be written: No such file"):
         dog().save_attention(tmp_path / "nowhere" / "dog.npz")
     assert issubclass(OutputError, UserError)
+
+
+def test_plot_has_all_options_in_its_signature():
+    own = inspect.signature(Caption.plot).parameters
+    drawn = inspect.signature(plot_caption).parameters
+    options = {name for name, parameter in own.items() if parameter.kind is parameter.KEYWORD_ONLY}
+    assert options == {*drawn, *LookOptions.__annotations__} - {"caption", "image", "look"}
+    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in own.values())
+    assert {name: own[name].default for name in LookOptions.__annotations__} == Look()._asdict()
 
 
 def test_importing_the_result_loads_neither_torch_nor_matplotlib():

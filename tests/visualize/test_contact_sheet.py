@@ -21,9 +21,9 @@ def dog():
 def test_a_sheet_shows_every_photo_its_map_and_its_caption_on_one_scale(dog):
     cat = caption_of(["cat"], np.full((1, 4, 4), 1 / 16), TALL)
     photos = [Image.new("RGB", WIDE), Image.new("RGB", TALL)]
-    fig = contact_sheet([dog, cat], photos, columns=1)
+    fig = contact_sheet([dog, cat], photos, columns=1, names=["a dog.jpg", "cat.jpg"])
     first, first_map, second, second_map, legend = fig.axes
-    assert [text.get_text() for text in fig.texts] == ["$dog$ runs", "cat"]
+    assert [text.get_text() for text in fig.texts] == ["a dog.jpg", "$dog$ runs", "cat.jpg", "cat"]
     assert [len(ax.images) for ax in fig.axes[:4]] == [1, 2, 1, 2]
     assert first.get_xlim() == (0, WIDE[0])
     assert second.get_xlim() == (0, TALL[0])
@@ -51,6 +51,7 @@ def test_a_sheet_uses_the_photos_that_captions_carry(dog):
         (1, {}, "carry no photo"),
         (2, {"images": [Image.new("RGB", WIDE)]}, "2 captions need as many photos, not 1"),
         (1, {"images": [Image.new("RGB", WIDE)], "columns": 0}, "columns"),
+        (1, {"images": [Image.new("RGB", WIDE)], "names": ["a", "b"]}, "1 photos need as many names"),
     ],
 )
 def test_an_impossible_sheet_raises_an_error(dog, number, arguments, said):
@@ -66,3 +67,69 @@ def test_signed_maps_keep_the_weight_furthest_from_zero(dog):
     high = float(np.float32(0.9))
     assert fig.axes[1].images[1].get_clim() == (-high, high)
     assert "orange above 0" in fig.axes[-1].texts[0].get_text()
+
+
+SIZES = [(500, 375), (375, 500), (640, 480), (300, 900), (1200, 400), (500, 500), (480, 640), (500, 333)]
+
+
+def sheet_of(sizes, **options):
+    words = ["a", "dog", "in", "the", "snow"]
+    captions = [caption_of(words, size=size) for size in sizes]
+    return contact_sheet(captions, [Image.new("RGB", size, (90, 90, 90)) for size in sizes], **options)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 16, 40])
+def test_rows_are_packed_without_holes(count):
+    sizes = (SIZES * 5)[:count]
+    fig = sheet_of(sizes)
+    fig.draw_without_rendering()
+    boxes = [ax.get_window_extent() for ax in fig.axes[:-1]]
+    for box, size in zip(boxes, [size for size in sizes for _ in range(2)], strict=True):
+        assert box.width / box.height == pytest.approx(size[0] / size[1], rel=0.01)
+    rows: dict[int, list] = {}
+    for box in boxes:
+        rows.setdefault(round(box.y1), []).append(box)
+    edges = [max(box.x1 for box in row) for row in rows.values()]
+    if count > 2:
+        assert np.ptp(edges) < 2  # every row ends where the others do
+        assert max(edges) > 0.97 * fig.bbox.width
+    for row in rows.values():
+        assert np.ptp([box.height for box in row]) < 1
+        gaps = np.diff(sorted(side for box in row for side in (box.x0, box.x1)))[1::2]
+        assert gaps.max(initial=0) <= 0.21 * fig.dpi
+    heights = [row[0].height / fig.dpi for row in rows.values()]
+    assert min(heights) > 0.6
+    assert max(heights) < 2.3
+
+
+def test_no_text_lies_on_a_picture_or_on_other_text():
+    fig = sheet_of(SIZES * 2)
+    fig.draw_without_rendering()
+    texts = [text.get_window_extent() for text in fig.texts]
+    pictures = [ax.get_window_extent() for ax in fig.axes]
+    for number, text in enumerate(texts):
+        assert text.x1 < fig.bbox.width
+        others = [*pictures, *(other for place, other in enumerate(texts) if place // 2 != number // 2)]
+        assert not any(text.overlaps(other) for other in others)
+
+
+def test_a_photo_in_a_row_with_its_words():
+    fig = sheet_of(SIZES[:3], words=["dog", "snow"], names=["x.jpg", "y.jpg", "z.jpg"])
+    rows = np.array(fig.axes[:-1]).reshape(3, 3)
+    assert [[ax.get_title() for ax in row] for row in rows] == [["", "dog", "snow"]] * 3
+    assert [text.get_text() for text in fig.texts][::2] == ["x.jpg", "y.jpg", "z.jpg"]
+    limits = {ax.images[1].get_clim() for ax in rows[:, 1:].ravel()}
+    assert len(limits) == 1
+    assert "α of a word" in fig.axes[-1].texts[0].get_text()
+    tops = [row[0].get_position().y1 for row in rows]
+    assert tops == sorted(tops, reverse=True)
+
+
+def test_a_photo_without_the_words_stands_alone():
+    assert len(sheet_of(SIZES[:2], words=["cat"], legend=False).axes) == 2
+
+
+def test_columns_are_at_most_as_many_as_asked_for():
+    fig = sheet_of([(500, 375)] * 5, columns=2)
+    tops = {round(ax.get_position().y1, 3) for ax in fig.axes[:-1]}
+    assert len(tops) == 3

@@ -65,6 +65,16 @@ def test_the_photo_is_the_captions_own_unless_another_is_given(result):
         assert tuple(shown[0, 0]) == colour
 
 
+def test_a_result_draws_itself_and_named_words_keep_their_numbers(result):
+    result.original.image = Image.new("RGB", (30, 20))
+    above, below = result.plot(words=["runs", "dog"]).subfigs
+    assert [ax.get_title() for ax in above.axes[:-1]] == ["as it is", "dog"]
+    assert [ax.get_title() for ax in below.axes[:-1]] == ["changed", "runs"]
+    assert notes(panels(above)[0]) == ["log p −1.0 → −∞"]
+    assert notes(panels(below)[0]) == ["log p −10.0"]
+    assert "\n" not in repr(result)
+
+
 def test_options_go_to_the_figure_of_a_caption(result):
     part = plot_intervention(result, Image.new("RGB", (30, 20)), columns=1, style="cells").subfigs[0]
     assert panels(part)[0].images[1].get_interpolation() == "nearest"

@@ -88,6 +88,19 @@ def test_the_axis_names_its_quantity_and_starts_stretched():
     assert "hidden" in curve_plot(Figure().subplots(), curves(), "deletion").get_xlabel()
 
 
+def test_both_curves_stand_side_by_side_and_in_a_table():
+    deletion, insertion = curves().plot().axes
+    assert (deletion.get_title(), insertion.get_title()) == ("deletion", "insertion")
+    assert [text.get_text() for text in insertion.get_legend().get_texts()] == ["attention", "random"]
+    assert (
+        repr(curves()) == "FaithfulnessCurves(2 words, areas under deletion: attention 0.375, random 0.281)"
+    )
+    table = curves()._repr_html_()
+    assert "<tr><td>attention</td><td>0.375 [" in table
+    assert curves().only([])._repr_html_() is None
+    assert repr(curves().only([])) == "FaithfulnessCurves(0 words, areas under deletion: none)"
+
+
 def test_no_words_no_curves():
     with pytest.raises(ValueError, match="no words"):
         curve_plot(Figure().subplots(), curves().only([]), "deletion")

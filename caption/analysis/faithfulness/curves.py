@@ -13,13 +13,15 @@ hidden; the end of the deletion curve shows how much that was.
 
     curves = faithfulness_curves(captioner, "photo.jpg")
     curves.area("deletion", "attention")     # one number per word
+    curves.plot()
 """
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
@@ -27,11 +29,14 @@ from torch import Tensor
 
 from caption.analysis.faithfulness.ablation import Ablation, Removed
 from caption.analysis.faithfulness.rankings import ORDERS, Order, Trial, ranks
-from caption.analysis.per_word import Measurements, PerWord
+from caption.analysis.per_word import Measurements, PerWord, estimate
 from caption.analysis.replay import Replay, sentences
 from caption.captioner import Captioner
 from caption.data.decoding import Photo
 from caption.result import Caption
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Kind = Literal["deletion", "insertion"]
 
@@ -53,6 +58,31 @@ class FaithfulnessCurves(PerWord):
     @property
     def orders(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(order for _, order in self.log_probs))
+
+    def __repr__(self) -> str:
+        areas = (f"{order} {self.area('deletion', order).mean():.3f}" for order in self.orders if len(self))
+        return f"FaithfulnessCurves({len(self)} words, areas under deletion: {', '.join(areas) or 'none'})"
+
+    def _repr_html_(self) -> str | None:
+        """For a notebook: the areas under both curves, a row for each order; None without words."""
+        if not len(self):
+            return None
+        lines = []
+        for order in self.orders:
+            areas = (estimate(self.area(kind, order), self.images) for kind in get_args(Kind))
+            cells = "".join(f"<td>{mean:.3f} [{low:.3f}, {high:.3f}]</td>" for mean, low, high in areas)
+            lines.append(f"<tr><td>{html.escape(order)}</td>{cells}</tr>\n")
+        return f"<table>\n<tr><th>area under</th><th>deletion</th><th>insertion</th></tr>\n{''.join(lines)}</table>"
+
+    def plot(self) -> Figure:
+        """Deletion and insertion side by side, a line per order (`caption.visualize.plot_curves`).
+
+        Raises:
+            ValueError: there are no words.
+        """
+        from caption.visualize.plots import plot_curves
+
+        return plot_curves(self)
 
     def curve(self, kind: Kind, order: str, logarithm: bool = False) -> np.ndarray:
         """(N, P) probability of each word, or its logarithm, the mean over draws."""

@@ -2,7 +2,7 @@
 
     result = intervene(captioner, "photo.jpg", Force((2, 5), at="circle"))
     print(result)      # both captions, their log-probabilities, and the first difference
-    caption.visualize.plot_intervention(result)
+    result.plot()
 
 There are two answers. The model continues from the words before the first changed step, with the same search, under
 the changes: this includes all consequences. And it is fed the original caption under the changes: this compares log p
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
 from caption.search import Search
 from caption.text.vocabulary import START
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,6 +86,21 @@ class Intervention:
 
     def __repr__(self) -> str:
         return f"Intervention({str(self.original)!r} -> {str(self.changed)!r}, {self.verdict})"
+
+    def plot(self, image: Photo | None = None, **options: Any) -> Figure:
+        """Both captions, one above the other (`caption.visualize.plot_intervention`, to which options go).
+
+        Args:
+            image: the photo; by default the one that the captions carry.
+            options: such as `words=["man"]` or `style="paper"`.
+
+        Raises:
+            ValueError: there is no photo.
+            caption.errors.ImageError: the photo cannot be opened.
+        """
+        from caption.visualize.intervention import plot_intervention
+
+        return plot_intervention(self, image, **options)
 
     def _repr_html_(self) -> str:
         """For a notebook: every word's log-probability, with and without the changes."""

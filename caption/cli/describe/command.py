@@ -77,10 +77,10 @@ def _describe(options: argparse.Namespace, photos: list[str]) -> int:
     # Before any work, so that wrong usage is reported at once.
     models = _chosen_models(options.model)
     options.model = " + ".join(models)
-    pictures = Pictures(options, photos)
+    compared = [options.compare] if options.compare else []
+    pictures = Pictures(options, photos, [*models, *compared])
     attentions = options.attention and output_paths(options.attention, photos, (".npz",), "--attention")
     arrays = {"--attention": attentions} if attentions else {}
-    compared = [options.compare] if options.compare else []
     check_outputs({**pictures.outputs, **arrays}, [*photos, *models, *compared])
     captioner = _load_models(models, options.device, options.trust)
     warning = _scene_model_warning([*models, *compared], photos)
@@ -104,7 +104,9 @@ def _describe(options: argparse.Namespace, photos: list[str]) -> int:
                         printer.add(photos[index], caption)
                         if attentions:
                             caption.save_attention(attentions[index], replacing_own)
-                        pictures.add(index, caption)
+                        if (reason := pictures.add(index, caption)) is not None:
+                            failed += 1
+                            print(f"caption describe: {reason}", file=sys.stderr)
                     advance(1)
         finally:  # also after a signal or an error: what is done is kept
             with uninterrupted():

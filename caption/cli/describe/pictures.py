@@ -1,33 +1,54 @@
-"""The pictures that `caption describe` writes: a figure for each photo, a contact sheet, a page."""
+"""The pictures that `caption describe` writes: a figure for each photo or word, animations, a contact sheet, a page."""
 
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from caption.errors import UserError
-from caption.runtime.figure_formats import FIGURES
-from caption.runtime.files import replacing_own
-from caption.runtime.outputs import output_file, output_paths
+from caption.cli.configuration.arguments import count
+from caption.errors import UserError, first_few, printable
+from caption.runtime.figure_formats import ANIMATIONS, FIGURES, check_encoder
+from caption.runtime.files import is_device, replacing_own, short_name
+from caption.runtime.outputs import Identity, check_outputs, identities, output_file, output_paths
 
 if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
     from caption.captioner import Captioner
+    from caption.data.decoding import Photo
     from caption.result import Caption
 
 STYLES = ("heat", "paper", "glow", "cells")
 LOOK = ("style", "smooth", "cmap", "opacity")
+SHAPE = ("words", "rows", "title", "legend", "per_word", "dpi", "width")
+"""Options of --heatmap; the contact sheet takes some of them."""
+OF_SHEETS = ("words", "legend", "dpi", "width")
 MOST_ON_A_SHEET = 100
+LARGEST = {"dpi": 1200, "width": 20_000}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that name pictures, and those that say how they look."""
     add = parser.add_argument
-    add("--heatmap", metavar="FILE|DIR", help="a figure with a panel for each word, as .png, .pdf, .svg ...")
-    add("--contact-sheet", metavar="FILE", help="one figure with every photo beside its attention")
+    help_ = "a figure with a panel for each word, as .png, .pdf, .svg ...; an animation, as .gif, .webp, .mp4"
+    add("--heatmap", metavar="FILE|DIR", help=help_)
+    help_ = "these words of the caption alone, such as man,camera; a number: so many that name things"
+    add("--words", metavar="WORDS|N", help=help_)
+    add(
+        "--per-word",
+        action="store_true",
+        help="a file for each word: its map over the photo, and nothing else",
+    )
+    add("--rows", type=count, metavar="N", help="rows of panels; default: as suits the photo")
+    add("--no-title", dest="title", action="store_false", help="leave out the sentence")
+    add("--no-legend", dest="legend", action="store_false", help="leave out the scale and the words' numbers")
+    add("--dpi", type=count, metavar="N", help="pixels on an inch; default 150")
+    add("--width", type=count, metavar="PIXELS", help="of a picture, in place of --dpi")
+    add("--contact-sheet", metavar="FILE", help="one figure with every photo; with --words, a row for each")
     add("--html", metavar="FILE", help="one interactive page with all photos")
     add("--compare", metavar="CKPT|NAME", help="a second model, beside the first on the page")
-    help_ = "colours above even attention on the grey photo; the paper's white glow; the lit photo; every cell of the "
+    help_ = "colours above even attention on the paler photo; the paper's white glow; the lit photo; every cell of the "
     add("--style", choices=STYLES, help=f"of the pictures: {help_}grid; default heat")
     add("--smooth", action=argparse.BooleanOptionalAction, help="between cells; default: the style's")
     add("--cmap", metavar="NAME", help="Matplotlib's colours, such as viridis, in place of the style's")
@@ -40,30 +61,67 @@ class Pictures:
     Args:
         options: parsed, with those of `add_options`.
         photos: all photos; each figure is named after its photo.
+        inputs: all else that the command reads.
 
     Raises:
-        UserError: a path, a colour map or the opacity cannot be used, a sheet would hold too many photos, or two models
-            are to be compared without a page or have one name.
+        UserError: a path, a colour map, the opacity or a size cannot be used, a sheet would hold too many photos, a
+            picture is described that is not asked for, or two models are to be compared without a page or have one
+            name.
     """
 
-    def __init__(self, options: argparse.Namespace, photos: list[str]) -> None:
-        self.photos = photos
-        self.heatmaps = options.heatmap and output_paths(options.heatmap, photos, FIGURES, "--heatmap")
+    def __init__(self, options: argparse.Namespace, photos: list[str], inputs: Sequence[str] = ()) -> None:
+        self.photos, self.inputs = photos, [*photos, *inputs]
+        self.read: dict[Identity, str] = {}
+        self.per_word: bool = options.per_word
+        kinds = FIGURES if self.per_word else (*FIGURES, ".mp4")
+        self.heatmaps = options.heatmap and output_paths(options.heatmap, photos, kinds, "--heatmap")
         self.sheet = options.contact_sheet and output_file(options.contact_sheet, FIGURES, "--contact-sheet")
         self.page = options.html and output_file(options.html, (".html", ".htm"), "--html")
-        self.look: dict[str, Any] = {name: getattr(options, name) for name in LOOK}
-        self.look = {name: value for name, value in self.look.items() if value is not None}
+        self.look = _given(options, LOOK)
+        self.words = None if options.words is None else _words(options.words)
+        self.size = _given(options, ("dpi", "width"))
+        self.panels: dict[str, Any] = {
+            name: False for name in ("title", "legend") if not getattr(options, name)
+        }
+        self.panels |= _given(options, ("rows",)) | ({} if self.words is None else {"words": self.words})
         self.captions: list[Caption] = []
+        self.names: list[str] = []
         self.models = options.model, options.compare
         self.second: Captioner | None = None
         """The model of --compare; set it before the first photo."""
         self.compared: list[Caption] = []
+        self._check(options)
+
+    def _check(self, options: argparse.Namespace) -> None:
         if options.compare and not self.page:
             raise UserError("--compare shows a second model on the page: name one with --html FILE")
         if options.compare == options.model:
             raise UserError(f"--compare names the model itself, {options.model}: name another one")
-        if self.sheet and len(photos) > MOST_ON_A_SHEET:
-            raise UserError(f"--contact-sheet holds {MOST_ON_A_SHEET} photos, and there are {len(photos)}")
+        if self.sheet and len(self.photos) > MOST_ON_A_SHEET:
+            raise UserError(
+                f"--contact-sheet holds {MOST_ON_A_SHEET} photos, and there are {len(self.photos)}"
+            )
+        defaults = {"title": True, "legend": True, "per_word": False}
+        for name in SHAPE:
+            if (
+                getattr(options, name) == defaults.get(name)
+                or self.heatmaps
+                or (self.sheet and name in OF_SHEETS)
+            ):
+                continue
+            option = f"--{'no-' * (name in ('title', 'legend'))}{name.replace('_', '-')}"
+            raise UserError(f"{option} is for the pictures of --heatmap: name one with --heatmap FILE")
+        if len(self.size) == 2:
+            raise UserError("--dpi and --width both say how many pixels there are: give one")
+        for name, value in self.size.items():
+            if value > LARGEST[name]:
+                raise UserError(f"--{name} goes up to {LARGEST[name]:,}, not {value:,}")
+        for path in self.heatmaps or ():
+            check_encoder(path)
+            if self.per_word and is_device(path):
+                raise UserError(
+                    f"--per-word writes several files: name a folder with --heatmap, not {printable(path)}"
+                )
         if self.look:
             from caption.visualize.scale import Scale
             from caption.visualize.styles import Look
@@ -75,23 +133,63 @@ class Pictures:
 
     @property
     def outputs(self) -> dict[str, list[Path]]:
-        """The paths by the option that named them."""
-        named = {"--heatmap": self.heatmaps, "--contact-sheet": self.sheet, "--html": self.page}
+        """The paths by the option that named them; of pictures of words, one that stands for them."""
+        heatmaps = self.heatmaps
+        if heatmaps and self.per_word:
+            heatmaps = [path_of_word(path, 0, "") for path in heatmaps]
+        named = {"--heatmap": heatmaps, "--contact-sheet": self.sheet, "--html": self.page}
         return {
             option: paths if isinstance(paths, list) else [paths] for option, paths in named.items() if paths
         }
 
-    def add(self, index: int, caption: Caption) -> None:
-        """Write the figure of a photo, and keep its caption for the sheet and the page."""
-        if self.heatmaps:
-            from caption.visualize import plot_caption, save_figure
+    def add(self, index: int, caption: Caption) -> str | None:
+        """Write the pictures of a photo, and keep its caption for the sheet and the page.
 
-            fig = plot_caption(caption, self.photos[index], **self.look)
-            save_figure(fig, self.heatmaps[index], opener=replacing_own)
+        Returns:
+            why there is no picture of it, in a sentence; None if there is.
+        """
+        photo = caption.image
+        assert photo is not None
         if self.sheet or self.page:
             self.captions.append(caption)
+            self.names.append(Path(self.photos[index]).name)
         if self.second is not None:
-            self.compared.append(self.second.describe(self.photos[index]))
+            self.compared.append(self.second.describe(photo))
+        if not self.heatmaps:
+            return None
+        panels = dict(self.panels)
+        if isinstance(self.words, list):
+            spoken = {word.casefold() for word in caption.words}
+            panels["words"] = [word for word in self.words if word.casefold() in spoken]
+            if not panels["words"]:
+                none = f"the caption of {printable(self.photos[index])} has no word {first_few(map(repr, self.words))}"
+                return f"{none}: there is no picture of it"
+        self._draw(caption, photo, self.heatmaps[index], panels)
+        return None
+
+    def _draw(self, caption: Caption, photo: Photo, path: Path, panels: dict[str, Any]) -> None:
+        from caption.visualize import plot_caption, plot_word, save_animation, save_figure
+
+        if self.per_word:
+            from caption.visualize.words import steps_of
+
+            steps = steps_of(caption, panels.get("words"))
+            paths = {step: path_of_word(path, step, caption.words[step]) for step in steps}
+            # What words there are was not known when the outputs were checked.
+            self.read = self.read or identities(self.inputs)
+            check_outputs({"--heatmap": list(paths.values())}, self.read)
+            for step, of_word in paths.items():
+                fig = plot_word(caption, photo, step, **self.look)
+                save_figure(fig, of_word, opener=replacing_own, **self.size)
+        elif path.suffix.lower() in ANIMATIONS:
+            from caption.visualize.animation import INCHES
+
+            width = self.size.get("width") or (self.size["dpi"] * INCHES if self.size else None)
+            look = {**self.look, **({"width": round(width)} if width else {})}
+            save_animation(caption, photo, path, words=panels.get("words"), opener=replacing_own, **look)
+        else:
+            fig = plot_caption(caption, photo, **panels, **self.look)
+            save_figure(fig, path, opener=replacing_own, **self.size)
 
     def finish(self) -> None:
         """Write the sheet and the page of the captions so far."""
@@ -100,9 +198,38 @@ class Pictures:
         from caption.visualize import contact_sheet, save_figure, save_html, to_html
 
         if self.sheet:
-            save_figure(contact_sheet(self.captions, **self.look), self.sheet, opener=replacing_own)
+            panels = {name: value for name, value in self.panels.items() if name in OF_SHEETS}
+            sheet = contact_sheet(self.captions, names=self.names, **panels, **self.look)
+            save_figure(sheet, self.sheet, opener=replacing_own, **self.size)
         if self.page:
             # Ctrl-C may come between the two models.
             both = dict(zip(self.models, (self.captions[: len(self.compared)], self.compared), strict=True))
             page = to_html(both if self.compared else self.captions, **self.look)
             save_html(page, self.page, opener=replacing_own)
+
+
+def path_of_word(path: Path, step: int, word: str) -> Path:
+    """The path of a word's picture: beach.png becomes beach-02-man.png.
+
+    A word comes from the model's file, which may be a stranger's: only letters and digits of it are in the name.
+    """
+    plain = re.sub(r"[\W_]+", "-", word).strip("-")[:40]
+    return path.with_name(f"{short_name(path.stem)}-{step + 1:02d}{'-' * bool(plain)}{plain}{path.suffix}")
+
+
+def _given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+def _words(text: str) -> int | list[str]:
+    """The value of --words: a number, or words between commas."""
+    if text.strip().isdecimal():
+        number = int(text)
+        if number:
+            return number
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words or words == ["0"]:
+        raise UserError(
+            f"--words {printable(text)!r}: give words between commas, such as man,camera, or a number"
+        )
+    return words

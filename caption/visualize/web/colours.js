@@ -20,8 +20,8 @@ class View {
     this.opacity = this.style.opacity;
   }
 
-  get grey() {
-    return this.style.grey;
+  get saturation() {
+    return this.style.saturation;
   }
 
   get unseen() {

@@ -37,7 +37,7 @@ class Overlay {
     if (values === null) {
       this.values = null;
       if (this.raster) this.raster.canvas.classList.add("satt-off");
-      this.stage.classList.remove("satt-grey");
+      this.stage.classList.remove("satt-pale");
       return;
     }
     const jump = !from || !this.visible || stillness.matches;
@@ -55,7 +55,8 @@ class Overlay {
   paint() {
     if (!this.values || !this.visible) return;
     if (!this.raster) this.allocate();
-    this.stage.classList.toggle("satt-grey", this.view.grey);
+    this.stage.classList.toggle("satt-pale", this.view.saturation < 1);
+    this.stage.style.setProperty("--grey", 1 - this.view.saturation);
     this.raster.place(this.photo.size, this.map, this.caption.seen, this.view.blur);
     this.raster.canvas.classList.remove("satt-off");
     this.raster.paint(this.values, this.map, this.view);

@@ -129,14 +129,15 @@ class Raster {
   }
 }
 
-// Draw a photo on a context, without its colours if `grey`; the same grey as that of the filter on the page.
-function drawPhoto(context, photo, width, height, grey) {
+// Draw a photo on a context with a part of its colours, from 0, in grey, to 1; like the filter on the page.
+function drawPhoto(context, photo, width, height, saturation) {
   context.drawImage(photo, 0, 0, width, height);
-  if (!grey) return;
+  if (saturation === 1) return;
   const pixels = context.getImageData(0, 0, width, height);
   const { data } = pixels;
   for (let at = 0; at < data.length; at += 4) {
-    data[at] = data[at + 1] = data[at + 2] = 0.2126 * data[at] + 0.7152 * data[at + 1] + 0.0722 * data[at + 2];
+    const grey = 0.2126 * data[at] + 0.7152 * data[at + 1] + 0.0722 * data[at + 2];
+    for (let channel = at; channel < at + 3; channel += 1) data[channel] = grey + (data[channel] - grey) * saturation;
   }
   context.putImageData(pixels, 0, 0);
 }

@@ -16,7 +16,7 @@ function savePicture(card) {
   canvas.height = height + Math.round((lines.length * 1.5 + 1) * font);
   context.fillStyle = "#fff";
   context.fillRect(0, 0, width, canvas.height);
-  drawPhoto(context, image, width, height, view.grey && step >= 0);
+  drawPhoto(context, image, width, height, step >= 0 ? view.saturation : 1);
   if (step >= 0) {
     const raster = new Raster(width, height);
     raster.place(photo.size, map, caption.seen, view.blur);

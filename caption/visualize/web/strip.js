@@ -58,7 +58,7 @@ class Strip {
     const [width, height] = this.size;
     const base = element("canvas");
     [base.width, base.height] = this.size;
-    drawPhoto(base.getContext("2d", { willReadFrequently: true }), image, width, height, view.grey);
+    drawPhoto(base.getContext("2d", { willReadFrequently: true }), image, width, height, view.saturation);
     const raster = new Raster(width, height);
     raster.place(photo.size, map, caption.seen, view.blur);
     this.thumbs.forEach((thumb, step) => {

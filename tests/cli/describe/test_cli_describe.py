@@ -240,7 +240,7 @@ def test_the_look_is_that_of_the_options(
     looks, draw = [], getattr(caption.visualize, function)
 
     def recording(*args: Any, **look: Any) -> Any:
-        looks.append(look)
+        looks.append({name: value for name, value in look.items() if name != "names"})
         return draw(*args)
 
     monkeypatch.setattr(caption.visualize, function, recording)

@@ -1,0 +1,193 @@
+"""A caption as an animation: the photo with the map of one word after the other, and the sentence so far below it."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
+
+from caption.data.decoding import open_image
+from caption.errors import UserError
+from caption.runtime.figure_formats import ANIMATIONS, check_encoder, marked
+from caption.runtime.files import MARK, Opener, OutputError, replacing
+from caption.visualize.figure import Drawing, caption_panels, new_figure
+from caption.visualize.layout import add_axes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from caption.data.decoding import Photo
+    from caption.result import Caption
+    from caption.visualize.styles import LookOptions
+    from caption.visualize.words import Words
+
+WIDTH = 640
+SECONDS = 0.8
+"""Of a word; the photo alone is shown as long at the beginning, and LAST times as long at the end."""
+LAST = 3
+INCHES = 6.4  # width of the frame
+LINE, MARGIN, LETTERS = 0.3, 0.1, 15.0  # height of a line, space around it, size of letters in points
+WRITTEN, CURRENT = "0.15", "#d9480f"  # colours of the words so far, and of the last one
+
+
+class Place(NamedTuple):
+    """Where a word of the sentence stands, in inches from the left, and its line, counted from 0."""
+
+    left: float
+    line: int
+
+
+def save_animation(
+    caption: Caption,
+    image: Photo,
+    path: str | os.PathLike[str],
+    *,
+    width: int = WIDTH,
+    seconds: float = SECONDS,
+    words: Words | None = None,
+    map: str | None = None,
+    index: int | tuple[int, ...] | None = None,
+    opener: Opener = replacing,
+    **look: Unpack[LookOptions],
+) -> None:
+    """Write the caption word by word under the photo, with the map of each word over it.
+
+    Args:
+        caption, image, map, index, look: see `plot_caption`.
+        path: the file; its name ends in .gif (256 colours), .webp (true colour), or .mp4, for which ffmpeg is needed.
+        width: of the frames in pixels.
+        seconds: for each word.
+        words: those over which the animation stops, see `plot_caption`; the others are written, too.
+        opener: which file of that name may be replaced, see `caption.runtime.files`; by default any.
+
+    Raises:
+        OutputError: the name ends in something else, or the file cannot be written.
+        UserError: ffmpeg is needed and missing, or fails.
+        ValueError: width is less than 64, seconds is not positive, or as for `plot_caption`.
+        caption.errors.ImageError: the photo cannot be opened.
+    """
+    kind = Path(path).suffix.lower()
+    if kind not in ANIMATIONS:
+        raise OutputError(f"cannot write {path}: an animation's name ends in {', '.join(ANIMATIONS)}")
+    if width < 64 or not seconds > 0:
+        raise ValueError(f"width must be at least 64 and seconds positive, not {width} and {seconds}")
+    check_encoder(Path(path))
+    frames = list(animation_frames(caption, image, width=width, words=words, map=map, index=index, **look))
+    content = _video(frames, seconds) if kind == ".mp4" else _pictures(frames, seconds, kind)
+    with opener(path) as file:
+        file.write(content)
+
+
+def animation_frames(
+    caption: Caption,
+    image: Photo,
+    *,
+    width: int = WIDTH,
+    words: Words | None = None,
+    map: str | None = None,
+    index: int | tuple[int, ...] | None = None,
+    **look: Unpack[LookOptions],
+) -> Iterator[Image.Image]:
+    """The frames: the photo, then one for each word, then the photo with the whole sentence; see `save_animation`."""
+    photo = open_image(image)
+    first, *panels = caption_panels("", caption, map, index, words)
+    drawing = Drawing([first, *panels], photo, look, scaled=first.caption)
+    picture = INCHES * photo.height / photo.width
+    places = _places(caption.words)
+    lines = 1 + max((place.line for place in places), default=0)
+    size = INCHES, picture + lines * LINE + 2 * MARGIN
+    last = len(caption.words) - 1
+    for panel, written in [(first, -1), *((panel, panel.step) for panel in panels), (first, last)]:
+        assert written is not None
+        fig = new_figure(size)
+        ax = add_axes(fig, size, (0, 0, INCHES, picture))
+        drawing.draw_panel(ax, panel)
+        ax.set(title="", aspect="auto")
+        for step, (word, place) in enumerate(zip(caption.words[: written + 1], places, strict=False)):
+            _write(fig, size, picture, word, place, is_current=step == panel.step)
+        canvas = FigureCanvasAgg(fig)
+        fig.set_dpi((width + 0.01) / INCHES)
+        canvas.draw()
+        yield Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+
+
+def _write(
+    fig: Figure, size: tuple[float, float], top: float, word: str, place: Place, is_current: bool
+) -> None:
+    across, down = place.left / size[0], 1 - (top + MARGIN + (place.line + 0.75) * LINE) / size[1]
+    fig.text(
+        across, down, word, fontsize=LETTERS, va="baseline", parse_math=False,
+        color=CURRENT if is_current else WRITTEN,
+    )  # fmt: skip
+
+
+def _places(words: Sequence[str]) -> list[Place]:
+    """Where the words stand, centred in lines of the frame's width, so that no word moves when the next is written."""
+    fig = Figure(dpi=72)
+    canvas = FigureCanvasAgg(fig)
+
+    def measured(word: str) -> float:
+        text: Text = fig.text(0, 0, word, fontsize=LETTERS, parse_math=False)
+        return float(text.get_window_extent(canvas.get_renderer()).width) / 72
+
+    space = measured("a a") - measured("aa")
+    lines: list[list[float]] = [[]]
+    for width in map(measured, words):
+        if lines[-1] and sum(lines[-1]) + space * len(lines[-1]) + width > INCHES - 2 * MARGIN:
+            lines.append([])
+        lines[-1].append(width)
+    places = []
+    for number, widths in enumerate(lines):
+        left = max(MARGIN, (INCHES - sum(widths) - space * (len(widths) - 1)) / 2)
+        for width in widths:
+            places.append(Place(left, number))
+            left += width + space
+    return places
+
+
+def _pictures(frames: Sequence[Image.Image], seconds: float, kind: str) -> bytes:
+    """The frames as an animated GIF or WebP that begins again at its end."""
+    durations = [round(1000 * seconds * (LAST if frame is frames[-1] else 1)) for frame in frames]
+    options: dict[str, Any] = marked(kind[1:])["pil_kwargs"]
+    if kind == ".gif":
+        # A palette for each frame, and dithering: the maps' colours change, and one for all would leave bands.
+        frames = [frame.quantize(palette=frame.quantize(256, Image.Quantize.MEDIANCUT)) for frame in frames]
+    else:
+        options = {**options, "quality": 85, "method": 4}
+    buffer = io.BytesIO()
+    frames[0].save(
+        buffer, kind[1:], save_all=True, append_images=frames[1:], duration=durations, loop=0, **options
+    )
+    return buffer.getvalue()
+
+
+def _video(frames: Sequence[Image.Image], seconds: float) -> bytes:
+    """The frames as an MP4 in H.264, or in what this ffmpeg has for it.
+
+    Raises:
+        UserError: ffmpeg fails; with the last line that it says.
+    """
+    frames = [*frames, *[frames[-1]] * (LAST - 1)]
+    width, height = frames[0].size
+    size = "pad=ceil(iw/2)*2:ceil(ih/2)*2"  # most players refuse odd numbers of pixels
+    command = [
+        *("ffmpeg", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"),
+        *("-framerate", str(1 / seconds), "-i", "-", "-vf", size, "-r", "25", "-pix_fmt", "yuv420p"),
+        # A pipe has no beginning to go back to, so the index is written in front of each part.
+        *("-metadata", f"comment={MARK}", "-movflags", "frag_keyframe+empty_moov", "-f", "mp4", "-"),
+    ]
+    raw = b"".join(frame.tobytes() for frame in frames)
+    done = subprocess.run(command, input=raw, capture_output=True)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        raise UserError(f"ffmpeg could not write the animation: {said[-1]}")
+    return done.stdout

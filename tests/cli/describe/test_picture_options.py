@@ -1,0 +1,175 @@
+"""What a picture of `caption describe` shows: words, rows, sizes, a file for each word, animations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.command_line import Ran
+from helpers.tiny_captioner import captioner, photo
+from PIL import Image
+
+import caption.visualize
+from caption import checkpoint
+from caption.cli.describe.pictures import path_of_word
+
+Cli = Callable[..., Ran]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "tiny.ckpt"
+    checkpoint.save(captioner(), path)
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / "x.png", tmp_path / "y.png"]
+    for seed, path in enumerate(paths):
+        photo(80, 40, seed).save(path)
+    return paths
+
+
+@pytest.fixture
+def describe(cli: Cli, model: Path) -> Callable[..., Ran]:
+    return lambda *args: cli("describe", "--model", model, *args)
+
+
+@pytest.fixture
+def words(photos: list[Path]) -> list[str]:
+    """Of the first photo's caption."""
+    return captioner().describe(photos[0]).words
+
+
+def test_pictures_are_as_large_as_asked_for(describe, photos, tmp_path):
+    for size, width in ((("--width", 700), 700), (("--dpi", 60), None), ((), None)):
+        target = tmp_path / f"{len(size)}{width}.png"
+        sheet = ("--contact-sheet", tmp_path / f"sheet{len(size)}{width}.png")
+        assert describe(photos[0], "--heatmap", target, *sheet, *size).code == 0
+        for path in (target, sheet[1]):
+            with Image.open(path) as picture:
+                assert picture.mode == "RGBA"  # no palette
+                assert width in (None, picture.width)
+    with Image.open(tmp_path / "2None.png") as small, Image.open(tmp_path / "0None.png") as usual:
+        assert small.width / usual.width == pytest.approx(60 / 150, abs=0.01)
+
+
+def test_options_reach_the_figure(describe, photos, tmp_path, words, monkeypatch: pytest.MonkeyPatch):
+    seen: list[dict[str, Any]] = []
+    for name in ("plot_caption", "contact_sheet"):
+        draw = getattr(caption.visualize, name)
+
+        def recording(*args: Any, draw: Any = draw, **options: Any) -> Any:
+            seen.append(options)
+            return draw(*args, **options)
+
+        monkeypatch.setattr(caption.visualize, name, recording)
+    options = ("--words", f"{words[0]}, nothing", "--rows", 2, "--no-title", "--no-legend")
+    assert describe(photos[0], "--heatmap", tmp_path / "a.png", *options).code == 0
+    assert describe(photos[0], "--contact-sheet", tmp_path / "b.png", "--words", 2, "--no-legend").code == 0
+    assert seen == [
+        {"words": [words[0]], "rows": 2, "title": False, "legend": False},
+        {"names": ["x.png"], "words": 2, "legend": False},
+    ]
+
+
+def test_a_caption_without_the_words_is_named_and_the_others_are_drawn(describe, photos, tmp_path, words):
+    assert describe(photos[0], "--heatmap", tmp_path / "maps", "--words", f"nothing,{words[0]}").code == 0
+    assert (tmp_path / "maps" / "x.png").exists()
+    ran = describe(*photos, "--heatmap", tmp_path / "none", "--words", "nothing,less")
+    assert ran.code == 1
+    assert len(ran.out.splitlines()) == 2
+    assert f"the caption of {photos[0]} has no word 'nothing', 'less': there is no picture of it" in ran.err
+    assert not list((tmp_path / "none").iterdir())
+
+
+def test_every_word_has_a_file(describe, photos, tmp_path, words):
+    assert describe(*photos, "--heatmap", tmp_path / "words", "--per-word").code == 0
+    names = sorted(path.name for path in (tmp_path / "words").iterdir())
+    expected = [f"{path.stem}-{number:02d}-{word}.png" for path in photos for number, word in numbered(path)]
+    assert names == sorted(expected)
+    with Image.open(tmp_path / "words" / expected[0]) as picture:
+        assert picture.size == (640, 320)  # the photo's aspect ratio, and nothing else
+    one = tmp_path / "one" / "x.jpg"
+    assert describe(photos[0], "--heatmap", one, "--per-word", "--words", words[0], "--width", 300).code == 0
+    (first, *_) = sorted(one.parent.iterdir())
+    assert first.name == f"x-01-{words[0]}.jpg"
+    with Image.open(first) as picture:
+        assert picture.size == (300, 150)
+    for _ in range(2):  # own files are replaced
+        assert describe(photos[0], "--heatmap", one, "--per-word").code == 0
+
+
+def numbered(path: Path) -> list[tuple[int, str]]:
+    return list(enumerate(captioner().describe(path).words, start=1))
+
+
+def test_a_words_file_replaces_neither_photos_nor_files_of_others(describe, photos, tmp_path, words):
+    name = f"x-01-{words[0]}.png"
+    for content, said in ((photos[0].read_bytes(), "would overwrite"), (b"mine", "did not write")):
+        folder = tmp_path / said.replace(" ", "")
+        folder.mkdir()
+        (folder / name).write_bytes(content)
+        inputs = [photos[0], folder / name] if said == "would overwrite" else [photos[0]]
+        ran = describe(*inputs, "--heatmap", folder, "--per-word")
+        assert ran.code == 2
+        assert said in ran.err
+        assert (folder / name).read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("man", "beach-03-man.png"),
+        ("../../x", "beach-03-x.png"),
+        ("/etc/passwd", "beach-03-etc-passwd.png"),
+        ("t-shirt", "beach-03-t-shirt.png"),
+        ("…", "beach-03.png"),
+        ("Straße", "beach-03-Straße.png"),
+        ("a" * 300, f"beach-03-{'a' * 40}.png"),
+    ],
+)
+def test_a_word_names_no_path(word: str, name: str):
+    assert path_of_word(Path("out/beach.png"), 2, word) == Path("out") / name
+
+
+@pytest.mark.parametrize("suffix", ["gif", "webp"])
+def test_an_animation_has_a_frame_for_each_word(describe, photos, tmp_path, words, suffix):
+    target = tmp_path / f"x.{suffix}"
+    for _ in range(2):  # an own file is replaced
+        assert describe(photos[0], "--heatmap", target, "--width", 200).code == 0
+    with Image.open(target) as moving:
+        assert (moving.n_frames, moving.width) == (len(words) + 2, 200)
+
+
+def test_ffmpeg_is_looked_for_before_anything_is_done(describe, photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ran = describe(photos[0], "--heatmap", tmp_path / "x.mp4")
+    assert (ran.code, ran.out) == (2, "")
+    assert ".mp4 files are written by ffmpeg, which is not installed" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--words man", "--words is for the pictures of --heatmap"),
+        ("--no-legend", "--no-legend is for the pictures of --heatmap"),
+        ("--contact-sheet s.png --rows 2", "--rows is for the pictures of --heatmap"),
+        ("--contact-sheet s.png --per-word", "--per-word is for the pictures of --heatmap"),
+        ("--heatmap x.png --words ,", "give words between commas, such as man,camera, or a number"),
+        ("--heatmap x.png --words 0", "give words between commas"),
+        ("--heatmap x.png --rows 0", "0 is not a whole number from 1 up"),
+        ("--heatmap x.png --dpi 100 --width 100", "give one"),
+        ("--heatmap x.png --dpi 5000", "--dpi goes up to 1,200, not 5,000"),
+        ("--heatmap x.png --width 50000", "--width goes up to 20,000, not 50,000"),
+        ("--heatmap /dev/null --per-word", "--per-word writes several files"),
+        ("--heatmap x.mp4 --per-word", "end its name in .png"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_done(cli: Cli, photos, options: str, said: str):
+    ran = cli("describe", photos[0], "--model", "no such model", *options.split())
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
