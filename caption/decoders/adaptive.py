@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
@@ -13,6 +12,7 @@ from caption.decoders.initial import Initial, InitialState
 from caption.decoders.lstm_cell import LSTMCellDecoder, LSTMState, lstm_update
 from caption.decoders.unroll import Advanced
 from caption.decoders.word_embeddings import word_table
+from caption.kernels.linear import Linear, linear
 from caption.regions import Views, mean_region
 from caption.tensor_tree import State, TensorTree
 
@@ -49,11 +49,11 @@ class AdaptiveDecoder(LSTMCellDecoder):
         self.attention.build(region_sizes, QuerySizes(hidden_size, embedding_size))
         self.initial.build(region_sizes[0], hidden_size)
         self.embed = word_table(vocabulary_size, embedding_size, padding)
-        self.image = nn.Sequential(nn.Linear(region_sizes[0], embedding_size), nn.ReLU())
+        self.image = nn.Sequential(Linear(region_sizes[0], embedding_size), nn.ReLU())
         self.build_gates(embedding_size)
-        self.from_hidden = nn.Linear(hidden_size, embedding_size)
-        self.from_context = nn.Linear(self.attention.context_size, embedding_size, bias=False)
-        self.to_words = nn.Linear(embedding_size, vocabulary_size)
+        self.from_hidden = Linear(hidden_size, embedding_size)
+        self.from_context = Linear(self.attention.context_size, embedding_size, bias=False)
+        self.to_words = Linear(embedding_size, vocabulary_size)
 
     def project(self, views: Views) -> Memory:
         views = in_working_precision(views, self.embed.weight)
@@ -70,7 +70,7 @@ class AdaptiveDecoder(LSTMCellDecoder):
         previous, cell, attending = state.carried
         memory, image = state.shared.projected
         joined = torch.cat((previous, image.expand(-1, previous.shape[1], -1)), -1)
-        hidden, cell = lstm_update(offsets[0] + functional.linear(joined, weights[0]), cell)
+        hidden, cell = lstm_update(offsets[0] + linear(joined, weights[0]), cell)
         attended = self.attention(Query(hidden, cell, embedded, previous), memory, attending)
         carried = LSTMState(hidden, cell, attended.state)
         outputs = (hidden, attended.context)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from caption.kernels.linear import Linear
 from caption.parts import Part, check_choice
 
 
@@ -22,7 +23,7 @@ class Gate(Part, nn.Module):
         self.size = size
 
     def build(self, hidden_size: int, context_size: int) -> None:
-        self.project = nn.Linear(hidden_size, 1 if self.size == "scalar" else context_size)
+        self.project = Linear(hidden_size, 1 if self.size == "scalar" else context_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """h[t-1] (B, K, H) -> β (B, K, 1) or (B, K, D)."""

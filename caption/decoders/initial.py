@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from caption.kernels.linear import Linear
 from caption.parts import Part, check_choice
 from caption.regions import Regions, mean_region
 
@@ -77,12 +78,12 @@ class InitialState(Initial):
         """All layers but the last."""
         modules: list[nn.Module] = []
         for _ in range(self.layers - 1):
-            modules += [nn.Linear(region_size, region_size), nn.ReLU(), nn.Dropout(self.dropout)]
+            modules += [Linear(region_size, region_size), nn.ReLU(), nn.Dropout(self.dropout)]
         return modules
 
     def _mlp(self, region_size: int, hidden_size: int) -> nn.Sequential:
         modules = [] if self.shared else self._inner(region_size)
-        modules.append(nn.Linear(region_size, hidden_size))
+        modules.append(Linear(region_size, hidden_size))
         if self.activation == "tanh":
             modules.append(nn.Tanh())
         return nn.Sequential(*modules)

@@ -6,7 +6,6 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.arctic_weights import draw_arctic_weights
@@ -17,6 +16,7 @@ from caption.decoders.lstm_cell import LSTMCellDecoder, LSTMState, add_forget_bi
 from caption.decoders.readout import DeepOutput, Readout, tie_weights
 from caption.decoders.unroll import Advanced
 from caption.decoders.word_embeddings import MetaEmbedding, word_table
+from caption.kernels.linear import linear
 from caption.parts import check_choice
 from caption.regions import Views
 from caption.tensor_tree import State
@@ -133,7 +133,7 @@ class LSTMDecoder(LSTMCellDecoder):
             context = gate * context
             beta = gate.mean(-1)
         joined = torch.cat((hidden, context), -1)
-        gates = offsets[0] + functional.linear(joined, weights[0])
+        gates = offsets[0] + linear(joined, weights[0])
         hidden, cell = lstm_update(gates, cell)
         carried = LSTMState(hidden, cell, attended.state)
         after = State(state.shared, carried, Trace.of(attended, beta))

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from caption.decoders.base import Memory
 from caption.decoders.unroll import RecurrentDecoder
+from caption.kernels.linear import Linear
 from caption.tensor_tree import State, TensorTree
 
 
@@ -42,8 +43,8 @@ class LSTMCellDecoder(RecurrentDecoder):
 
     def build_gates(self, inputs: int) -> None:
         """Create the weights of the gates, for so many inputs beside the word and h[t-1]."""
-        self.gates_from_word = nn.Linear(self.embedding_size, 4 * self.hidden_size)
-        self.gates_from_state = nn.Linear(self.hidden_size + inputs, 4 * self.hidden_size, bias=False)
+        self.gates_from_word = Linear(self.embedding_size, 4 * self.hidden_size)
+        self.gates_from_state = Linear(self.hidden_size + inputs, 4 * self.hidden_size, bias=False)
         init_recurrent(self.gates_from_state.weight, self.hidden_size)
 
     def state_before(

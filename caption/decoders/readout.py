@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.errors import UserError
+from caption.kernels.linear import Linear
 from caption.parts import Part, check_choice
 
 
@@ -59,10 +60,10 @@ class DeepOutput(Readout):
         self.without_hidden = without_hidden
 
     def build(self, embedding_size: int, hidden_size: int, context_size: int, vocabulary_size: int) -> None:
-        self.from_hidden = nn.Linear(hidden_size, embedding_size)  # L_h
+        self.from_hidden = Linear(hidden_size, embedding_size)  # L_h
         if self.context:
-            self.from_context = nn.Linear(context_size, embedding_size, bias=False)  # L_z
-        self.to_words = nn.Linear(embedding_size, vocabulary_size)  # L_o
+            self.from_context = Linear(context_size, embedding_size, bias=False)  # L_z
+        self.to_words = Linear(embedding_size, vocabulary_size)  # L_o
 
     def forward(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
         joined = self.from_hidden(self.dropout(hidden))
@@ -90,7 +91,7 @@ class LinearOutput(Readout):
         self.dropout = nn.Dropout(dropout)
 
     def build(self, embedding_size: int, hidden_size: int, context_size: int, vocabulary_size: int) -> None:
-        self.to_words = nn.Linear(hidden_size, vocabulary_size)
+        self.to_words = Linear(hidden_size, vocabulary_size)
 
     def forward(self, embedded: Tensor, hidden: Tensor, context: Tensor) -> Tensor:
         return self.to_words(self.dropout(hidden))

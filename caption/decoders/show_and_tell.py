@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from caption.decoders.base import Memory, Trace, in_working_precision
 from caption.decoders.lstm_cell import LSTMCellDecoder, LSTMState, add_forget_bias, lstm_update
 from caption.decoders.unroll import Advanced
+from caption.kernels.linear import Linear, linear
 from caption.regions import Views, check_views, mean_region
 from caption.tensor_tree import State
 
@@ -42,11 +42,11 @@ class ShowAndTellDecoder(LSTMCellDecoder):
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         self.embed = nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=padding)
-        self.image = nn.Linear(region_sizes[0], self.embedding_size)
+        self.image = Linear(region_sizes[0], self.embedding_size)
         self.image_norm = nn.BatchNorm1d(self.embedding_size) if self.normalise_image else nn.Identity()
         self.build_gates(0)
         add_forget_bias(self.gates_from_word.bias, self.forget_bias)
-        self.to_words = nn.Linear(self.hidden_size, vocabulary_size)
+        self.to_words = Linear(self.hidden_size, vocabulary_size)
 
     def project(self, views: Views) -> Memory:
         check_views(views)
@@ -62,7 +62,7 @@ class ShowAndTellDecoder(LSTMCellDecoder):
         self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
     ) -> Advanced:
         previous, cell, _ = state.carried
-        hidden, cell = lstm_update(offsets[0] + functional.linear(previous, weights[0]), cell)
+        hidden, cell = lstm_update(offsets[0] + linear(previous, weights[0]), cell)
         vectors, _, mask = state.shared.views[0]
         real = torch.ones_like(vectors[..., 0]) if mask is None else mask.to(vectors.dtype)
         uniform = (real / real.sum(-1, keepdim=True))[:, None].expand(-1, hidden.shape[1], -1)

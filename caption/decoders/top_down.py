@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
@@ -14,6 +13,7 @@ from caption.decoders.lstm_cell import init_recurrent, lstm_update
 from caption.decoders.readout import tie_weights
 from caption.decoders.unroll import Advanced, RecurrentDecoder
 from caption.decoders.word_embeddings import word_table
+from caption.kernels.linear import Linear, linear
 from caption.regions import Views, mean_region
 from caption.tensor_tree import State, TensorTree
 
@@ -65,14 +65,14 @@ class TopDownDecoder(RecurrentDecoder):
         hidden_size = self.hidden_size
         self.attention.build(region_sizes, QuerySizes(hidden_size, self.embedding_size))
         self.embed = word_table(vocabulary_size, self.embedding_size, padding)
-        self.attention_gates_from_word = nn.Linear(self.embedding_size, 4 * hidden_size)
+        self.attention_gates_from_word = Linear(self.embedding_size, 4 * hidden_size)
         # [h¹[t-1]; h²[t-1]; v̄]
-        self.attention_gates = nn.Linear(2 * hidden_size + region_sizes[0], 4 * hidden_size, bias=False)
+        self.attention_gates = Linear(2 * hidden_size + region_sizes[0], 4 * hidden_size, bias=False)
         # [h²[t-1]; h¹[t]; v̂[t]]
-        self.language_gates = nn.Linear(2 * hidden_size + self.attention.context_size, 4 * hidden_size)
+        self.language_gates = Linear(2 * hidden_size + self.attention.context_size, 4 * hidden_size)
         for gates in (self.attention_gates, self.language_gates):
             init_recurrent(gates.weight, hidden_size)
-        self.to_words = nn.Linear(hidden_size, vocabulary_size)
+        self.to_words = Linear(hidden_size, vocabulary_size)
         if self.tie_weights:
             tie_weights(self.to_words, self.embed)
 
@@ -102,10 +102,10 @@ class TopDownDecoder(RecurrentDecoder):
         h1, c1, h2, c2, attending = state.carried
         memory, mean = state.shared.projected
         first = torch.cat((h1, h2, mean.expand(-1, h1.shape[1], -1)), -1)
-        h1, c1 = lstm_update(offsets[0] + functional.linear(first, weights[0]), c1)
+        h1, c1 = lstm_update(offsets[0] + linear(first, weights[0]), c1)
         attended = self.attention(Query(h1, c1, embedded, state.carried.attention_hidden), memory, attending)
         second = torch.cat((h2, h1, attended.context.to(h1.dtype)), -1)
-        h2, c2 = lstm_update(offsets[1] + functional.linear(second, weights[1]), c2)
+        h2, c2 = lstm_update(offsets[1] + linear(second, weights[1]), c2)
         carried = TopDownState(h1, c1, h2, c2, attended.state)
         return Advanced(State(state.shared, carried, Trace.of(attended)), h2, (first, second))
 

@@ -17,6 +17,7 @@ from caption.attention.base import Attention, AttentionOutput, Query, QuerySizes
 from caption.attention.maps import named_maps
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled, in_working_precision
 from caption.errors import UserError
+from caption.kernels.linear import Linear
 from caption.kernels.scaled_dot_product import ScaledDotProduct
 from caption.parts import make
 from caption.regions import Views
@@ -89,7 +90,7 @@ class TransformerDecoder(Decoder):
         for layer in self.layers:
             layer.build(region_sizes)  # type: ignore[operator]
         self.norm = nn.LayerNorm(self.hidden_size)
-        self.to_words = nn.Linear(self.hidden_size, vocabulary_size)
+        self.to_words = Linear(self.hidden_size, vocabulary_size)
 
     def project(self, views: Views) -> Memory:
         views = in_working_precision(views, self.embed.weight)
@@ -160,12 +161,12 @@ class Layer(nn.Module):
         size = self.hidden_size
         self.attention.build(region_sizes, QuerySizes(size, size))
         self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(3))
-        self.projections = nn.Linear(size, 3 * size)
+        self.projections = Linear(size, 3 * size)
         self.product = ScaledDotProduct()
-        self.output = nn.Linear(size, size)
-        self.from_context = nn.Linear(self.attention.context_size, size)
+        self.output = Linear(size, size)
+        self.from_context = Linear(self.attention.context_size, size)
         self.inner = nn.Sequential(
-            nn.Linear(size, self.inner_size), nn.ReLU(), self.dropout, nn.Linear(self.inner_size, size)
+            Linear(size, self.inner_size), nn.ReLU(), self.dropout, Linear(self.inner_size, size)
         )
 
     def forward(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from caption.errors import UserError
+from caption.kernels.linear import Linear
 from caption.parts import Part
 from caption.runtime.inputs import STREAM, open_input
 from caption.text.vocabulary import Vocabulary
@@ -123,8 +124,8 @@ class MetaEmbedding(Part, nn.Module):
         tables = [table for table in self.tables if isinstance(table, WordVectors)]
         for table in tables:
             table.build(vocabulary_size, padding)
-        self.project = nn.ModuleList(nn.Linear(table.size, size) for table in tables)
-        self.score = nn.Linear(size, 1, bias=False)
+        self.project = nn.ModuleList(Linear(table.size, size) for table in tables)
+        self.score = Linear(size, 1, bias=False)
 
     def forward(self, words: Tensor) -> Tensor:
         """(...) -> (..., E)."""

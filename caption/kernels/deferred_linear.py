@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from caption.kernels.first_order import require_first_order
+from caption.kernels.linear import linear
 
 
 class DeferredLinear:
@@ -25,7 +26,7 @@ class DeferredLinear:
         deferred = DeferredLinear(weight)
         offsets = deferred.join(offsets).split(sizes)
         for t in range(steps):
-            y = offsets[t] + functional.linear(x, deferred.weight)
+            y = offsets[t] + linear(x, deferred.weight)
             deferred.record(x)
 
     The gradients are exact, but cannot be differentiated again.
@@ -67,4 +68,4 @@ class Join(torch.autograd.Function):
             return grad, None, None
         inputs = torch.cat(ctx.inputs)
         with torch.autocast(grad.device.type, enabled=False):
-            return grad, (grad.T.to(inputs.dtype) @ inputs).to(ctx.dtype), None
+            return grad, linear(grad.T.to(inputs.dtype), inputs.T).to(ctx.dtype), None

@@ -10,6 +10,7 @@ from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scored import Score
 from caption.errors import UserError
 from caption.kernels.additive_energies import Activation, AdditiveKeys, additive_energies, prepare_keys
+from caption.kernels.linear import Linear
 from caption.parts import check_choice
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
@@ -48,14 +49,14 @@ class AdditiveScore(Score):
         self.previous_word = previous_word
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.region = nn.Linear(region_size, self.size)
-        self.deeper = nn.ModuleList(nn.Linear(self.size, self.size) for _ in range(self.layers - 1))
-        self.query = nn.Linear(query_sizes.hidden, self.size, bias=False)  # the bias b is in `region`
-        self.energy = nn.Linear(self.size, 1, bias=False)  # a bias here would cancel in the softmax
+        self.region = Linear(region_size, self.size)
+        self.deeper = nn.ModuleList(Linear(self.size, self.size) for _ in range(self.layers - 1))
+        self.query = Linear(query_sizes.hidden, self.size, bias=False)  # the bias b is in `region`
+        self.energy = Linear(self.size, 1, bias=False)  # a bias here would cancel in the softmax
         if self.previous_word:
             if not query_sizes.word:
                 raise UserError("previous_word needs a decoder that hands its attention the previous word")
-            self.word = nn.Linear(query_sizes.word, self.size, bias=False)
+            self.word = Linear(query_sizes.word, self.size, bias=False)
             # At first the score is the one without, also that of a trained model.
             nn.init.zeros_(self.word.weight)
 

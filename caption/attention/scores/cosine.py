@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scored import Score
+from caption.kernels.linear import Linear
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -34,8 +35,8 @@ class CosineScore(Score):
         self.strength = strength
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.key = nn.Linear(region_size, self.size)
-        self.query = nn.Linear(query_sizes.hidden, self.size)
+        self.key = Linear(region_size, self.size)
+        self.query = Linear(query_sizes.hidden, self.size)
         self.log_strength = nn.Parameter(torch.tensor(float(self.strength)).log())
 
     def keys(self, regions: Regions) -> Tensor:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scored import Score
+from caption.kernels.linear import Linear
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -15,7 +16,7 @@ class DotScore(Score):
     """e_i = q · k_i, with the key k_i = W a_i + b and the state itself as the query, q = h."""
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.key = nn.Linear(region_size, query_sizes.hidden)
+        self.key = Linear(region_size, query_sizes.hidden)
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, L, H) W a_i + b."""
@@ -39,8 +40,8 @@ class ScaledDotScore(Score):
         self.size = size
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.key = nn.Linear(region_size, self.size)
-        self.query = nn.Linear(query_sizes.hidden, self.size)
+        self.key = Linear(region_size, self.size)
+        self.query = Linear(query_sizes.hidden, self.size)
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, L, A) W_k a_i + b."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scored import Score
+from caption.kernels.linear import Linear
 from caption.parts import check_choice
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
@@ -30,7 +31,7 @@ class GeneralScore(Score):
         self.bias = bias
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.query = nn.Linear(query_sizes.hidden, region_size, bias=self.bias)
+        self.query = Linear(query_sizes.hidden, region_size, bias=self.bias)
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, L, D) the regions themselves."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scored import Score
+from caption.kernels.linear import Linear
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -18,7 +19,7 @@ class LearnedQueryScore(Score):
     """
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.query = nn.Linear(region_size, 1, bias=False)
+        self.query = Linear(region_size, 1, bias=False)
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, 1, L) the scores themselves, which depend only on the image."""
@@ -40,8 +41,8 @@ class FeedForwardScore(LearnedQueryScore):
         self.size = size
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
-        self.region = nn.Linear(region_size, self.size)
-        self.query = nn.Linear(self.size, 1, bias=False)
+        self.region = Linear(region_size, self.size)
+        self.query = Linear(self.size, 1, bias=False)
 
     def keys(self, regions: Regions) -> Tensor:
         """(B, 1, L) the scores themselves."""

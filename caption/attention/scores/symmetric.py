@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scored import Score, check_equal_lengths
+from caption.kernels.linear import Linear
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -23,7 +24,7 @@ class SymmetricScore(Score):
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         check_equal_lengths(self, region_size, query_sizes)
-        self.project = nn.Linear(region_size, region_size, bias=False)  # P
+        self.project = Linear(region_size, region_size, bias=False)  # P
         self.scale = nn.Parameter(torch.ones(region_size))  # D
 
     def keys(self, regions: Regions) -> Tensor:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.scored import Score, check_equal_lengths
+from caption.kernels.linear import Linear
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -33,7 +34,7 @@ class TrilinearScore(Score):
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         check_equal_lengths(self, region_size, query_sizes)
-        self.energy = nn.Linear(3 * region_size, 1, bias=False)
+        self.energy = Linear(3 * region_size, 1, bias=False)
 
     def keys(self, regions: Regions) -> TrilinearKeys:
         of_region, _, _ = self.energy.weight.chunk(3, -1)

@@ -1,0 +1,111 @@
+"""Linear maps by oneDNN: the same numbers and gradients as torch's, and only where it is called for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from caption.kernels import linear as kernel
+from caption.kernels.convolution import fused_available
+from caption.kernels.linear import Linear, linear
+
+pytestmark = pytest.mark.skipif(not fused_available(), reason="torch lacks oneDNN here")
+
+
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
+    """The shapes of the inputs that oneDNN gets, on a processor of any maker."""
+    shapes: list[torch.Size] = []
+    own = kernel._product
+
+    def product(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        shapes.append(inputs.shape)
+        return own(inputs, weight, bias)
+
+    monkeypatch.setattr(kernel, "_mkl_is_slow", lambda: True)
+    monkeypatch.setattr(kernel, "_product", product)
+    return shapes
+
+
+def tensors(*shapes: tuple[int, ...]) -> list[Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(shape, requires_grad=True) for shape in shapes]
+
+
+@pytest.mark.parametrize("rows", [(64,), (4, 16), (2, 3, 16), (64, 1)])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_values_and_gradients_are_those_of_torch(
+    rows: tuple[int, ...], with_bias: bool, products: list[torch.Size]
+):
+    inputs, weight, bias = tensors((*rows, 256), (192, 256), (192,))
+    arguments = [inputs, weight, *[bias] * with_bias]
+    exact = functional.linear(*(each.double() for each in arguments))
+    found = linear(*arguments)
+    assert found.shape == (*rows, 192)
+    assert (found - exact).abs().max() < 1e-4  # of numbers up to 50
+    (seed,) = tensors(tuple(found.shape))
+    of_exact = torch.autograd.grad(exact, arguments, seed.double())
+    of_found = torch.autograd.grad(found, arguments, seed)
+    for one, other in zip(of_found, of_exact, strict=True):
+        assert one.shape == other.shape
+        assert (one - other).abs().max() < 1e-4
+    assert len(products) == 3  # the values and both gradients
+
+
+def test_gradients_can_be_differentiated_again(products: list[torch.Size]):
+    inputs, weight = tensors((64, 256), (192, 256))
+
+    def second(map_) -> tuple[Tensor, ...]:
+        (first,) = torch.autograd.grad(map_(inputs, weight).square().sum(), inputs, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), (inputs, weight))
+
+    for one, other in zip(second(linear), second(functional.linear), strict=True):
+        assert (one - other).abs().max() < 1e-5 * other.abs().max()
+    assert products
+
+
+def test_without_gradients_nothing_is_kept(products: list[torch.Size]):
+    inputs, weight = tensors((64, 256), (192, 256))
+    with torch.no_grad():
+        assert not linear(inputs, weight).requires_grad
+    assert products == [(64, 256)]
+
+
+def test_frozen_weights_get_no_product(products: list[torch.Size]):
+    inputs, weight = tensors((64, 256), (192, 256))
+    linear(inputs, weight.detach()).sum().backward()
+    assert len(products) == 2
+
+
+@pytest.mark.parametrize("case", ["small", "double", "half", "autocast", "no rows"])
+def test_all_else_is_left_to_torch(case: str, products: list[torch.Size]):
+    rows = {"small": 2, "no rows": 0}.get(case, 64)
+    dtype = {"double": torch.float64, "half": torch.bfloat16}.get(case, torch.float32)
+    inputs, weight = (each.to(dtype) for each in tensors((rows, 256), (192, 256)))
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=case == "autocast"):
+        found, plain = linear(inputs, weight), functional.linear(inputs, weight)
+    assert found.dtype == plain.dtype
+    assert torch.equal(found, plain)
+    assert not products
+
+
+def test_an_exported_graph_has_public_operations(products: list[torch.Size]):
+    layer = Linear(256, 192)
+    program = torch.export.export(layer, (torch.zeros(64, 256),), strict=False)
+    assert "mkldnn" not in str(program.graph)
+    assert not products
+
+
+def test_intels_processors_keep_mkl(monkeypatch: pytest.MonkeyPatch):
+    def slow(text: str) -> bool:
+        monkeypatch.setattr(kernel.Path, "read_text", lambda *args, **named: text)
+        monkeypatch.setattr(kernel.platform, "processor", lambda: "")
+        return kernel._mkl_is_slow.__wrapped__()
+
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    assert slow("vendor_id\t: AuthenticAMD\n")
+    assert not slow("vendor_id\t: GenuineIntel\n")
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
+    assert not slow("vendor_id\t: AuthenticAMD\n")
