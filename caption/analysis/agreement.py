@@ -1,16 +1,19 @@
-"""Agreement of two models: do they attend to the same places for the same words?
+"""Agreement of models: do they attend to the same places for the same words?
 
-Both are fed the same caption, and their maps are compared word by word. Maps agree to some degree only because both
+They are fed the same caption, and their maps are compared word by word. Maps agree to some degree only because both
 lie on objects rather than on background; comparing with maps of other words and other images measures that degree.
 
     agreement = agree(soft, hard, photos)
     agreement.measures["same cell"].mean(), agreement.other_word["same cell"].mean()
+
+    agree_all({"seed 0": first, "seed 1": second, "seed 2": third}, photos, captions)     # every pair
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -59,6 +62,35 @@ def agree(
     photos = list(iter_photos(photos))
     replayed, ours = _maps(first, photos, captions, batch_size)
     _, theirs = _maps(second, photos, replayed, batch_size)
+    return _compared(replayed, ours, theirs, seed)
+
+
+def agree_all(
+    models: Mapping[str, Captioner],
+    photos: Photo | Iterable[Photo],
+    captions: Iterable[Caption] | None = None,
+    seed: int = 0,
+    batch_size: int = 32,
+) -> dict[tuple[str, str], Agreement]:
+    """Compare every two models, by their names in the order given; each is fed the captions once.
+
+    Args and errors as for `agree`; without captions, those that the first model generates.
+    """
+    photos = list(iter_photos(photos))
+    maps: dict[str, list[np.ndarray]] = {}
+    replayed = None if captions is None else list(captions)
+    for name, captioner in models.items():
+        replayed, maps[name] = _maps(captioner, photos, replayed, batch_size)
+    return {
+        (first, second): _compared(replayed or [], maps[first], maps[second], seed)
+        for first, second in combinations(maps, 2)
+    }
+
+
+def _compared(
+    replayed: list[Caption], ours: list[np.ndarray], theirs: list[np.ndarray], seed: int
+) -> Agreement:
+    """The agreement of the maps (T, rows, cols) that two models have for the same captions."""
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if len(a)]
     if any(a.shape != b.shape for a, b in pairs):
         raise UserError("the two models look at different grids, so their maps cannot be compared")
@@ -97,7 +129,7 @@ def compare_maps(first: Any, second: Any) -> dict[str, np.ndarray]:
     measures = {
         "divergence": divergence(torch.from_numpy(p), torch.from_numpy(q)).numpy(),
         "overlap": np.minimum(p, q).sum(-1),
-        "rank correlation": _correlation(_ranks(p), _ranks(q)),
+        "rank correlation": rank_correlation(p, q),
         "same cell": (p.argmax(-1) == q.argmax(-1)).astype(np.float64),
     }
     return {name: np.where(unknown, np.nan, values) for name, values in measures.items()}
@@ -128,6 +160,11 @@ def _distributions(maps: Any) -> np.ndarray:
     flat = np.abs(np.asarray(maps, dtype=np.float64))
     flat = flat.reshape(len(flat), int(np.prod(flat.shape[1:])))
     return flat / flat.sum(-1, keepdims=True)
+
+
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """(N,) Spearman's rank correlation of each row of two (N, L); 0 where a row is constant."""
+    return _correlation(_ranks(first), _ranks(second))
 
 
 def _ranks(maps: np.ndarray) -> np.ndarray:

@@ -212,17 +212,22 @@ class Replay:
         with torch.set_grad_enabled(differentiable):
             starts = range(0, copies, at_once)
             return torch.cat(
-                [self._rerun(step, [part(start, reading) for reading in readings]) for start in starts], 1
+                [self._rerun(step, [part(start, reading) for reading in readings])[0] for start in starts], 1
             )
 
-    def _rerun(self, step: Step, readings: Sequence[Reading]) -> Tensor:
+    @torch.no_grad()
+    def summary(self, step: Step, maps: Maps) -> Tensor:
+        """(B', K, L) the summary of K maps of every attention: what `Step.weights` would be."""
+        return self._rerun(step, [Reading(maps)])[1].trace.weights
+
+    def _rerun(self, step: Step, readings: Sequence[Reading]) -> tuple[Tensor, State]:
         for number, (name, reader) in enumerate(self._readers.items()):
             reader.readings = [
                 (sign, maps[name], memory and memory.projected[number]) for maps, memory, sign in readings
             ]
         copies = leaves(readings[0].maps)[0].shape[1]
         state = step.state._replace(carried=map_tensors(partial(_repeated, copies), step.state.carried))
-        return self._reading.step(state, step.inputs.expand(-1, copies))[0]
+        return self._reading.step(state, step.inputs.expand(-1, copies))
 
     def over_grids(
         self, function: Callable[[Tensor, Grid], Tensor], step: Step, maps: Maps | None = None

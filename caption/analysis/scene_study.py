@@ -15,6 +15,7 @@ from caption.analysis.faithfulness import (
     faithfulness_curves,
     mean_regions,
 )
+from caption.analysis.faithfulness.adversary import Adversaries, adversarial_maps
 from caption.analysis.faithfulness.interchange import Interchange, interchange
 from caption.analysis.faithfulness.permutation import Permutation, permute
 from caption.analysis.faithfulness.rankings import ORDERS, AtRandom, Order
@@ -60,6 +61,7 @@ class Study:
     curves: Mapping[str, FaithfulnessCurves]
     """By the way of hiding regions."""
     permutation: Permutation
+    adversaries: Adversaries
     exchanges: Mapping[str, Interchange]
     """By the kind of words whose maps are exchanged."""
 
@@ -91,6 +93,11 @@ def study(
         )
     report(f"{name}: grounding, captions included: {time.monotonic() - started:.1f} s")
     permutation = permute(captioner, scenes.photos, captions)
+    adversaries = adversarial_maps(captioner, scenes.photos, captions)
+    groundings["maps of an adversary"] = ground(
+        zip(with_maps(captions, adversaries), scenes.boxes, strict=True)
+    )
+    report(f"{name}: adversarial maps: {time.monotonic() - started:.1f} s")
     exchanges = {
         kind: interchange(captioner, scenes.photos, words, captions) for kind, words in KINDS.items()
     }
@@ -103,7 +110,7 @@ def study(
         for way, ablation in ways.items()
     }
     report(f"{name}: deletion and insertion: {time.monotonic() - started:.1f} s")
-    return Study(name, captioner, captions, groundings, curves, permutation, exchanges)
+    return Study(name, captioner, captions, groundings, curves, permutation, adversaries, exchanges)
 
 
 def carried_back(captioner: Captioner, captions: list[Caption], scenes: Scenes) -> dict[str, list[Caption]]:
@@ -126,6 +133,14 @@ def play(
         "uniform": baseline_maps.uniform(captions),
     }
     return {name: ground(zip(drawn, scenes.boxes, strict=True)) for name, drawn in maps.items()}
+
+
+def with_maps(captions: list[Caption], adversaries: Adversaries) -> list[Caption]:
+    """The captions with the adversary's maps."""
+    return [
+        caption.with_weights(adversaries.weights[adversaries.images == number].reshape(caption.weights.shape))
+        for number, caption in enumerate(captions)
+    ]
 
 
 def make_scenes(folder: Path, limit: int) -> Scenes:

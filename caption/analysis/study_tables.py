@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from caption.analysis.agreement import Agreement
-from caption.analysis.faithfulness.curves import FaithfulnessCurves, Kind
+from caption.analysis.faithfulness.adversary import TOLERANCE
+from caption.analysis.faithfulness.curves import Kind
 from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
-from caption.analysis.per_word import Estimate, PerWord, estimate
+from caption.analysis.per_word import Estimate, Measured, PerWord, estimate
 from caption.analysis.scene_study import KINDS, OBJECT_WORDS, Scenes, Study
 from caption.result import Caption
 from caption.runtime.files import MARK
@@ -45,6 +46,11 @@ TITLES = {
         "Other weights at the step of a word",
         "The fall of log p in nats, the total variation between both predictions, and how often the best word changes.",
     ),
+    "adversary": (
+        "How far may a map go from α while the prediction stays?",
+        "The map farthest from α, in Jensen-Shannon divergence (bits, at most 1), whose prediction differs by a total "
+        f"variation of {TOLERANCE} at most; searched for each word. Permuted maps are as far and change it.",
+    ),
     "exchanged": (
         "The map of another word of the same kind",
         "How often the other word, and the word itself, comes first, and how far log p of the other is ahead.",
@@ -73,6 +79,7 @@ def make_tables(
     orders = f"order | area, deletion | area, insertion | fall after {HIDDEN}"
     by_way = [f"{title}:\n\n{of_studies(orders, _orders, way)}" for way, title in WAYS.items()]
     classes = "words | p, all to read | p, nothing to read | area by α | area at random"
+    adversary = "words | divergence | distance | divergence, permuted | distance, permuted"
     exchanged = "pairs | weights | the other word | the word itself | lead of the other"
     pairs = {" / ".join(names): _agreement(agreement) for names, agreement in agreements.items()}
     between = ("models", "words", "measure", "same word", "other word", "other image")
@@ -84,6 +91,7 @@ def make_tables(
         "faithfulness": "\n\n".join([figure, *by_way]),
         "classes": of_studies(classes, _classes),
         "permuted": of_studies("weights | fall | distance | changed", _permuted),
+        "adversary": of_studies(adversary, _adversary),
         "exchanged": of_studies(exchanged, _exchanged),
         "agreement": _table(between, pairs) if pairs else "Only one model was given.",
     }
@@ -148,6 +156,12 @@ def _permuted(study: Study) -> Rows:
         yield [name, _interval(fall, 2), _interval(distance), _percent(changed)]
 
 
+def _adversary(study: Study) -> Rows:
+    for name, found in _by_class(study.adversaries).items():
+        measures = (found.divergences, found.distances, found.permuted, found.permuted_distances)
+        yield [f"{name} ({len(found)})", *(_interval(estimate(of, found.images)) for of in measures)]
+
+
 def _exchanged(study: Study) -> Rows:
     for kind, pairs in study.exchanges.items():
         for name in pairs.follows if len(pairs) else ():
@@ -174,9 +188,9 @@ def _over_captions(measure: Callable[[Caption], np.ndarray], captions: Sequence[
     return estimate(np.concatenate(values), np.repeat(np.arange(len(captions)), [len(of) for of in values]))
 
 
-def _by_class(curves: FaithfulnessCurves) -> dict[str, FaithfulnessCurves]:
-    classes = {name: curves.only(words) for name, words in CLASSES.items()}
-    classes["other words"] = curves.only(set(curves.words).difference(*CLASSES.values()))
+def _by_class(measured: Measured) -> dict[str, Measured]:
+    classes = {name: measured.only(words) for name, words in CLASSES.items()}
+    classes["other words"] = measured.only(set(measured.words).difference(*CLASSES.values()))
     return {name: part for name, part in classes.items() if len(part)}
 
 

@@ -8,7 +8,7 @@ from caption.encoders.refiners.cross_attention import CrossAttentionRefiner
 from caption.encoders.refiners.dual_attention import DualAttentionRefiner
 from caption.encoders.refiners.feature_pyramid import FeaturePyramidRefiner
 from caption.encoders.refiners.linear import LinearRefiner
-from caption.encoders.refiners.meta_embedding import MetaEmbeddingRefiner
+from caption.encoders.refiners.meta_embedding import ConcatenationRefiner, MetaEmbeddingRefiner
 from caption.encoders.refiners.positions import (
     LearnedPositions,
     Positions,
@@ -25,6 +25,7 @@ from caption.encoders.torchvision import TorchvisionEncoder
 
 __all__ = [
     "CBAMRefiner",
+    "ConcatenationRefiner",
     "CrossAttentionRefiner",
     "DualAttentionRefiner",
     "EfficientNetLite",

@@ -12,6 +12,17 @@ from caption.encoders.base import Encoder
 from caption.errors import UserError
 
 
+class Dilated(nn.Conv2d):
+    """A convolution without stride whose input positions are `dilation` apart, padded to outputs of the input's size.
+
+    At every `dilation`-th position it gives what a convolution with padding 1 gives on every `dilation`-th input.
+    """
+
+    def forward(self, maps: Tensor) -> Tensor:
+        before, after = self.dilation[0], self.dilation[0] * (self.kernel_size[0] - 2)
+        return super().forward(functional.pad(maps, (before, after, before, after)))
+
+
 class SmallCNN(Encoder):
     """A CNN of 4x4 convolutions with stride 2 and a final 3x3 one, each with BatchNorm and ReLU.
 
@@ -23,22 +34,34 @@ class SmallCNN(Encoder):
         widths: output channels of the convolutions, at least two; the last is the length of a region vector.
         views: number of grids, for attention that takes several. Each after the first is the one before at half the
             resolution, by averaging: 8x8, 4x4, ...
+        stride: pixels between neighbouring regions of the first view; None = 2^(n - 1) for n widths. A smaller power of
+            two gives a finer grid with the same weights and receptive fields: the later convolutions have no stride,
+            and their inputs are as far apart as they would be with it (Chen et al. 2017, "DeepLab", section 3.1). The
+            regions of the coarse grid are among those of the finer one.
 
     Raises:
-        UserError: no view.
+        UserError: no view; a stride that is not a power of two up to 2^(n - 1).
     """
 
     fixed_graph = True
 
-    def __init__(self, widths: Sequence[int] = (32, 64, 128, 128), views: int = 1) -> None:
+    def __init__(
+        self, widths: Sequence[int] = (32, 64, 128, 128), views: int = 1, stride: int | None = None
+    ) -> None:
         super().__init__()
         if views < 1:
             raise UserError(f"views {views} of SmallCNN must be at least 1")
+        strides = [2**position for position in range(len(widths))]
+        if stride is not None and stride not in strides:
+            raise UserError(f"stride {stride} of SmallCNN must be one of {', '.join(map(str, strides))}")
         layers: list[nn.Module] = []
-        inputs = 5
+        inputs, left = 5, stride or strides[-1]
         for position, width in enumerate(widths):
-            kernel, stride = (3, 1) if position == len(widths) - 1 else (4, 2)
-            convolution = nn.Conv2d(inputs, width, kernel, stride, padding=1, bias=False)
+            kernel, step = (3, 1) if position == len(widths) - 1 else (4, 2)
+            if strides[position] < left or (kernel == 3 and left == strides[-1]):
+                convolution = nn.Conv2d(inputs, width, kernel, step, padding=1, bias=False)
+            else:
+                convolution = Dilated(inputs, width, kernel, dilation=strides[position] // left, bias=False)
             layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
             inputs = width
         self.layers = nn.Sequential(*layers)

@@ -11,7 +11,8 @@ from helpers.planted import caption_of, photo
 from helpers.tiny_captioner import captioner
 from helpers.tiny_captioner import photo as noise
 
-from caption.analysis.agreement import agree, compare_maps
+from caption.analysis.agreement import agree, agree_all, compare_maps
+from caption.attention import Entmax15, Sparsemax
 from caption.encoders import SmallCNN
 from caption.errors import UserError
 
@@ -53,6 +54,21 @@ def test_maps_are_taken_as_distributions_and_either_way_round():
     assert forth == pytest.approx(scaled)
     assert forth == pytest.approx(back)
     assert all(math.isnan(value) for value in measured([math.nan] * 4, Q).values())
+
+
+def test_all_pairs_are_those_of_two():
+    photos = [noise(seed=seed) for seed in range(3)]
+    models = {"a": captioner(), "b": captioner(alignment=Sparsemax()), "c": captioner(alignment=Entmax15())}
+    captions = models["a"].describe(photos)
+    found = agree_all(models, photos, captions, seed=3)
+    assert list(found) == [("a", "b"), ("a", "c"), ("b", "c")]
+    for (first, second), pair in found.items():
+        alone = agree(models[first], models[second], photos, captions, seed=3)
+        assert pair.words == alone.words
+        for name in alone.measures:
+            assert np.array_equal(pair.measures[name], alone.measures[name])
+            assert np.array_equal(pair.other_word[name], alone.other_word[name], equal_nan=True)
+    assert found["a", "b"].measures["divergence"].mean() > 0
 
 
 def test_a_model_agrees_with_itself():

@@ -11,6 +11,7 @@ import pytest
 
 from caption.analysis import scene_study
 from caption.analysis.agreement import Agreement
+from caption.analysis.faithfulness.adversary import Adversaries
 from caption.analysis.faithfulness.curves import FaithfulnessCurves
 from caption.analysis.faithfulness.interchange import WEIGHTS, Interchange
 from caption.analysis.faithfulness.permutation import Permutation
@@ -76,6 +77,12 @@ def study(name: str = "mine", **given: Any) -> Any:
         "groundings": {drawn: grounding(accuracy) for drawn, accuracy in maps.items()},
         "curves": {way: curves(heights, {"above": 0.9, "the": 0.8}) for way in ("removed", "replaced")},
         "permutation": Permutation(words, images, np.zeros(len(words)), numbers, numbers, numbers),
+        "adversaries": Adversaries(
+            words,
+            images,
+            *(np.full(len(words), value) for value in (0.5, 0.04, 0.75, 0.8)),
+            np.zeros((len(words), 16)),
+        ),
         "exchanges": {"colours": exchanged(1), "shapes": exchanged(0.9)},
         "captioner": None,
     }
@@ -106,6 +113,7 @@ def test_tables_have_a_row_for_everything_measured():
             assert len(rows(found["faithfulness"], name, order)) == 2  # removed and replaced
         for words, count in (("colours", 40), ("shapes", 40), ("relations", 40), ("other words", 40)):
             assert len(rows(found["classes"], name, f"{words} ({count})")) == 1
+            assert len(rows(found["adversary"], name, f"{words} ({count})")) == 1
         assert [row[0] for row in rows(found["permuted"], name)] == ["permuted", "uniform"]
         for weights in ("its own", "of the other", "of the other, permuted"):
             assert len(rows(found["exchanged"], name, "shapes (40)", weights)) == 1
@@ -129,6 +137,8 @@ def test_cells_have_the_measure_of_their_column():
     assert rows(found["permuted"], "mine", "permuted") == [
         ["1.00 [1.00, 1.00]", "1.000 [1.000, 1.000]", "100 % [100, 100]"]
     ]
+    adversary = rows(found["adversary"], "mine", "colours (40)")[0]
+    assert [cell.partition(" ")[0] for cell in adversary] == ["0.500", "0.040", "0.750", "0.800"]
     other = rows(found["exchanged"], "mine", "shapes (40)", "of the other")[0]
     assert [cell.partition(" [")[0] for cell in other] == ["90 %", "10 %", "0.90"]
 

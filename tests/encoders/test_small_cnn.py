@@ -35,6 +35,28 @@ def test_every_width_but_one_halves_the_image(widths: tuple[int, ...], grid: tup
     assert regions.vectors.shape[-1] == 6
 
 
+@pytest.mark.parametrize("stride", [1, 2, 4, 8])
+def test_a_finer_grid_has_the_regions_of_the_coarse_one(stride: int):
+    coarse = small_encoder(4, 6, 5, 7).train()
+    pixels = torch.randint(0, 256, (3, 3, 48, 64), dtype=torch.uint8)
+    coarse(pixels)  # BatchNorm has statistics
+    fine = SmallCNN((4, 6, 5, 7), stride=stride)
+    fine.load_state_dict(coarse.state_dict())
+    (few,), (many,) = coarse.eval()(pixels), fine.eval()(pixels)
+    assert many.grid == (48 // stride, 64 // stride)
+    every = 8 // stride
+    among = many.vectors.unflatten(1, many.grid)[:, ::every, ::every].flatten(1, 2)
+    assert torch.allclose(few.vectors, among, atol=1e-5)
+    # Both grids cover the picture, from edge to edge but for half a cell.
+    for side, end in zip(fine.boxes(48, 64)[0], (0, 0, 64, 48), strict=True):
+        assert abs(side - end) <= 8
+
+
+def test_a_stride_that_no_convolution_has_is_refused():
+    with pytest.raises(UserError, match="stride 3 of SmallCNN must be one of 1, 2, 4, 8"):
+        SmallCNN(stride=3)
+
+
 def field(encoder: SmallCNN) -> int:
     """The width of a region's receptive field in pixels."""
     size, stride = 1, 1

@@ -102,12 +102,13 @@ def words() -> library.WordLSTM:
     return library.WordLSTM(6)
 
 
-def tanh(offset: bool = True) -> library.ActivatedGeneralScore:
-    return library.ActivatedGeneralScore(offset=offset)
+def tanh(offset: bool = True, strength: float | None = None) -> library.ActivatedGeneralScore:
+    return library.ActivatedGeneralScore(offset=offset, strength=strength)
 
 
 ATTENTIONS: dict[str, Callable[[], Attention]] = {
     "activated_general": lambda: scored(library.ActivatedGeneralScore()),
+    "activated_general_scaled": lambda: scored(library.ActivatedGeneralScore(strength=10.0)),
     "additive": scored,
     "attention_via_attention": lambda: library.AttentionViaAttention(AdditiveScore(6), AdditiveScore(6)),
     "biased_general": lambda: scored(library.GeneralScore(bias=True)),
@@ -115,8 +116,10 @@ ATTENTIONS: dict[str, Callable[[], Attention]] = {
     "co_attention_additive": lambda: library.ParallelCoAttention(words(), AdditiveScore(6)),
     "co_attention_alternating": lambda: library.AlternatingCoAttention(words(), AdditiveScore(6)),
     "co_attention_interactive": lambda: library.InteractiveCoAttention(words(), tanh()),
+    "co_attention_interactive_scaled": lambda: library.InteractiveCoAttention(words(), tanh(strength=10.0)),
     "co_attention_interactive_additive": lambda: library.InteractiveCoAttention(words(), AdditiveScore(6)),
     "co_attention_max": lambda: library.MaxCoAttention(words(), tanh(offset=False)),
+    "co_attention_max_scaled": lambda: library.MaxCoAttention(words(), tanh(offset=False, strength=10.0)),
     "co_attention_max_trilinear": lambda: library.MaxCoAttention(words(), library.TrilinearScore()),
     "co_attention_mutual": lambda: library.MutualCrossAttention(words(), 0.5),
     "co_attention_parallel": lambda: library.ParallelCoAttention(words(), tanh(offset=False)),
@@ -162,6 +165,7 @@ ATTENTIONS: dict[str, Callable[[], Attention]] = {
     "previous_word": lambda: scored(AdditiveScore(6, previous_word=True)),
     "pyramid_attention": lambda: library.PyramidAttention([AdditiveScore(6), AdditiveScore(6)]),
     "rotatory": lambda: library.RotatoryAttention(words(), tanh()),
+    "rotatory_scaled": lambda: library.RotatoryAttention(words(), tanh(strength=10.0)),
     "rotatory_additive": lambda: library.RotatoryAttention(words(), AdditiveScore(6)),
     "scaled_dot": lambda: scored(library.ScaledDotScore(6)),
     "sentinel": lambda: library.SentinelAttention(AdditiveScore(6), 5),
@@ -188,6 +192,7 @@ TWO_VIEWS = (
     "pyramid_attention",
     "rotatory",
     "rotatory_additive",
+    "rotatory_scaled",
 )
 
 

@@ -12,6 +12,7 @@ from helpers.loops import softmax
 from caption.attention import HeadGates
 from caption.encoders import (
     CBAMRefiner,
+    ConcatenationRefiner,
     CrossAttentionRefiner,
     DualAttentionRefiner,
     FeaturePyramidRefiner,
@@ -65,6 +66,7 @@ CASES = {
     "feature pyramid": Case(lambda: FeaturePyramidRefiner(5), (6, 3), TWO, True),
     "meta-embedding": Case(lambda: MetaEmbeddingRefiner(5), (6, 3), TWO, True),
     "meta-embedding of one grid": Case(lambda: MetaEmbeddingRefiner(5), (6, 3), ((2, 2), (2, 2)), False),
+    "concatenation": Case(lambda: ConcatenationRefiner(5), (6, 3), TWO, True),
     "chain": Case(
         lambda: Refiners([FeaturePyramidRefiner(5), CrossAttentionRefiner(None, 1, dropout=0)]),
         (6, 3),

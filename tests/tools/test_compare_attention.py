@@ -128,6 +128,7 @@ def test_a_result_has_what_the_document_says(done: Path):
     assert result["parameters"] == sum(parameter.numel() for parameter in decoder.parameters())
     scores = result["numbers"]
     assert {"NLL", "BLEU-4", "CIDEr", "pointing_accuracy", "attention_entropy"} <= set(scores)
+    assert result["largest_weight"] == 1  # a dot product has no bound
     without = [name for name in scores if not name.startswith(("attention", "pointing"))]
     assert [*runs.without_maps(scores)] == without
 
@@ -328,3 +329,18 @@ def test_differences_from_additive_attention_have_intervals():
     assert "+0.000 [+0.000, +0.000]" in rows["far"]
     assert rows["one"].endswith("| – | – | – | – | – |")
     assert "1 to 2 each" in text
+
+
+def test_the_cap_stands_beside_mechanisms_that_have_one():
+    def summary(*caps: float) -> dict[str, Any]:
+        runs = [{"numbers": {"NLL": 0.1}, **({"largest_weight": cap} if cap else {})} for cap in caps]
+        return {"regions": "", "parameters": 1, "seconds_per_epoch": 1.0, "faithfulness": None, "runs": runs}
+
+    content = {"capped": summary(0.105, 0.105), "free": summary(1.0, 0.999)}
+    head, _, *rows = (
+        report.tables({"one way": {"setting": "", "mechanisms": content}}).split("\n\n")[-1].splitlines()
+    )
+    place = head.split(" | ").index("cap of α")
+    assert [row.split(" | ")[place] for row in rows] == ["0.105", ""]
+    older = report.tables({"one way": {"setting": "", "mechanisms": {"old": summary(0, 0)}}})
+    assert "cap of α" not in older

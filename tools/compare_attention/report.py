@@ -23,6 +23,8 @@ from tools.documents import table as markdown_table
 
 FIT = "`caption fit` and `caption test`"
 """The way of all new runs."""
+CAPPED = 0.99
+"""A largest weight below is told."""
 Summaries = dict[str, dict[str, Any]]
 """What the documents say of each mechanism."""
 
@@ -118,6 +120,8 @@ def describe(summaries: Summaries, command: str) -> str:
         )
     paragraphs += [
         f"Entropy is in nats. {of_even}A dash: the model has no map.",
+        "Cap of α: the largest weight that a region can get at all, where the trained model's scores are bounded and "
+        f"it is below {CAPPED}.",
         f"Deletion: the word's mean probability while one region after the other loses its weight, over the words of "
         f"{ERASED} images at most. Lower is faster. The order is that of the weights, or random ({DRAWS} draws). A "
         "difference above 0 says that the words depend on the regions that were looked at. Its interval is a bootstrap "
@@ -153,14 +157,25 @@ def _numbers(summaries: Summaries) -> str:
         if any(by_seed(summary, key) for summary in summaries.values())
     }
     head = ["mechanism", "regions", "parameters", "s/epoch", *(head for head, _ in columns.values())]
+    capped = any(caps_of(summary) for summary in summaries.values())
+    head += ["cap of α"] * capped
     head += ["deletion, attention", "deletion, random", "random − attention [95 %]"]
-    return markdown_table(head, [_row(name, summary, columns) for name, summary in ordered])
+    return markdown_table(head, [_row(name, summary, columns, capped) for name, summary in ordered])
 
 
-def _row(name: str, summary: dict[str, Any], columns: Mapping[str, tuple[str, int]]) -> list[str]:
+def caps_of(summary: dict[str, Any]) -> list[float]:
+    """The largest weight that there can be, of each seed; runs of an earlier version lack it."""
+    return [run["largest_weight"] for run in summary["runs"] if "largest_weight" in run]
+
+
+def _row(
+    name: str, summary: dict[str, Any], columns: Mapping[str, tuple[str, int]], capped: bool
+) -> list[str]:
     cells = [f"`{name}`", summary["regions"]]
     cells += [f"{summary['parameters']:,}", f"{summary['seconds_per_epoch']:.1f}"]
     cells += [mean_and_deviation(by_seed(summary, key), digits) for key, (_, digits) in columns.items()]
+    cap = max(caps_of(summary), default=1.0)
+    cells += [f"{cap:.3f}" if cap < CAPPED else ""] * capped
     areas = summary["faithfulness"]
     if areas is None:
         return [*cells, "–", "–", "–"]

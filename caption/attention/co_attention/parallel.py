@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from caption.attention.base import GridMemory
 from caption.attention.co_attention.affinity import AffinityCoAttention
 from caption.attention.co_attention.base import attended_words
+from caption.attention.maps import softmax_cap
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -54,6 +55,9 @@ class MaxCoAttention(AffinityCoAttention):
 
     Lu et al. 2016 (section 3.3) name it as the alternative to the parallel form.
     """
+
+    def largest_weight(self, regions: int) -> float:
+        return softmax_cap(self.affinity.span(), regions)
 
     def attend(self, words: Tensor, memory: GridMemory) -> tuple[Tensor, Tensor]:
         affinities = self.affinities(words, memory, masked=-torch.inf)

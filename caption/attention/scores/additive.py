@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import get_args
 
 from torch import Tensor, nn
@@ -18,6 +19,9 @@ from caption.tensor_tree import TensorTree
 
 class AdditiveScore(Score):
     """e_i = v · tanh(U a_i + W h + b): a small network that compares each region with the query.
+
+    With tanh, scores lie between −‖v‖₁ and ‖v‖₁, so no weight exceeds 1 / (1 + (L − 1) e^(−2‖v‖₁)). v is learned, and
+    this cap with it.
 
     Without the nonlinearity, the term of h would be the same for every region and cancel in the softmax, so the weights
     would not depend on h.
@@ -74,3 +78,6 @@ class AdditiveScore(Score):
         if self.previous_word:
             queries = queries + self.word(query.word)
         return additive_energies(queries, memory.keys, self.energy.weight[0], self.activation)
+
+    def span(self) -> float:
+        return 2 * float(self.energy.weight.detach().abs().sum()) if self.activation == "tanh" else math.inf

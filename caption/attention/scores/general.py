@@ -3,8 +3,10 @@ al. 2017)."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
 from caption.attention.base import GridMemory, Query, QuerySizes
@@ -44,26 +46,44 @@ class GeneralScore(Score):
 class ActivatedGeneralScore(GeneralScore):
     """e_i = f(a_iᵀ W h + b): bilinear, with a bias and an activation around it.
 
-    With "tanh" or "sigmoid" the scores are bounded, so the softmax cannot be sharp.
+    "tanh" bounds the scores to a span of 2, "sigmoid" to 1. Under a softmax no weight then exceeds
+    1 / (1 + (L − 1) e^−span): 0.105 and 0.041 of 64 regions. This cap is a property of the formula, not of what it
+    compares: a learned, positive strength s lifts it, e_i = s · f(a_iᵀ W h + b).
 
     Args:
         activation: f.
         offset: whether to add b.
+        strength: initial value of s; None = no s, as published.
+
+    Raises:
+        ValueError: the activation is unknown, or the strength is not positive.
     """
 
-    def __init__(self, activation: GeneralActivation = "tanh", offset: bool = True) -> None:
+    def __init__(
+        self, activation: GeneralActivation = "tanh", offset: bool = True, strength: float | None = None
+    ) -> None:
         super().__init__(bias=False)
         check_choice("activation", activation, get_args(GeneralActivation))
+        if strength is not None and strength <= 0:
+            raise ValueError(f"strength must be above 0, not {strength}")
         self.activation = activation
         self.has_offset = offset
+        self.strength = strength
 
     def build(self, region_size: int, query_sizes: QuerySizes) -> None:
         super().build(region_size, query_sizes)
         if self.has_offset:
             self.offset = nn.Parameter(self.query.weight.new_zeros(()))
+        if self.strength is not None:
+            self.log_strength = nn.Parameter(torch.tensor(float(self.strength)).log())
 
     def forward(self, query: Query, memory: GridMemory, state: TensorTree = None) -> Tensor:
         scores = super().forward(query, memory, state)
         if self.has_offset:
             scores = scores + self.offset
-        return getattr(scores, self.activation)()
+        bounded = getattr(scores, self.activation)()
+        return bounded if self.strength is None else self.log_strength.exp() * bounded
+
+    def span(self) -> float:
+        strength = 1.0 if self.strength is None else math.exp(float(self.log_strength.detach()))
+        return strength * {"tanh": 2.0, "sigmoid": 1.0, "relu": math.inf}[self.activation]

@@ -32,6 +32,8 @@ class LearnedQueryScore(Score):
 class FeedForwardScore(LearnedQueryScore):
     """e_i = q · tanh(W a_i + b): a learned query behind another layer, feed-forward attention of two layers.
 
+    Scores are bounded as those of `AdditiveScore`, by the learned q.
+
     Args:
         size: width A.
     """
@@ -47,3 +49,6 @@ class FeedForwardScore(LearnedQueryScore):
     def keys(self, regions: Regions) -> Tensor:
         """(B, 1, L) the scores themselves."""
         return self.query(self.region(regions.vectors).tanh()).mT
+
+    def span(self) -> float:
+        return 2 * float(self.query.weight.detach().abs().sum())

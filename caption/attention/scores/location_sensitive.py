@@ -17,7 +17,7 @@ class LocationSensitiveScore(Score):
     """e_i = v · tanh(U a_i + W h + V f_i + b), with f = F * α[t-1]: filters F over the previous step's map.
 
     The convolution is two-dimensional, over the grid. Before the first word the map is 0. With `cumulative`, the sum of
-    all maps so far is a second input.
+    all maps so far is a second input. Scores are bounded as those of `AdditiveScore`, by the learned v.
 
     Args:
         size: width of the comparison.
@@ -62,6 +62,9 @@ class LocationSensitiveScore(Score):
         features = self.location(maps).flatten(2).mT.unflatten(0, (images, hypotheses))  # (B, K, L, F)
         joined = memory.keys[:, None] + self.query(query.hidden)[:, :, None] + self.from_location(features)
         return self.energy(joined.tanh()).squeeze(-1)
+
+    def span(self) -> float:
+        return 2 * float(self.energy.weight.detach().abs().sum())
 
     def carry(self, weights: Tensor, state: TensorTree) -> Tensor:
         if not self.cumulative:

@@ -11,17 +11,25 @@ from caption.cli.configuration.errors import hint, one_line
 from caption.cli.configuration.files import read_layers
 from caption.data.readers.captions import CaptionReader
 from caption.data.resize import ImageTransform
+from caption.decoders.base import Decoder
 from caption.encoders.base import Encoder
 from caption.errors import DataError, UserError
 from caption.features.key import weights_digest
 from caption.parts import make
 from caption.runtime.trust import class_paths
 
-PARTS = {"data.reader": CaptionReader, "data.transform": ImageTransform, "model.encoder": Encoder}
+PARTS = {
+    "data.reader": CaptionReader,
+    "data.transform": ImageTransform,
+    "model.encoder": Encoder,
+    "model.decoder": Decoder,
+}
+OF_DATA = ("data.reader", "data.transform", "model.encoder")
+"""The parts that regions depend on."""
 
 
 def read_parts(
-    paths: Sequence[str], overrides: Sequence[str] = (), names: Sequence[str] = (*PARTS,)
+    paths: Sequence[str], overrides: Sequence[str] = (), names: Sequence[str] = OF_DATA
 ) -> Namespace:
     """Some of `PARTS` of configuration files, read as `caption fit` does: class paths and arguments.
 

@@ -1,4 +1,4 @@
-"""Dynamic meta-embeddings: each region is a weighted sum over several encoders or layers."""
+"""Regions of several encoders or layers as one: dynamic meta-embeddings, a weighted sum; and their concatenation."""
 
 from __future__ import annotations
 
@@ -58,6 +58,39 @@ class MetaEmbeddingRefiner(Refiner):
             scores.append(score if present is None else score.masked_fill(~present, -torch.inf))
         shares = self.shares(torch.cat(scores, -1).softmax(-1))
         return (first._replace(vectors=torch.einsum("blv,blvs->bls", shares, torch.stack(projected, 2))),)
+
+
+class ConcatenationRefiner(Refiner):
+    """a_i = P [a_i1; …; a_iV] + b: the views joined without weights.
+
+    The control of mechanisms that weigh views or attend between them: the same encoders without those weights. Kiela,
+    Wang and Cho 2018, section 3, compare with it. Views are resampled as in `MetaEmbeddingRefiner`; where all regions
+    around region i are masked, a view gives zeros.
+
+    Args:
+        size: length S of the new vectors.
+
+    Raises:
+        UserError: there is only one view, or `size` is below 1.
+    """
+
+    def __init__(self, size: int = 256) -> None:
+        super().__init__()
+        at_least_one(size=size)
+        self.size = size
+
+    def build(self, region_sizes: tuple[int, ...]) -> None:
+        require_views(self, region_sizes)
+        self.region_sizes = (self.size,)
+        self.project = nn.Linear(sum(region_sizes), self.size)
+
+    def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return grids[:1]
+
+    def forward(self, views: Views) -> Views:
+        first, *others = prepared(views, self)
+        joined = [first.vectors, *(_resampled(view, first.grid)[0] for view in others)]
+        return (first._replace(vectors=self.project(torch.cat(joined, -1))),)
 
 
 def _resampled(view: Regions, grid: tuple[int, int]) -> tuple[Tensor, Tensor | None]:

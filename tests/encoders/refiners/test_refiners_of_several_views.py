@@ -8,7 +8,12 @@ import torch
 from helpers.loops import close, parameters, softmax
 from helpers.refiner_cases import affine, built, layer_norm, multi_head, random_views
 
-from caption.encoders import CrossAttentionRefiner, FeaturePyramidRefiner, MetaEmbeddingRefiner
+from caption.encoders import (
+    ConcatenationRefiner,
+    CrossAttentionRefiner,
+    FeaturePyramidRefiner,
+    MetaEmbeddingRefiner,
+)
 from caption.errors import UserError
 
 MASKED = pytest.mark.parametrize("masked", [False, True])
@@ -111,6 +116,20 @@ def test_meta_embeddings_of_one_grid():
         for i in range(6):
             expected = combined(parameters(refiner), [view.vectors[image, i].numpy() for view in original])
             close(refined.vectors[image, i], expected)
+
+
+@MASKED
+def test_a_concatenation_has_no_weights(masked: bool):
+    refiner = built(ConcatenationRefiner(5), (6, 3))
+    first, second = random_views((6, 3), ((2, 3),) * 2, masked)
+    (refined,) = refiner((first, second))
+    for image in range(2):
+        for i in range(6):
+            joined = [
+                np.where(view.mask is None or view.mask[image, i], view.vectors[image, i].numpy(), 0)
+                for view in (first, second)
+            ]
+            close(refined.vectors[image, i], affine(parameters(refiner), "project", np.concatenate(joined)))
 
 
 def test_a_masked_region_of_another_view_takes_no_part():

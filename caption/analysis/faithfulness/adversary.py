@@ -1,0 +1,183 @@
+"""Adversarial maps: how far can a word's map go from α while the prediction stays the same?
+
+If a map without any likeness to α gives the same distribution over the next word, α is not the only explanation of it
+(Jain and Wallace 2019, "Attention is not Explanation", section 4.2.2). The map is searched for each word by gradients:
+
+    maximise JS(α', α)    such that    TV(p(y | α'), p(y | α)) ≤ tolerance
+
+Wiegreffe and Pinter 2019 ("Attention is not not Explanation", section 4) object that such maps need not be the maps of
+any model, and train one adversary for all words. A map of its own for each word goes at least as far as any such model,
+so a small divergence here settles the question for both; a large one says what the read-out permits, not what a model
+would learn. It needs no training, and works with every mechanism. Only one step is changed at a time.
+
+    adversaries = adversarial_maps(captioner, "photo.jpg")
+    adversaries.divergences.mean()             # bits: 0 if no other map will do, at most 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from caption.analysis.faithfulness.permutation import permuted
+from caption.analysis.map_arithmetic import TINY, sums
+from caption.analysis.map_statistics import divergence
+from caption.analysis.per_word import Measurements, PerWord
+from caption.analysis.replay import Maps, Replay, Step, sentences
+from caption.captioner import Captioner
+from caption.data.decoding import Photo
+from caption.regions import Grid
+from caption.result import Caption
+from caption.tensor_tree import map_tensors
+
+TOLERANCE = 0.05
+"""Total variation that counts as the same prediction: a twentieth of the probability has moved."""
+LEARNING_RATE = 0.3
+"""Of the logits of the maps, in Adam."""
+PRICE = 10.0
+"""Bits that a total variation of 1 beyond the tolerance costs while the maps are searched."""
+SMALLEST = 1e-6
+"""Weights below count as this where the search starts, since a softmax cannot leave 0."""
+MIXTURES = 33
+"""Mixtures of α and the map found, of which the farthest that keeps the tolerance is taken."""
+
+
+@dataclass(frozen=True)
+class Adversaries(PerWord):
+    """N words, each with the farthest map that was found."""
+
+    divergences: np.ndarray
+    """(N,) Jensen-Shannon divergence of α and that map in bits, 0 to 1; of several maps, such as heads, the mean."""
+    distances: np.ndarray
+    """(N,) total variation between the two distributions over the next word; at most the tolerance."""
+    permuted: np.ndarray
+    """(N,) the mean divergence of α and α permuted: how far a map goes that is changed without regard to the word."""
+    permuted_distances: np.ndarray
+    """(N,) the mean total variation of these."""
+    weights: np.ndarray
+    """(N, L) the map found, in the place of α; of several maps their summary."""
+
+
+def adversarial_maps(
+    captioner: Captioner,
+    photos: Photo | Iterable[Photo],
+    captions: Iterable[Caption] | None = None,
+    tolerance: float = TOLERANCE,
+    steps: int = 60,
+    starts: int = 2,
+    seed: int = 0,
+    batch_size: int = 32,
+) -> Adversaries:
+    """Search, for every word of the captions of some photos, the map farthest from α that gives the same prediction.
+
+    Args:
+        captioner, photos, captions, batch_size: see `replay.sentences`. The end word is not measured.
+        tolerance: the total variation that counts as the same prediction.
+        steps: of gradient descent.
+        starts: maps from which the search starts: α permuted, so often. The farthest is kept.
+        seed: for the permutations.
+
+    Raises:
+        UserError: the decoder has no attention.
+        ValueError: photos and captions differ in number, or the tolerance is negative.
+    """
+    if tolerance < 0:
+        raise ValueError(f"tolerance {tolerance} must be a total variation, 0 to 1")
+    generator = torch.Generator().manual_seed(seed)
+    replay = Replay(captioner.decoder)
+    measured = Measurements()
+    for batch in sentences(captioner, photos, captions, batch_size):
+        for step in replay.steps(batch):
+            begin = permuted(replay, step, step.maps, starts, generator)
+            found = _search(replay, step, begin, tolerance, steps)
+            measured.add(batch, step, _measures(replay, step, begin, found, tolerance))
+    names = ("divergences", "distances", "permuted", "permuted_distances", "weights")
+    return Adversaries(
+        measured.words, measured.images, *(measured.values.get(name, np.zeros(0)) for name in names)
+    )
+
+
+def _search(replay: Replay, step: Step, begin: Maps, tolerance: float, steps: int) -> Maps:
+    """Maps with the K of those to begin with, by gradient descent on their logits."""
+    before = _on_grids(replay, step, begin)
+    totals = [sums(map_) for map_ in before]
+    logits = [map_.abs().clamp_min(SMALLEST).log().requires_grad_() for map_ in before]
+    optimizer = torch.optim.Adam(logits, lr=LEARNING_RATE)
+    own = _on_grids(replay, step, step.maps)
+
+    def maps() -> list[Tensor]:
+        return [logit.softmax(-1) * total for logit, total in zip(logits, totals, strict=True)]
+
+    for _ in range(steps):
+        with torch.enable_grad():
+            current = maps()
+            log_probs = replay.rerun(step, _put(replay, step, begin, current))
+            beyond = (_distance(step, log_probs) - tolerance).clamp_min(0)
+            loss = (PRICE * beyond - _divergence(own, current)).sum()
+            # The model's own weights get no gradient.
+            for logit, gradient in zip(logits, torch.autograd.grad(loss, logits), strict=True):
+                logit.grad = gradient
+        optimizer.step()
+    return _put(replay, step, begin, [map_.detach() for map_ in maps()])
+
+
+def _measures(replay: Replay, step: Step, begin: Maps, found: Maps, tolerance: float) -> dict[str, Tensor]:
+    """(B', ...) by the fields of `Adversaries`: of the farthest mixture of α with a map found that keeps the tolerance,
+    and of the maps begun with."""
+    own = _on_grids(replay, step, step.maps)
+    mixed = [
+        torch.cat([(1 - share) * before + share * after for share in np.linspace(0, 1, MIXTURES)], 1)
+        for before, after in zip(own, _on_grids(replay, step, found), strict=True)
+    ]
+    wide = map_tensors(lambda tensor: tensor.repeat(1, MIXTURES, *[1] * (tensor.dim() - 2)), found)
+    distances = _distance(step, replay.rerun(step, _put(replay, step, wide, mixed)))
+    keeps = distances <= tolerance
+    keeps[:, : distances.shape[1] // MIXTURES] = True  # α itself, but for rounding
+    divergences, best = _divergence(own, mixed).where(keeps, -1.0).max(1)
+    rows = torch.arange(len(best), device=best.device)
+    farthest = _put(replay, step, step.maps, [map_[rows, best][:, None] for map_ in mixed])
+    return {
+        "divergences": divergences,
+        "distances": distances[rows, best],
+        "permuted": _divergence(own, _on_grids(replay, step, begin)).mean(1),
+        "permuted_distances": _distance(step, replay.rerun(step, begin)).mean(1),
+        "weights": replay.summary(step, farthest)[:, 0],
+    }
+
+
+def _on_grids(replay: Replay, step: Step, maps: Maps) -> list[Tensor]:
+    """The maps (B', K, ..., L) that lie on grids, in the order of `Replay.over_grids`."""
+    found: list[Tensor] = []
+
+    def collect(map_: Tensor, grid: Grid) -> Tensor:
+        found.append(map_)
+        return map_
+
+    replay.over_grids(collect, step, maps)
+    return found
+
+
+def _put(replay: Replay, step: Step, maps: Maps, others: Sequence[Tensor]) -> Maps:
+    """Maps with others in the places of those that lie on grids."""
+    remaining = iter(others)
+    return replay.over_grids(lambda map_, grid: next(remaining), step, maps)
+
+
+def _divergence(own: Sequence[Tensor], others: Sequence[Tensor]) -> Tensor:
+    """(B', K) bits: the mean over all maps, each taken as the distribution |α_i| / Σ_j |α_j|."""
+    of_maps = []
+    for before, after in zip(own, others, strict=True):
+        p, q = (
+            weights.abs() / weights.abs().sum(-1, keepdim=True).clamp_min(TINY) for weights in (before, after)
+        )
+        of_maps.append(divergence(p, q).flatten(2).mean(-1) if p.dim() > 3 else divergence(p, q))
+    return torch.stack(of_maps).mean(0)
+
+
+def _distance(step: Step, log_probs: Tensor) -> Tensor:
+    """(B', K) total variation between the step's prediction and others (B', K, V)."""
+    return (step.log_probs[:, None].exp() - log_probs.exp()).abs().sum(-1) / 2

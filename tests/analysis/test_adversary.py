@@ -1,0 +1,106 @@
+"""The map farthest from α that gives the same prediction, on models whose reading is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import planted
+from helpers.planted import REGIONS, caption_of, photo
+from helpers.tiny_captioner import captioner
+from helpers.tiny_captioner import photo as noise
+
+from caption.analysis.faithfulness.adversary import Adversaries, adversarial_maps
+from caption.attention import MultiHeadAttention
+from caption.decoders import LSTMDecoder
+
+ON_TWO = [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+MIXED = [0.1, 0.2, 0.5, 0.1, 0.05, 0.05]
+
+
+def far(model: planted.Captioner, tolerance: float = 0.05) -> Adversaries:
+    return adversarial_maps(model, photo(), [caption_of("two")], tolerance=tolerance)
+
+
+def entropy(p: np.ndarray) -> float:
+    """In bits."""
+    return -sum(share * math.log2(share) for share in p if share > 0)
+
+
+@pytest.fixture
+def blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoder's logits do not depend on what it reads."""
+    monkeypatch.setattr(planted, "STRENGTH", 0.0)
+
+
+@pytest.mark.usefixtures("blind")
+def test_a_decoder_that_ignores_the_context_permits_any_map():
+    for own in (ON_TWO, MIXED):
+        found = far(planted.captioner(own), tolerance=0.0)
+        # Disjoint from α, where α leaves a region free; else on its smallest weight.
+        p = np.array(own)
+        single = np.eye(REGIONS)[p.argmin()]
+        expected = entropy((p + single) / 2) - entropy(p) / 2
+        assert found.divergences[0] == pytest.approx(expected, abs=0.02)
+        assert found.weights.argmax() in np.flatnonzero(p == p.min())
+        assert found.distances == pytest.approx([0], abs=1e-6)
+
+
+def test_a_decoder_that_needs_each_weight_permits_none():
+    found = far(planted.captioner(MIXED), tolerance=0.0)
+    assert found.divergences == pytest.approx([0], abs=1e-5)
+    assert found.permuted[0] > 0.05
+    assert found.permuted_distances[0] > 0.1
+
+
+def test_the_tolerance_is_kept_and_bounds_the_divergence():
+    divergences = []
+    for tolerance in (0.01, 0.1, 0.5):
+        found = far(planted.captioner(MIXED), tolerance)
+        assert found.distances[0] <= tolerance
+        divergences.append(found.divergences[0])
+    assert divergences == sorted(divergences)
+    assert divergences[0] < 0.02 < 0.05 < divergences[-1]
+
+
+class Twins(planted.UnitRegions):
+    """The fifth region is the third once more, so weight may move from one to the other."""
+
+    def forward(self, images: torch.Tensor) -> planted.Views:
+        (view,) = super().forward(images)
+        vectors = view.vectors.clone()
+        vectors[:, 4] = vectors[:, 2]
+        return (view._replace(vectors=vectors),)
+
+
+def test_weight_may_move_between_regions_that_are_alike():
+    model = planted.captioner(ON_TWO)
+    model.encoder = Twins()
+    found = far(model, tolerance=0.01)
+    assert found.divergences[0] == pytest.approx(1, abs=0.03)
+    assert found.weights[0, [2, 4]] == pytest.approx([0, 1], abs=0.02)
+
+
+def test_every_head_is_searched_and_the_model_is_left_alone():
+    decoder = LSTMDecoder(MultiHeadAttention(heads=2, size=8), embedding_size=6, hidden_size=7)
+    model = captioner(decoder=decoder)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = adversarial_maps(model, [noise(), noise(seed=1)], steps=5, tolerance=0.2)
+    assert len(found) == len(found.words) > 0
+    assert found.images.tolist() == sorted(found.images.tolist()) or set(found.images) == {0, 1}
+    assert (found.divergences >= 0).all()
+    assert (found.distances <= 0.2).all()
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    again = adversarial_maps(model, [noise(), noise(seed=1)], steps=5, tolerance=0.2)
+    assert np.array_equal(found.divergences, again.divergences)
+
+
+def test_no_words_and_a_tolerance_below_zero():
+    none = adversarial_maps(planted.captioner(ON_TWO), photo(), [caption_of("")])
+    assert len(none) == 0
+    assert none.divergences.shape == (0,)
+    with pytest.raises(ValueError, match="tolerance -1 must be"):
+        far(planted.captioner(ON_TWO), -1)
