@@ -79,6 +79,8 @@ def test_evenness_is_1_when_the_words_together_look_everywhere_alike():
     assert evenness(with_maps(np.full((2, 2, 3), 1 / 6))) == pytest.approx(1)
     assert evenness(with_maps(everywhere[:3])) == pytest.approx(math.log(3) / math.log(6))
     assert evenness(with_maps(everywhere[:1].repeat(4, 0))) == pytest.approx(0)
+    assert evenness(with_maps(np.full((1, 1, 2), 0.5))) == pytest.approx(1)
+    assert evenness(with_maps(np.ones((3, 1, 1)))) == pytest.approx(0)  # there is nothing to choose
     half = with_maps(everywhere[:2] / 2)  # a sentinel has the rest
     assert evenness(half) == pytest.approx(math.log(2) / math.log(6))
     assert evenness(with_maps(np.zeros((2, 2, 3)))) == pytest.approx(0)
