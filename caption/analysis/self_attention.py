@@ -126,7 +126,7 @@ def region_maps(
         batch_size: photos at once.
 
     Raises:
-        UserError: the refiner has no self-attention, or mixes regions in another way, too.
+        UserError: there is no such view; the refiner has no self-attention, or mixes regions in another way, too.
         caption.errors.ImageError: a photo cannot be read.
     """
     refiner, layers = _self_attention(captioner, view)
@@ -234,6 +234,8 @@ def _self_attention(captioner: Captioner, view: int) -> tuple[Refiner, Sequence[
     """The refiner and its layers of self-attention over one view."""
     refiner = captioner.refiner
     chains = None if refiner is None else refiner.self_attentions()
+    if chains is not None and not 0 <= view < len(chains):
+        raise UserError(f"view is {view}, and the encoder gives {len(chains)}: they are counted from 0")
     if refiner is None or chains is None or not chains[view]:
         raise UserError(
             f"{'a model without a refiner' if refiner is None else type(refiner).__name__} does not say from which "

@@ -23,8 +23,10 @@ from caption.attention import (
     Softmax,
     edit_maps,
 )
-from caption.attention.map_hooks import Edit, Grid
+from caption.attention.map_hooks import Edit, Grid, record_self_attention
 from caption.captioner import Captioner
+from caption.decoders import TransformerDecoder
+from caption.encoders import SelfAttentionRefiner
 from caption.errors import UserError
 from caption.regions import Views
 from caption.search import BeamSearch
@@ -356,3 +358,26 @@ def test_the_decoder_is_as_before_afterwards_even_after_an_error():
     assert all(
         torch.equal(ours, theirs) for ours, theirs in zip(leaves(hypotheses), leaves(expected), strict=True)
     )
+
+
+def test_self_attention_is_recorded_in_the_context_alone() -> None:
+    model = captioner(
+        refiner=SelfAttentionRefiner(None, 3, 2),
+        decoder=TransformerDecoder(MultiHeadAttention(2, 8), layers=1, hidden_size=8, heads=4, inner_size=12),
+    )
+    views, words = encoded(), torch.full((2, 3, 5), START)
+    with torch.no_grad():
+        expected = model.refine(views)[0].vectors
+        with record_self_attention(model) as maps:
+            assert maps == {}
+            refined = model.refine(views)
+            model.decoder(model.decoder.project(refined), words, torch.full((2, 3), 5))
+        kept = dict(maps)
+        model.refine(encoded(1))
+    torch.testing.assert_close(refined[0].vectors, expected)
+    assert {name: tuple(weights.shape) for name, weights in maps.items()} == {
+        "refiner.views.0.layers.attend.0.product": (2, 3, REGIONS, REGIONS),
+        "refiner.views.0.layers.attend.1.product": (2, 3, REGIONS, REGIONS),
+        "decoder.layers.0.product": (2, 3, 4, 5, 5),
+    }
+    assert all(weights is kept[name] for name, weights in maps.items())
