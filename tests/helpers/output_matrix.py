@@ -243,7 +243,7 @@ NOT_ATTACKED = {
                 "tools.compare_attention --document",
             ),
             *("tools.estimators --out", "tools.export_table --out"),
-            *("tools.reproduce flickr8k --document", "tools.reproduce shapes --document"),
+            *("tools.reproduce flickr8k --document", "tools.reproduce hard --document"),
         ],
         "edits sections of a document that must be there",
     ),
@@ -252,7 +252,7 @@ NOT_ATTACKED = {
     "tools.photo_pointing --json": "needs minutes",
     "tools.compare_attention --out": "a loop over caption fit",
     "tools.reproduce flickr8k --out": "a loop over caption fit",
-    "tools.reproduce shapes --out": "a loop over caption fit",
+    "tools.reproduce hard --out": "a loop over caption fit",
 }
 """Output options that are not tried, with the reason."""
 

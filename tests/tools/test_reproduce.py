@@ -11,7 +11,7 @@ import torch
 from helpers.command_line import Trained
 
 from caption.metrics.java import java_fault
-from tools.reproduce import flickr8k
+from tools.reproduce import flickr8k, models
 from tools.reproduce import runs as tool
 from tools.reproduce.__main__ import main
 
@@ -93,7 +93,7 @@ def flickr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[An
         bleu = dev[int(folder.name[-1]), beam] if on_dev else 0.5 + beam / 100
         return {"scores": {"BLEU-4": bleu, "CIDEr": 2 * bleu}}
 
-    monkeypatch.setattr(flickr8k, "fit", fit)
+    monkeypatch.setattr(models, "fit", fit)
     monkeypatch.setattr(flickr8k, "test", tested)
     monkeypatch.setattr(flickr8k, "run", lambda *arguments: done["stored"].append(arguments))
     monkeypatch.setattr(flickr8k, "further_scores", lambda *files: {flickr8k.UNPENALISED: 0.6})

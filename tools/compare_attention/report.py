@@ -17,9 +17,10 @@ import numpy as np
 from caption.analysis.per_word import difference, estimate
 from tools.compare_attention.differences import by_seed
 from tools.compare_attention.mechanisms import Mechanism
-from tools.compare_attention.runs import DRAWS, ERASED, Result
+from tools.compare_attention.runs import Result
 from tools.documents import mean_and_deviation
 from tools.documents import table as markdown_table
+from tools.reproduce.deletion import DRAWS, ERASED
 
 FIT = "`caption fit` and `caption test`"
 """The way of all new runs."""

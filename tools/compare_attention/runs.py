@@ -8,25 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from caption import checkpoint
-from caption.analysis.faithfulness.curves import faithfulness_curves
-from caption.analysis.faithfulness.rankings import AtRandom, by_attention
 from caption.captioner import Captioner
 from caption.data.decoding import open_image
-from caption.data.readers.captions import CaptionReader
 from caption.errors import UserError
-from caption.parts import make
 from caption.runtime.files import make_parents, replacing
 from tools.compare_attention.mechanisms import REFERENCE, Mechanism
+from tools.reproduce.deletion import deletion, test_photos
 from tools.reproduce.runs import curve, fit, run, test, trained_seconds
 
-ERASED = 100
-"""Test images whose words have their regions deleted."""
-DRAWS = 3
-"""Random orders for each word."""
 Result = dict[str, Any]
 
 
@@ -95,8 +87,7 @@ class Bench:
         best = fit(folder, arguments)
         tested = test(folder, folder / "test.json", [*arguments, "--verbose", "false"])
         captioner = checkpoint.load(best)
-        images = make(checkpoint.read(best)["data"]["reader"], CaptionReader).read()["test"]
-        photos = [str(image.path) for image in images[:ERASED]]
+        photos = test_photos(best)
         has_attention = bool(captioner.decoder.attentions)
         epochs = len(curve(folder))
         result = {
@@ -155,22 +146,6 @@ def largest_weight(captioner: Captioner, photo: str) -> float:
     rows, cols = captioner.grids(captioner.encode([photo]))[0]
     caps = [attention.largest_weight(rows * cols) for attention in captioner.decoder.attentions.values()]
     return max(caps, default=1.0)
-
-
-def deletion(captioner: Captioner, photos: Sequence[str]) -> dict[str, list[float]] | None:
-    """Area under the deletion curve of the words, in the order of attention and in random orders: means by image.
-
-    None if the captions have no words, as after too little training.
-    """
-    captions = captioner.describe(list(photos))
-    if not any(caption.words for caption in captions):
-        return None
-    orders = {"attention": by_attention, "random": AtRandom(DRAWS)}
-    curves = faithfulness_curves(captioner, list(photos), captions, orders)
-    images, words = np.unique(curves.images, return_counts=True)
-    areas = {name: np.bincount(curves.images, curves.area("deletion", name))[images] for name in orders}
-    means = {name: (sums / words).round(5).tolist() for name, sums in areas.items()}
-    return {"images": images.tolist(), "words": words.tolist(), **means}
 
 
 def without_maps(scores: dict[str, float]) -> dict[str, float]:

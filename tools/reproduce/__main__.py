@@ -1,12 +1,12 @@
-"""Reproduce the tables of flickr8k.md and doubly-stochastic.md in docs/results, or the trainings on Shapes of
-hard-attention.md.
+"""Reproduce the tables of flickr8k.md, hard-attention.md and doubly-stochastic.md in docs/results.
 
     pip install -e ".[photos]"
     python -m tools.reproduce flickr8k --data DATA
     python -m tools.reproduce flickr8k --data DATA --models top_down ema
-    python -m tools.reproduce shapes --seeds 0 1 2
     python -m tools.reproduce coverage --seeds 0 1 2
     python -m tools.reproduce coverage --data DATA --photos PHOTOS --seeds 0 1 2
+    python -m tools.reproduce hard --seeds 0 1 2
+    python -m tools.reproduce hard --data DATA --seeds 0 1 2
 
 Flickr8k: encodes the photos, trains without attention, with soft and with hard attention, each with all seeds, chooses
 the beam size of each run on the dev split, and tests once. DATA holds Flickr8k.token.txt,
@@ -14,9 +14,10 @@ Flickr_8k.{train,dev,test}Images.txt and images/. Hard attention starts from the
 beyond the paper are models, too, and are scored on the dev split alone. Each run is kept in flickr8k.json beside the
 document, and not repeated unless its configuration changes. About 25 minutes a model and seed on a CPU core.
 
-Shapes: for each seed trains soft attention as `caption demo` does; from it, hard attention with the paper's estimator
-and with leave-one-out; and soft attention for as long, so that longer training is not mistaken for a better mechanism.
-Hard attention is tested in its three ways. About 20 minutes a seed on two CPU cores.
+Hard: for each seed trains soft attention; from it and from scratch, hard attention by each estimator of
+configs/estimators; and soft attention for as long, so that longer training is not mistaken for a better mechanism. Hard
+attention is tested in its three ways. Runs are kept in hard_on_shapes.json and hard_on_flickr8k.json beside the
+document.
 
 Coverage: trains soft attention with three weights of the doubly stochastic term, on Shapes or on Flickr8k. PHOTOS holds
 the 24 photos of docs/results/photo_boxes.json in full resolution, for the pointing game on photos; without it there is
@@ -33,7 +34,7 @@ import sys
 from pathlib import Path
 
 from tools import make_parser
-from tools.reproduce import coverage, flickr8k, shapes
+from tools.reproduce import coverage, flickr8k, hard
 
 DOCUMENTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
@@ -48,11 +49,6 @@ def main(args: list[str] | None = None) -> int:
     photos.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     photos.add_argument("--document", type=Path, default=DOCUMENTS / "flickr8k.md")
     photos.set_defaults(run=flickr8k.main)
-    scenes = commands.add_parser("shapes", allow_abbrev=False)
-    scenes.add_argument("--out", type=Path, default=Path("runs/hard_on_shapes"))
-    scenes.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    scenes.add_argument("--document", type=Path, default=DOCUMENTS / "hard-attention.md")
-    scenes.set_defaults(run=shapes.main)
     term = commands.add_parser("coverage", allow_abbrev=False)
     term.add_argument("--data", type=Path, help="folder of Flickr8k; without it, models learn Shapes")
     term.add_argument(
@@ -62,6 +58,13 @@ def main(args: list[str] | None = None) -> int:
     term.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     term.add_argument("--document", type=Path, default=DOCUMENTS / "doubly-stochastic.md")
     term.set_defaults(run=coverage.main)
+    estimators = commands.add_parser("hard", allow_abbrev=False)
+    estimators.add_argument("--data", type=Path, help="folder of Flickr8k; without it, models learn Shapes")
+    estimators.add_argument("--models", nargs="+", choices=hard.SHAPES.models(), help="default: all")
+    estimators.add_argument("--out", type=Path, help="default: runs/shapes or runs/flickr8k")
+    estimators.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    estimators.add_argument("--document", type=Path, default=DOCUMENTS / "hard-attention.md")
+    estimators.set_defaults(run=hard.main)
     options, more = parser.parse_known_args(args)
     options.run(options, more)
     return 0

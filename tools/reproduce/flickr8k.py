@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from caption.metrics.caption_files import match_images, read_captions
 from caption.metrics.evaluation import evaluate
-from caption.runtime.files import replacing
 from tools.documents import mean_and_deviation, table, write_sections
 from tools.reproduce.curves import draw
-from tools.reproduce.runs import CONFIGS, curve, fit, run, test, trained_seconds
-
-
-class Model(NamedTuple):
-    """A row of a table."""
-
-    title: str
-    configs: tuple[str, ...]
-    """Files of `configs`, one laid over the other, without suffix."""
-    warm_start: str | None = None
-    """The model of the same seed from which the training starts."""
-    regions: str | None = "features"
-    """The folder of stored regions, one of `REGIONS`; None: it learns from images."""
-    mirrored: str | None = None
-    """The folder of the stored regions of mirrored photos, one of `REGIONS`; None: none are mirrored, or pixels."""
-
+from tools.reproduce.models import Model, Run, arguments, digest, read_runs, trained, write_runs
+from tools.reproduce.runs import CONFIGS, curve, run, test, trained_seconds
 
 PAPER = {
     "show_and_tell": Model("no attention (Show and Tell)", ("flickr8k_show_and_tell",)),
@@ -121,13 +105,12 @@ PUBLISHED = [
     ["Xu et al. 2015, hard (VGG)", "", "", "0.67", "0.457", "0.314", "0.213", "0.213", "0.203"],
 ]
 """The paper is said to leave the brevity penalty out."""
-Run = dict[str, Any]
 
 
 def main(options: argparse.Namespace, more: list[str]) -> None:
     """Train and score what is not published yet, and write all that is into the document."""
     published = options.document.with_name("flickr8k.json")
-    runs = read_runs(published, more)
+    runs = read_runs(published, MODELS, more)
     common = [*data_arguments(options.data), *more]
     missing = [
         (name, seed)
@@ -143,15 +126,15 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
         store = ["--out", str(options.out / regions)]
         run("features", *configs, *store, *data_arguments(options.data), *mirrored)
     for name, seed in missing:
-        folder = trained(options.out, name, seed, common)
+        folder = trained(MODELS, options.out, name, seed, common)
         runs[name, seed] = {
-            "digest": digest(MODELS[name], more),
+            "digest": digest(MODELS, name, more),
             "more": more,
             "seconds": trained_seconds(folder),
             "epochs": curve(folder),
-            **scored(options.data, folder, name, arguments(options.out, name, seed, common)),
+            **scored(options.data, folder, name, arguments(MODELS, options.out, name, seed, common)),
         }
-        write_runs(published, runs)
+        write_runs(published, MODELS, runs)
         _report(options.document, runs)
     _report(options.document, runs)
 
@@ -163,33 +146,9 @@ def regions_of(name: str) -> list[str]:
     return [*before, *(store for store in (model.regions, model.mirrored) if store is not None)]
 
 
-def arguments(out: Path, name: str, seed: int, common: Sequence[str]) -> list[str]:
-    """What `caption fit` and `caption test` get for a model and seed, but for folders and checkpoints."""
-    configs = [part for config in MODELS[name].configs for part in ("-c", str(CONFIGS / f"{config}.yaml"))]
-    folder = MODELS[name].regions
-    regions = "null" if folder is None else str(out / folder)
-    mirrored = MODELS[name].mirrored
-    flip = [] if mirrored is None else ["--data.flip.features", str(out / mirrored)]
-    return [*configs, *common, "--data.features", regions, *flip, "--seed_everything", str(seed)]
-
-
-def trained(out: Path, name: str, seed: int, common: Sequence[str]) -> Path:
-    """The folder of a finished training; the model that it starts from is trained first."""
-    warm = MODELS[name].warm_start
-    start = []
-    if warm is not None:
-        start = [f"--model.warm_start={trained(out, warm, seed, common) / 'best.ckpt'}"]
-    folder = out / f"{name}_{seed}"
-    fit(folder, [*arguments(out, name, seed, common), *start])
-    return folder
-
-
 def scored(data: Path, folder: Path, name: str, mine: list[str]) -> Run:
     """The run's scores on the dev split with each beam; on the test split with the best, for a model of the paper."""
-    dev = {
-        str(beam): _tested(folder, f"dev_beam{beam}", mine, beam, _splits(data, test="dev")) for beam in BEAMS
-    }
-    beam = max(BEAMS, key=lambda beam: dev[str(beam)]["BLEU-4"])
+    beam, dev = best_beam(data, folder, mine)
     run: Run = {"beam": beam, "dev": dev}
     if name in PAPER:
         run["test"] = _tested(folder, f"test_beam{beam}", mine, beam)
@@ -197,39 +156,12 @@ def scored(data: Path, folder: Path, name: str, mine: list[str]) -> Run:
     return run
 
 
-# -- the runs beside the document -------------------------------------------------------------------------------
-
-
-def digest(model: Model, more: Sequence[str]) -> str:
-    """Of a model's configurations, those of the model that it starts from, and further arguments."""
-    texts = [(CONFIGS / f"{config}.yaml").read_text(encoding="utf-8") for config in model.configs]
-    start = [] if model.warm_start is None else [digest(MODELS[model.warm_start], more)]
-    settings = [line for text in texts for line in text.splitlines() if not line.lstrip().startswith("#")]
-    return hashlib.sha256("\n".join([*settings, *more, *start]).encode()).hexdigest()[:16]
-
-
-def read_runs(file: Path, more: Sequence[str]) -> dict[tuple[str, int], Run]:
-    """The published runs, by model and seed, but for those of other settings."""
-    if not file.exists():
-        return {}
-    content = json.loads(file.read_text(encoding="utf-8"))
-    return {
-        (name, int(seed)): run
-        for name, seeds in content.items()
-        for seed, run in seeds.items()
-        if name in MODELS and run["digest"] == digest(MODELS[name], more)
+def best_beam(data: Path, folder: Path, mine: list[str]) -> tuple[int, dict[str, dict[str, float]]]:
+    """The beam size with the highest BLEU-4 on the dev split, and the scores there with each."""
+    dev = {
+        str(beam): _tested(folder, f"dev_beam{beam}", mine, beam, _splits(data, test="dev")) for beam in BEAMS
     }
-
-
-def write_runs(file: Path, runs: Mapping[tuple[str, int], Run]) -> None:
-    """Write the runs in the order of `MODELS`."""
-    seeds = {
-        name: {str(seed): runs[model, seed] for model, seed in sorted(runs) if model == name}
-        for name in MODELS
-    }
-    content = {name: of_model for name, of_model in seeds.items() if of_model}
-    with replacing(file) as opened:
-        opened.write((json.dumps(content, indent=1) + "\n").encode())
+    return max(BEAMS, key=lambda beam: dev[str(beam)]["BLEU-4"]), dev
 
 
 # -- the document ------------------------------------------------------------------------------------------------
