@@ -243,16 +243,20 @@ NOT_ATTACKED = {
                 "tools.compare_attention --document",
             ),
             *("tools.estimators --out", "tools.export_table --out"),
-            *("tools.reproduce flickr8k --document", "tools.reproduce hard --document"),
+            *(f"tools.reproduce {name} --document" for name in ("flickr8k", "hard", "coverage")),
         ],
         "edits sections of a document that must be there",
     ),
     "tools.notebooks notebooks": "edits the notebooks that are named",
     "tools.small_png pictures": "replaces the figures that are named, if they bear our mark",
     "tools.photo_pointing --json": "needs minutes",
-    "tools.compare_attention --out": "a loop over caption fit",
-    "tools.reproduce flickr8k --out": "a loop over caption fit",
-    "tools.reproduce hard --out": "a loop over caption fit",
+    **dict.fromkeys(
+        [
+            "tools.compare_attention --out",
+            *(f"tools.reproduce {name} --out" for name in ("flickr8k", "hard", "coverage")),
+        ],
+        "a loop over caption fit",
+    ),
 }
 """Output options that are not tried, with the reason."""
 

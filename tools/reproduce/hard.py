@@ -14,7 +14,7 @@ from tools.documents import table, write_sections
 from tools.reproduce import flickr8k
 from tools.reproduce.deletion import deletion, test_photos
 from tools.reproduce.models import Model, Run, arguments, digest, read_runs, trained, write_runs
-from tools.reproduce.runs import run, test
+from tools.reproduce.runs import CONFIGS, run, test
 
 ESTIMATORS = {
     "paper": "the paper's text",
@@ -91,7 +91,7 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
         if (name, seed) not in runs
     ]
     if missing and task.regions is not None:
-        configs = ["--config", str(flickr8k.CONFIGS / f"{task.name}_soft.yaml")]
+        configs = ["--config", str(CONFIGS / f"{task.name}_soft.yaml")]
         run("features", *configs, "--out", str(out / task.regions), *flickr8k.data_arguments(options.data))
     for name, seed in missing:
         folder = trained(models, out, name, seed, common)
