@@ -2,10 +2,11 @@
 
     import caption
 
-    captioner = caption.load("model.ckpt")
-    result = captioner.describe("photo.jpg")
-    print(result)          # the sentence
-    result.plot()          # where it looked for every word
+    captioner = caption.load("photos")         # or the path of a checkpoint
+    result = captioner("photo.jpg")            # a list of photos gives a list of captions
+    print(result)                              # the sentence
+    result.plot()                              # where it looked for every word
+    caption.analysis.intervene(captioner, "photo.jpg", ...)
 
 Names are imported when they are first used: `import caption` alone does not load torch.
 """
@@ -18,13 +19,33 @@ from typing import TYPE_CHECKING, Any
 from caption.runtime import torchvision_compat
 
 if TYPE_CHECKING:
+    from caption import analysis as analysis
+    from caption import visualize as visualize
     from caption.captioner import Captioner as Captioner
+    from caption.captions import Captions as Captions
+    from caption.models.model_zoo import installed_models as installed_models
     from caption.models.model_zoo import load as load
     from caption.result import Caption as Caption
 
 __version__: str
-_HOMES = {"load": "caption.models.model_zoo", "Captioner": "caption.captioner", "Caption": "caption.result"}
-__all__ = ["Caption", "Captioner", "__version__", "load"]
+_HOMES = {
+    "load": "caption.models.model_zoo",
+    "installed_models": "caption.models.model_zoo",
+    "Captioner": "caption.captioner",
+    "Caption": "caption.result",
+    "Captions": "caption.captions",
+}
+_PACKAGES = ("analysis", "visualize")
+__all__ = [
+    "Caption",
+    "Captioner",
+    "Captions",
+    "__version__",
+    "analysis",
+    "installed_models",
+    "load",
+    "visualize",
+]
 
 torchvision_compat.install()
 
@@ -34,6 +55,8 @@ def __getattr__(name: str) -> Any:
         from caption.version import package_version
 
         return package_version()
+    if name in _PACKAGES:
+        return import_module(f"caption.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'caption' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -3,7 +3,7 @@
 Training is in `caption.training`. A captioner loads from one file and captions photos:
 
     captioner = caption.load("model.ckpt")
-    print(captioner.describe("photo.jpg"))
+    print(captioner("photo.jpg"))
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from caption.parts import public_path
 from caption.regions import Grid, Views
 from caption.result import Caption
 from caption.runtime.eval_mode import eval_mode
-from caption.search import BeamSearch, Hypotheses, Search
+from caption.search import BeamSearch, Hypotheses, Search, adjusted
 from caption.search.step_functions import LikeliestWords, with_likeliest_words, with_prefix
 from caption.tensor_tree import map_tensors
 from caption.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
@@ -100,7 +100,7 @@ class Captioner(nn.Module):
         """Compute the decoder's memory of encoded images: everything that depends on the image alone."""
         return self.decoder.project(self.refine(views))
 
-    def forward(self, views: Views, words: Tensor, lengths: Tensor) -> Unrolled:
+    def unroll(self, views: Views, words: Tensor, lengths: Tensor) -> Unrolled:
         """Teacher forcing: see `Decoder.forward` for words (B, K, T) and lengths (B, K)."""
         return self.decoder(self.project(views), words, lengths)
 
@@ -125,30 +125,58 @@ class Captioner(nn.Module):
 
     @overload
     def describe(
-        self, photos: list[Photo], search: Search | None = None, batch_size: int = 32
+        self,
+        photos: list[Photo],
+        search: Search | None = None,
+        batch_size: int = 32,
+        *,
+        beam_size: int | None = None,
+        candidates: int | None = None,
+        length_normalization: float | None = None,
     ) -> Captions: ...
 
     @overload
-    def describe(self, photos: Photo, search: Search | None = None, batch_size: int = 32) -> Caption: ...
+    def describe(
+        self,
+        photos: Photo,
+        search: Search | None = None,
+        batch_size: int = 32,
+        *,
+        beam_size: int | None = None,
+        candidates: int | None = None,
+        length_normalization: float | None = None,
+    ) -> Caption: ...
 
     def describe(
-        self, photos: Photo | list[Photo], search: Search | None = None, batch_size: int = 32
+        self,
+        photos: Photo | list[Photo],
+        search: Search | None = None,
+        batch_size: int = 32,
+        *,
+        beam_size: int | None = None,
+        candidates: int | None = None,
+        length_normalization: float | None = None,
     ) -> Caption | Captions:
-        """Caption one photo, or a list of them.
+        """Caption one photo, or a list of them. `captioner(photos, ...)` is the same.
 
         Args:
             photos: a photo, or a list of photos. A photo is a path, a Pillow image, an array or tensor of pixels, bytes
                 or an open file; see `caption.data.decoding.open_image`.
             search: None = the model's default search.
             batch_size: number of photos per batch.
+            beam_size: hypotheses of the beam search, 1 = greedy; None = those of the search. See
+                `caption.search.adjusted` for this and what follows.
+            candidates: captions of each photo, best first, those after the first in `Caption.alternatives`.
+            length_normalization: exponent of the length by which log p is divided, 0 = none.
 
         Returns:
-            a Caption for a photo, a list of them for a list, which a notebook shows as a gallery. If the search returns
-            several candidates, the others are in `Caption.alternatives`.
+            a Caption for a photo, a list of them for a list, which a notebook shows as a gallery.
 
         Raises:
             caption.errors.ImageError: a photo cannot be read.
+            caption.errors.UserError: a number is out of its range.
         """
+        search = adjusted(search or self.search, beam_size, candidates, length_normalization)
         captions = Captions()
         photo_list = photos if isinstance(photos, list) else [photos]
         with closing(self.describe_each(photo_list, search, batch_size)) as stream:
@@ -157,6 +185,8 @@ class Captioner(nn.Module):
                     raise caption
                 captions.append(caption)
         return captions if isinstance(photos, list) else captions[0]
+
+    __call__ = describe
 
     def describe_each(
         self,
@@ -286,6 +316,37 @@ class Captioner(nn.Module):
         grids = [view.grid for view in views]
         return grids if self.refiner is None else self.refiner.grids(grids)
 
+    def __repr__(self) -> str:
+        """Five lines: parameters, encoder, attention, decoder, search. `print(captioner.decoder)` lists all layers."""
+        height, width = self.transform.height, self.transform.width
+        encoder = " + ".join(type(part).__name__ for part in (self.encoder, self.refiner) if part is not None)
+        views = ", ".join(
+            f"{rows}x{cols} regions of {size:,} numbers" for rows, cols, size in self._view_shapes()
+        )
+        attention = ", ".join(_outline(part.spec) for part in self.decoder.attentions.values())
+        return "\n".join(
+            [
+                f"Captioner: {sum(weights.numel() for weights in self.parameters()):,} parameters on {self.device}",
+                f"  encoder    {encoder}: {width}x{height} pixels to {views}",
+                f"  attention  {attention or 'none'}",
+                f"  decoder    {type(self.decoder).__name__}: {self.decoder.query_size:,} units, vocabulary of "
+                f"{len(self.vocabulary):,} words",
+                f"  search     {self.search!r}",
+            ]
+        )
+
+    def _view_shapes(self) -> list[tuple[int, int, int]]:
+        """(rows, cols, D) of the views that the decoder attends to, from a forward pass."""
+        image = torch.zeros(1, 3, self.transform.height, self.transform.width, dtype=torch.uint8)
+        with torch.no_grad(), eval_mode(self):
+            views = self.refine(self.encoder(image.to(self.device)))
+        return [(*view.grid, view.vectors.shape[2]) for view in views]
+
+    def __dir__(self) -> list[str]:
+        """What users call, without the many names that `nn.Module` needs for itself."""
+        own = {name for name in (*vars(Captioner), *self._modules, *vars(self)) if name[0] != "_"}
+        return sorted(own - set(vars(nn.Module())) | {"eval", "parameters", "state_dict", "to", "train"})
+
     def description(self) -> dict[str, Any]:
         """Everything but the weights that a checkpoint needs to rebuild this captioner, in plain types."""
         return {
@@ -296,6 +357,14 @@ class Captioner(nn.Module):
             "transform": self.transform.to_dict(),
             "search": search_spec(self.search),
         }
+
+
+def _outline(spec: dict[str, Any]) -> str:
+    """The class of a part, with those of the parts in its arguments: "ScoredAttention(AdditiveScore, Softmax)"."""
+    arguments = spec["init_args"].values()
+    parts = [_outline(value) for value in arguments if isinstance(value, dict) and "class_path" in value]
+    name = spec["class_path"].rpartition(".")[2]
+    return f"{name}({', '.join(parts)})" if parts else name
 
 
 def search_spec(search: Search) -> dict[str, Any]:

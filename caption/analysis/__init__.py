@@ -1,4 +1,75 @@
 """Analyses of attention maps: do they lie on the objects that the words name, and do the words depend on them?
 
-Each question has its own module. Nothing is imported here, so that one module does not load the others.
+Each question has its own module. Names are imported when they are first used, so that one module does not load the
+others:
+
+    import caption
+
+    caption.analysis.ground(...)         # do maps lie on the objects?
+    caption.analysis.intervene(...)      # what would it say if it looked elsewhere?
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from caption.analysis import baseline_maps as baseline_maps
+    from caption.analysis.agreement import agree as agree
+    from caption.analysis.calibration import calibrate as calibrate
+    from caption.analysis.faithfulness import faithfulness_curves as faithfulness_curves
+    from caption.analysis.faithfulness import mean_regions as mean_regions
+    from caption.analysis.faithfulness.interchange import interchange as interchange
+    from caption.analysis.faithfulness.permutation import permute as permute
+    from caption.analysis.heads import head_roles as head_roles
+    from caption.analysis.interventions import Erase as Erase
+    from caption.analysis.interventions import Force as Force
+    from caption.analysis.interventions import Mask as Mask
+    from caption.analysis.interventions import Move as Move
+    from caption.analysis.interventions import force_everywhere as force_everywhere
+    from caption.analysis.interventions import intervene as intervene
+    from caption.analysis.map_statistics import entropies as entropies
+    from caption.analysis.map_statistics import measure_maps as measure_maps
+    from caption.analysis.per_word import estimate as estimate
+    from caption.analysis.pointing_game import find_mentions as find_mentions
+    from caption.analysis.pointing_game import ground as ground
+    from caption.analysis.posterior_attention import posterior as posterior
+    from caption.analysis.reference_attention import attend_references as attend_references
+
+_HOMES = {
+    "agree": "agreement",
+    "attend_references": "reference_attention",
+    "calibrate": "calibration",
+    "entropies": "map_statistics",
+    "estimate": "per_word",
+    "faithfulness_curves": "faithfulness",
+    "find_mentions": "pointing_game",
+    "force_everywhere": "interventions",
+    "Force": "interventions",
+    "Erase": "interventions",
+    "Mask": "interventions",
+    "Move": "interventions",
+    "ground": "pointing_game",
+    "head_roles": "heads",
+    "interchange": "faithfulness.interchange",
+    "intervene": "interventions",
+    "mean_regions": "faithfulness",
+    "measure_maps": "map_statistics",
+    "permute": "faithfulness.permutation",
+    "posterior": "posterior_attention",
+}
+_MODULES = ("baseline_maps",)
+__all__ = [*_HOMES, *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -110,7 +110,7 @@ def _measure(
     ).view(len(ids), most, -1)
     targets = padded.to(captioner.device)
     inputs = torch.cat((torch.full_like(targets[..., :1], START), targets[..., :-1]), -1)
-    unrolled = captioner(captioner.encode(photos), inputs, lengths.to(captioner.device))
+    unrolled = captioner.unroll(captioner.encode(photos), inputs, lengths.to(captioner.device))
     logits, words = unrolled.logits.float(), unrolled.pack(targets)
     log_sums = torch.stack(
         [torch.logsumexp(logits / float(temperature), 1) for temperature in TEMPERATURES], 1

@@ -19,7 +19,7 @@ from caption.analysis.faithfulness.rankings import AtRandom, Order, by_attention
 from caption.analysis.map_statistics import entropies
 from caption.analysis.per_word import Estimate, difference, estimate
 from caption.analysis.pointing_game import Grounding, ground
-from caption.analysis.posterior import posterior
+from caption.analysis.posterior_attention import posterior
 from caption.analysis.reference_attention import attend_references
 from caption.captioner import Captioner
 from caption.data.boxes import Boxes

@@ -112,8 +112,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--images", nargs="+", default=[], metavar="[SPLIT=]DIR", help=help_)
     help_ = (
-        "captions JSON of each split (COCO), list of each split's images (Flickr), or fractions for CSV and JSON lines "
-        "without splits: train=0.8 val=0.1 test=0.1 (default for files: by their names)"
+        "fractions for data without splits: train=0.8 val=0.1 test=0.1; or the captions JSON of each split (COCO), or "
+        "the list of each split's images (Flickr) (default for files: by their names)"
     )
     add("--splits", nargs="+", default=[], metavar="SPLIT=FILE|FRACTION", help=help_)
     from_data = "(default: the configuration's, or {})"

@@ -33,9 +33,9 @@ def main(args: list[str]) -> int:
     options, overrides = parser.parse_known_args(args)
 
     # These import torch, which takes seconds; --help must not wait for it.
-    from caption import checkpoint
     from caption.cli.configuration.parts import frozen_encoder, make_reader, make_transform, read_parts
     from caption.data.feature_extraction import write_features
+    from caption.models.model_zoo import load
     from caption.runtime.files import make_folder
 
     make_folder(Path(os.path.expanduser(options.out)), "--out")
@@ -46,7 +46,7 @@ def main(args: list[str]) -> int:
         splits = {"train": splits.get("train", [])}  # nothing else is ever mirrored
     images = [image for split in splits.values() for image in split]
     if options.model:
-        captioner = checkpoint.load(options.model, trust=options.trust)
+        captioner = load(options.model, trust=options.trust)
         encoder, transform = captioner.encoder, captioner.transform
         encoder.freeze()
     else:
@@ -68,7 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
     help_ = "configuration of the training; may be repeated"
     add("--config", "-c", metavar="YAML", action="append", required=True, help=help_)
     add("--out", metavar="DIR", required=True, help="folder of the store; made, or continued")
-    add("--model", metavar="CKPT", help="take encoder and transform from this checkpoint")
+    add("--model", metavar="CKPT|NAME", help="take encoder and transform from this model")
     add_trust(parser)
     add("--device", metavar="D", help="cpu, cuda, cuda:1, mps (default: a GPU if there is one)")
     add("--batch-size", metavar="N", type=count, default=32, help="images encoded at once (default 32)")

@@ -74,9 +74,9 @@ def main(args: list[str]) -> int:
             _say(f"'{path}': {error}{hint}")
     if len(references.ids) == 1 and any("CIDEr" in metric for metric in metrics):
         _say("CIDEr of a single image is always 0, see docs/scores.md")
-    _compare(results)
+    compare_with_first(results)
     if results:
-        print(_json(results, len(paths) > 1) if options.format == "json" else _text(results))
+        print(as_json(results, len(paths) > 1) if options.format == "json" else as_text(results))
     # Each file must have at least one score.
     scored = [result for result in results if len(result.scores.reasons) < len(result.scores)]
     return DONE if len(scored) == len(paths) else SOME_FAILED
@@ -139,8 +139,8 @@ def _score(
     return result
 
 
-def _compare(results: list[Result]) -> None:
-    """Compare each file with the first. With --partial, two files may cover different images."""
+def compare_with_first(results: list[Result]) -> None:
+    """Compare each file with the first, if both cover the same images."""
     for result in results[1:]:
         if result.scores.ids == results[0].scores.ids:
             first, second = results[0].scores, result.scores
@@ -152,13 +152,14 @@ def _compare(results: list[Result]) -> None:
 # -- output ----------------------------------------------------------------------------------------------------
 
 
-def _json(results: list[Result], several: bool) -> str:
+def as_json(results: list[Result], several: bool) -> str:
     """One object for one candidate file; for several, `{"candidates": [...]}` with one object each."""
-    entries = [{"file": result.name, **_entry(result)} for result in results]
-    return json.dumps({"candidates": entries} if several else _entry(results[0]), indent=1)
+    entries = [{"file": result.name, **as_entry(result)} for result in results]
+    return json.dumps({"candidates": entries} if several else as_entry(results[0]), indent=1)
 
 
-def _entry(result: Result) -> dict[str, Any]:
+def as_entry(result: Result) -> dict[str, Any]:
+    """A scored file in plain types for JSON."""
     entry = result.scores.to_dict()
     if result.intervals is not None:
         entry["intervals"] = result.intervals
@@ -169,9 +170,9 @@ def _entry(result: Result) -> dict[str, Any]:
     return entry
 
 
-def _text(results: list[Result]) -> str:
+def as_text(results: list[Result]) -> str:
     """Tables of scores, conventions and comparisons, then the signatures, then the reasons for missing scores."""
-    names = [printable(name) for name in _short([result.name for result in results])]
+    names = [printable(name) for name in short_names([result.name for result in results])]
     heads = names if len(results) > 1 else ["score"]
     scores = [[name, *(_cell(result, name) for result in results)] for name in results[0].scores]
     parts = [text_table([["", *heads], *scores])]
@@ -202,7 +203,7 @@ def _text(results: list[Result]) -> str:
     return "\n".join([*parts, "", *map(printable, [*signatures, *sorted(reasons)])])
 
 
-def _short(paths: list[str]) -> list[str]:
+def short_names(paths: list[str]) -> list[str]:
     """The paths without their common folders and suffix, as far as the names stay different."""
     for names in ([PurePath(path).stem for path in paths], [PurePath(path).name for path in paths]):
         if len(set(names)) == len(names):

@@ -25,6 +25,7 @@ from caption.cli.configuration.arguments import TRUST
 from caption.cli.configuration.errors import hint, one_line
 from caption.cli.configuration.files import with_layers
 from caption.cli.configuration.from_checkpoint import with_checkpoint_configuration
+from caption.cli.configuration.option_groups import help_text, help_topic
 from caption.cli.exit_codes import DONE
 from caption.data.module import CaptionData
 from caption.data.resize import ImageTransform
@@ -34,7 +35,7 @@ from caption.runtime.files import make_folder, make_parents, write_new
 from caption.runtime.lock import locked
 from caption.text.vocabulary import Vocabulary
 from caption.training import defaults, early_stopping
-from caption.training.callbacks import AttentionFigures
+from caption.training.callbacks import AttentionFigures, EpochReport
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile, LastCheckpoint
 from caption.training.run_folder import check_free, find_checkpoint
@@ -152,7 +153,8 @@ class CaptionCLI(LightningCLI):
             tensorboard = TensorBoardLogger(str(folder), name="logs")
             kwargs["logger"] = [tensorboard, CSVLogger(str(folder), name="logs", version=tensorboard.version)]
         show = config.get("enable_progress_bar") is not False
-        self.trainer_defaults["callbacks"] = [RichProgressBar(console_kwargs={"stderr": True})] * show
+        progress = [RichProgressBar(console_kwargs={"stderr": True}), EpochReport()]
+        self.trainer_defaults["callbacks"] = progress if show else []
         if config.get("enable_checkpointing") is False:
             for key in ("checkpoint", "last_checkpoint"):
                 self._parser(self.subcommand).callback_keys.remove(key)
@@ -225,6 +227,9 @@ class CaptionCLI(LightningCLI):
 
 def main(args: list[str]) -> int:
     """Run one of Lightning's verbs; `args` begins with the verb."""
+    if (topic := help_topic(args)) is not None:
+        print(help_text(args[0], verb_parsers()[args[0]], topic), end="")
+        return DONE
     try:
         run(args)
     except Stopped as stop:

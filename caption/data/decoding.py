@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from PIL import Image, UnidentifiedImageError
@@ -39,6 +40,7 @@ UPRIGHT = {
 SIDEWAYS = (5, 6, 7, 8)
 """Orientations that exchange width and height."""
 
+HEIF = "Save it as JPEG, or run pip install 'show-attend-and-tell[heif]'."
 SLOW_PIXELS = 5_000_000
 """Pixels of an image whose decoder is written in Python and needs up to two microseconds for each."""
 LARGE_PIXELS = 16_000_000
@@ -103,7 +105,7 @@ def decoded(source: Photo, excess: Callable[[int, int], float] | None = None) ->
     else:
         with _opened(source) as (file, name):
             with _pillow_errors(name):
-                image = Image.open(file)
+                image = _identified(file)
             with image:
                 with _pillow_errors(name):
                     size, scale = _draft(image, excess)
@@ -130,6 +132,28 @@ def _opened(source: Photo) -> Iterator[tuple[IO[bytes], str]]:
         f"an object of type {type(source).__name__} is not a photo: give a path, a Pillow image, an array, a "
         "tensor, bytes or an open file."
     )
+
+
+def _identified(file: IO[bytes]) -> Image.Image:
+    """An image that is not decoded yet; HEIC photos, which Pillow does not know, where pillow-heif is installed."""
+    try:
+        return Image.open(file)
+    except UnidentifiedImageError:
+        if not (hasattr(file, "seek") and _reads_heic()):
+            raise
+        file.seek(0)
+        return Image.open(file)
+
+
+@cache
+def _reads_heic() -> bool:
+    """Let Pillow read HEIC photos. Whether it can."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        return False
+    register_heif_opener()
+    return True
 
 
 def _check_time(image: Image.Image, name: str) -> None:
@@ -175,7 +199,8 @@ def _failure(name: str, error: Exception) -> ImageError:
     """The message for an error of Pillow, whose decoders raise almost anything for damaged files."""
     if isinstance(error, UnidentifiedImageError):
         if name.lower().endswith((".heic", ".heif")):
-            return ImageError(f"'{name}' is a HEIC photo, which Pillow does not read. Save it as JPEG.")
+            remedy = "It may be damaged: get it again." if _reads_heic() else HEIF
+            return ImageError(f"'{name}' is a HEIC photo, which Pillow does not read. {remedy}")
         return ImageError(
             f"'{name}' is not an image, or its beginning is damaged. Give a JPEG, PNG or the like."
         )

@@ -34,6 +34,17 @@ def _installed() -> dict[str, Traversable]:
     return {Path(file.name).stem: file for file in folder.iterdir() if file.name.endswith(SUFFIXES)}
 
 
+def model_file(name: str) -> str:
+    """The file of an installed model for its name; any other name as it is.
+
+    A file of that name takes precedence. A folder, such as the demo's shapes/ or photos/, does not.
+    """
+    if os.path.isfile(os.path.expanduser(name)) or name not in (installed := _installed()):
+        return name
+    with as_file(installed[name]) as path:  # lies in a folder, unless the package is imported from an archive
+        return str(path)
+
+
 def load(
     model: str | os.PathLike[str], device: str | torch.device = "cpu", trust: Iterable[str] = ()
 ) -> Captioner:
@@ -64,10 +75,8 @@ def load(
         from caption.models import hub
 
         return checkpoint.load(hub.fetch(name), where, trust)
-    # A folder of that name, such as the demo's shapes/, does not take precedence over an installed model.
-    if not os.path.isfile(os.path.expanduser(name)) and name in (installed := _installed()):
-        with as_file(installed[name]) as path:
-            return checkpoint.load(path, where, trust)
+    if (path := model_file(name)) != name:
+        return checkpoint.load(path, where, trust)
     if not os.path.exists(os.path.expanduser(name)) and Path(name).name == name and "." not in name:
         raise UserError(
             f"there is no checkpoint {name} and no installed model of that name{did_you_mean(name, installed_models())}"

@@ -7,6 +7,7 @@ name. A file may have as many bytes as its kind needs, and no more are read, wha
 from __future__ import annotations
 
 import os
+import re
 import stat
 from typing import IO, NamedTuple
 
@@ -42,6 +43,8 @@ KINDS_OF_NODE = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/+")
+"""How a URL begins; `pathlib` leaves one slash of two. A single letter is a drive of Windows."""
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 """Opening a pipe would wait for its writer."""
 
@@ -62,6 +65,11 @@ def open_input(path: str | os.PathLike[str], kind: Kind) -> IO[bytes]:
             file.close()
             raise
     except (FileNotFoundError, NotADirectoryError):
+        if url := URL.match(os.fspath(path)):
+            rest = printable(os.fspath(path))[url.end() :]
+            raise kind.error(
+                f"'{url[1]}://{rest}' is a URL, and only files are read. Download it, and name the file."
+            ) from None
         raise kind.error(f"{name} does not exist. Check the path.") from None
     except OSError as error:
         raise kind.error(f"{name} cannot be read: {error.strerror}.") from None

@@ -36,7 +36,7 @@ class Job:
         model: a checkpoint, at this path on every machine, or the name of an installed model.
         out: folder or URL of the results, which every machine can write to.
         form: "jsonl" has what `caption describe --format jsonl` prints; "parquet" a row of main columns.
-        search: fields of the model's search to replace.
+        search: arguments of `caption.search.adjusted`, which changes the model's search.
         device: "cpu" or "cuda"; an actor takes one of it.
         trust: packages whose classes the checkpoint may name.
     """
@@ -61,14 +61,13 @@ class Actor:
     """A captioner in its own process, which turns pieces into files."""
 
     def __init__(self, job: Job) -> None:
-        from dataclasses import replace
-
         from caption.models.model_zoo import load
+        from caption.search import adjusted
 
         self.job = job
         self.captioner = load(job.model, job.device, job.trust)
         if job.search:
-            self.captioner.search = replace(self.captioner.search, **job.search)  # type: ignore[type-var]
+            self.captioner.search = adjusted(self.captioner.search, **job.search)
 
     def __call__(self, piece: dict[str, Any]) -> dict[str, Any]:
         photos = list(piece["photos"])

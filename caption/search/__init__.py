@@ -1,8 +1,8 @@
 """Searches for captions: greedy, beam search, sampling. All they know of the model is a step function."""
 
 from caption.search.base import Hypotheses, Search, Step
-from caption.search.beam import BeamSearch
+from caption.search.beam import BeamSearch, adjusted
 from caption.search.greedy import Greedy
 from caption.search.sampling import Sampling
 
-__all__ = ["BeamSearch", "Greedy", "Hypotheses", "Sampling", "Search", "Step"]
+__all__ = ["BeamSearch", "Greedy", "Hypotheses", "Sampling", "Search", "Step", "adjusted"]

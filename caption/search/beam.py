@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -76,6 +76,32 @@ class BeamSearch(Search):
         words = torch.full((images, 1), start, device=device)
         frontier = Beam(self, images, end, device)
         return run_search(step, state, frontier, words, end, self.max_length, forbidden)
+
+
+def adjusted(
+    search: Search,
+    beam_size: int | None = None,
+    candidates: int | None = None,
+    length_normalization: float | None = None,
+) -> Search:
+    """A search with some numbers changed; the search itself if all are None.
+
+    Args:
+        search: any; one that is not a beam search is replaced by a beam search.
+        beam_size: see `BeamSearch`; None = that of the search, widened to `candidates` where it is smaller.
+        candidates, length_normalization: see `BeamSearch`; None = those of the search.
+
+    Raises:
+        UserError: a number is out of its range.
+    """
+    numbers = {"candidates": candidates, "length_normalization": length_normalization, "beam_size": beam_size}
+    changes = {name: value for name, value in numbers.items() if value is not None}
+    if not changes:
+        return search
+    base = search if isinstance(search, BeamSearch) else BeamSearch()
+    if beam_size is None and isinstance(candidates, int):
+        changes["beam_size"] = max(base.beam_size, candidates)
+    return replace(base, **changes)  # type: ignore[arg-type]
 
 
 class Beam:

@@ -1,7 +1,8 @@
-"""Callbacks for a configuration: pictures of the attention after every epoch, and a moving average of the weights."""
+"""Callbacks: pictures and captions after every epoch, and a moving average of the weights."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from pytorch_lightning.utilities.seed import isolate_rng
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from caption.attention.stochastic import override_at_test
-from caption.errors import ImageError, UserError
+from caption.errors import ImageError, UserError, printable
+from caption.training.defaults import MONITOR
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,6 +78,28 @@ class AttentionFigures(Callback):
         with isolate_rng(), trainer.precision_plugin.forward_context(), validation_setting:
             torch.manual_seed(0)  # samples differ between epochs only through training
             return module.captioner.describe([image.path for image in images], module.validation_search)
+
+
+class EpochReport(Callback):
+    """Prints the scores and some captions of the first validation images to stderr after each validation."""
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        evaluation = getattr(pl_module, "evaluation", None)
+        if (
+            trainer.state.fn != "fit"
+            or trainer.sanity_checking
+            or not trainer.is_global_zero
+            or not evaluation
+        ):
+            return
+        numbers = evaluation.numbers
+        watched = MONITOR.removeprefix("val/")
+        print(
+            f"epoch {trainer.current_epoch}: NLL {numbers['NLL']:.3f} per word, {watched} {numbers[watched]:.4f}",
+            file=sys.stderr,
+        )
+        for image, text in evaluation.samples.items():
+            print(printable(f"  {image}: {text}"), file=sys.stderr)
 
 
 def _pixels(figure: Figure) -> np.ndarray:

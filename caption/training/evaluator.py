@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from itertools import zip_longest
+from dataclasses import dataclass, field, replace
+from itertools import islice, zip_longest
 from typing import Any, TypeVar
 
 import torch
@@ -27,8 +27,11 @@ from caption.runtime.own_folder import OwnFolder
 from caption.search import Search
 
 ImageId = int | str
-RESULTS = {"test": ("test_captions.json", "test_scores.json"), "predict": ("predictions.json",)}
+REFERENCES = "test_references.json"
+RESULTS = {"test": ("test_captions.json", REFERENCES, "test_scores.json"), "predict": ("predictions.json",)}
 """Files that a verb writes."""
+SAMPLES = 3
+"""Captions of an evaluation that progress shows."""
 Result = TypeVar("Result")
 
 
@@ -52,6 +55,8 @@ class Evaluation:
 
     numbers: dict[str, float]
     scores: Scores
+    samples: dict[ImageId, str] = field(default_factory=dict)
+    """The captions of the first images."""
 
 
 def gather(results: dict[ImageId, Result]) -> dict[ImageId, Result]:
@@ -134,7 +139,7 @@ class Evaluator:
 
     def _answer(self, batch: Batch, views: Views, search: Search) -> list[Answer]:
         with override_at_test(self.captioner, self.at_test):
-            unrolled = self.captioner(views, batch.inputs, batch.lengths)
+            unrolled = self.captioner.unroll(views, batch.inputs, batch.lengths)
             hypotheses = self.captioner.generate(views, search)
         nll = -unrolled.unpack(word_log_likelihoods(unrolled, batch.targets)).sum((1, 2))
         steps = unrolled.unpack(torch.ones_like(unrolled.positions)).sum((1, 2))
@@ -159,9 +164,12 @@ class Evaluator:
         """
         answers, self.answers = gather(self.answers), {}
         evaluation = summarise(answers.values(), self.protocol(split, search), boxes)
+        samples = {image: answer.caption.text for image, answer in islice(answers.items(), SAMPLES)}
+        evaluation = replace(evaluation, samples=samples)
         if folder is not None:
             texts = {image: answer.caption.text for image, answer in answers.items()}
             write_results(texts, folder, f"{split}_captions.json")
+            folder.write_json(f"{split}_references.json", _coco_references(answers), indent=1)
             scores = {"scores": evaluation.numbers, "signature": evaluation.scores.signature}
             folder.write_json(f"{split}_scores.json", scores, indent=1)
         return evaluation
@@ -179,6 +187,18 @@ class Evaluator:
         protocol = {"split": split, "search": f"{spec['class_path'].rpartition('.')[2]}({options})"}
         settings = [self.at_test or part.at_test for part in stochastic_parts(self.captioner.decoder)]
         return protocol | ({"hard": ",".join(settings)} if settings else {})
+
+
+def _coco_references(answers: Mapping[ImageId, Answer]) -> dict[str, Any]:
+    """The references in COCO's format, with which others can score the captions again."""
+    captions = [(image, text) for image, answer in answers.items() for text in answer.references]
+    return {
+        "images": [{"id": image} for image in answers],
+        "annotations": [
+            {"id": number, "image_id": image, "caption": text}
+            for number, (image, text) in enumerate(captions)
+        ],
+    }
 
 
 def write_results(captions: Mapping[ImageId, str], folder: OwnFolder, name: str) -> None:

@@ -182,6 +182,8 @@ class CaptionTraining(LightningModule):
         shares = {"loss": loss.value.detach()} | loss.logged | diagnose(loss.unrolled, decoder.properties)
         logged = mean_of_each(shares)
         self.log("train/loss", logged.pop("loss"), prog_bar=True, batch_size=size)
+        if "NLL" in logged:  # per word
+            self.log("train/NLL", logged.pop("NLL"), prog_bar=True, batch_size=size)
         self.log_dict({f"train/{name}": value for name, value in logged.items()}, batch_size=size)
         if decoder.attentions and (warning := self.still_maps.watch(logged["attention_change"])):
             rank_zero_warn(warning)
@@ -222,6 +224,7 @@ class CaptionTraining(LightningModule):
         scores = self._score("val", self.validation_search)
         watched = MONITOR.removeprefix("val/")
         self.log(f"val_{watched}", scores[watched], prog_bar=True, logger=False)
+        self.log("val_NLL_per_word", scores["NLL"], prog_bar=True, logger=False)
 
     def on_test_epoch_end(self) -> None:
         self._score("test", self.captioner.search, self._folder())

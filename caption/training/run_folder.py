@@ -12,6 +12,7 @@ from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
 
 from caption import checkpoint
 from caption.errors import CheckpointError, UserError, first_few, printable
+from caption.models.model_zoo import model_file
 from caption.runtime.files import is_own
 from caption.training.defaults import BEST, LAST
 from caption.training.lightning_state import name_pattern
@@ -21,8 +22,8 @@ def find_checkpoint(name: str | None, folder: Path, verb: str) -> str | None:
     """The file that --ckpt_path names.
 
     Args:
-        name: a file; "last" or "best", in the run's folder; "auto" for the newest one there that can be read, or None
-            if there is none.
+        name: a file, or an installed model by its name; "last" or "best", in the run's folder; "auto" for the newest
+            one there that can be read, or None if there is none.
         folder: of the run.
         verb: of the command; only fit takes "auto".
 
@@ -33,7 +34,7 @@ def find_checkpoint(name: str | None, folder: Path, verb: str) -> str | None:
     if name in ("last", "best"):
         return str(folder / f"{name}.ckpt")
     if name != "auto":
-        return name
+        return name and model_file(name)
     if verb != "fit":
         raise UserError(f"--ckpt_path auto resumes a training: caption {verb} takes best, last or a file")
     damage = None

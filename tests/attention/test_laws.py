@@ -359,7 +359,7 @@ def batch(model: Captioner) -> tuple[Views, CaptionBatch]:
 def test_steps_equal_the_unroll(name: str) -> None:
     model = captioner(name)
     views, captions = batch(model)
-    unrolled = model(views, captions.words, captions.lengths)
+    unrolled = model.unroll(views, captions.words, captions.lengths)
     log_probs = unrolled.unpack(unrolled.logits.log_softmax(-1))
     maps = {key: unrolled.unpack(value) for key, value in unrolled.trace.maps.items()}
     weights = unrolled.unpack(unrolled.trace.weights)
@@ -445,7 +445,7 @@ def test_a_sentinel_needs_a_decoder_that_attends_after_its_update() -> None:
     model = mechanisms.captioner(mechanisms.lstm(ATTENTIONS["sentinel"]()))
     views, captions = batch(model)
     with pytest.raises(UserError, match="AdaptiveDecoder"):
-        model(views, captions.words, captions.lengths)
+        model.unroll(views, captions.words, captions.lengths)
 
 
 # -- mechanisms that sample ----------------------------------------------------------------------------------------

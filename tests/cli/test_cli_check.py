@@ -93,8 +93,8 @@ WRONG = [
     (["--min-count", "few"], "few is not a whole number from 1 up"),
     (["--workers", "-1"], "-1 is not a whole number from 1 up"),
     (["--tokenizer", "scissors"], "scissors"),
-    (["--format", "xml"], "invalid choice"),
-    (["more"], "unrecognized arguments"),
+    (["--format", "xml"], "--format cannot be 'xml'"),
+    (["more"], "one argument too many: more"),
 ]
 
 

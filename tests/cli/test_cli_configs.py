@@ -30,12 +30,39 @@ def data_of(cli: Cli, *args: object) -> dict:
 def test_configs_lists_every_configuration_with_its_title_and_prints_one(cli: Cli):
     ran = cli("configs")
     assert (ran.code, ran.err) == (0, "")
-    names = [line.split()[0] for line in ran.out.splitlines()]
-    assert names == config_names()
+    lines = [line for line in ran.out.splitlines() if line.startswith("  ")]
+    names = [line.split()[0] for line in lines]
+    assert sorted(names) == sorted(config_names())
     assert {"shapes_soft", "attention/dot", "presets/paper_hard"} <= set(names)
-    assert all(len(line.split(maxsplit=1)[1]) > 20 for line in ran.out.splitlines())
+    assert all(len(line.split(maxsplit=1)[1]) > 20 for line in lines)
+    assert (
+        ran.out.count("attention mechanisms, laid over another configuration") == 1
+    )  # a group stands together
     printed = yaml.safe_load(cli("configs", "shapes_soft").out)
     assert printed["trainer"]["default_root_dir"] == "runs/shapes_soft"
+
+
+def listed(ran: Ran) -> list[str]:
+    assert (ran.code, ran.err) == (0, "")
+    return [line.split()[0] for line in ran.out.splitlines() if line.startswith("  ")]
+
+
+def test_configs_are_searched_by_word_and_by_group(cli: Cli):
+    assert sorted(listed(cli("configs", "attention"))) == [
+        name for name in config_names() if name.startswith("attention/")
+    ]
+    assert set(listed(cli("configs", "training/"))) == {
+        name for name in config_names() if name.startswith("training/")
+    }
+    assert "attention/sparsemax" in listed(cli("configs", "projection"))  # a word of the header
+    assert listed(cli("configs", "flickr8k", "hard", "lite2")) == ["flickr8k_hard"]
+    assert "attention/general" in listed(cli("configs", "luong"))
+    assert yaml.safe_load(cli("configs", "configs/attention/dot.yaml").out) == yaml.safe_load(
+        cli("configs", "attention/dot").out
+    )
+    ran = cli("configs", "sparsmax")
+    assert (ran.code, ran.out) == (2, "")
+    assert "no configuration mentions sparsmax (did you mean sparsemax?)" in ran.err
 
 
 def test_a_configuration_is_found_by_name_from_anywhere(tmp_path: Path, monkeypatch):

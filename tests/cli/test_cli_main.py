@@ -153,7 +153,34 @@ def test_an_unknown_verb_is_wrong_usage(capsys):
 @pytest.mark.parametrize("args", [[], ["photo.jpg", "--model"], ["photo.jpg", "--modle", "m"]])
 def test_wrong_options_are_wrong_usage(args: list[str], capsys):
     assert main(["describe", *args]) == 2
-    assert "usage: caption describe" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert err.endswith("(caption describe --help lists the options)\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("describe x.jpg --modle m", "there is no option --modle (did you mean --model?)"),
+        ("describe x.jpg --modle=m", "there is no option --modle (did you mean --model?)"),
+        (
+            "describe x.jpg --format jsn",
+            "--format cannot be 'jsn' (did you mean json?): choose from text, json, jsonl",
+        ),
+        ("describe x.jpg --beam-size five", "--beam-size takes a whole number, not 'five'"),
+        ("describe --model", "--model: expected one argument"),
+        ("prepare flickr8 x.zip", "there is no 'flickr8' (did you mean flickr8k?): choose from flickr8k, "),
+        ("prepare flickr8k x.zip --ouut d", "there is no option --ouut (did you mean --out?)"),
+        ("completion bash zsh", "one argument too many: zsh"),
+        ("describe", "the following arguments are required: IMAGE"),
+    ],
+)
+def test_a_misspelt_option_or_value_gets_a_suggestion_on_one_line(args: str, message: str, capsys):
+    assert main(args.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"caption: {message}")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

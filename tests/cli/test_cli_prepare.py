@@ -50,7 +50,7 @@ def test_wrong_usage(args: list[str], capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["prepare", *args]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert "usage: caption prepare" in err
+    assert "(caption prepare" in err
 
 
 def test_names_in_a_download_do_not_steer_the_terminal(

@@ -74,7 +74,10 @@ def test_the_users_configuration_in_the_runs_folder_stays(cli: Cli, tiny: Path, 
 
 @pytest.mark.parametrize(
     ("verb", "names"),
-    [("test", ("test_captions.json", "test_scores.json")), ("predict", ("predictions.json",))],
+    [
+        ("test", ("test_captions.json", "test_references.json", "test_scores.json")),
+        ("predict", ("predictions.json",)),
+    ],
 )
 def test_the_users_results_stay_and_are_named_before_the_evaluation(
     cli: Cli, trained: Trained, tmp_path: Path, evaluations: list[str], verb: str, names: tuple[str, ...]

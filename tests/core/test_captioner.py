@@ -63,13 +63,53 @@ def test_a_photo_gets_a_caption():
     assert caption.alternatives == []
 
 
+def test_a_captioner_is_called_like_the_command():
+    model, photos = captioner(), [photo(seed=seed) for seed in range(2)]
+    same(model(photos[0]), model.describe(photos[0]))
+    assert [str(each) for each in model(photos)] == [str(each) for each in model.describe(photos)]
+    search = BeamSearch(beam_size=4, max_length=8, length_normalization=0.5, candidates=3)
+    found = model(photos[0], beam_size=4, candidates=3, length_normalization=0.5)
+    same(found, model.describe(photos[0], search))
+    assert [str(each) for each in found.alternatives] == [
+        str(each) for each in model.describe(photos[0], search).alternatives
+    ]
+    assert len(model(photos[0], candidates=5).alternatives) == 4  # the beam of 3 is widened
+    same(model(photos[0], beam_size=1), model.describe(photos[0], Greedy(max_length=8)))
+    with pytest.raises(UserError, match="beam_size is 0"):
+        model(photos[0], beam_size=0)
+    with pytest.raises(TypeError, match="beam_sise"):
+        model(photos[0], beam_sise=3)
+
+
+def test_repr_is_a_summary_of_five_lines():
+    model = captioner(refiner=LinearRefiner(5))
+    count = sum(weights.numel() for weights in model.parameters())
+    assert repr(model).splitlines() == [
+        f"Captioner: {count:,} parameters on cpu",
+        "  encoder    SmallCNN + LinearRefiner: 32x32 pixels to 8x8 regions of 5 numbers",
+        "  attention  ScoredAttention(AdditiveScore, Softmax)",
+        f"  decoder    LSTMDecoder: 7 units, vocabulary of {len(model.vocabulary)} words",
+        "  search     BeamSearch(beam_size=3, max_length=8, length_normalization=0.0, candidates=1)",
+    ]
+
+
+def test_dir_shows_what_users_call():
+    names = dir(captioner())
+    assert {"describe", "generate", "encoder", "decoder", "vocabulary", "search", "to", "device"} <= set(
+        names
+    )
+    assert not {"register_forward_hook", "add_module", "T_destination", "forward"} & set(names)
+    assert all(hasattr(captioner(), name) for name in names)
+    assert len(names) < 30
+
+
 def test_its_numbers_are_those_of_teacher_forcing():
     model = captioner()
     caption = model.describe(photo())
     ids = [model.vocabulary[word] for word in caption.words]
     views = model.encoder(model.transform(photo())[None])
     with torch.no_grad():
-        unrolled = model(views, torch.tensor([[[START, *ids]]]), torch.tensor([[len(ids) + 1]]))
+        unrolled = model.unroll(views, torch.tensor([[[START, *ids]]]), torch.tensor([[len(ids) + 1]]))
     log_probs = unrolled.unpack(unrolled.logits.log_softmax(-1))[0, 0]
     words = log_probs[range(len(ids)), ids]
     np.testing.assert_allclose(caption.word_log_probs, words, atol=1e-4)

@@ -227,9 +227,7 @@ def test_a_program_is_not_a_photo(tmp_path):
 
 def test_a_heic_photo_gets_its_own_advice(tmp_path):
     (tmp_path / "IMG_1.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
-    with pytest.raises(
-        ImageError, match=r"IMG_1\.HEIC' is a HEIC photo, which Pillow does not read\. Save it as JPEG"
-    ):
+    with pytest.raises(ImageError, match=r"IMG_1\.HEIC' is a HEIC photo, which Pillow does not read\. "):
         open_image(tmp_path / "IMG_1.HEIC")
 
 

@@ -140,6 +140,7 @@ ROOT_DIR = "--trainer.default_root_dir"
 FEATURES = "features -c fit.yaml --model run/best.ckpt"
 DESCRIBE = "describe photo.png --model model.ckpt"
 DESCRIBE_FOLDER, PHOTOS = "describe photos --model model.ckpt", ("photos/a.png", "photos/b.png")
+COMPARE = "compare run tested --photos photo.png"
 IMPORT_SGRVINOD = (
     "import sgrvinod decoder.pth --word-map map.json --encoder encoder.yaml --encoder-weights encoder.pth"
 )
@@ -173,6 +174,9 @@ ATTACKS = [
     Attack("export", "--out", "export model.ckpt --format onnx", "out", ("model.ckpt",), is_slow=True),
     Attack("export", "--out", "export model.ckpt --format ckpt", "out.ckpt", ("model.ckpt",)),
     Attack("export", "--out", "export model.ckpt --format safetensors", "out.safetensors", ("model.ckpt",)),
+    Attack("compare", "--curves", "compare run", "out.png", ("run/best.ckpt",)),
+    Attack("compare", "--maps", COMPARE, "out.png", ("photo.png", "run/best.ckpt")),
+    Attack("compare", "--html", COMPARE, "out.html", ("photo.png", "run/best.ckpt")),
     Attack(
         "analyse", "--out", "analyse --limit 2 --model mine=shapes", "out.md", (), ("out.png",)
     ),
@@ -194,7 +198,7 @@ NOT_OUTPUTS = {
     *("--data", "--base", "--images", "--splits", "downloads", "--encoder", "--encoder-weights", "--options"),
     *("--vocabulary", "--word-map", "--references", "--candidates", "--model.warm_start", "--data.features"),
     *("--data.shards", "--boxes", "--captions", "--photos", "--configs", "--flickr8k", "table", "--sgrvinod"),
-    *("name", "address"),
+    *("name", "address", "words", "runs"),
     # names and values
     *(
         "--trust",
@@ -303,6 +307,9 @@ def make_template(top: Path) -> None:
             f"{FIT}",
             "features -c fit.yaml --model run/best.ckpt --out store",
             "prepare shards -c fit.yaml --samples 3 --out shards",
+            f"{FIT} {ROOT_DIR} tested",
+            f"test -c fit.yaml --ckpt_path tested/best.ckpt {ROOT_DIR} tested {QUIET}",
+            f"test {EVALUATE}",
         ):
             ran = run(args.split())
             assert ran.code == 0, ran.err

@@ -66,7 +66,7 @@ def test_stepping_and_unrolling_agree():
     fed = torch.cat((torch.full((1, 2, 1), START), words), -1)
     views = model.encode([photo()])
     with torch.no_grad():
-        unrolled = model(views, fed, torch.tensor([[4, 3]]))
+        unrolled = model.unroll(views, fed, torch.tensor([[4, 3]]))
         state = model.decoder.start(model.project(views), 2)
         logits = unrolled.unpack(unrolled.logits)
         weights = unrolled.unpack(unrolled.trace.weights)

@@ -36,7 +36,7 @@ def test_every_caption_begins_so_and_goes_on_as_the_model_would(search: Search):
     words = captions.words[:, :1]
     inputs = torch.cat((torch.full_like(words[..., :1], START), words), -1)
     steps = captions.lengths[:, :1] + captions.finished[:, :1].long()
-    unrolled = model(views, inputs, steps)
+    unrolled = model.unroll(views, inputs, steps)
     targets = torch.cat((words, torch.full_like(words[..., :1], END)), -1)
     terms = unrolled.logits.log_softmax(-1).gather(-1, unrolled.pack(targets)[:, None])
     expected = unrolled.unpack(terms).squeeze(-1)
@@ -64,7 +64,7 @@ def test_the_likeliest_words_are_those_of_teacher_forcing(search: Search):
     views = model.encode([photo(40, 80, 1)])
     for caption in (best, *best.alternatives):
         ids = torch.tensor([START, *(model.vocabulary[word] for word in caption.words)])
-        unrolled = model(views, ids[None, None], torch.tensor([[len(ids)]]))
+        unrolled = model.unroll(views, ids[None, None], torch.tensor([[len(ids)]]))
         log_probs = unrolled.unpack(unrolled.logits)[0, 0].log_softmax(-1)
         assert len(caption.likeliest) == len(caption.words)
         for step, (word, likeliest) in enumerate(zip(caption.words, caption.likeliest, strict=True)):

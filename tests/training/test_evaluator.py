@@ -176,7 +176,7 @@ def test_captions_are_free_running_and_nll_is_not(tmp_path: Path, reader: Shapes
         for ids in example.captions:
             batch = dataset.collate([example._replace(captions=[ids])])
             with torch.no_grad():
-                unrolled = captioner(captioner.encoder(batch.images), batch.inputs, batch.lengths)
+                unrolled = captioner.unroll(captioner.encoder(batch.images), batch.inputs, batch.lengths)
             log_probs = unrolled.logits.log_softmax(-1)
             total -= float(log_probs.gather(1, torch.tensor(ids)[:, None]).sum())
             steps += len(ids)

@@ -72,7 +72,7 @@ def look(captioner: Captioner, word: Word) -> View:
         return View(None, box, False)
     views = captioner.encoder(captioner.transform(photo)[None])
     ids = [START, *(captioner.vocabulary[each] for each in word.words[:-1])]
-    unrolled = captioner(views, torch.tensor([[ids]]), torch.tensor([[len(ids)]]))
+    unrolled = captioner.unroll(views, torch.tensor([[ids]]), torch.tensor([[len(ids)]]))
     weights = unrolled.unpack(unrolled.trace.weights)[0, 0, word.mention.word]
     return View(weights.view(captioner.grids(views)[0]).numpy(), box, decoder.properties.signed)
 

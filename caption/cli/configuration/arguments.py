@@ -7,7 +7,11 @@ argparse's SystemExit with code 2; --help raises SystemExit with code 0.
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from caption.errors import UserError, did_you_mean
 
 # Texts keep their line breaks.
 FORMAT: dict[str, Any] = {
@@ -18,9 +22,48 @@ FORMAT: dict[str, Any] = {
 TRUST = "import classes of this package that a checkpoint names; its code runs; may be repeated"
 
 
-def verb_parser(verb: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
+INVALID_CHOICE = re.compile(r"argument (.+?): invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
+INVALID_NUMBER = re.compile(r"argument (.+?): invalid (int|float) value: (.*)", re.DOTALL)
+NUMBERS = {"int": "a whole number", "float": "a number"}
+
+
+class VerbParser(argparse.ArgumentParser):
+    """A parser that says what is wrong in one line, with what a misspelt option or value was meant to be."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{self._plain(message)} ({self.prog} --help lists the options)")
+
+    def _plain(self, message: str) -> str:
+        """argparse's message in other words, where it can be clearer."""
+        if choice := INVALID_CHOICE.fullmatch(message):
+            option, value, listed = choice.groups()
+            choices = [name.strip(" '") for name in listed.split(",")]
+            what = f"there is no {value!r}" if option[0] != "-" else f"{option} cannot be {value!r}"
+            return f"{what}{did_you_mean(value, choices)}: choose from {', '.join(choices)}"
+        if number := INVALID_NUMBER.fullmatch(message):
+            return f"{number[1]} takes {NUMBERS[number[2]]}, not {number[3]}"
+        before, _, extra = message.partition("unrecognized arguments: ")
+        if before or not extra:
+            return message.removeprefix("argument ")
+        words = extra.split()
+        unknown = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
+        if unknown is None:
+            return f"one argument too many: {words[0]}"
+        return f"there is no option {unknown}{did_you_mean(unknown, _option_strings(self))}"
+
+
+def _option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The options of a parser and of the nouns after its verb."""
+    yield from parser._option_string_actions
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for noun in action.choices.values():
+                yield from _option_strings(noun)
+
+
+def verb_parser(verb: str, description: str, epilog: str | None = None) -> VerbParser:
     """A parser for a verb's arguments."""
-    return argparse.ArgumentParser(f"caption {verb}", description=description, epilog=epilog, **FORMAT)
+    return VerbParser(f"caption {verb}", description=description, epilog=epilog, **FORMAT)
 
 
 def add_noun(nouns: Any, name: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:

@@ -31,7 +31,13 @@ def one_line(message: str) -> str:
     """An error message of jsonargparse, which fills a page, in one line: the keys from the outside in, the reasons."""
     lines = [line.strip() for line in message.splitlines()]
     joined = " ".join(line.removeprefix("- ") for line in lines if not line.startswith(SCAFFOLDING))
-    return joined.replace("Problem with given class_path ", "").replace("Parser key ", "")
+    for words in (
+        "Problem with given class_path ",
+        "Parser key ",
+        " Does not validate against any of the Union subtypes",
+    ):
+        joined = joined.replace(words, "")
+    return joined
 
 
 def hint(message: str, parser: ArgumentParser) -> str:
@@ -42,7 +48,10 @@ def hint(message: str, parser: ArgumentParser) -> str:
         parser: the parser that met the error; its options are the keys.
     """
     option = message.partition("unrecognized arguments: --")[2].split(maxsplit=1)[:1]
-    *owners, name = option or message.split("'")[1::2] or [""]
+    part = message.partition("Expected a dot import path string: ")[2].split(maxsplit=1)[:1]
+    *owners, name = option or part or message.split("'")[1::2] or [""]
+    if part:
+        return did_you_mean(name, _classes_of_parts())
     if "No module named" in message:
         return f" (put {name}.py into the working directory, or install the package)"
     choices = {*keys(parser), *(choice for owner in owners for choice in _names(owner))}
@@ -57,6 +66,18 @@ def keys(parser: ArgumentParser) -> Iterator[str]:
                 yield from keys(subcommand)
         else:
             yield action.dest
+
+
+def _classes_of_parts() -> set[str]:
+    """The names of the classes that a configuration may name, as far as their modules are imported."""
+    from caption.data.readers.captions import CaptionReader
+    from caption.parts import Part
+    from caption.search import Search
+
+    classes: list[type] = [Part, CaptionReader, Search]
+    for base in classes:  # which grows
+        classes += base.__subclasses__()
+    return {cls.__name__ for cls in classes}
 
 
 def _names(path: str) -> Iterable[str]:

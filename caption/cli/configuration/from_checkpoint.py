@@ -18,6 +18,7 @@ from caption import checkpoint
 from caption.cli.configuration.files import OPTIONS, READER, option_pairs
 from caption.data.resize import ImageTransform
 from caption.errors import CheckpointError, UserError
+from caption.models.model_zoo import model_file
 from caption.parts import make
 from caption.runtime.trust import check_texts
 from caption.search import Search
@@ -42,7 +43,7 @@ def with_checkpoint_configuration(args: Sequence[str]) -> list[str]:
     configured = in_folder or any(option in OPTIONS for option, _ in pairs)
     if args[0] == "fit" or configured or not paths or {"--help", "-h"} & set(args):
         return args
-    path = Path(paths[-1])
+    path = Path(model_file(paths[-1]))
     contents = checkpoint.read(path)
     if not any(option in READER for option, _ in pairs):
         raise UserError(

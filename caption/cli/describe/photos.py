@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import glob
+import io
 import os
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
 
-from caption.errors import first_few, printable
-from caption.runtime.inputs import PHOTO, open_input
+from caption.errors import UserError, first_few, printable
+from caption.runtime.inputs import PHOTO, open_input, read_stream
 
 CAMERA_FORMATS = frozenset(
     {".heic", ".heif", ".avif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"}
@@ -17,35 +20,104 @@ CAMERA_FORMATS = frozenset(
 """Suffixes of photos, whether Pillow reads them or not: one that it cannot read is reported, not skipped."""
 
 
+STDIN = "-"
+STDIN_NAME = "stdin"
+"""Of the photo on standard input, in results and names of files."""
+
+
 class Inputs(NamedTuple):
     """The photos that a command line names."""
 
     photos: list[str]
+    """Their names."""
+    sources: list[str | StdinPhoto]
+    """What is opened: the file of that name, or standard input."""
     notes: list[str]
     """What was left out of each folder, in a sentence."""
 
 
-def input_photos(arguments: Iterable[str]) -> Inputs:
+class StdinPhoto(io.BytesIO):
+    """The photo on standard input, read whole."""
+
+    name = "standard input"
+
+    def is_text(self) -> bool:
+        """Whether it is text, such as a list of names, and not a photo."""
+        content = self.getvalue()
+        return b"\0" not in content and content.isascii()
+
+
+def input_photos(arguments: Iterable[str], recursive: bool = False) -> Inputs:
     """The photos that arguments name: files as they are, and for each folder the images in it, sorted by name.
 
     The images of a folder are its files with a suffix that Pillow reads or that cameras use, and files without a
     suffix that begin like an image. Hidden files are left out silently; other files and subfolders with a note. A
-    folder without images stays in the list; opening it as a photo then reports the error.
+    folder without images stays in the list; opening it as a photo then reports the error. A pattern such as "in/*.jpg",
+    which no file is called, stands for what it matches, as some shells leave it as it is. "-" is standard input.
+
+    Args:
+        arguments: of the command line.
+        recursive: whether the images of subfolders are taken, too.
+
+    Raises:
+        UserError: standard input is named twice, is closed, or cannot be read.
     """
-    photos: list[str] = []
-    notes: list[str] = []
+    found = Inputs([], [], [])
+    arguments = list(arguments)
+    if arguments.count(STDIN) > 1:
+        raise UserError("standard input ('-') is one photo, but it is named twice")
     for argument in arguments:
-        images: list[str] = []
-        if os.path.isdir(argument):
-            with suppress(OSError):  # reported when it is opened as a photo
-                names = sorted(name for name in os.listdir(argument) if name[0] != ".")
-                is_image = {name: _is_image(os.path.join(argument, name)) for name in names}
-                images = [os.path.join(argument, name) for name in names if is_image[name]]
-                if images and not all(is_image.values()):
-                    others = first_few(printable(name) for name in names if not is_image[name])
-                    notes.append(f"'{printable(argument)}': left out {others} (subfolders, or not images)")
-        photos += images or [argument]
-    return Inputs(photos, notes)
+        if argument == STDIN:
+            found.photos.append(STDIN_NAME)
+            found.sources.append(_stdin_photo())
+            continue
+        for path in _matching(argument):
+            images = (_all_images(path) if recursive else _images(path, found.notes)) or [path]
+            found.photos.extend(images)
+            found.sources.extend(images)
+    return found
+
+
+def _stdin_photo() -> StdinPhoto:
+    if sys.stdin is None:
+        raise UserError("standard input is closed: give a file")
+    return StdinPhoto(read_stream(sys.stdin.buffer, StdinPhoto.name, PHOTO))
+
+
+def is_pattern(argument: str) -> bool:
+    """Whether an argument is a pattern, such as "in/*.jpg", and not the name of a file."""
+    return glob.has_magic(argument) and not os.path.lexists(argument)
+
+
+def _matching(argument: str) -> list[str]:
+    """What a pattern matches, sorted; the argument itself if it is none, or matches nothing."""
+    matches = glob.glob(os.path.expanduser(argument), recursive=True) if is_pattern(argument) else []
+    return sorted(matches) or [argument]
+
+
+def _images(folder: str, notes: list[str]) -> list[str]:
+    """The images in a folder, and a note of what is left out; none for a file."""
+    if not os.path.isdir(folder):
+        return []
+    images: list[str] = []
+    with suppress(OSError):  # reported when it is opened as a photo
+        names = sorted(name for name in os.listdir(folder) if name[0] != ".")
+        is_image = {name: _is_image(os.path.join(folder, name)) for name in names}
+        images = [os.path.join(folder, name) for name in names if is_image[name]]
+        if images and not all(is_image.values()):
+            others = first_few(printable(name) for name in names if not is_image[name])
+            notes.append(f"'{printable(folder)}': left out {others} (subfolders, or not images)")
+    return images
+
+
+def _all_images(folder: str) -> list[str]:
+    """The images in a folder and its subfolders, each folder's before those below it; none for a file."""
+    images: list[str] = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        paths = [os.path.join(parent, name) for name in sorted(names) if name[0] != "."]
+        images += filter(_is_image, paths)
+    return images
 
 
 @cache

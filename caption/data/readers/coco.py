@@ -17,6 +17,7 @@ from caption.data.readers.captions import (
     Splits,
     check_split_names,
 )
+from caption.data.readers.fractions import divided
 from caption.errors import DataError
 
 
@@ -49,18 +50,29 @@ class Coco(CheckedReader):
     """Captions in the format of MS COCO (`captions_train2014.json`). An image's id is its COCO id.
 
     Args:
-        captions: the captions JSON of each split: keys among train, val, test.
-        images: the image folder of each of these splits.
+        captions: the captions JSON of each split: keys among train, val, test; or a single file for all splits.
+        images: the image folder of each of these splits, or that of the single file.
+        fractions: for a single file, the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`, see
+            `caption.data.readers.fractions`; None = all its images are training images.
     """
 
-    captions: dict[str, str]
-    images: dict[str, str]
+    captions: dict[str, str] | str
+    images: dict[str, str] | str
+    fractions: dict[str, float] | None = None
 
     @property
     def source(self) -> str:
-        return ", ".join(f"'{file}'" for file in self.captions.values())
+        files = [self.captions] if isinstance(self.captions, str) else self.captions.values()
+        return ", ".join(f"'{file}'" for file in files)
 
     def collect(self, findings: Findings) -> Splits:
+        if isinstance(self.captions, str) and isinstance(self.images, str):
+            images = _read_split(self.captions, user_path(self.images), findings)
+            return divided(images, self.fractions)
+        if isinstance(self.captions, str) or isinstance(self.images, str) or self.fractions is not None:
+            raise DataError(
+                "fractions divide one file of captions: give one file and one folder, without the names of splits."
+            )
         check_split_names(self.captions)
         if set(self.captions) != set(self.images):
             raise DataError(
@@ -70,14 +82,17 @@ class Coco(CheckedReader):
         splits: Splits = {}
         for split, file in self.captions.items():
             with findings.skipping():
-                splits[split] = _read_split(file, user_path(self.images[split]), findings)
+                images = _read_split(file, user_path(self.images[split]), findings)
+                splits[split] = [image for _, image in images]
         return splits
 
 
-def _read_split(file: str, folder: Path, findings: Findings) -> list[CaptionedImage]:
+def _read_split(file: str, folder: Path, findings: Findings) -> list[tuple[str, CaptionedImage]]:
+    """The images of a file, each with its name as the file spells it."""
     data = read_json(file)
     object_list(data, "images", f"'{file}'")
     paths: dict[int | str, Path] = {}
+    names: dict[int | str, str] = {}
     captions: dict[int | str, list[str]] = {}
     for entry in coco_entries(data, f"'{file}'", findings):
         if entry.captions:
@@ -90,5 +105,8 @@ def _read_split(file: str, folder: Path, findings: Findings) -> list[CaptionedIm
             text = f"image {entry.image} is both '{paths[entry.image]}' and, by {entry.where}, '{path}'"
             findings.add(Kind.SAME_ID, text, paths[entry.image], path)
         else:
-            paths[entry.image] = path
-    return [CaptionedImage(image, path, tuple(captions.get(image, ()))) for image, path in paths.items()]
+            paths[entry.image], names[entry.image] = path, entry.file
+    return [
+        (names[image], CaptionedImage(image, path, tuple(captions.get(image, ()))))
+        for image, path in paths.items()
+    ]

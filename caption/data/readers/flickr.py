@@ -15,6 +15,7 @@ from caption.data.readers.captions import (
     Splits,
     check_split_names,
 )
+from caption.data.readers.fractions import check_fractions, divided
 from caption.errors import DataError
 
 
@@ -40,24 +41,36 @@ class Flickr(CheckedReader):
 
     Args:
         captions: the token file.
-        splits: for each split (keys among train, val, test) the file that lists its images, one name a line.
+        splits: for each split (keys among train, val, test) the file that lists its images, one name a line; None if
+            `fractions` divide the images.
         images: the folder of the images.
+        fractions: the share of each split: `{train: 0.8, val: 0.1, test: 0.1}`, see `caption.data.readers.fractions`.
     """
 
     captions: str
-    splits: dict[str, str]
+    splits: dict[str, str] | None
     images: str
+    fractions: dict[str, float] | None = None
 
     @property
     def source(self) -> str:
         return f"'{self.captions}'"
 
     def collect(self, findings: Findings) -> Splits:
-        check_split_names(self.splits)
+        if (self.splits is None) == (self.fractions is None):
+            raise DataError(f"give splits, lists of images, or fractions for {self.source}: one of the two.")
+        if self.splits is None:
+            check_fractions(self.fractions or {})
+        check_split_names(self.splits or ())
         folder = user_path(self.images)
         captions: dict[str, list[str]] = {}
         for entry in flickr_entries(read_text(self.captions), self.source, findings):
             captions.setdefault(entry.file, []).extend(findings.stripped(entry))
+        if self.splits is None:
+            named = (
+                (name, CaptionedImage(name, folder / name, tuple(own))) for name, own in captions.items()
+            )
+            return divided(named, self.fractions)
         splits: Splits = {}
         for split, file in self.splits.items():
             with findings.skipping():

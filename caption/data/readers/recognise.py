@@ -30,6 +30,8 @@ IMAGE_FOLDERS = ("images", "Images", "Flicker8k_Dataset", "flickr30k-images")
 ALL = ""
 """The key of a folder that holds the images of all splits."""
 
+ENTRY_KEYS = ("image_id", "caption", "text")
+"""Keys that tell an entry from another object, beside those of its file."""
 _READERS = {
     "COCO": "Coco",
     "Karpathy": "Karpathy",
@@ -99,7 +101,7 @@ def _json_or_none(line: str) -> Any:
 
 
 def _is_entry(data: Any) -> bool:
-    return isinstance(data, dict) and any(key in data for key in ("image", "image_id", "caption", "text"))
+    return isinstance(data, dict) and any(key in data for key in (*USUAL_KEYS.file, *ENTRY_KEYS))
 
 
 def _entries_by_image(data: Mapping[str, Any], name: str) -> Iterator[Entry]:
@@ -114,8 +116,8 @@ def reader_for(data: str, images: Mapping[str, str], splits: Mapping[str, str]) 
         data: a caption file, or a folder with one (for COCO: with one for each split).
         images: folders of images: for COCO by split; under `ALL` the folder for all splits. Without an entry, the
             likely folder that has the images.
-        splits: for COCO the captions JSON of each split, for Flickr the list of each, for CSV and JSON lines the
-            fraction of each. Not needed if file names, or the data, give the splits.
+        splits: the fraction of each; for COCO also the captions JSON of each split, for Flickr the list of each. Not
+            needed if file names, or the data, give the splits.
 
     Raises:
         DataError: the data has none of the formats, or several; or an argument does not fit the format.
@@ -129,8 +131,19 @@ def reader_for(data: str, images: Mapping[str, str], splits: Mapping[str, str]) 
     if format != "COCO" and set(images) - {ALL}:
         raise DataError(f"--images takes one folder for data in {format} format.")
     folder = images.get(ALL) or str(_image_folder(sources[0]))
-    if format == "COCO":
+    arguments: dict[str, Any]
+    fractions = _fractions(splits, format) if format != "Karpathy" else {}
+    if format == "COCO" and fractions and not others and len(images) <= 1:
+        arguments = {"captions": str(file), "images": folder, "fractions": fractions}
+    elif format == "COCO" and fractions:
+        files = first_few(f"'{source.file}'" for source in sources)
+        raise DataError(
+            f"--splits by fraction divides one file and one folder, and here are {files}: name one."
+        )
+    elif format == "COCO":
         arguments = _coco_arguments(sources, images, splits)
+    elif format == "Flickr" and fractions:
+        arguments = {"captions": str(file), "splits": None, "images": folder, "fractions": fractions}
     elif format == "Flickr":
         arguments = {"captions": str(file), "splits": dict(splits) or _lists_beside(file), "images": folder}
     elif format == "Karpathy":
@@ -141,15 +154,33 @@ def reader_for(data: str, images: Mapping[str, str], splits: Mapping[str, str]) 
         arguments = {"file": str(file)}
         if Path(folder) != file.parent:  # the reader's default
             arguments["images"] = folder
-        try:
-            fractions = {split: float(fraction) for split, fraction in splits.items()}
-        except ValueError:
-            example = "train=0.8 val=0.1 test=0.1"
-            raise DataError(
-                f"--splits takes fractions for data in {format} format, such as {example}."
-            ) from None
         arguments |= {"fractions": fractions} if fractions else {}
     return {"class_path": f"caption.data.readers.{_READERS[format]}", "init_args": arguments}
+
+
+def _fractions(splits: Mapping[str, str], format: str) -> dict[str, float]:
+    """The fractions that --splits gives; none if it gives files, which COCO and Flickr may have.
+
+    Raises:
+        DataError: there are fractions and files, or files for another format.
+    """
+    numbers = {split: number for split, given in splits.items() if (number := _number(given)) is not None}
+    if len(numbers) == len(splits):
+        return numbers
+    if numbers or format not in ("COCO", "Flickr"):
+        files = first_few(f"'{given}'" for split, given in splits.items() if split not in numbers)
+        raise DataError(
+            f"--splits takes fractions for data in {format} format, such as train=0.8 val=0.1 test=0.1, and not "
+            f"{files}."
+        )
+    return {}
+
+
+def _number(text: str) -> float | None:
+    try:
+        return None if os.path.lexists(text) else float(text)
+    except ValueError:
+        return None
 
 
 class _Source(NamedTuple):

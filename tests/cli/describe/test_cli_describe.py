@@ -256,7 +256,7 @@ def test_the_look_is_that_of_the_options(
     [
         ("--cmap rainbows", "no colour map 'rainbows'"),
         ("--opacity 2", "between 0 and 1"),
-        ("--style neon", "invalid choice: 'neon'"),
+        ("--style neon", "--style cannot be 'neon'"),
     ],
 )
 def test_the_look_is_checked_before_anything_is_done(cli: Cli, photos, tmp_path, look: str, message: str):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import os
 from pathlib import Path
 
+import pytest
 from helpers.tiny_captioner import photo
 
 from caption.cli.describe.photos import input_photos
-from caption.errors import printable
+from caption.errors import UserError, printable
 
 
 def test_a_folder_is_its_images_by_name(tmp_path: Path):
@@ -16,7 +19,7 @@ def test_a_folder_is_its_images_by_name(tmp_path: Path):
     (tmp_path / "deeper.png").mkdir()
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "d.jpg").touch()
-    photos, notes = input_photos([str(tmp_path)])
+    photos, _, notes = input_photos([str(tmp_path)])
     assert photos == [str(tmp_path / name) for name in ("a.PNG", "b.jpg", "c.webp")]
     left_out = "README, Thumbs.db, below and 2 more (subfolders, or not images)"
     assert notes == [f"'{tmp_path}': left out {left_out}"]
@@ -26,7 +29,7 @@ def test_photos_without_a_suffix_and_from_cameras_are_not_skipped(tmp_path: Path
     photo(20, 20, 0).save(tmp_path / "IMG_1", format="PNG")
     for name in ("IMG_2.HEIC", "IMG_3.heif", "LICENSE"):
         (tmp_path / name).write_bytes(b"x")
-    photos, notes = input_photos([str(tmp_path)])
+    photos, _, notes = input_photos([str(tmp_path)])
     assert [Path(path).name for path in photos] == ["IMG_1", "IMG_2.HEIC", "IMG_3.heif"]
     assert "left out LICENSE (" in notes[0]
 
@@ -36,7 +39,7 @@ def test_a_bad_link_condemns_itself_only(tmp_path: Path):
     (tmp_path / "loop.jpg").symlink_to("loop.jpg")
     (tmp_path / "long.jpg").symlink_to("x" * 300)
     (tmp_path / "dangling.jpg").symlink_to("nothing")
-    photos, notes = input_photos([str(tmp_path)])
+    photos, _, notes = input_photos([str(tmp_path)])
     assert [Path(path).name for path in photos] == ["a.jpg", "dangling.jpg", "long.jpg", "loop.jpg"]
     assert notes == []
 
@@ -57,4 +60,37 @@ def test_files_stay_as_they_are_named_and_in_order(tmp_path: Path):
 
 def test_a_folder_without_images_stands_for_itself(tmp_path: Path):
     (tmp_path / "notes.txt").touch()
-    assert input_photos([str(tmp_path)]) == ([str(tmp_path)], [])
+    assert input_photos([str(tmp_path)]) == ([str(tmp_path)], [str(tmp_path)], [])
+    assert input_photos([str(tmp_path)], recursive=True).photos == [str(tmp_path)]
+
+
+def test_subfolders_are_read_if_asked_for(tmp_path: Path):
+    for name in ("z.jpg", "b/y.png", "a/x.jpg", "a/deep/w.webp", ".hidden/v.jpg", "a/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "a" / "loop").symlink_to(tmp_path)
+    photos, _, notes = input_photos([str(tmp_path)], recursive=True)
+    assert photos == [str(tmp_path / name) for name in ("z.jpg", "a/x.jpg", "a/deep/w.webp", "b/y.png")]
+    assert notes == []
+
+
+def test_a_pattern_stands_for_what_it_matches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("in/b.jpg", "in/a.jpg", "in/c.png", "in/deep/d.jpg", "really[1].jpg"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).touch()
+    assert input_photos(["in/*.jpg"]).photos == [os.path.join("in", "a.jpg"), os.path.join("in", "b.jpg")]
+    assert len(input_photos(["in/**/*.jpg"]).photos) == 3
+    assert input_photos(["really[1].jpg", "*.gif"]).photos == ["really[1].jpg", "*.gif"]
+
+
+def test_standard_input_is_one_photo(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"bytes")))
+    photos, (source,), _ = input_photos(["-"])
+    assert photos == ["stdin"]
+    assert source.read() == b"bytes"
+    with pytest.raises(UserError, match="named twice"):
+        input_photos(["-", "a.jpg", "-"])
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(UserError, match="closed"):
+        input_photos(["-"])

@@ -210,6 +210,39 @@ def test_images_of_tables(name: str, content: str, tmp_path: Path) -> None:
     assert "takes fractions" in refused(data, splits={"train": "train.csv"})
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "cls"), [("coco.json", COCO, "Coco"), ("tokens.txt", TOKENS, "Flickr")]
+)
+def test_fractions_divide_any_data_without_splits(name: str, content: Any, cls: str, tmp_path: Path) -> None:
+    data = written(tmp_path, {name: content, "a.jpg": IMAGE}) / name
+    chosen = arguments(data, {ALL: "photos"}, {"train": "0.5", "val": "0.5"})
+    no_lists = {"splits": None} if cls == "Flickr" else {}
+    assert chosen == {
+        "captions": str(data), "images": "photos", "fractions": {"train": 0.5, "val": 0.5}, **no_lists
+    }  # fmt: skip
+    assert "takes fractions" in refused(data, splits={"train": "0.5", "val": "other.txt"})
+    assert "leave out --splits" in refused(
+        written(tmp_path, {"k.json": KARPATHY}) / "k.json", splits={"train": "1"}
+    )
+
+
+def test_several_files_of_coco_are_not_divided(tmp_path: Path) -> None:
+    written(tmp_path, {"captions_train.json": COCO, "captions_val.json": COCO})
+    assert "divides one file" in refused(tmp_path, splits={"train": "0.5", "val": "0.5"})
+
+
+@pytest.mark.parametrize(
+    "entry", [{"file_name": "a.jpg", "captions": ["A dog."]}, {"file_name": "a.jpg", "text": "A"}]
+)
+def test_metadata_of_image_folders_is_recognised(entry: dict[str, Any], tmp_path: Path) -> None:
+    lines = "\n".join(json.dumps(entry | {"file_name": name}) for name in ("a.jpg", "b.jpg"))
+    written(tmp_path, {"metadata.jsonl": lines, "a.jpg": IMAGE})
+    assert arguments(tmp_path) == {"file": str(tmp_path / "metadata.jsonl")}
+    (tmp_path / "metadata.jsonl").unlink()
+    written(tmp_path, {"metadata.csv": "file_name,text\na.jpg,A dog.\n"})
+    assert arguments(tmp_path) == {"file": str(tmp_path / "metadata.csv")}
+
+
 def test_most_of_the_images_decide_where_they_are(tmp_path: Path) -> None:
     """The first image may be missing or in another place."""
     written(tmp_path, {"own.jsonl": LINES + '{"image": "c.jpg", "caption": "A bird."}', "a.jpg": IMAGE})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from caption.analysis.agreement import compare_maps
-from caption.analysis.head_roles import head_roles
+from caption.analysis.heads import head_roles
 from caption.result import Caption
 
 EVEN = [0.25] * 4

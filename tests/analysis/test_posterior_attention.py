@@ -8,7 +8,7 @@ import torch
 from helpers import tiny_captioner
 
 from caption.analysis.interventions import force_everywhere
-from caption.analysis.posterior import posterior
+from caption.analysis.posterior_attention import posterior
 from caption.analysis.reference_attention import attend_references
 from caption.attention import AdditiveScore, MultiHeadAttention, Multinoulli, SentinelAttention
 from caption.captioner import Captioner

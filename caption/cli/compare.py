@@ -1,0 +1,254 @@
+"""`caption compare`: training runs side by side: scores with intervals, learning curves, maps of the same photos."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from caption.cli.configuration.arguments import add_trust, verb_parser
+from caption.cli.exit_codes import DONE, SOME_FAILED
+from caption.cli.text_table import text_table
+from caption.errors import ImageError, UserError, printable
+from caption.runtime.figure_formats import FIGURES
+from caption.runtime.files import replacing_own
+from caption.runtime.outputs import check_outputs, output_file, output_paths
+from caption.runtime.progress import progress_bar
+
+if TYPE_CHECKING:  # torch and Matplotlib take seconds to import, and --help must not wait for them
+    from caption.cli.describe.photos import Inputs
+    from caption.cli.score import Result
+    from caption.result import Caption
+    from caption.training.run_results import RunResults
+
+DESCRIPTION = """\
+Compare training runs. RUN is the folder of a run of `caption fit`. Printed to stdout: the best epoch of each and its
+scores on the validation split; for runs that `caption test` has tested, the scores on the test split with 95 %
+intervals, and how each differs from the first run on the same images. Figures on request.
+"""
+EPILOG = """\
+exit code: 0 all runs compared; 1 some runs are not tested, or have no model for the maps, or some photos could not be
+read: they are named on stderr, and the others are compared; 2 wrong usage
+"""
+SHOWN = {"val/CIDEr": "CIDEr", "val/BLEU-4": "BLEU-4", "val/NLL": "NLL per word"}
+"""Numbers of the best epoch that are printed, with their names there."""
+
+
+def main(args: list[str]) -> int:
+    """Run `caption compare`; EPILOG tells the exit codes."""
+    options = make_parser().parse_args(args)
+    if bool(options.photos) != bool(options.maps or options.html):
+        raise UserError(
+            "maps are drawn of photos: name them with --photos, and the output with --maps or --html"
+        )
+
+    # These import torch, which takes seconds that --help should not take.
+    from caption.cli.describe.photos import input_photos
+    from caption.cli.score import short_names
+    from caption.training.run_results import read_run
+
+    inputs = input_photos(options.photos)
+    runs = [read_run(name) for name in options.runs]
+    curves, maps, page = _outputs(options, inputs, runs)
+    names = short_names([run.name.rstrip("/\\") for run in runs])
+    if len(set(names)) < len(names):
+        raise UserError("a run is named twice: give different ones")
+    by_name = dict(zip(names, runs, strict=True))
+    if curves:
+        _draw_curves(by_name, curves)
+    results, complete = _scores(by_name, options.references)
+    if options.format == "json":
+        print(_json(by_name, results))
+    else:
+        print(_text(by_name, results))
+    if options.photos:
+        complete &= _draw_maps(by_name, inputs, maps, page, options)
+    return DONE if complete else SOME_FAILED
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The options of `caption compare`."""
+    parser = verb_parser("compare", DESCRIPTION, EPILOG)
+    add = parser.add_argument
+    add("runs", nargs="+", metavar="RUN", help="folders of runs; differences are to the first")
+    help_ = "reference captions of the test split; default: those that `caption test` has kept in the first tested run"
+    add("--references", metavar="R", help=help_)
+    add("--format", choices=("text", "json"), default="text", help="format of stdout; default text")
+    add("--curves", metavar="FILE", help="a figure of the learning curves, as .png, .pdf, .svg ...")
+    add("--photos", nargs="+", default=[], metavar="IMAGE", help="photos or folders for --maps and --html")
+    help_ = (
+        "a figure for each photo: the captions of the runs' best models with their maps, one above the other"
+    )
+    add("--maps", metavar="FILE|DIR", help=help_)
+    add("--html", metavar="FILE", help="one interactive page with all photos, the runs side by side")
+    add_trust(parser)
+    return parser
+
+
+def _say(message: str) -> None:
+    print(f"caption compare: {printable(message)}", file=sys.stderr)
+
+
+def _outputs(
+    options: argparse.Namespace, inputs: Inputs, runs: Sequence[RunResults]
+) -> tuple[Path | None, list[Path], Path | None]:
+    """The paths of curves, maps and page, checked before any work."""
+    curves = output_file(options.curves, FIGURES, "--curves") if options.curves else None
+    maps = output_paths(options.maps, inputs.photos, FIGURES, "--maps") if options.maps else []
+    page = output_file(options.html, (".html", ".htm"), "--html") if options.html else None
+    outputs = {"--curves": curves and [curves], "--maps": maps, "--html": page and [page]}
+    read = [
+        *inputs.photos,
+        *(str(run.best) for run in runs),
+        *([options.references] * bool(options.references)),
+    ]
+    check_outputs({option: paths for option, paths in outputs.items() if paths}, read)
+    return curves, maps, page
+
+
+# -- scores ----------------------------------------------------------------------------------------------------
+
+
+def _scores(runs: dict[str, RunResults], references: str | None) -> tuple[list[Result], bool]:
+    """The scores of the tested runs, and whether all runs could be scored; what could not is said on stderr."""
+    from caption.cli.score import Result, compare_with_first
+    from caption.metrics.caption_files import match_images, read_captions
+    from caption.metrics.corpus import References
+    from caption.metrics.evaluation import evaluate
+    from caption.metrics.significance import confidence_interval
+    from caption.text.tokenizer import get_tokenizer
+
+    for name, run in runs.items():
+        if run.captions is None:
+            _say(f"{name} is not tested: caption test -c CONFIG --ckpt_path {run.best} adds its scores")
+    tested = {name: run for name, run in runs.items() if run.captions is not None}
+    kept = references or next((run.references for run in tested.values() if run.references), None)
+    if not tested or kept is None:
+        if tested:
+            _say("the references of the tests are not in the runs: name them with --references")
+        return [], False
+    file = read_captions(kept)
+    known = References(file.captions, get_tokenizer("ptb"))
+    results = []
+    for name, run in tested.items():
+        assert run.captions is not None
+        try:
+            scores = evaluate(match_images(run.captions, file), known, protocol=run.protocol)
+        except UserError as error:
+            _say(f"{name}: {error}")
+        else:
+            intervals = {metric: confidence_interval(scores.score(metric)) for metric in scores}
+            results.append(Result(name, scores, intervals))
+    compare_with_first(results)
+    return results, len(results) == len(runs)
+
+
+def _best(run: RunResults) -> dict[str, float]:
+    """The numbers of the best epoch on the validation split, by the names of their curves."""
+    epoch = run.best_epoch
+    return (
+        {}
+        if epoch is None
+        else {key: run.curves[key][epoch] for key in SHOWN if epoch in run.curves.get(key, {})}
+    )
+
+
+def _text(runs: dict[str, RunResults], results: list[Result]) -> str:
+    from caption.cli.score import as_text
+
+    rows = [["", "epochs", "best", *SHOWN.values()]]
+    for name, run in runs.items():
+        numbers = _best(run)
+        cells = [f"{numbers[key]:.4f}" if key in numbers else "–" for key in SHOWN]
+        best = "–" if run.best_epoch is None else str(run.best_epoch)
+        rows.append([printable(name), str(run.epochs), best, *cells])
+    parts = [f"best epoch, counted from 0, on the validation split\n{text_table(rows)}"]
+    if results:
+        parts.append(f"test split\n{as_text(results)}")
+    return "\n\n".join(parts)
+
+
+def _json(runs: dict[str, RunResults], results: list[Result]) -> str:
+    from caption.cli.score import as_entry
+
+    scores = {result.name: as_entry(result) for result in results}
+    entries: list[dict[str, Any]] = [
+        {
+            "run": run.name,
+            "epochs": run.epochs,
+            "best_epoch": run.best_epoch,
+            "validation": {SHOWN[key]: value for key, value in _best(run).items()},
+            "test": scores.get(name),
+            "curves": run.curves,
+        }
+        for name, run in runs.items()
+    ]
+    return json.dumps({"runs": entries}, indent=1)
+
+
+# -- figures ---------------------------------------------------------------------------------------------------
+
+
+def _draw_curves(runs: dict[str, RunResults], path: Path) -> None:
+    from caption.visualize import save_figure
+    from caption.visualize.learning_curves import plot_learning_curves
+
+    try:
+        fig = plot_learning_curves({name: run.curves for name, run in runs.items()})
+    except ValueError as error:
+        raise UserError(f"--curves: {error}") from error
+    save_figure(fig, path, opener=replacing_own)
+
+
+def _draw_maps(
+    runs: dict[str, RunResults],
+    inputs: Inputs,
+    maps: list[Path],
+    page: Path | None,
+    options: argparse.Namespace,
+) -> bool:
+    """Draw the maps of the runs that have a model, of the photos that can be read; whether these are all."""
+    from caption.visualize import compare_captions, save_figure, save_html, to_html
+
+    with_model = {name: run for name, run in runs.items() if run.best.is_file()}
+    for name in runs.keys() - with_model.keys():
+        _say(f"{name} has no {runs[name].best.name}, so its maps are not drawn")
+    if not with_model:
+        return False
+    captions, failed = _captions(with_model, inputs, options.trust)
+    for index in set(range(len(inputs.photos))) - failed:
+        if maps:
+            of_photo = {name: own[index] for name, own in captions.items()}
+            image = next(iter(of_photo.values())).image
+            assert image is not None
+            save_figure(compare_captions(of_photo, image), maps[index], opener=replacing_own)
+    if page and len(failed) < len(inputs.photos):
+        readable = {name: [own[index] for index in sorted(own)] for name, own in captions.items()}
+        title = "Where the models looked"
+        save_html(to_html(readable, title), page, opener=replacing_own)
+    return not failed and len(with_model) == len(runs)
+
+
+def _captions(
+    runs: dict[str, RunResults], inputs: Inputs, trust: Sequence[str]
+) -> tuple[dict[str, dict[int, Caption]], set[int]]:
+    """The captions of each run's best model by the index of their photo, and the photos that cannot be read."""
+    from caption.models.model_zoo import load
+
+    captions: dict[str, dict[int, Caption]] = {}
+    failed: dict[int, str] = {}
+    with progress_bar("captioning", len(runs) * len(inputs.photos), unit="photos") as advance:
+        for name, run in runs.items():
+            own = captions[name] = {}
+            for index, caption in enumerate(load(run.best, trust=trust).describe_each(inputs.sources)):
+                if isinstance(caption, ImageError):
+                    failed[index] = str(caption)
+                else:
+                    own[index] = caption
+                advance(1)
+    for message in failed.values():
+        _say(message)
+    return captions, set(failed)

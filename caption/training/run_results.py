@@ -1,0 +1,131 @@
+"""What a training run has left in its folder: its learning curves, the captions of its last test, its best model."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from caption.data.files import read_json, read_text
+from caption.errors import DataError, UserError, printable
+from caption.metrics.caption_files import CaptionFile, read_captions
+from caption.training.defaults import BEST, MONITOR
+from caption.training.evaluator import REFERENCES, RESULTS
+
+CAPTIONS, _, SCORES = RESULTS["test"]
+PROTOCOL = ("split", "search", "hard")
+"""Entries of a signature that tell how the captions were made."""
+
+Curve = dict[int, float]
+"""A number by epoch, from 0."""
+
+
+@dataclass(frozen=True)
+class RunResults:
+    """One run."""
+
+    name: str
+    """Its folder, as the user named it."""
+    curves: dict[str, Curve]
+    """Of each number that training has logged, such as "val/CIDEr"; the mean of an epoch where it has several."""
+    captions: CaptionFile | None
+    """Those of the last test; None if the run was not tested."""
+    references: str | None
+    """The file of the references of that test."""
+    protocol: dict[str, str]
+    """How those captions were made: split, search, setting of hard attention."""
+    best: Path
+    """The checkpoint of the best epoch; it may be missing."""
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The epoch with the best score on the validation split; None without validation."""
+        curve = {
+            epoch: value for epoch, value in self.curves.get(MONITOR, {}).items() if not math.isnan(value)
+        }
+        return max(curve, key=lambda epoch: curve[epoch], default=None)
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs that were begun."""
+        return max((epoch + 1 for curve in self.curves.values() for epoch in curve), default=0)
+
+
+def read_run(name: str) -> RunResults:
+    """Read the results in the folder of a run. Nothing outside it is read, whatever its links say.
+
+    Raises:
+        UserError: it is no folder, or not that of a run.
+        DataError: a file in it is damaged.
+    """
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"'{printable(name)}' is not the folder of a run, such as runs/shapes_soft")
+    versions = list(_versions(folder))
+    best = folder / BEST
+    if not versions and not best.is_file():
+        raise UserError(f"'{printable(name)}' has neither logs nor {BEST}: is it the folder of a run?")
+    curves: dict[str, Curve] = {}
+    for version in versions:
+        if (version / "metrics.csv").is_file():
+            for metric, curve in _curves(version / "metrics.csv").items():
+                curves.setdefault(metric, {}).update(curve)  # a resumed run goes on in another folder of logs
+    tested = next((version for version in reversed(versions) if (version / CAPTIONS).is_file()), None)
+    if tested is None:
+        return RunResults(name, curves, None, None, {}, best)
+    references = tested / REFERENCES
+    return RunResults(
+        name,
+        curves,
+        read_captions(str(tested / CAPTIONS)),
+        str(references) if references.is_file() else None,
+        _protocol(tested / SCORES),
+        best,
+    )
+
+
+def _versions(folder: Path) -> Iterator[Path]:
+    """The folders of the run's logs, oldest first."""
+    inside = folder.resolve()
+    numbered = {
+        int(match[1]): path
+        for path in folder.glob("logs/version_*")
+        if (match := re.fullmatch(r"version_(\d{1,9})", path.name)) and path.resolve().is_relative_to(inside)
+    }
+    for number in sorted(numbered):
+        files = numbered[number].iterdir() if numbered[number].is_dir() else ()
+        if all(file.resolve().is_relative_to(inside) for file in files):
+            yield numbered[number]
+
+
+def _curves(path: Path) -> dict[str, Curve]:
+    """The curves of one file of Lightning's; none if no training has written it, but an evaluation."""
+    name = f"'{printable(path)}'"
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_text(path))))
+        values: dict[tuple[str, int], list[float]] = {}
+        for row in rows:
+            for metric, text in row.items():
+                if metric and text and metric.startswith(("train/", "val/")):
+                    values.setdefault((metric, int(row["epoch"])), []).append(float(text))
+    except (csv.Error, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{name} is not a table of Lightning's ({type(error).__name__}: {error})") from None
+    curves: dict[str, Curve] = {}
+    for (metric, epoch), numbers in values.items():
+        curves.setdefault(metric, {})[epoch] = sum(numbers) / len(numbers)
+    return curves if any(metric.startswith("train/") for metric in curves) else {}
+
+
+def _protocol(path: Path) -> dict[str, str]:
+    """The entries of a signature of scores that tell how the captions were made."""
+    if not path.is_file():
+        return {}
+    signature = read_json(path).get("signature")
+    if not isinstance(signature, str):
+        raise DataError(f"'{printable(path)}' has no signature")
+    pairs = [entry.partition(":") for entry in signature.split("|")]
+    return {key: value for key, _, value in pairs if key in PROTOCOL}

@@ -1,0 +1,195 @@
+"""`caption compare`: the scores, curves and maps of runs that `caption fit` and `caption test` have written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers.command_line import Ran
+from helpers.tiny_captioner import captioner, photo
+from matplotlib.figure import Figure
+from PIL import Image
+
+from caption import checkpoint
+from caption.cli.main import main
+from caption.errors import DataError
+from caption.training.run_results import read_run
+from caption.visualize import plot_learning_curves
+
+Cli = Callable[..., Ran]
+REFERENCES = {
+    "images": [{"id": image} for image in "abcd"],
+    "annotations": [
+        {"id": number, "image_id": image, "caption": text}
+        for number, (image, text) in enumerate(
+            [
+                ("a", "a red dog runs fast"),
+                ("a", "a dog"),
+                ("b", "two cats sit here"),
+                ("c", "a man walks away"),
+                ("d", "an old house stands there"),
+            ]
+        )
+    ],
+}
+GOOD = {"a": "a red dog runs fast", "b": "two cats sit here", "c": "a man walks home", "d": "an old house"}
+BAD = {"a": "a cat sits", "b": "two dogs run", "c": "a man sits down", "d": "the sky"}
+
+
+def make_run(folder: Path, captions: dict[str, str] | None, cider: list[float]) -> Path:
+    """The folder of a run of some epochs, resumed after the second one, then tested."""
+    head = "epoch,step,train/loss,val/CIDEr,val/NLL\n"
+    rows = [
+        f"{epoch},{epoch},,{value},{3 - value}\n{epoch},{epoch},{4 - epoch},"
+        for epoch, value in enumerate(cider)
+    ]
+    for version, (first, last) in enumerate([(0, 2), (2, len(cider))]):
+        logs = folder / "logs" / f"version_{version}"
+        logs.mkdir(parents=True)
+        lines = [f"{row},\n" for row in rows[first:last]]
+        (logs / "metrics.csv").write_text(head + "".join(lines))
+    tested = folder / "logs" / "version_10"
+    tested.mkdir()
+    (tested / "metrics.csv").write_text("epoch,step,val/CIDEr\n0,0,9.0\n")  # of `caption validate`
+    if captions is not None:
+        results = [{"image_id": image, "caption": text} for image, text in captions.items()]
+        (tested / "test_captions.json").write_text(json.dumps(results))
+        (tested / "test_references.json").write_text(json.dumps(REFERENCES))
+        signature = "tok:ptb-1|split:test|search:BeamSearch(beam_size=3)|v:1"
+        (tested / "test_scores.json").write_text(json.dumps({"scores": {}, "signature": signature}))
+    checkpoint.save(captioner(), folder / "best.ckpt")
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "runs" / "good", GOOD, [0.1, 0.5, 0.9, 0.7])
+    make_run(tmp_path / "runs" / "bad", BAD, [0.1, 0.2, 0.15])
+    photo(80, 40, 0).save("x.png")
+    photo(48, 40, 1).save("y.png")
+    return ["runs/good", "runs/bad"]
+
+
+def test_the_curves_of_a_resumed_run_are_joined_and_evaluations_left_out(runs: list[str]):
+    run = read_run("runs/good")
+    assert run.curves["val/CIDEr"] == {0: 0.1, 1: 0.5, 2: 0.9, 3: 0.7}
+    assert run.curves["train/loss"] == {0: 4.0, 1: 3.0, 2: 2.0, 3: 1.0}
+    assert (run.best_epoch, run.epochs) == (2, 4)
+    assert run.protocol == {"split": "test", "search": "BeamSearch(beam_size=3)"}
+
+
+def test_scores_have_intervals_and_paired_differences(cli: Cli, runs: list[str], tmp_path: Path):
+    ran = cli("compare", *runs)
+    assert (ran.code, ran.err) == (0, "")
+    assert "good       4     2  0.9000       –        2.1000" in ran.out
+    assert "bad less good" in ran.out
+    assert "search:BeamSearch(beam_size=3)" in ran.out
+    entries = json.loads(cli("compare", *runs, "--format", "json").out)["runs"]
+    files = [next(Path(run).rglob("test_captions.json")) for run in runs]
+    scored = cli(
+        "score", "--references", next(Path(runs[0]).rglob("test_references.json")), "--candidates", *files,
+        "--confidence", "--format", "json",
+    )  # fmt: skip
+    for entry, expected in zip(entries, json.loads(scored.out)["candidates"], strict=True):
+        assert entry["test"]["scores"] == expected["scores"]
+        assert entry["test"]["intervals"] == expected["intervals"]
+    assert entries[1]["test"]["comparison"] == json.loads(scored.out)["candidates"][1]["comparison"]
+    assert entries[0]["validation"]["CIDEr"] == 0.9
+
+
+def test_a_run_that_is_not_tested_is_named_and_the_others_are_compared(cli: Cli, runs: list[str]):
+    make_run(Path("runs/new"), None, [0.3])
+    ran = cli("compare", *runs, "runs/new/")
+    assert ran.code == 1
+    assert (
+        "new is not tested: caption test -c CONFIG --ckpt_path runs/new/best.ckpt adds its scores" in ran.err
+    )
+    assert "new        1     0  0.3000" in ran.out
+    assert "bad less good" in ran.out
+    alone = cli("compare", "runs/new")
+    assert alone.code == 1
+    assert "test split" not in alone.out
+
+
+def test_references_may_be_given(cli: Cli, runs: list[str]):
+    for file in Path().rglob("test_references.json"):
+        shutil.move(file, "mine.json")
+    ran = cli("compare", *runs)
+    assert ran.code == 1
+    assert "name them with --references" in ran.err
+    assert "bad less good" in cli("compare", *runs, "--references", "mine.json").out
+
+
+def test_curves_maps_and_page_are_drawn(cli: Cli, runs: list[str]):
+    ran = cli(
+        "compare", *runs, "--curves", "curves.png", "--photos", "x.png", "y.png", "--maps", "maps",
+        "--html", "page.html",
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, "")
+    assert Image.open("curves.png").width > 400
+    assert sorted(path.name for path in Path("maps").iterdir() if path.suffix) == ["x.png", "y.png"]
+    page = Path("page.html").read_text()
+    assert all(word in page for word in ("good", "bad", "x.png", "y.png"))
+
+
+def test_a_photo_that_cannot_be_read_does_not_stop_the_others(cli: Cli, runs: list[str]):
+    Path("bad.jpg").write_bytes(b"no image")
+    ran = cli("compare", *runs, "--photos", "bad.jpg", "x.png", "--maps", "maps", "--html", "page.html")
+    assert ran.code == 1
+    assert ran.err.count("'bad.jpg' is not an image") == 1
+    assert [path.name for path in Path("maps").glob("*.png")] == ["x.png"]
+    assert "bad.jpg" not in Path("page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("compare runs/none", "'runs/none' is not the folder of a run"),
+        ("compare runs", "has neither logs nor best.ckpt"),
+        ("compare runs/good runs/good", "named twice"),
+        ("compare runs/good --photos x.png", "the output with --maps or --html"),
+        ("compare runs/good --maps out", "name them with --photos"),
+        ("compare runs/good --photos x.png --maps x.png", "--maps would overwrite the input 'x.png'"),
+        ("compare runs/good --curves runs/good/best.ckpt", "--curves runs/good/best.ckpt: end its name in"),
+    ],
+)
+def test_wrong_usage(args: str, message: str, runs: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main(args.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+
+
+def test_damaged_logs_are_named(runs: list[str]):
+    path = Path("runs/good/logs/version_0/metrics.csv")
+    path.write_text("epoch,train/loss\nx,1\n")
+    with pytest.raises(DataError, match=r"version_0/metrics\.csv' is not a table"):
+        read_run("runs/good")
+
+
+def test_links_out_of_a_run_are_not_followed(runs: list[str], tmp_path: Path):
+    shutil.move("runs/good/logs/version_10", tmp_path / "elsewhere")
+    Path("runs/good/logs/version_10").symlink_to(tmp_path / "elsewhere")
+    assert read_run("runs/good").captions is None
+    Path("runs/good/logs/version_10").unlink()
+    Path("runs/good/logs/version_10").mkdir()
+    Path("runs/good/logs/version_10/test_captions.json").symlink_to(
+        tmp_path / "elsewhere" / "test_captions.json"
+    )
+    assert read_run("runs/good").captions is None
+
+
+def test_curves_are_drawn_with_a_panel_for_each_number():
+    fig = plot_learning_curves({"one": {"val/CIDEr": {0: 1.0, 1: 2.0}}, "two": {"train/loss": {0: 3.0}}})
+    assert isinstance(fig, Figure)
+    assert [ax.get_title(loc="left") for ax in fig.axes] == ["CIDEr, validation", "loss, training"]
+    line = fig.axes[0].lines[0]
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([0, 1], [1.0, 2.0])
+    with pytest.raises(ValueError, match="no curve"):
+        plot_learning_curves({"one": {}})
+    with pytest.raises(ValueError, match="told apart"):
+        plot_learning_curves({str(number): {"val/NLL": {0: 1.0}} for number in range(21)})

@@ -1,0 +1,54 @@
+"""`import caption`: what is there, and how little it loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import caption
+
+MODULES = 80
+"""Beyond those that Python loads at its start; 63 when this was written."""
+
+
+def test_everything_named_is_there():
+    assert {"load", "Captioner", "Caption", "Captions", "analysis", "visualize", "installed_models"} <= set(
+        dir(caption)
+    )
+    for name in dir(caption):
+        assert getattr(caption, name) is not None
+    for package in (caption.analysis, caption.visualize):
+        assert dir(package)
+        for name in package.__all__:
+            assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="'caption' has no attribute 'lod'"):
+        caption.lod  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'intervne'"):
+        caption.analysis.intervne  # noqa: B018
+
+
+def test_names_of_analysis_are_functions_and_classes_not_modules():
+    """A function must not share its name with a module beside it, which would take its place."""
+    for name in caption.analysis.__all__:
+        if name != "baseline_maps":
+            assert callable(getattr(caption.analysis, name)), name
+
+
+def test_import_loads_few_modules_and_none_that_is_large():
+    script = """
+import sys
+before = set(sys.modules)
+import caption
+print(*sorted(set(sys.modules) - before))
+import caption.analysis
+dir(caption.analysis), caption.__version__
+print(*sorted({"torch", "numpy", "PIL", "matplotlib", "pytorch_lightning"} & set(sys.modules)))
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded, large = ran.stdout.split("\n")[:2]
+    own = [name for name in loaded.split() if name.partition(".")[0] == "caption"]
+    assert own == ["caption", "caption.runtime", "caption.runtime.torchvision_compat"]
+    assert len(loaded.split()) < MODULES, loaded
+    assert large == ""
