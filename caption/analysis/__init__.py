@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from caption.analysis.pointing_game import ground as ground
     from caption.analysis.posterior_attention import posterior as posterior
     from caption.analysis.reference_attention import attend_references as attend_references
+    from caption.analysis.self_attention import region_maps as region_maps
+    from caption.analysis.self_attention import rollout as rollout
+    from caption.analysis.self_attention import word_maps as word_maps
 
 _HOMES = {
     "agree": "agreement",
@@ -58,6 +61,9 @@ _HOMES = {
     "measure_maps": "map_statistics",
     "permute": "faithfulness.permutation",
     "posterior": "posterior_attention",
+    "region_maps": "self_attention",
+    "rollout": "self_attention",
+    "word_maps": "self_attention",
 }
 _MODULES = ("baseline_maps",)
 __all__ = [*_HOMES, *_MODULES]

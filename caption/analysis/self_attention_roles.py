@@ -7,7 +7,7 @@ Here positions are those of words, or of regions in their grid:
     print(region_roles(region_maps(captioner, photos)))
     print(word_roles(word_maps(captioner, photos), counts))
 
-`caption.analysis.head_roles` is about heads with which words look at regions.
+`caption.analysis.heads` is about heads with which words look at regions.
 """
 
 from __future__ import annotations

@@ -31,11 +31,9 @@ def main(args: list[str]) -> int:
     words = make_parser().parse_args(args).words
     names = config_names()
     if len(words) == 1 and (Path(words[0]).suffix or _stem(words[0]) in names):
-        print(Path(find_config(words[0])).read_text(encoding="utf-8"), end="")
+        print(_content(Path(find_config(words[0]))), end="")
         return DONE
-    headers = {
-        name: _header((config_folder() / f"{name}.yaml").read_text(encoding="utf-8")) for name in names
-    }
+    headers = {name: _header(_content(config_folder() / f"{name}.yaml")) for name in names}
     in_order = sorted(names, key=lambda name: [*GROUPS, _group(name)].index(_group(name)))
     found = [name for name in in_order if all(_mentions(name, headers[name], word) for word in words)]
     if len(words) == 1 and words[0].strip("/") in GROUPS:
@@ -59,6 +57,10 @@ def make_parser() -> argparse.ArgumentParser:
         "words", nargs="*", metavar="NAME|WORD", help="print this one, or search for the words"
     )
     return parser
+
+
+def _content(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def _stem(name: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from caption.data.files import read_json, read_text
 from caption.errors import DataError, UserError, printable
 from caption.metrics.caption_files import CaptionFile, read_captions
+from caption.runtime.inputs import CONFIGURATION
 from caption.training.defaults import BEST, MONITOR
 from caption.training.evaluator import REFERENCES, RESULTS
 
@@ -71,7 +72,7 @@ def read_run(name: str) -> RunResults:
         raise UserError(f"'{printable(name)}' has neither logs nor {BEST}: is it the folder of a run?")
     curves: dict[str, Curve] = {}
     for version in versions:
-        if (version / "metrics.csv").is_file():
+        if (version / "metrics.csv").is_file() and not _is_evaluation(version):
             for metric, curve in _curves(version / "metrics.csv").items():
                 curves.setdefault(metric, {}).update(curve)  # a resumed run goes on in another folder of logs
     tested = next((version for version in reversed(versions) if (version / CAPTIONS).is_file()), None)
@@ -103,7 +104,7 @@ def _versions(folder: Path) -> Iterator[Path]:
 
 
 def _curves(path: Path) -> dict[str, Curve]:
-    """The curves of one file of Lightning's; none if no training has written it, but an evaluation."""
+    """The curves of one file of Lightning's."""
     name = f"'{printable(path)}'"
     try:
         rows = list(csv.DictReader(io.StringIO(read_text(path))))
@@ -117,7 +118,16 @@ def _curves(path: Path) -> dict[str, Curve]:
     curves: dict[str, Curve] = {}
     for (metric, epoch), numbers in values.items():
         curves.setdefault(metric, {})[epoch] = sum(numbers) / len(numbers)
-    return curves if any(metric.startswith("train/") for metric in curves) else {}
+    return curves
+
+
+def _is_evaluation(version: Path) -> bool:
+    """Whether a folder of logs belongs to `caption validate`, `test` or `predict`: these have an option `verbose`."""
+    config = version / "config.yaml"
+    return (
+        config.is_file()
+        and re.search(r"^verbose:", read_text(config, CONFIGURATION), re.MULTILINE) is not None
+    )
 
 
 def _protocol(path: Path) -> dict[str, str]:

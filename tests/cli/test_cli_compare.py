@@ -53,7 +53,8 @@ def make_run(folder: Path, captions: dict[str, str] | None, cider: list[float]) 
         (logs / "metrics.csv").write_text(head + "".join(lines))
     tested = folder / "logs" / "version_10"
     tested.mkdir()
-    (tested / "metrics.csv").write_text("epoch,step,val/CIDEr\n0,0,9.0\n")  # of `caption validate`
+    (tested / "metrics.csv").write_text("epoch,step,val/CIDEr\n0,0,9.0\n")
+    (tested / "config.yaml").write_text("verbose: true\n")  # an evaluation's
     if captions is not None:
         results = [{"image_id": image, "caption": text} for image, text in captions.items()]
         (tested / "test_captions.json").write_text(json.dumps(results))

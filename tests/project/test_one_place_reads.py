@@ -25,7 +25,6 @@ EXCEPTIONS = {
     "caption/runtime/archives.py: torch.load": "opened with open_input just before; from an open file it is slower",
     "caption/runtime/archives.py: zipfile.ZipFile": "all who call it have opened the file with open_input",
     "caption/kernels/linear.py: Path('/proc/cpuinfo').read_text": "a file of the system, at a fixed place",
-    "caption/cli/configs.py: Path(find_config(options.name)).read_text": "comes with the package",
     "caption/cli/configs.py: path.read_text": "comes with the package",
     "caption/visualize/page.py: files('caption.visualize').joinpath('web').joinpath(name).read_text": "the same",
     "caption/export/onnx_files.py: Path(__file__).with_name('standalone.py').read_bytes": "the same",
