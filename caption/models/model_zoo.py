@@ -75,6 +75,10 @@ def load(
         from caption.models import hub
 
         return checkpoint.load(hub.fetch(name), where, trust)
+    if "://" in name:
+        raise UserError(
+            f"'{name}' is a URL, and only files and hf:// are read. Download it, and name the file."
+        )
     if (path := model_file(name)) != name:
         return checkpoint.load(path, where, trust)
     if not os.path.exists(os.path.expanduser(name)) and Path(name).name == name and "." not in name:

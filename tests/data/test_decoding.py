@@ -6,11 +6,13 @@ import io
 import logging
 import os
 import struct
+import sys
 import threading
 import time
 import zlib
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -269,3 +271,33 @@ def test_pillows_log_does_not_reach_stderr(tmp_path, monkeypatch, capsys):
     with pytest.raises(ImageError, match=r"photo\.tif' is not an image"):
         open_image(path)
     assert capsys.readouterr().err == ""
+
+
+def test_heic_photos_are_read_where_pillow_heif_is_installed(tmp_path, monkeypatch):
+    """With a stand-in for the package, whose photos begin as HEIC does and go on as PNG."""
+    head = b"\0\0\0\x18ftypheic"
+    pixels = Image.new("RGB", (4, 3), "red")
+    stored = io.BytesIO()
+    pixels.save(stored, "PNG")
+    (tmp_path / "IMG_1.HEIC").write_bytes(head + stored.getvalue())
+
+    def open_heic(file: IO[bytes], filename: object = None) -> Image.Image:
+        return Image.open(io.BytesIO(file.read()[len(head) :]))
+
+    monkeypatch.setattr(Image, "ID", list(Image.ID))
+    monkeypatch.setattr(Image, "OPEN", dict(Image.OPEN))
+    register = lambda: Image.register_open("HEIF", open_heic, lambda prefix: prefix[4:12] == b"ftypheic")  # noqa: E731
+    monkeypatch.setitem(sys.modules, "pillow_heif", SimpleNamespace(register_heif_opener=register))
+    decoding._reads_heic.cache_clear()
+    try:
+        assert open_image(tmp_path / "IMG_1.HEIC").getpixel((1, 1)) == (255, 0, 0)
+        (tmp_path / "IMG_2.HEIC").write_bytes(b"nothing")
+        with pytest.raises(ImageError, match="It may be damaged"):
+            open_image(tmp_path / "IMG_2.HEIC")
+        monkeypatch.setitem(sys.modules, "pillow_heif", None)
+        decoding._reads_heic.cache_clear()
+        Image.ID.remove("HEIF")
+        with pytest.raises(ImageError, match=r"pip install 'show-attend-and-tell\[heif\]'"):
+            open_image(tmp_path / "IMG_1.HEIC")
+    finally:
+        decoding._reads_heic.cache_clear()

@@ -30,7 +30,8 @@ from caption.data.shapes import Shapes
 from caption.errors import UserError
 from caption.objectives import Reinforce
 from caption.search import Greedy, Sampling
-from caption.training.callbacks import PICTURE_LOGGERS, AttentionFigures, log_picture
+from caption.training.callbacks import PICTURE_LOGGERS, AttentionFigures, EpochReport, log_picture
+from caption.training.evaluator import SAMPLES, Evaluation
 
 SHEET, BY_WORD = "val/attention", "val/attention_by_word"
 
@@ -222,3 +223,36 @@ def test_every_logger_that_takes_pictures_gets_them_by_its_own_call(
     assert kind in PICTURE_LOGGERS
     log_picture(logger, "val/attention", PIXELS, 12)
     attrgetter(call)(logger).assert_called_once_with(*arguments, **options)
+
+
+# -- the report of an epoch ------------------------------------------------------------------------------------
+
+
+def test_each_validation_of_a_training_prints_scores_and_captions(
+    tmp_path: Path, reader: Shapes, capsys: pytest.CaptureFixture[str]
+):
+    trainer = make_trainer(tmp_path, EpochReport(), max_epochs=2)
+    data = make_data(reader)
+    module = make_training(data)
+    trainer.fit(module, data)
+    lines = capsys.readouterr().err.splitlines()
+    report = [line for line in lines if line.startswith(("epoch ", "  "))]
+    numbers = module.evaluation.numbers
+    said = f"epoch 1: NLL {numbers['NLL']:.3f} per word, CIDEr {numbers['CIDEr']:.4f}"
+    assert [line for line in report if line.startswith("epoch")][1] == said
+    first = [photo.id for photo in data.splits["val"]][:SAMPLES]
+    assert [line.strip().partition(":")[0] for line in report[-len(first) :]] == [
+        str(image) for image in first
+    ]
+    assert list(module.evaluation.samples) == first
+    trainer.validate(module, data, verbose=False)
+    assert "epoch" not in capsys.readouterr().err
+
+
+def test_captions_in_the_report_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]):
+    evaluation = Evaluation({"NLL": 1.0, "CIDEr": 2.0}, MagicMock(), {"a\x1b[2J": "a\ndog"})
+    trainer: Any = SimpleNamespace(
+        state=SimpleNamespace(fn="fit"), sanity_checking=False, is_global_zero=True, current_epoch=3
+    )
+    EpochReport().on_validation_end(trainer, SimpleNamespace(evaluation=evaluation))  # type: ignore[arg-type]
+    assert capsys.readouterr().err == "epoch 3: NLL 1.000 per word, CIDEr 2.0000\n  a\\x1b[2J: a\\ndog\n"

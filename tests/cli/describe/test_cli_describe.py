@@ -608,3 +608,52 @@ def test_the_bar_on_a_terminal_keeps_out_of_the_data(model, photos, expected):
     assert "of 2 photos" in shown
     assert shown.count("\x1b[2K") > 0  # the bar is erased
     assert expected[0].text not in shown
+
+
+# -- forms of input --------------------------------------------------------------------------------------------
+
+
+def test_a_photo_may_come_from_standard_input(
+    cli: Cli, model, photos, expected, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+
+    def stdin(content: bytes) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    stdin(photos[0].read_bytes())
+    assert cli("describe", "-", "--model", model) == (0, f"{expected[0]}\n", "")
+    stdin(photos[0].read_bytes())
+    outputs = ("--heatmap", "maps", "--html", "page.html", "--compare", "shapes", "--attention", "arrays")
+    ran = cli("describe", "-", photos[1], "--model", model, *outputs, "--format", "csv")
+    assert ran.code == 0
+    assert [row["image"] for row in csv.DictReader(io.StringIO(ran.out))] == ["stdin", str(photos[1])]
+    assert sorted(path.name for path in Path("maps").glob("*.png")) == ["stdin.png", "x.png"]
+    stdin(b"a.jpg\nb.jpg\n")
+    ran = cli("describe", "-", photos[0], "--model", model)
+    assert ran.code == 1
+    assert (
+        "standard input is text, and not a photo. To give a list of names: ... | xargs caption describe"
+        in ran.err
+    )
+    stdin(b"")
+    assert cli("describe", "-", "--model", model).code == 1
+
+
+def test_patterns_urls_and_folders_without_images_are_named_as_what_they_are(
+    cli: Cli, model, photos, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    url = "https://example.org/a/dog.jpg"
+    (tmp_path / "top" / "below").mkdir(parents=True)
+    photos[0].rename(tmp_path / "top" / "below" / "x.png")
+    ran = cli("describe", url, "b/*.png", "b/*.gif", "top", "--model", model)
+    assert ran.code == 1
+    assert len(ran.out.splitlines()) == 1
+    assert f"'{url}' is a URL, and only files are read. Download it, and name the file." in ran.err
+    assert "no file matches 'b/*.gif'. Check the pattern." in ran.err
+    assert "'top' is a folder without images. Name one with images; --recursive reads subfolders." in ran.err
+    assert cli("describe", "top", "--recursive", "--model", model).code == 0
+    ran = cli("describe", photos[1], "--model", url)
+    assert f"'{url}' is a URL" in ran.err
+    assert ran.code == 2
