@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.co_attention.base import CoAttention, attended_words
 from caption.attention.co_attention.words import WordFeatures
-from caption.attention.maps import hide_masked
+from caption.attention.maps import hide_masked, softmax_cap, weighted_sum
 from caption.attention.scored import Score, build_stateless, score_copies, score_each
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
@@ -49,6 +49,9 @@ class AlternatingCoAttention(CoAttention):
             build_stateless(self, score, size, QuerySizes(size))
         self.first_query = nn.Parameter(torch.zeros(size))  # c⁰
 
+    def largest_weight(self, regions: int) -> float:
+        return softmax_cap(self.region_score.span(), regions)
+
     def prepare(self, keys: Regions) -> AlternatingKeys:
         return AlternatingKeys(keys.vectors, self.region_score.keys(keys))
 
@@ -57,5 +60,5 @@ class AlternatingCoAttention(CoAttention):
         first = self.first_query.to(words.dtype).expand(*words.shape[:2], -1)
         summary = attended_words(score_each(self.summary_score, Query(first), words), words)
         scores = self.region_score(Query(summary), memory._replace(keys=keys.compared))
-        regions = hide_masked(scores, memory.mask).softmax(-1) @ keys.vectors
+        regions = weighted_sum(hide_masked(scores, memory.mask).softmax(-1), keys.vectors)
         return scores, attended_words(score_each(self.word_score, Query(regions), words), words)

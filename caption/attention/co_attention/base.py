@@ -79,4 +79,4 @@ class CoAttention(Attention):
 
 def attended_words(scores: Tensor, words: Tensor) -> Tensor:
     """(B, K, A), the mean of words (B, K, T, A) under the softmax of their scores (B, K, T)."""
-    return (scores.softmax(-1)[..., None, :] @ words).squeeze(-2)
+    return weighted_sum(scores.softmax(-1)[..., None, :], words).squeeze(-2)

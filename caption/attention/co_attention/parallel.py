@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from caption.attention.base import GridMemory
 from caption.attention.co_attention.affinity import AffinityCoAttention
 from caption.attention.co_attention.base import attended_words
-from caption.attention.maps import softmax_cap
+from caption.attention.maps import softmax_cap, weighted_sum
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -37,6 +37,9 @@ class ParallelCoAttention(AffinityCoAttention):
         self.region_energy = nn.Linear(size, 1, bias=False)  # w₁
         self.word_energy = nn.Linear(size, 1, bias=False)  # w₂
 
+    def largest_weight(self, regions: int) -> float:
+        return softmax_cap(2 * float(self.region_energy.weight.abs().sum()), regions)
+
     def prepare(self, keys: Regions) -> ParallelKeys:
         return ParallelKeys(self.affinity.keys(keys), self.map_regions(keys.vectors))
 
@@ -44,8 +47,8 @@ class ParallelCoAttention(AffinityCoAttention):
         keys: ParallelKeys = memory.keys
         affinities = self.affinities(words, memory._replace(keys=keys.compared), masked=0.0)  # Aᵀ
         regions, mapped = keys.mapped[:, None], self.map_words(words)  # W₁ K₁, W₂ K₂
-        of_regions = self.region_energy((affinities.mT @ mapped + regions).tanh()).squeeze(-1)
-        of_words = self.word_energy((affinities @ regions + mapped).tanh()).squeeze(-1)
+        of_regions = self.region_energy((weighted_sum(affinities.mT, mapped) + regions).tanh()).squeeze(-1)
+        of_words = self.word_energy((weighted_sum(affinities, regions) + mapped).tanh()).squeeze(-1)
         return of_regions, attended_words(of_words, words)
 
 

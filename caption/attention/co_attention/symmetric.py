@@ -7,7 +7,7 @@ from torch import Tensor
 
 from caption.attention.base import GridMemory
 from caption.attention.co_attention.affinity import AffinityCoAttention
-from caption.attention.maps import hide_masked
+from caption.attention.maps import hide_masked, softmax_cap, weighted_sum
 
 
 class SymmetricCoAttention(AffinityCoAttention):
@@ -27,11 +27,14 @@ class SymmetricCoAttention(AffinityCoAttention):
         super().create_comparison(size)
         self.context_size += size
 
+    def largest_weight(self, regions: int) -> float:
+        return softmax_cap(self.affinity.span(), regions)
+
     def attend(self, words: Tensor, memory: GridMemory) -> tuple[Tensor, Tensor]:
         """Words so far (B, K, T, A) -> scores of the regions (B, K, L); [f_T; Σ_i α_iT Σ_j softmax_j(A_ij) f_j]
         (B, K, 2A)."""
         affinities = self.affinities(words, memory, masked=0.0)  # Aᵀ
         of_last = hide_masked(affinities[..., -1, :], memory.mask)
         over_words = affinities.softmax(-2).mT  # (B, K, L, T)
-        read = of_last.softmax(-1)[..., None, :] @ over_words @ words
+        read = weighted_sum(of_last.softmax(-1)[..., None, :] @ over_words, words)
         return of_last, torch.cat((words[..., -1, :], read.squeeze(-2)), -1)
