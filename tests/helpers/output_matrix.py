@@ -198,7 +198,7 @@ NOT_OUTPUTS = {
     *("--data", "--base", "--images", "--splits", "downloads", "--encoder", "--encoder-weights", "--options"),
     *("--vocabulary", "--word-map", "--references", "--candidates", "--model.warm_start", "--data.features"),
     *("--data.shards", "--boxes", "--captions", "--photos", "--configs", "--flickr8k", "table", "--sgrvinod"),
-    *("name", "address", "words", "runs"),
+    *("name", "address", "words", "runs", "models", "questions"),
     # names and values
     *(
         "--trust",
@@ -246,7 +246,7 @@ NOT_ATTACKED = {
                 "tools.benchmark --write",
                 "tools.compare_attention --document",
             ),
-            *("tools.estimators --out", "tools.export_table --out"),
+            *("tools.estimators --out", "tools.export_table --out", "tools.questions --document"),
             *(f"tools.reproduce {name} --document" for name in ("flickr8k", "hard", "coverage")),
         ],
         "edits sections of a document that must be there",
@@ -256,7 +256,7 @@ NOT_ATTACKED = {
     "tools.photo_pointing --json": "needs minutes",
     **dict.fromkeys(
         [
-            "tools.compare_attention --out",
+            *("tools.compare_attention --out", "tools.questions --out"),
             *(f"tools.reproduce {name} --out" for name in ("flickr8k", "hard", "coverage")),
         ],
         "a loop over caption fit",
