@@ -31,8 +31,8 @@ FUNCTION_WORDS = BE | frozenset(
     a an the this that these those his her its their some another other each both all no
     one two three four five six several many few
     and or but while as with without in on at of to into onto from by for up down out off over under above below
-    between among around through across along against behind beside near next front back top inside outside toward
-    towards past after before during
+    between among around through across along against behind beside near next front back top left right inside outside
+    toward towards past after before during
     am has have having do does did can there it he she they him them who which what where while not
     """.split()  # noqa: SIM905
 )
