@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from caption.analysis.self_attention import region_maps as region_maps
     from caption.analysis.self_attention import rollout as rollout
     from caption.analysis.self_attention import word_maps as word_maps
+    from caption.analysis.self_attention_roles import region_roles as region_roles
+    from caption.analysis.self_attention_roles import word_roles as word_roles
 
 _HOMES = {
     "agree": "agreement",
@@ -62,8 +64,10 @@ _HOMES = {
     "permute": "faithfulness.permutation",
     "posterior": "posterior_attention",
     "region_maps": "self_attention",
+    "region_roles": "self_attention_roles",
     "rollout": "self_attention",
     "word_maps": "self_attention",
+    "word_roles": "self_attention_roles",
 }
 _MODULES = ("baseline_maps",)
 __all__ = [*_HOMES, *_MODULES]

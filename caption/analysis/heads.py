@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -71,22 +71,10 @@ class HeadRoles:
         return len(self.labels)
 
     def __str__(self) -> str:
-        table = [self._columns(), *self._rows()]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        return "\n".join(
-            "  ".join(
-                cell.rjust(width) if number else cell.ljust(width)
-                for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in table
-        )
+        return aligned([self._columns(), *self._rows()])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in self._columns())
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self._rows()
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return html_table([self._columns(), *self._rows()])
 
     def _columns(self) -> list[str]:
         closest = ["closest", "divergence"] if len(self) > 1 else []
@@ -101,16 +89,16 @@ class HeadRoles:
             row, col = self.cells[head]
             cells = [
                 label,
-                _number(self.confidence[head]),
-                _number(self.entropy[head]),
+                two_digits(self.confidence[head]),
+                two_digits(self.entropy[head]),
                 f"{row}, {col}",
-                _number(self.positional[head]),
-                _number(self.positional_others[head]),
-                *(_number(gain, sign="+") for gain in gains),
+                two_digits(self.positional[head]),
+                two_digits(self.positional_others[head]),
+                *(two_digits(gain, sign="+") for gain in gains),
             ]
             if len(self) > 1:
                 other = int(apart[head].argmin())
-                cells += [self.labels[other], _number(apart[head, other])]
+                cells += [self.labels[other], two_digits(apart[head, other])]
             rows.append(cells)
         return rows
 
@@ -188,5 +176,22 @@ def head_roles(
     )
 
 
-def _number(value: float, sign: str = "") -> str:
+def aligned(table: Sequence[Sequence[str]]) -> str:
+    """Rows of a table as lines, the first column to the left."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table
+    )
+
+
+def html_table(table: Sequence[Sequence[str]]) -> str:
+    """A table as HTML; its first row is the head."""
+    head, *rows = table
+    names = "".join(f"<th>{escape(name)}</th>" for name in head)
+    lines = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+def two_digits(value: float, sign: str = "") -> str:
+    """A number in a table; "–" if there is none."""
     return f"{value:{sign}.2f}" if math.isfinite(value) else "–"

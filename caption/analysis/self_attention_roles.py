@@ -15,18 +15,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 import torch
 
+from caption.analysis.heads import TIE, aligned, html_table, two_digits
 from caption.analysis.self_attention import RegionMaps, WordMaps
 from caption.attention.map_entropy import entropy
 
 POSITIONAL = 0.9
 """A head is positional if its maximum lies at one neighbour for this share of the queries (Voita et al. 2019)."""
-TIE = 1e-6
-"""Weights this close to the largest, relative to it, share the maximum."""
 NOWHERE = -1
 """The index of a key that a query does not have."""
 AROUND = [(down, across) for down in (-1, 0, 1) for across in (-1, 0, 1) if down or across]
@@ -69,15 +67,10 @@ class SelfAttentionRoles:
         return self.positional >= POSITIONAL
 
     def __str__(self) -> str:
-        table = self._table()
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        return "\n".join(
-            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table
-        )
+        return aligned(self._table())
 
     def _repr_html_(self) -> str:
-        rows = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self._table()]
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        return html_table(self._table())
 
     def _table(self) -> list[list[str]]:
         table = [
@@ -85,7 +78,7 @@ class SelfAttentionRoles:
         ]
         for head, label in enumerate(self.labels):
             numbers = [
-                "–" if np.isnan(values[head]) else f"{values[head]:.2f}"
+                two_digits(values[head])
                 for values in (self.confidence, self.entropy, self.own, self.positional, self.rare)
             ]
             down, across = self.neighbour[head]
