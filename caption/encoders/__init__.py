@@ -18,6 +18,7 @@ from caption.encoders.refiners.positions import (
 )
 from caption.encoders.refiners.self_attention import SelfAttentionRefiner
 from caption.encoders.refiners.squeeze_excitation import SqueezeExcitationRefiner
+from caption.encoders.refiners.transformer import TransformerRefiner
 from caption.encoders.several_encoders import SeveralEncoders
 from caption.encoders.small_cnn import SmallCNN
 from caption.encoders.timm import TimmEncoder
@@ -46,4 +47,5 @@ __all__ = [
     "SqueezeExcitationRefiner",
     "TimmEncoder",
     "TorchvisionEncoder",
+    "TransformerRefiner",
 ]

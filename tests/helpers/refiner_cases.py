@@ -26,6 +26,7 @@ from caption.encoders import (
     SelfAttentionRefiner,
     SinusoidalPositions,
     SqueezeExcitationRefiner,
+    TransformerRefiner,
 )
 from caption.regions import Regions, Views
 
@@ -58,6 +59,9 @@ CASES = {
         lambda: SelfAttentionRefiner(None, 2, 2, positions=RelativeVectors(2), dropout=0), (6,), ONE, True
     ),
     "gated": Case(lambda: SelfAttentionRefiner(None, 3, 2, dropout=0, gates=HeadGates()), (6,), ONE, False),
+    "transformer": Case(
+        lambda: TransformerRefiner(8, 2, 2, 5, SinusoidalPositions(), dropout=0), (6,), ONE, True
+    ),
     "squeeze": Case(lambda: SqueezeExcitationRefiner(2), (6,), ONE, False),
     "cbam": Case(lambda: CBAMRefiner(2, 3), (6,), ONE, True),
     "dual": Case(lambda: DualAttentionRefiner(2), (6,), ONE, False),

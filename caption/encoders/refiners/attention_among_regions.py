@@ -31,10 +31,17 @@ class AttentionLayers(nn.Module):
         self, x: Tensor, others: Tensor | None, mask: Tensor | None, relative: Relative = ABSOLUTE
     ) -> Tensor:
         """Regions x (B, L, S), others Y (B, L', S) with their mask, relative: see `RegionAttention` -> (B, L, S)."""
-        for norm, attend in zip(self.norms, self.attend, strict=True):
-            normed = norm(x)
-            x = x + self.dropout(attend(normed, normed if others is None else others, mask, relative))
+        for number in range(len(self.attend)):
+            x = self.layer(number, x, others, mask, relative)
         return self.leave(x)
+
+    def layer(
+        self, number: int, x: Tensor, others: Tensor | None, mask: Tensor | None, relative: Relative
+    ) -> Tensor:
+        """x_(n-1) -> x_n, n = `number` + 1."""
+        normed = self.norms[number](x)
+        attended = self.attend[number](normed, normed if others is None else others, mask, relative)
+        return x + self.dropout(attended)
 
 
 class RegionAttention(nn.Module):

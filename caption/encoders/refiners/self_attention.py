@@ -63,8 +63,11 @@ class SelfAttentionRefiner(EachView):
         if positions is not None:
             positions.build(size, self.heads)
         enter = nn.Identity() if self.size is None else nn.Linear(region_size, size)
-        layers = AttentionLayers(size, self.heads, self.depth, self.dropout, self.gates)
-        return _OneView(enter, positions, layers)
+        return _OneView(enter, positions, self.attention_layers(size))
+
+    def attention_layers(self, size: int) -> AttentionLayers:
+        """The layers for one view, with vectors of this length S."""
+        return AttentionLayers(size, self.heads, self.depth, self.dropout, self.gates)
 
     def penalty(self) -> Tensor | None:
         """The expected number of open heads of all layers and views; None without gates."""
