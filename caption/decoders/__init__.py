@@ -2,6 +2,7 @@
 
 from caption.decoders.adaptive import AdaptiveDecoder
 from caption.decoders.base import Decoder, Memory, Trace, Unrolled
+from caption.decoders.cells import GRUCell, LSTMCell, RecurrentCell
 from caption.decoders.ensemble import EnsembleDecoder
 from caption.decoders.gate import Gate
 from caption.decoders.initial import ConstantState, Initial, InitialState
@@ -20,14 +21,17 @@ __all__ = [
     "Decoder",
     "DeepOutput",
     "EnsembleDecoder",
+    "GRUCell",
     "Gate",
     "Initial",
     "InitialState",
+    "LSTMCell",
     "LSTMDecoder",
     "LinearOutput",
     "Memory",
     "MetaEmbedding",
     "Readout",
+    "RecurrentCell",
     "RecurrentDecoder",
     "ShowAndTellDecoder",
     "TopDownDecoder",

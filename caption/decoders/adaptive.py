@@ -3,21 +3,20 @@ of the image."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
+from caption.decoders.cell_decoder import CellDecoder, CellState
 from caption.decoders.initial import Initial, InitialState
-from caption.decoders.lstm_cell import LSTMCellDecoder, LSTMState, lstm_update
 from caption.decoders.unroll import Advanced
 from caption.decoders.word_embeddings import word_table
-from caption.kernels.linear import Linear, linear
+from caption.kernels.linear import Linear
 from caption.regions import Views, mean_region
 from caption.tensor_tree import State, TensorTree
 
 
-class AdaptiveDecoder(LSTMCellDecoder):
+class AdaptiveDecoder(CellDecoder):
     """(h[t], c[t]) = LSTM([E y[t-1]; v_g]), ĉ[t] = attention(h[t]), p ∝ exp(W_p tanh(W_h h[t] + W_c ĉ[t])).
 
     v_g is the mean region, projected and rectified (section 2.4). The read-out has two weights and a tanh, where the
@@ -61,20 +60,19 @@ class AdaptiveDecoder(LSTMCellDecoder):
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         attending = self.attention.start(memory.projected[0], hypotheses)
-        hidden, cell = self.initial(memory.views[0])
-        return self.state_before(memory, hypotheses, hidden, cell, attending)
+        return self.state_before(memory, hypotheses, self.initial(memory.views[0]), attending)
 
     def advance(
         self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
     ) -> Advanced:
         previous, cell, attending = state.carried
         memory, image = state.shared.projected
-        joined = torch.cat((previous, image.expand(-1, previous.shape[1], -1)), -1)
-        hidden, cell = lstm_update(offsets[0] + linear(joined, weights[0]), cell)
+        inputs = image.expand(-1, previous.shape[1], -1)
+        hidden, cell, joined = self.cell(previous, cell, inputs, offsets, weights)
         attended = self.attention(Query(hidden, cell, embedded, previous), memory, attending)
-        carried = LSTMState(hidden, cell, attended.state)
+        carried = CellState(hidden, cell, attended.state)
         outputs = (hidden, attended.context)
-        return Advanced(State(state.shared, carried, Trace.of(attended)), outputs, (joined,))
+        return Advanced(State(state.shared, carried, Trace.of(attended)), outputs, joined)
 
     def read_out(self, embedded: Tensor, outputs: TensorTree) -> Tensor:
         hidden, context = outputs

@@ -8,25 +8,26 @@ from torch import Tensor, nn
 
 from caption.attention.scored import ScoredAttention
 from caption.attention.scores.additive import AdditiveScore
-from caption.decoders.lstm_cell import LSTMCellDecoder, init_recurrent
+from caption.decoders.cell_decoder import CellDecoder
+from caption.decoders.cells import init_recurrent
 
 DEVIATION = 0.01
 
 
 @torch.no_grad()
-def draw_arctic_weights(decoder: LSTMCellDecoder) -> None:
+def draw_arctic_weights(decoder: CellDecoder) -> None:
     """Draw the weights of all affine layers and tables of a built decoder anew.
 
     Biases are 0, square matrices are orthogonal, and all others are normal with standard deviation 0.01. The gates'
-    matrices of the word and of h[t-1] count as four each; that of the context, and the first one of the regions in the
-    additive score, are normal even if they are square.
+    matrices of the word and of h[t-1] count as one for each gate; that of the context, and the first one of the regions
+    in the additive score, are normal even if they are square.
     """
     for module in decoder.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             _draw(module.weight)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
-    for rows in decoder.gates_from_word.weight.chunk(4):
+    for rows in decoder.gates_from_word.weight.chunk(decoder.cell.blocks):
         _draw(rows)
     nn.init.normal_(decoder.gates_from_state.weight, std=DEVIATION)
     init_recurrent(decoder.gates_from_state.weight, decoder.hidden_size)

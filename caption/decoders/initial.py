@@ -1,4 +1,5 @@
-"""The LSTM's first state: c[0] = f_init,c(mean a), h[0] = f_init,h(mean a) (section 3.1.2), or a learned constant."""
+"""A recurrent cell's first state: c[0] = f_init,c(mean a), h[0] = f_init,h(mean a) (section 3.1.2), or a learned
+constant."""
 
 from __future__ import annotations
 
@@ -13,41 +14,42 @@ from caption.regions import Regions, mean_region
 
 
 class Initial(Part, nn.Module):
-    """The LSTM's first state."""
+    """A recurrent cell's first state."""
 
-    def build(self, region_size: int, hidden_size: int) -> None:
-        """Create the weights. Called once."""
+    def build(self, region_size: int, hidden_size: int, states: tuple[str, ...] = ("hidden", "cell")) -> None:
+        """Create the weights for the vectors that the state consists of, see `RecurrentCell.states`. Called once."""
         raise NotImplementedError
 
-    def forward(self, regions: Regions) -> tuple[Tensor, Tensor]:
-        """The first view of B images -> h[0], c[0], each (B, 1, H)."""
+    def forward(self, regions: Regions) -> tuple[Tensor, ...]:
+        """The first view of B images -> the vectors of the state, such as h[0] and c[0], each (B, 1, H)."""
         raise NotImplementedError
 
 
 class ConstantState(Initial):
-    """The same learned h[0] and c[0] for all images.
+    """The same learned vectors h[0] and c[0] for all images.
 
     With `InitialState`, the decoder gets the mean region vector before it attends to any region. With a constant state,
     all information about the image passes through attention, which suits studies of attention.
     """
 
-    def build(self, region_size: int, hidden_size: int) -> None:
-        self.hidden = nn.Parameter(torch.zeros(hidden_size))
-        self.cell = nn.Parameter(torch.zeros(hidden_size))
+    def build(self, region_size: int, hidden_size: int, states: tuple[str, ...] = ("hidden", "cell")) -> None:
+        self.states = states
+        for name in states:
+            setattr(self, name, nn.Parameter(torch.zeros(hidden_size)))
 
-    def forward(self, regions: Regions) -> tuple[Tensor, Tensor]:
+    def forward(self, regions: Regions) -> tuple[Tensor, ...]:
         shape = (regions.vectors.shape[0], 1, -1)
-        return self.hidden.expand(shape), self.cell.expand(shape)
+        return tuple(getattr(self, name).expand(shape) for name in self.states)
 
 
 class InitialState(Initial):
-    """Two MLPs on the mean region vector.
+    """An MLP on the mean region vector for each of h[0] and c[0].
 
     Args:
         layers: affine layers of each MLP, with ReLU and dropout between them.
         activation: of the last layer; "tanh" as in the authors' code, or "linear".
         dropout: between the layers.
-        shared: whether h[0] and c[0] share all layers but the last, as in the authors' code.
+        shared: whether they share all layers but the last, as in the authors' code.
 
     Raises:
         ValueError: the activation is unknown, or `layers` is below 1.
@@ -69,10 +71,11 @@ class InitialState(Initial):
         self.dropout = dropout
         self.shared = shared
 
-    def build(self, region_size: int, hidden_size: int) -> None:
+    def build(self, region_size: int, hidden_size: int, states: tuple[str, ...] = ("hidden", "cell")) -> None:
+        self.states = states
         self.trunk = nn.Sequential(*(self._inner(region_size) if self.shared else []))
-        self.hidden = self._mlp(region_size, hidden_size)
-        self.cell = self._mlp(region_size, hidden_size)
+        for name in states:
+            setattr(self, name, self._mlp(region_size, hidden_size))
 
     def _inner(self, region_size: int) -> list[nn.Module]:
         """All layers but the last."""
@@ -88,6 +91,6 @@ class InitialState(Initial):
             modules.append(nn.Tanh())
         return nn.Sequential(*modules)
 
-    def forward(self, regions: Regions) -> tuple[Tensor, Tensor]:
+    def forward(self, regions: Regions) -> tuple[Tensor, ...]:
         mean = self.trunk(mean_region(regions))
-        return self.hidden(mean), self.cell(mean)
+        return tuple(getattr(self, name)(mean) for name in self.states)

@@ -1,22 +1,21 @@
-"""The LSTM decoder with attention (Xu et al. 2015, section 3.1.2): eqs. 1 to 7."""
+"""The paper's decoder with attention (Xu et al. 2015, section 3.1.2): eqs. 1 to 7."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.arctic_weights import draw_arctic_weights
 from caption.decoders.base import Memory, Trace, in_working_precision
+from caption.decoders.cell_decoder import CellDecoder, CellState
+from caption.decoders.cells import RecurrentCell
 from caption.decoders.gate import Gate
 from caption.decoders.initial import Initial, InitialState
-from caption.decoders.lstm_cell import LSTMCellDecoder, LSTMState, add_forget_bias, lstm_update
 from caption.decoders.readout import DeepOutput, Readout, tie_weights
 from caption.decoders.unroll import Advanced
 from caption.decoders.word_embeddings import MetaEmbedding, word_table
-from caption.kernels.linear import linear
 from caption.parts import check_choice
 from caption.regions import Views
 from caption.tensor_tree import State
@@ -31,9 +30,9 @@ class Outputs(NamedTuple):
     """(B, K, D) z[t], gated."""
 
 
-class LSTMDecoder(LSTMCellDecoder):
-    """The paper's decoder: attends with h[t-1], updates the LSTM with the word and the context, and reads out from
-    h[t].
+class LSTMDecoder(CellDecoder):
+    """The paper's decoder: attends with h[t-1], updates the LSTM, or another cell, with the word and the context, and
+    reads out from h[t].
 
     Args:
         attention: the attention mechanism.
@@ -43,13 +42,14 @@ class LSTMDecoder(LSTMCellDecoder):
         gate: the gate β on the context; None = no gate.
         readout: computes logits from the state; None = the paper's `DeepOutput()`.
         dropout: on the word vectors entering the LSTM.
-        forget_bias: added to the forget gate's bias at initialisation.
+        forget_bias: added at initialisation to the bias of the gate that keeps the state: of an LSTM the forget gate.
         first_input: Ey[0]; "start", the learned vector of the start token, or "zero", a fixed vector of zeros, as in
             the authors' code.
         embedding: computes Ey from several tables; None = one learned table.
         tie_weights: whether E and L_o are one parameter, see `readout.tie_weights`; the paper has two.
         first_weights: how the weights are drawn; "pytorch", as its layers do, or "arctic", as in the authors' code
             (`draw_arctic_weights`).
+        cell: updates h; None = the paper's `LSTMCell()`.
 
     Raises:
         ValueError: `first_input` or `first_weights` is another string.
@@ -70,8 +70,9 @@ class LSTMDecoder(LSTMCellDecoder):
         embedding: MetaEmbedding | None = None,
         tie_weights: bool = False,
         first_weights: Literal["pytorch", "arctic"] = "pytorch",
+        cell: RecurrentCell | None = None,
     ) -> None:
-        super().__init__(embedding_size, hidden_size, dropout)
+        super().__init__(embedding_size, hidden_size, dropout, cell)
         check_choice("first_input", first_input, ("start", "zero"))
         check_choice("first_weights", first_weights, ("pytorch", "arctic"))
         self.attention = attention
@@ -91,7 +92,7 @@ class LSTMDecoder(LSTMCellDecoder):
         context_size = self.attention.context_size
         if self.gate is not None:
             self.gate.build(hidden_size, context_size)
-        self.initial.build(region_sizes[0], hidden_size)
+        self.initial.build(region_sizes[0], hidden_size, self.cell.states)
         self.readout.build(self.embedding_size, hidden_size, context_size, vocabulary_size)
         self.start_id = start
         if isinstance(embedding := getattr(self, "embed", None), MetaEmbedding):
@@ -104,7 +105,7 @@ class LSTMDecoder(LSTMCellDecoder):
         nn.init.zeros_(self.gates_from_word.bias)
         if self.first_weights == "arctic":
             draw_arctic_weights(self)
-        add_forget_bias(self.gates_from_word.bias, self.forget_bias)
+        self.add_forget_bias(self.forget_bias)
 
     def project(self, views: Views) -> Memory:
         views = in_working_precision(views, self.gates_from_word.weight)
@@ -112,8 +113,7 @@ class LSTMDecoder(LSTMCellDecoder):
 
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         attending = self.attention.start(memory.projected[0], hypotheses)
-        hidden, cell = self.initial(memory.views[0])
-        return self.state_before(memory, hypotheses, hidden, cell, attending)
+        return self.state_before(memory, hypotheses, self.initial(memory.views[0]), attending)
 
     def word_vectors(self, words: Tensor) -> Tensor:
         embedded = self.embed(words)
@@ -124,7 +124,7 @@ class LSTMDecoder(LSTMCellDecoder):
     def advance(
         self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
     ) -> Advanced:
-        """Attend and update the LSTM: eqs. 1 to 6."""
+        """Attend and update the cell: eqs. 1 to 6."""
         hidden, cell, attending = state.carried
         attended = self.attention(Query(hidden, cell, embedded), state.shared.projected[0], attending)
         context, beta = attended.context, None
@@ -132,12 +132,10 @@ class LSTMDecoder(LSTMCellDecoder):
             gate = self.gate(hidden)
             context = gate * context
             beta = gate.mean(-1)
-        joined = torch.cat((hidden, context), -1)
-        gates = offsets[0] + linear(joined, weights[0])
-        hidden, cell = lstm_update(gates, cell)
-        carried = LSTMState(hidden, cell, attended.state)
+        hidden, cell, inputs = self.cell(hidden, cell, context, offsets, weights)
+        carried = CellState(hidden, cell, attended.state)
         after = State(state.shared, carried, Trace.of(attended, beta))
-        return Advanced(after, Outputs(hidden, context), (joined,))
+        return Advanced(after, Outputs(hidden, context), inputs)
 
     def read_out(self, embedded: Tensor, outputs: Outputs) -> Tensor:
         return self.readout(embedded, outputs.hidden, outputs.context)

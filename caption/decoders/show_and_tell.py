@@ -6,14 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from caption.decoders.base import Memory, Trace, in_working_precision
-from caption.decoders.lstm_cell import LSTMCellDecoder, LSTMState, add_forget_bias, lstm_update
+from caption.decoders.cell_decoder import CellDecoder, CellState
+from caption.decoders.cells import lstm_update
 from caption.decoders.unroll import Advanced
-from caption.kernels.linear import Linear, linear
+from caption.kernels.linear import Linear
 from caption.regions import Views, check_views, mean_region
 from caption.tensor_tree import State
 
 
-class ShowAndTellDecoder(LSTMCellDecoder):
+class ShowAndTellDecoder(CellDecoder):
     """x[-1] = W_I mean(a), x[t] = E y[t-1], (h[t], c[t]) = LSTM(x[t]), p ∝ exp(W h[t]) (eqs. 10 to 12).
 
     Its trace has uniform weights for every word, because there is no attention to draw.
@@ -45,7 +46,7 @@ class ShowAndTellDecoder(LSTMCellDecoder):
         self.image = Linear(region_sizes[0], self.embedding_size)
         self.image_norm = nn.BatchNorm1d(self.embedding_size) if self.normalise_image else nn.Identity()
         self.build_gates(0)
-        add_forget_bias(self.gates_from_word.bias, self.forget_bias)
+        self.add_forget_bias(self.forget_bias)
         self.to_words = Linear(self.hidden_size, vocabulary_size)
 
     def project(self, views: Views) -> Memory:
@@ -55,18 +56,19 @@ class ShowAndTellDecoder(LSTMCellDecoder):
     def start(self, memory: Memory, hypotheses: int = 1) -> State:
         image = self.image_norm(self.image(mean_region(memory.views[0])).squeeze(1)).unsqueeze(1)
         zeros = image.new_zeros(image.shape[0], 1, self.hidden_size)
-        hidden, cell = lstm_update(self.gates_from_word(self.dropout(image)), zeros)
-        return self.state_before(memory, hypotheses, hidden, cell)
+        state = lstm_update(self.gates_from_word(self.dropout(image)), zeros)
+        return self.state_before(memory, hypotheses, state)
 
     def advance(
         self, state: State, embedded: Tensor, offsets: tuple[Tensor, ...], weights: tuple[Tensor, ...]
     ) -> Advanced:
         previous, cell, _ = state.carried
-        hidden, cell = lstm_update(offsets[0] + linear(previous, weights[0]), cell)
+        nothing = previous[..., :0]
+        hidden, cell, joined = self.cell(previous, cell, nothing, offsets, weights)
         vectors, _, mask = state.shared.views[0]
         real = torch.ones_like(vectors[..., 0]) if mask is None else mask.to(vectors.dtype)
         uniform = (real / real.sum(-1, keepdim=True))[:, None].expand(-1, hidden.shape[1], -1)
-        return Advanced(State(state.shared, LSTMState(hidden, cell), Trace(uniform, {})), hidden, (previous,))
+        return Advanced(State(state.shared, CellState(hidden, cell), Trace(uniform, {})), hidden, joined)
 
     def read_out(self, embedded: Tensor, outputs: Tensor) -> Tensor:
         return self.to_words(self.dropout(outputs))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from caption.attention.base import Attention, Query, QuerySizes
 from caption.decoders.base import Memory, Trace, in_working_precision
-from caption.decoders.lstm_cell import init_recurrent, lstm_update
+from caption.decoders.cells import init_recurrent, lstm_update
 from caption.decoders.readout import tie_weights
 from caption.decoders.unroll import Advanced, RecurrentDecoder
 from caption.decoders.word_embeddings import word_table

@@ -1,0 +1,141 @@
+"""Recurrent cells, which update a decoder's state: the paper's LSTM (eqs. 1 to 3 of Xu et al. 2015), and the GRU."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from caption.kernels.linear import linear
+from caption.parts import Part
+
+
+class Updated(NamedTuple):
+    """The result of a cell's update."""
+
+    hidden: Tensor
+    """(B, K, H) h[t]."""
+    cell: Tensor | None
+    """(B, K, H) c[t]; None for cells without one."""
+    inputs: tuple[Tensor, ...]
+    """(B, K, ...) what each of the recurrent weights was multiplied by, see `Advanced.inputs`."""
+
+
+class RecurrentCell(Part, nn.Module):
+    """Base class of recurrent cells.
+
+    The pre-activations of the cell's gates are V Ey[t-1] + b and W [h[t-1]; x[t]], with x[t] the inputs beside the
+    word, such as the context. The decoder holds V, b and W; the cell says how many rows they have, and uses them. The
+    words' part is computed for all steps at once in training, see `RecurrentDecoder.offsets`.
+    """
+
+    blocks: int
+    """Number of gates and candidates; V, b and W have so many blocks of H rows."""
+    keeps: int
+    """The block of the gate that keeps the previous state where it is 1; `forget_bias` of decoders goes there."""
+    states: tuple[str, ...]
+    """The vectors of the state, "hidden" and perhaps "cell"."""
+
+    def build(self, hidden_size: int) -> None:
+        """Create the cell's own weights, if it has any. Called once."""
+
+    def offsets(self, from_word: Tensor) -> tuple[Tensor, ...]:
+        """V Ey + b (..., blocks · H) -> the offset of each of `weights`, see `RecurrentDecoder.offsets`."""
+        return (from_word,)
+
+    def weights(self, from_state: Tensor) -> tuple[Tensor, ...]:
+        """W (blocks · H, H + inputs) -> the weights used at every step."""
+        return (from_state,)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        cell: Tensor | None,
+        inputs: Tensor,
+        offsets: tuple[Tensor, ...],
+        weights: tuple[Tensor, ...],
+    ) -> Updated:
+        """Update the state.
+
+        Args:
+            hidden: (B, K, H) h[t-1].
+            cell: (B, K, H) c[t-1], for cells that have it.
+            inputs: (B, K, ...) x[t].
+            offsets: (B, K, ...) see the method `offsets`.
+            weights: see the method `weights`.
+        """
+        raise NotImplementedError
+
+
+class LSTMCell(RecurrentCell):
+    """c[t] = f ∘ c[t-1] + i ∘ g, h[t] = o ∘ tanh(c[t]), with i, f, o, g = σ, σ, σ, tanh of V Ey + W [h[t-1]; x[t]] + b
+    (eqs. 1 to 3). There are no peepholes."""
+
+    blocks, keeps = 4, 1
+    states = ("hidden", "cell")
+
+    def forward(
+        self,
+        hidden: Tensor,
+        cell: Tensor | None,
+        inputs: Tensor,
+        offsets: tuple[Tensor, ...],
+        weights: tuple[Tensor, ...],
+    ) -> Updated:
+        assert cell is not None
+        joined = torch.cat((hidden, inputs), -1)
+        return Updated(*lstm_update(offsets[0] + linear(joined, weights[0]), cell), (joined,))
+
+
+class GRUCell(RecurrentCell):
+    """h[t] = (1 - u) ∘ n + u ∘ h[t-1], with r, u = σ(V Ey + W [h[t-1]; x[t]] + b) and
+    n = tanh(V_n Ey + W_nx x[t] + b_n + r ∘ (W_nh h[t-1] + d)).
+
+    The reset gate r and the update gate u are those of Cho et al. 2014, "Learning Phrase Representations using RNN
+    Encoder-Decoder", section 2.3. There r multiplies h[t-1]; here, as in cuDNN and `torch.nn.GRUCell`, it multiplies
+    W_nh h[t-1] + d, so that one product with h[t-1] serves all blocks. Their order is r, u, n. There is no c.
+    """
+
+    blocks, keeps = 3, 1
+    states = ("hidden",)
+
+    def build(self, hidden_size: int) -> None:
+        self.candidate_bias = nn.Parameter(torch.zeros(hidden_size))  # d
+
+    def offsets(self, from_word: Tensor) -> tuple[Tensor, Tensor]:
+        bias = functional.pad(self.candidate_bias, (2 * len(self.candidate_bias), 0))
+        return from_word, bias.expand(from_word.shape)
+
+    def weights(self, from_state: Tensor) -> tuple[Tensor, Tensor]:
+        hidden_size = len(self.candidate_bias)
+        return from_state[:, hidden_size:], from_state[:, :hidden_size]
+
+    def forward(
+        self,
+        hidden: Tensor,
+        cell: Tensor | None,
+        inputs: Tensor,
+        offsets: tuple[Tensor, ...],
+        weights: tuple[Tensor, ...],
+    ) -> Updated:
+        r_inputs, u_inputs, n_inputs = (offsets[0] + linear(inputs, weights[0])).chunk(3, -1)
+        r_hidden, u_hidden, n_hidden = (offsets[1] + linear(hidden, weights[1])).chunk(3, -1)
+        r, u = (r_inputs + r_hidden).sigmoid(), (u_inputs + u_hidden).sigmoid()
+        n = (n_inputs + r * n_hidden).tanh()
+        return Updated((1 - u) * n + u * hidden, None, (inputs, hidden))
+
+
+def lstm_update(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """Gates' pre-activations (..., 4H) in the order i, f, o, g, and c[t-1] (..., H) -> h[t], c[t]."""
+    i, f, o, g = gates.chunk(4, -1)
+    cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+    return o.sigmoid() * cell.tanh(), cell
+
+
+def init_recurrent(weight: Tensor, hidden_size: int) -> None:
+    """Initialise the columns of h[t-1] in a weight (blocks · H, H + ...) orthogonally, block by block, as in the
+    authors' code."""
+    for rows in weight.data[:, :hidden_size].split(hidden_size):
+        nn.init.orthogonal_(rows)
