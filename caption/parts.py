@@ -36,6 +36,10 @@ class Part:
         if "__init__" in cls.__dict__:
             cls.__init__ = _record_arguments(cls.__init__)  # type: ignore[method-assign]
 
+    def revise(self, **arguments: Any) -> None:
+        """Record other constructor arguments, after a change in place: `spec` then describes the part as it is."""
+        self._arguments.update(arguments)
+
     @property
     def spec(self) -> Spec:
         """Class path and arguments as plain types."""

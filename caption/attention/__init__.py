@@ -27,6 +27,7 @@ from caption.attention.base import (
     WeighOutput,
 )
 from caption.attention.bin_pooling import ChunkMaxPooling, SpatialPyramidPooling
+from caption.attention.channel_wise import ChannelSpatialAttention, SpatialChannelAttention
 from caption.attention.co_attention.alternating import AlternatingCoAttention
 from caption.attention.co_attention.interactive import InteractiveCoAttention
 from caption.attention.co_attention.mutual import MutualCrossAttention
@@ -42,7 +43,7 @@ from caption.attention.local_global import LocalGlobalAttention
 from caption.attention.map_entropy import entropy
 from caption.attention.map_hooks import edit_maps
 from caption.attention.memory_network import MemoryNetworkAttention
-from caption.attention.multi_head import HeadGates, MultiHeadAttention
+from caption.attention.multi_head import HeadGates, MultiHeadAttention, remove_closed_heads
 from caption.attention.multi_hop import MultiHopAttention
 from caption.attention.pooling import (
     DeepSets,
@@ -77,6 +78,7 @@ __all__ = [
     "Attention",
     "AttentionOutput",
     "AttentionViaAttention",
+    "ChannelSpatialAttention",
     "ChunkMaxPooling",
     "CompositionalDeAttention",
     "CosineScore",
@@ -123,6 +125,7 @@ __all__ = [
     "Sigmoid",
     "Softmax",
     "Sparsemax",
+    "SpatialChannelAttention",
     "SpatialPyramidPooling",
     "Stochastic",
     "StochasticPooling",
@@ -140,4 +143,5 @@ __all__ = [
     "edit_maps",
     "entropy",
     "override_at_test",
+    "remove_closed_heads",
 ]

@@ -38,26 +38,48 @@ class HeadGates(Part, nn.Module):
         temperature: of the concrete distribution.
         stretch: how far the variable extends below 0 and above 1.
         start: log odds of an open gate before training.
+        speed: how many times as fast as other weights the log odds learn. Adam moves a weight by at most about the
+            learning rate per step, and the log odds of a gate must fall by 4.4 until it is 0 in evaluation, which
+            would take a thousand steps or several.
+
+    Raises:
+        UserError: the speed is not above 0.
     """
 
-    def __init__(self, temperature: float = 0.33, stretch: float = 0.1, start: float = 2.0) -> None:
+    def __init__(
+        self, temperature: float = 0.33, stretch: float = 0.1, start: float = 2.0, speed: float = 10.0
+    ) -> None:
         super().__init__()
+        if not speed > 0:
+            raise UserError(f"speed {speed} of HeadGates must be above 0")
         self.temperature = temperature
         self.stretch = stretch
         self.start = start
+        self.speed = speed
 
     def build(self, heads: int) -> None:
         """Create the gates. Called once."""
-        self.log_odds = nn.Parameter(torch.full((heads,), float(self.start)))
+        self.weight = nn.Parameter(torch.full((heads,), self.start / self.speed))
+
+    @property
+    def log_odds(self) -> Tensor:
+        """(M,)."""
+        return self.weight * self.speed
 
     def forward(self) -> Tensor:
         """(M,) gates from 0 to 1."""
-        logits: Tensor = self.log_odds
-        if self.training:
-            chance = torch.rand_like(logits).clamp(1e-6, 1 - 1e-6)
-            logits = (logits + chance.log() - (1 - chance).log()) / self.temperature
-        stretched = logits.sigmoid() * (1 + 2 * self.stretch) - self.stretch
-        return stretched.clamp(0, 1)
+        if not self.training:
+            return self._stretched(self.log_odds)
+        chance = torch.rand_like(self.weight).clamp(1e-6, 1 - 1e-6)
+        return self._stretched((self.log_odds + chance.log() - (1 - chance).log()) / self.temperature)
+
+    @torch.no_grad()
+    def in_evaluation(self) -> Tensor:
+        """(M,) the gates in evaluation, whatever the mode is now."""
+        return self._stretched(self.log_odds)
+
+    def _stretched(self, logits: Tensor) -> Tensor:
+        return (logits.sigmoid() * (1 + 2 * self.stretch) - self.stretch).clamp(0, 1)
 
     def expected_open(self) -> Tensor:
         """The expected number of gates that are not 0."""
@@ -75,6 +97,7 @@ class MultiHeadAttention(Attention):
         size: A, the width of all heads together, divisible by M.
         gates: learned gates that can switch heads off, with a penalty that the loss term
             `caption.objectives.AttentionPenalty` weighs; None = all heads are read.
+        output_size: length of z; None = A.
 
     Raises:
         UserError: there is no head; the size is not divisible by the number of heads.
@@ -82,7 +105,13 @@ class MultiHeadAttention(Attention):
 
     map_views = {"heads": 0}
 
-    def __init__(self, heads: int = 4, size: int = 512, gates: HeadGates | None = None) -> None:
+    def __init__(
+        self,
+        heads: int = 4,
+        size: int = 512,
+        gates: HeadGates | None = None,
+        output_size: int | None = None,
+    ) -> None:
         super().__init__()
         if heads < 1:
             raise UserError(f"heads {heads} of MultiHeadAttention must be at least 1")
@@ -91,13 +120,14 @@ class MultiHeadAttention(Attention):
         self.heads = heads
         self.size = size
         self.gates = gates
+        self.output_size = output_size or size
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.context_size = self.size
+        self.context_size = self.output_size
         self.keys = nn.Linear(region_sizes[0], self.size)
         self.values = nn.Linear(region_sizes[0], self.size)
         self.queries = nn.Linear(query_sizes.hidden, self.size)
-        self.output = nn.Linear(self.size, self.size)
+        self.output = nn.Linear(self.size, self.output_size)
         if self.gates is not None:
             self.gates.build(self.heads)
 
@@ -128,3 +158,53 @@ class MultiHeadAttention(Attention):
     def penalty(self, maps: Mapping[str, Tensor]) -> Tensor | None:
         """The expected number of open gates."""
         return None if self.gates is None else self.gates.expected_open()
+
+    @torch.no_grad()
+    def remove_closed_heads(self) -> None:
+        """Remove the heads whose gate is 0 in evaluation, and multiply the other gates into W_o.
+
+        The context stays the same, up to rounding; the summary is then the mean over the heads that are left. If no
+        head is open, one is left, with zeros in W_o.
+        """
+        if self.gates is None:
+            return
+        gates, width = self.gates.in_evaluation(), self.size // self.heads
+        kept = gates.nonzero().flatten() if gates.any() else torch.zeros_like(gates[:1], dtype=torch.long)
+        numbers = (
+            torch.arange(self.size, device=gates.device).unflatten(0, (self.heads, width))[kept].flatten()
+        )
+        for name in ("queries", "keys", "values"):
+            layer: nn.Linear = getattr(self, name)
+            setattr(self, name, linear(layer.weight[numbers], layer.bias[numbers]))
+        scale = gates[kept].repeat_interleave(width)
+        self.output = linear(self.output.weight[:, numbers] * scale, self.output.bias)
+        self.heads, self.size, self.gates = len(kept), len(numbers), None
+        self.revise(heads=self.heads, size=self.size, gates=None, output_size=self.output_size)
+
+
+def linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+    """The affine map with these weights (outputs, inputs) and (outputs,)."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+    layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
+    return layer
+
+
+def remove_closed_heads(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """Remove closed heads from all attention in a model, in place; see `MultiHeadAttention.remove_closed_heads`.
+
+    Returns:
+        by the dotted name of each attention with gates, its number of open heads, and of heads before.
+
+    Raises:
+        UserError: no attention in the model has gates.
+    """
+    counts: dict[str, tuple[int, int]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, MultiHeadAttention) and module.gates is not None:
+            counts[name] = (int(module.gates.in_evaluation().count_nonzero()), module.heads)
+            module.remove_closed_heads()
+    if not counts:
+        raise UserError(
+            "no attention of this model has gates on its heads: train one with configs/attention/multi_head_gated.yaml"
+        )
+    return counts

@@ -30,6 +30,9 @@ training state. This package loads both:
 
   caption export runs/best.ckpt --format safetensors --precision float16 --out model.safetensors
   caption describe PHOTO --model model.safetensors
+
+--remove-closed-heads is for models with gates on their heads (configs/attention/multi_head_gated.yaml): heads whose
+gates training has closed are left out. The model is smaller and faster, and its captions stay the same.
 """
 EPILOG = "docs/export.md lists the attention mechanisms that can be exported as ONNX files"
 
@@ -52,16 +55,22 @@ def make_parser() -> argparse.ArgumentParser:
     add("--out", metavar="FOLDER|FILE", required=True, help=help_)
     help_ = "hypotheses of the search, 1 = greedy; default: the model's"
     add("--beam-size", type=count, metavar="K", help=help_)
+    help_ = "leave out the heads of multi-head attention whose gates are 0"
+    add("--remove-closed-heads", action="store_true", help=help_)
     add_precision(parser)
     add_trust(parser)
     return parser
 
 
 def _load(options: argparse.Namespace) -> Captioner:
+    from caption.attention import remove_closed_heads
     from caption.models.model_zoo import load
     from caption.search import BeamSearch
 
     captioner = load(options.model, trust=options.trust)
+    if options.remove_closed_heads:
+        for name, (kept, heads) in remove_closed_heads(captioner).items():
+            print(printable(f"{name}: {kept} of {heads} heads are open"), file=sys.stderr)
     if options.beam_size:
         beam = captioner.search if isinstance(captioner.search, BeamSearch) else BeamSearch()
         captioner.search = dataclasses.replace(beam, beam_size=options.beam_size, candidates=1)

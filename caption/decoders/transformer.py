@@ -19,7 +19,7 @@ from caption.decoders.base import Decoder, Memory, Trace, Unrolled, in_working_p
 from caption.errors import UserError
 from caption.kernels.linear import Linear
 from caption.kernels.scaled_dot_product import ScaledDotProduct
-from caption.parts import make
+from caption.parts import Spec, make
 from caption.regions import Views
 from caption.tensor_tree import State, TensorTree, leaves, map_tensors
 
@@ -41,9 +41,9 @@ class TransformerDecoder(Decoder):
     heatmaps are the mean over the layers; the maps include each layer's own.
 
     Args:
-        attention: the mechanism with which a layer attends to the image; each layer gets one of its own, made alike. It
-            must carry no state from word to word. One that samples is trained with `caption.objectives.Reinforce`: the
-            log-density of a step is the sum over the layers.
+        attention: the mechanism with which a layer attends to the image; each layer gets one of its own, made alike.
+            Or a list with one for each layer. It must carry no state from word to word. One that samples is trained
+            with `caption.objectives.Reinforce`: the log-density of a step is the sum over the layers.
         layers: number of layers.
         hidden_size: H, width of the layers.
         heads: M, of the self-attention; H is divisible by it.
@@ -52,13 +52,13 @@ class TransformerDecoder(Decoder):
         longest: maximal number of words of a caption.
 
     Raises:
-        UserError: no layer, no head; the width is not divisible by the number of heads; in use, the attention carries
-            a state, or a caption is too long.
+        UserError: no layer, no head; the width is not divisible by the number of heads; the list of mechanisms is not
+            as long as there are layers; in use, the attention carries a state, or a caption is too long.
     """
 
     def __init__(
         self,
-        attention: Attention,
+        attention: Attention | list[Attention],
         layers: int = 2,
         hidden_size: int = 512,
         heads: int = 8,
@@ -78,10 +78,24 @@ class TransformerDecoder(Decoder):
         self.inner_size = inner_size
         self.longest = longest
         self.dropout = nn.Dropout(dropout)
-        mechanisms = [attention, *(make(attention.spec, Attention) for _ in range(layers - 1))]
+        if isinstance(attention, Attention):
+            attention = [attention, *(make(attention.spec, Attention) for _ in range(layers - 1))]
+        if len(attention) != layers:
+            raise UserError(
+                f"attention of TransformerDecoder lists {len(attention)} mechanisms for {layers} layers"
+            )
         self.layers = nn.ModuleList(
-            Layer(mechanism, hidden_size, heads, inner_size, dropout) for mechanism in mechanisms
+            Layer(mechanism, hidden_size, heads, inner_size, dropout) for mechanism in attention
         )
+
+    @property
+    def spec(self) -> Spec:
+        """Lists the layers' mechanisms where they have become different."""
+        spec = super().spec
+        mechanisms = [attention.spec for attention in self.attentions.values()]
+        if any(mechanism != mechanisms[0] for mechanism in mechanisms):
+            spec["init_args"]["attention"] = mechanisms
+        return spec
 
     def build(self, region_sizes: tuple[int, ...], vocabulary_size: int, padding: int, start: int) -> None:
         self.embed = nn.Embedding(vocabulary_size, self.hidden_size, padding_idx=padding)

@@ -290,6 +290,8 @@ def test_views_that_do_not_fit_are_refused(name: str) -> None:
         lambda score: library.AlternatingCoAttention(library.WordProjection(6), score),
         lambda score: library.InteractiveCoAttention(library.WordProjection(6), score),
         lambda score: library.RotatoryAttention(library.WordProjection(6), score),
+        lambda score: library.ChannelSpatialAttention(score),
+        lambda score: library.SpatialChannelAttention(score),
     ],
 )
 def test_a_score_with_a_state_is_refused_where_none_is_handed_on(

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from helpers.command_line import Ran
 from helpers.tiny_captioner import captioner, photo
 
 import caption
 from caption import checkpoint
+from caption.attention import HeadGates, MultiHeadAttention
+from caption.decoders import LSTMDecoder
 
 Cli = Callable[..., Ran]
 
@@ -32,6 +35,28 @@ def test_a_checkpoint_as_a_safetensors_file_and_back(cli: Cli, model: Path, tmp_
     photo().save(tmp_path / "photo.png")
     said = [cli("describe", tmp_path / "photo.png", "--model", file).out for file in (model, half)]
     assert said[0] == said[1] != ""
+
+
+def test_closed_heads_are_left_out(cli: Cli, model: Path, tmp_path: Path):
+    attention = MultiHeadAttention(4, 8, HeadGates())
+    gated = captioner(decoder=LSTMDecoder(attention, 6, 7))
+    with torch.no_grad():
+        attention.gates.weight.copy_(torch.tensor([-1.0, 1.0, -1.0, 0.1]))
+    checkpoint.save(gated, tmp_path / "gated.ckpt")
+    photo().save(tmp_path / "photo.png")
+    out = tmp_path / "out.ckpt"
+    ran = cli("export", tmp_path / "gated.ckpt", "--format", "ckpt", "--out", out, "--remove-closed-heads")
+    assert (ran.code, ran.out) == (0, "")
+    assert "decoder.attention: 2 of 4 heads are open" in ran.err
+    assert caption.load(out).decoder.attention.heads == 2
+    said = [
+        cli("describe", tmp_path / "photo.png", "--model", file).out
+        for file in (tmp_path / "gated.ckpt", out)
+    ]
+    assert said[0] == said[1] != ""
+    ran = cli("export", model, "--format", "ckpt", "--out", tmp_path / "none.ckpt", "--remove-closed-heads")
+    assert (ran.code, ran.out) == (2, "")
+    assert "no attention of this model has gates on its heads" in ran.err
 
 
 @pytest.mark.parametrize(

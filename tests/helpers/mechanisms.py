@@ -33,6 +33,7 @@ from caption.decoders import (
     Decoder,
     DeepOutput,
     Gate,
+    GRUCell,
     InitialState,
     LSTMDecoder,
     MetaEmbedding,
@@ -112,6 +113,7 @@ ATTENTIONS: dict[str, Callable[[], Attention]] = {
     "additive": scored,
     "attention_via_attention": lambda: library.AttentionViaAttention(AdditiveScore(6), AdditiveScore(6)),
     "biased_general": lambda: scored(library.GeneralScore(bias=True)),
+    "channel_spatial": lambda: library.ChannelSpatialAttention(AdditiveScore(6), 5),
     "chunk_max_pooling": lambda: library.ChunkMaxPooling(3),
     "co_attention_additive": lambda: library.ParallelCoAttention(words(), AdditiveScore(6)),
     "co_attention_alternating": lambda: library.AlternatingCoAttention(words(), AdditiveScore(6)),
@@ -172,6 +174,7 @@ ATTENTIONS: dict[str, Callable[[], Attention]] = {
     "sigmoid": lambda: scored(alignment=library.Sigmoid()),
     "smoothed": lambda: scored(smoothing=1.0),
     "soft_window": lambda: library.WindowAttention(3, 0.5),
+    "spatial_channel": lambda: library.SpatialChannelAttention(AdditiveScore(6), 5),
     "sparsemax": lambda: scored(alignment=library.Sparsemax()),
     "sparsemax_general": lambda: scored(library.GeneralScore(), library.Sparsemax()),
     "spatial_pyramid_pooling": lambda: library.SpatialPyramidPooling((1, 2)),
@@ -209,6 +212,7 @@ def decoder_for(attention: Attention) -> Decoder:
 
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "adaptive": lambda: AdaptiveDecoder(scored(), 6, 7, InitialState(dropout=0), dropout=0),
+    "gru": lambda: lstm(scored(), Gate("scalar"), cell=GRUCell()),
     "no_gate": lambda: lstm(scored()),
     "scalar_gate": lambda: lstm(scored(), Gate("scalar")),
     "show_and_tell": lambda: ShowAndTellDecoder(6, 7, dropout=0, normalise_image=True),

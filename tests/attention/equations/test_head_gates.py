@@ -5,18 +5,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers.loops import close, random_views, randomise, sigmoid
+from helpers.loops import close, random_views, randomise, run, sigmoid
+from torch import nn
 
-from caption.attention import Attention, HeadGates, MultiHeadAttention, StructuredAttention
+from caption.attention import (
+    Attention,
+    HeadGates,
+    MultiHeadAttention,
+    QuerySizes,
+    StructuredAttention,
+    remove_closed_heads,
+)
 from caption.decoders import DeepOutput, InitialState, LSTMDecoder, TransformerDecoder
 from caption.decoders.base import Decoder
+from caption.errors import UserError
 from caption.objectives import AttentionPenalty, CaptionBatch, CrossEntropy
+from caption.parts import make
 
 
 def gates(count: int, log_odds: float, training: bool = True, **options: float) -> HeadGates:
     module = HeadGates(start=log_odds, **options)
     module.build(count)
-    return module.double().train(training)
+    module.double()
+    nn.init.constant_(module.weight, log_odds / module.speed)
+    return module.train(training)
 
 
 @pytest.mark.parametrize("log_odds", [-3.0, -0.5, 0.0, 2.0])
@@ -53,7 +65,7 @@ def test_a_sampled_gate_is_a_function_of_its_noise_and_learns_through_it() -> No
     drawn.sum().backward()
     inside = (drawn > 0) & (drawn < 1)
     assert inside.any()
-    assert torch.equal(module.log_odds.grad != 0, inside)
+    assert torch.equal(module.weight.grad != 0, inside)
 
 
 def lstm(attention: Attention) -> Decoder:
@@ -87,7 +99,7 @@ def test_the_number_of_open_gates_reaches_the_loss_and_its_gradient_the_gates() 
     odds = attention.gates.log_odds.detach().numpy()
     close(penalised - plain, 0.3 * sum(sigmoid(odd - 0.33 * np.log(0.1 / 1.1)) for odd in odds))
     (penalised - plain).backward()
-    assert (attention.gates.log_odds.grad > 0).all()  # descending closes them
+    assert (attention.gates.weight.grad > 0).all()  # descending closes them
 
 
 def test_the_diversity_of_queries_reaches_the_loss() -> None:
@@ -114,3 +126,88 @@ def test_the_layers_of_a_transformer_add_their_penalties() -> None:
     decoder = TransformerDecoder(StructuredAttention(3, 4), layers=2, hidden_size=4, heads=2, inner_size=5)
     plain, penalised, maps = losses(decoder, 0.3)
     close(penalised - plain, 0.3 * sum(diversity(maps[f"layer {n} queries"]) for n in (0, 1)))
+
+
+# -- removing closed heads -----------------------------------------------------------------------------------------
+
+CLOSED, HALF_OPEN, OPEN = -9.0, 0.3, 9.0
+
+
+def with_gates(attention: MultiHeadAttention, log_odds: list[float]) -> None:
+    assert attention.gates is not None
+    with torch.no_grad():
+        attention.gates.weight.copy_(torch.tensor(log_odds) / attention.gates.speed)
+
+
+@pytest.mark.parametrize(
+    ("log_odds", "left"),
+    [
+        ([CLOSED, HALF_OPEN, OPEN, CLOSED], [1, 2]),
+        ([OPEN, OPEN, HALF_OPEN, HALF_OPEN], [0, 1, 2, 3]),
+        ([CLOSED, CLOSED, CLOSED, OPEN], [3]),
+    ],
+)
+def test_without_closed_heads_the_context_is_the_same(log_odds: list[float], left: list[int]) -> None:
+    attention = MultiHeadAttention(4, 12, HeadGates())
+    done = run(attention, steps=2)
+    with_gates(attention, log_odds)
+    before = [attention(query, attention.project(done.views)) for query in done.queries]
+    attention.train()  # the gates that count are those of evaluation
+    attention.remove_closed_heads()
+    attention.eval()
+    memory = attention.project(done.views)
+    assert memory.keys.shape[1] == memory.values.shape[1] == len(left)
+    for query, old in zip(done.queries, before, strict=True):
+        new = attention(query, memory)
+        close(new.context, old.context.detach())
+        close(new.maps.heads, old.maps.heads[:, :, left].detach())
+    again = MultiHeadAttention(**attention.spec["init_args"])
+    again.build((4,), QuerySizes(5, 3))
+    again.double().load_state_dict(attention.state_dict())
+    close(again(done.queries[0], again.project(done.views)).context, before[0].context.detach())
+
+
+def test_where_all_heads_are_closed_one_is_left_that_reads_nothing() -> None:
+    attention = MultiHeadAttention(2, 4, HeadGates())
+    done = run(attention)
+    with_gates(attention, [CLOSED, CLOSED])
+    assert remove_closed_heads(attention) == {"": (0, 2)}
+    context = attention(done.queries[0], attention.project(done.views)).context
+    assert attention.heads == 1
+    close(context, attention.output.bias.detach().expand_as(context))
+
+
+def test_the_layers_of_a_transformer_may_keep_different_heads() -> None:
+    decoder = TransformerDecoder(
+        MultiHeadAttention(2, 4, HeadGates()), layers=2, hidden_size=4, heads=2, inner_size=5
+    )
+    decoder.build((4,), 7, padding=0, start=1)
+    decoder.double().eval()
+    randomise(decoder)
+    for attention, log_odds in zip(decoder.attentions.values(), ([OPEN, CLOSED], [OPEN, OPEN]), strict=True):
+        assert isinstance(attention, MultiHeadAttention)
+        with_gates(attention, log_odds)
+    words = torch.tensor([[[1, 4, 5]]]).expand(2, -1, -1)
+    lengths = torch.full((2, 1), 3)
+    before = decoder(decoder.project(random_views([(2, 3)])), words, lengths).logits
+    assert remove_closed_heads(decoder) == {"layers.0.attention": (1, 2), "layers.1.attention": (2, 2)}
+    close(decoder(decoder.project(random_views([(2, 3)])), words, lengths).logits, before.detach())
+    again = make(decoder.spec, Decoder)  # type: ignore[type-abstract]
+    again.build((4,), 7, padding=0, start=1)
+    again.double().eval().load_state_dict(decoder.state_dict())
+    close(again(again.project(random_views([(2, 3)])), words, lengths).logits, before.detach())
+
+
+def test_a_list_of_mechanisms_has_one_for_each_layer() -> None:
+    with pytest.raises(UserError, match="lists 1 mechanisms for 2 layers"):
+        TransformerDecoder([MultiHeadAttention()], layers=2)
+
+
+def test_a_model_without_gates_has_no_heads_to_remove() -> None:
+    with pytest.raises(UserError, match="no attention of this model has gates"):
+        remove_closed_heads(lstm(MultiHeadAttention(2, 4)))
+
+
+def test_gates_that_do_not_move_are_refused() -> None:
+    with pytest.raises(UserError, match="speed 0"):
+        HeadGates(speed=0)

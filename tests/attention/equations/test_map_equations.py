@@ -21,6 +21,7 @@ from helpers.loops import (
 
 from caption.attention import (
     AdditiveScore,
+    ChannelSpatialAttention,
     CompositionalDeAttention,
     FeatureWiseAttention,
     HeadGates,
@@ -28,6 +29,7 @@ from caption.attention import (
     MultiHeadAttention,
     MultiHopAttention,
     SentinelAttention,
+    SpatialChannelAttention,
     StructuredAttention,
 )
 from caption.errors import UserError
@@ -50,7 +52,7 @@ def test_multi_head(gated: bool) -> None:
             maps.append(softmax(scores, case.real))
             read = weighted(maps[m], [value[part] for value in values])
             if gated:  # min(1, max(0, σ(log odds) (ζ - γ) + γ)) with γ = -0.1, ζ = 1.1
-                gate = min(1, max(0, sigmoid(p["gates.log_odds"][m]) * 1.2 - 0.1))
+                gate = min(1, max(0, sigmoid(10 * p["gates.weight"][m]) * 1.2 - 0.1))
                 read = gate * read
             joined.append(read)
         close(case.maps[0]["heads"], maps)
@@ -140,6 +142,39 @@ def test_feature_wise() -> None:
             sum(maps[d][i] * case.regions[i][d] for i in range(len(case.regions))) for d in range(features)
         ]
         close(case.context[0], expected)
+
+
+@pytest.mark.parametrize("channels_first", [True, False])
+def test_channels_and_regions(channels_first: bool) -> None:
+    """β_c = softmax(w · tanh(u v_c + b + W h)), v_c the mean of channel c (Chen et al. 2017, section 3.2); α either of
+    the regions D β ∘ a_i ("C-S"), or before β, with v = Σ_i α_i a_i ("S-C", section 3.3); z = D β ∘ Σ_i α_i a_i."""
+    kind = ChannelSpatialAttention if channels_first else SpatialChannelAttention
+    done = run(kind(AdditiveScore(6), size=7))
+    p = done.p
+    for case in done.cases():
+        hidden, regions = case.hidden[0], case.regions
+        size = len(regions[0])
+        if channels_first:
+            real = [a for a, is_real in zip(regions, case.real, strict=True) if is_real]
+            means = sum(real) / len(real)
+            channels = channel_weights(p, means, hidden)
+            scores = [additive(p, "score", size * channels * a, hidden) for a in regions]
+            weights = softmax(scores, case.real)
+        else:
+            weights = softmax([additive(p, "score", a, hidden) for a in regions], case.real)
+            channels = channel_weights(p, weighted(weights, regions), hidden)
+        close(case.maps[0]["channels"], channels)
+        close(case.weights[0], weights)
+        close(case.context[0], size * channels * weighted(weights, regions))
+
+
+def channel_weights(p: dict[str, np.ndarray], means: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+    scores = []
+    for mean in means:
+        from_channel = linear(p, "channels.channel", np.array([mean]))
+        compared = np.tanh(from_channel + linear(p, "channels.query", hidden))
+        scores.append(dot(p["channels.energy.weight"][0], compared))
+    return softmax(scores)
 
 
 def test_sentinel() -> None:
