@@ -61,13 +61,18 @@ def curve(folder: Path) -> list[dict[str, float]]:
 
 
 def test(folder: Path, file: Path, arguments: list[str]) -> dict[str, Any]:
-    """Test the best checkpoint of a folder, unless the file of its scores exists; returns what the file says.
+    """Test the best checkpoint of a folder; see `test_checkpoint`."""
+    return test_checkpoint(folder / "best.ckpt", file, arguments)
+
+
+def test_checkpoint(path: Path, file: Path, arguments: list[str]) -> dict[str, Any]:
+    """Test a checkpoint, unless the file of its scores exists; returns what the file says.
 
     The captions come to lie beside it: `NAME_captions.json` for scores in `NAME.json`.
     """
     if not file.exists():
-        best = str(folder / "best.ckpt")
-        run("test", *arguments, "--trainer.default_root_dir", str(folder), "--ckpt_path", best)
+        folder = path.parent
+        run("test", *arguments, "--trainer.default_root_dir", str(folder), "--ckpt_path", str(path))
         newest = max((folder / "logs").glob("*/test_scores.json"), key=lambda path: path.stat().st_mtime)
         _keep(newest.with_name("test_captions.json"), file.with_name(f"{file.stem}_captions.json"))
         _keep(newest, file)  # comes last: with it, the test is done
