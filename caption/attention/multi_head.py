@@ -175,14 +175,14 @@ class MultiHeadAttention(Attention):
         )
         for name in ("queries", "keys", "values"):
             layer: nn.Linear = getattr(self, name)
-            setattr(self, name, linear(layer.weight[numbers], layer.bias[numbers]))
+            setattr(self, name, affine(layer.weight[numbers], layer.bias[numbers]))
         scale = gates[kept].repeat_interleave(width)
-        self.output = linear(self.output.weight[:, numbers] * scale, self.output.bias)
+        self.output = affine(self.output.weight[:, numbers] * scale, self.output.bias)
         self.heads, self.size, self.gates = len(kept), len(numbers), None
         self.revise(heads=self.heads, size=self.size, gates=None, output_size=self.output_size)
 
 
-def linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+def affine(weight: Tensor, bias: Tensor) -> nn.Linear:
     """The affine map with these weights (outputs, inputs) and (outputs,)."""
     layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
     layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)

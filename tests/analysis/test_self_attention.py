@@ -119,7 +119,7 @@ def test_rollout_is_the_product_of_the_layers():
 
 def test_gates_count_in_rollout():
     model = refined(SelfAttentionRefiner(None, 2, gates=HeadGates()))
-    model.refiner.views[0].layers.attend[0].gates.log_odds.data.copy_(torch.tensor([-9.0, 9.0]))
+    model.refiner.views[0].layers.attend[0].gates.weight.data.copy_(torch.tensor([-0.9, 0.9]))
     (maps,) = region_maps(model, photo())
     assert maps.gates[0].tolist() == [0, 1]
     np.testing.assert_allclose(maps.rollout(0), maps.layers[0][1], rtol=1e-6)

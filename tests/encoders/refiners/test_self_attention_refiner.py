@@ -34,9 +34,9 @@ def expected(refiner, view, image: int, places=0.0, biases=None, keep=None, offs
     for n in range(refiner.depth):
         normed = layer_norm(weights, f"layers.norms.{n}", x)
         gates = None
-        if (odds := weights.get(f"layers.attend.{n}.gates.log_odds")) is not None:
+        if (odds := weights.get(f"layers.attend.{n}.gates.weight")) is not None:  # a tenth of them
             # min(1, max(0, σ(log odds) (ζ - γ) + γ)) with γ = -0.1, ζ = 1.1 (Louizos et al. 2018, section 2)
-            gates = [min(1, max(0, sigmoid(odd) * 1.2 - 0.1)) for odd in odds]
+            gates = [min(1, max(0, sigmoid(10 * odd) * 1.2 - 0.1)) for odd in odds]
         x = x + multi_head(
             weights, f"layers.attend.{n}", refiner.heads, normed, normed, biases, offsets, gates
         )
@@ -165,7 +165,7 @@ def test_gates_scale_the_heads_of_each_layer():
     refiner = built(SelfAttentionRefiner(8, 4, 2, gates=HeadGates()), (6,))
     layers = refiner.views[0].layers.attend
     for layer, odds in zip(layers, ([-9.0, 0.0, 0.5, 9.0], [9.0, 9.0, 1.0, -9.0]), strict=True):
-        layer.gates.log_odds.data.copy_(torch.tensor(odds))
+        layer.gates.weight.data.copy_(torch.tensor(odds) / layer.gates.speed)
     (original,) = random_views((6,), ((2, 3),))
     close(refiner((original,))[0].vectors[1], expected(refiner, original, 1))
     # A closed head does not depend on its values, an open one does.
@@ -178,9 +178,9 @@ def test_gates_scale_the_heads_of_each_layer():
 
 def test_the_penalty_counts_the_open_heads_of_all_layers_and_views():
     refiner = built(SelfAttentionRefiner(None, 2, 3, gates=HeadGates(start=1.0)), (6, 4))
-    odds = [p for name, p in refiner.named_parameters() if name.endswith("log_odds")]
+    odds = [p for name, p in refiner.named_parameters() if name.endswith("gates.weight")]
     assert [len(of_layer) for of_layer in odds] == [2] * 6
-    total = sum(sigmoid(odd.item() - 0.33 * np.log(0.1 / 1.1)) for of_layer in odds for odd in of_layer)
+    total = sum(sigmoid(10 * odd.item() - 0.33 * np.log(0.1 / 1.1)) for of_layer in odds for odd in of_layer)
     close(refiner.penalty(), total)
     close(Refiners([refiner, LinearRefiner()]).penalty(), total)
     refiner.penalty().backward()
