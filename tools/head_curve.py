@@ -8,8 +8,8 @@ heads, and `caption features` stores the regions of its encoder. For each penalt
 `caption test` scores them. Do specialised heads go last? The roles of the first model's heads are compared with the
 number of penalties at which each stays open.
 
-The figure is --out; its tables (.md) and numbers (.json) are written beside it. Stop it at any moment: the same command
-goes on. Further arguments go to all trainings and tests.
+The tables are printed; with the numbers they are in the folder of the runs, too (tables.md, numbers.json). Stop it at
+any moment: the same command goes on. Further arguments go to all trainings and tests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import torch
 from matplotlib.figure import Figure
 
 from caption import checkpoint
-from caption.analysis.head_roles import head_roles
+from caption.analysis.heads import head_roles
 from caption.attention import MultiHeadAttention
 from caption.captioner import Captioner
 from caption.data.decoding import open_image
@@ -222,7 +222,7 @@ def draw(seeds: Sequence[Seed]) -> Figure:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Train what is missing, and write figure, tables and numbers."""
+    """Train what is missing, draw, and print the tables."""
     parser = make_parser("head_curve", __doc__)
     add = parser.add_argument
     add("--out", required=True, metavar="FILE.png")
@@ -237,9 +237,9 @@ def main(args: Sequence[str] | None = None) -> int:
         train(options.runs, seed, options.heads, sorted(options.penalties), more) for seed in options.seeds
     ]
     save_figure(draw(seeds), out, opener=replacing_own)
-    write_json(out.with_suffix(".json"), seeds)
+    write_json(options.runs / "numbers.json", seeds)
     text = tables(seeds)
-    with replacing(out.with_suffix(".md")) as file:
+    with replacing(options.runs / "tables.md") as file:
         file.write(text.encode())
     print(text)
     return 0

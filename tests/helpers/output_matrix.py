@@ -253,10 +253,10 @@ NOT_ATTACKED = {
     ),
     "tools.notebooks notebooks": "edits the notebooks that are named",
     "tools.small_png pictures": "replaces the figures that are named, if they bear our mark",
-    "tools.photo_pointing --json": "needs minutes",
+    **dict.fromkeys(["tools.photo_pointing --json", "tools.head_curve --out"], "needs minutes"),
     **dict.fromkeys(
         [
-            *("tools.compare_attention --out", "tools.questions --out"),
+            *("tools.compare_attention --out", "tools.questions --out", "tools.head_curve --runs"),
             *(f"tools.reproduce {name} --out" for name in ("flickr8k", "hard", "coverage")),
         ],
         "a loop over caption fit",
