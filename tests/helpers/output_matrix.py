@@ -253,7 +253,9 @@ NOT_ATTACKED = {
     ),
     "tools.notebooks notebooks": "edits the notebooks that are named",
     "tools.small_png pictures": "replaces the figures that are named, if they bear our mark",
-    **dict.fromkeys(["tools.photo_pointing --json", "tools.head_curve --out"], "needs minutes"),
+    **dict.fromkeys(
+        ["tools.photo_pointing --json", "tools.agreement --out", "tools.head_curve --out"], "needs minutes"
+    ),
     **dict.fromkeys(
         [
             *("tools.compare_attention --out", "tools.questions --out", "tools.head_curve --runs"),
