@@ -172,6 +172,8 @@ def test_wrong_options_are_wrong_usage(args: list[str], capsys):
         ("prepare flickr8 x.zip", "there is no 'flickr8' (did you mean flickr8k?): choose from flickr8k, "),
         ("prepare flickr8k x.zip --ouut d", "there is no option --ouut (did you mean --out?)"),
         ("completion bash zsh", "one argument too many: zsh"),
+        ("export photos --formt onnx", "there is no option --formt (did you mean --format?)"),
+        ("export photos", "the following arguments are required: --format, --out"),
         ("describe", "the following arguments are required: IMAGE"),
     ],
 )

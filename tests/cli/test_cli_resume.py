@@ -18,6 +18,7 @@ from filelock import FileLock
 from helpers.command_line import QUIET, SIGNALS, Ran, Trained
 
 from caption.errors import UserError
+from caption.models.model_zoo import model_file
 from caption.runtime.lock import LOCK
 from caption.training.module import CaptionTraining
 from caption.training.run_folder import find_checkpoint
@@ -230,6 +231,9 @@ def test_checkpoints_of_the_folder_by_name(cli: Cli, tiny: Path, tmp_path: Path)
         "my.ckpt",
         None,
     ]
+    assert (
+        find_checkpoint("shapes", tmp_path, "test") == model_file("shapes") != "shapes"
+    )  # an installed model
     ran = cli("test", "-c", tiny, *QUIET, "--ckpt_path", "best")
     assert (ran.code, ran.out) == (2, "")
     assert f"no checkpoint {tmp_path / 'run' / 'best.ckpt'}" in ran.err

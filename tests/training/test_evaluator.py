@@ -32,6 +32,7 @@ from caption.data.augmentation import HorizontalFlip
 from caption.data.module import CaptionData
 from caption.data.shapes import Shapes
 from caption.errors import UserError
+from caption.metrics.caption_files import read_captions
 from caption.result import Caption
 from caption.runtime.own_folder import OwnFolder
 from caption.search import BeamSearch, Greedy
@@ -246,6 +247,8 @@ def test_test_and_predict_search_as_the_model_does_and_write_results(
         "signature": evaluated.evaluation.scores.signature,
     }
     assert json.loads((tmp_path / "test_captions.json").read_text()) == expected
+    kept = read_captions(str(tmp_path / "test_references.json")).captions
+    assert kept == {photo.id: list(photo.captions) for photo in photos}
     predicted = make_trainer(tmp_path).predict(evaluated, data)
     assert [
         {"image_id": p["image_id"], "caption": p["text"]} for batch in predicted for p in batch

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from caption.errors import UserError, did_you_mean
@@ -30,6 +31,13 @@ NUMBERS = {"int": "a whole number", "float": "a number"}
 class VerbParser(argparse.ArgumentParser):
     """A parser that says what is wrong in one line, with what a misspelt option or value was meant to be."""
 
+    given: Sequence[str] = ()
+    """The arguments that are being parsed."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.given = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{self._plain(message)} ({self.prog} --help lists the options)")
 
@@ -42,6 +50,12 @@ class VerbParser(argparse.ArgumentParser):
             return f"{what}{did_you_mean(value, choices)}: choose from {', '.join(choices)}"
         if number := INVALID_NUMBER.fullmatch(message):
             return f"{number[1]} takes {NUMBERS[number[2]]}, not {number[3]}"
+        known = set(_option_strings(self))
+        if "are required: " in message:  # perhaps because one is misspelt
+            options = [word.partition("=")[0] for word in self.given if word.startswith("--")]
+            hints = [(word, did_you_mean(word, known)) for word in options if word not in known]
+            misspelt = next((f"there is no option {word}{hint}" for word, hint in hints if hint), None)
+            return misspelt or message
         before, _, extra = message.partition("unrecognized arguments: ")
         if before or not extra:
             return message.removeprefix("argument ")
@@ -49,7 +63,7 @@ class VerbParser(argparse.ArgumentParser):
         unknown = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
         if unknown is None:
             return f"one argument too many: {words[0]}"
-        return f"there is no option {unknown}{did_you_mean(unknown, _option_strings(self))}"
+        return f"there is no option {unknown}{did_you_mean(unknown, known)}"
 
 
 def _option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
