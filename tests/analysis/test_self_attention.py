@@ -27,6 +27,7 @@ from caption.encoders import (
     Refiners,
     RelativeBias,
     SelfAttentionRefiner,
+    TransformerRefiner,
 )
 from caption.errors import UserError
 from caption.regions import Regions
@@ -212,6 +213,7 @@ def test_what_cannot_be_carried_back_is_refused():
         word_maps(captioner(), words)
     model = refined(Refiners([LinearRefiner(8), SelfAttentionRefiner(None, 2), SelfAttentionRefiner(6, 3)]))
     assert has_rollout(model)
+    assert has_rollout(refined(TransformerRefiner(8, 2)))
     caption = model.describe(photo())
     assert rollout(model, words)[0].weights.shape == caption.weights.shape
     with pytest.raises(ValueError, match="2 captions for 1 photos"):
