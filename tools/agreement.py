@@ -36,6 +36,8 @@ from tools.documents import table
 
 MEASURES = {"divergence": 3, "overlap": 3, "same cell": 3}
 """Of `caption.analysis.agreement.compare_maps`, with their decimals."""
+ABOVE, BELOW = "same cell", "divergence"
+"""The measures of the matrix."""
 Pairs = Mapping[tuple[str, str], Agreement]
 
 
@@ -135,24 +137,27 @@ def report(compared: tuple[Pairs, Pairs]) -> str:
         if pairs:
             count = len(next(iter(pairs.values())))
             blocks += [
-                f"{title} ({count}), means over the pairs of two groups:",
+                f"{title} ({count}). Above the diagonal: {ABOVE}; below it: {BELOW}, in bits.",
+                matrix(pairs),
+                "Means over the pairs of two groups:",
                 by_group(pairs),
-                "Each pair:",
-                by_pair(pairs),
             ]
     return "\n\n".join(blocks)
 
 
-def by_pair(pairs: Pairs) -> str:
-    """A row for each two models."""
-    rows = [
-        [
-            f"{first} / {second}",
-            *(_interval(of.measures[name], of, digits) for name, digits in MEASURES.items()),
-        ]
-        for (first, second), of in pairs.items()
-    ]
-    return table(["models", *MEASURES], rows)
+def matrix(pairs: Pairs) -> str:
+    """A row and a column for each model: above the diagonal the one measure, below it the other."""
+    names = list(dict.fromkeys(name for pair in pairs for name in pair))
+    rows = []
+    for row in names:
+        cells = []
+        for column in names:
+            above = (row, column) in pairs
+            of = pairs[row, column] if above else pairs.get((column, row))
+            measure = ABOVE if above else BELOW
+            cells.append("" if of is None else _interval(of.measures[measure], of, MEASURES[measure]))
+        rows.append([row, *cells])
+    return table(["", *names], rows)
 
 
 def by_group(pairs: Pairs) -> str:

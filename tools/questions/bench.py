@@ -6,6 +6,7 @@ differ in their decoders alone and train in a minute.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from caption.cli.configuration.parts import read_parts
 from caption.data.boxes import Boxes
 from caption.data.shapes import Shapes
 from caption.decoders.base import Decoder
+from caption.encoders import Encoder, Refiner
 from caption.models.model_zoo import load
 from caption.parts import make
 from caption.regions import Grid
@@ -94,15 +96,36 @@ class Bench:
         self.reader = Shapes(str(folder / "shapes"))
         self.more = ["--data.reader.init_args.folder", str(folder / "shapes"), *more]
 
-    def trained(self, name: str, seed: int, arguments: Sequence[str] = SHORT) -> Captioner:
-        """A mechanism of configs/attention, trained on the regions of the shared encoder."""
-        configs = ["-c", str(BASE), "-c", str(CONFIGS / "attention" / f"{name}.yaml")]
-        regions, start = self.folder / "regions", self.folder / "starts" / f"{name}-{seed}.ckpt"
-        if not (self.folder / f"{name}-{seed}" / "done").exists():
-            _save_start(start, configs[1::2], seed)
-            run("features", *configs[:2], "--model", str(start), "--out", str(regions), *self.more[:2])
-        stored = ["--model.warm_start", str(start), "--data.features", str(regions), *FROZEN]
-        return self.fitted(f"{name}-{seed}", [*configs, *stored, *arguments], seed)
+    def trained(
+        self,
+        mechanism: str,
+        seed: int,
+        arguments: Sequence[str] = SHORT,
+        encoder: Encoder | None = None,
+        name: str | None = None,
+    ) -> Captioner:
+        """A mechanism of configs/attention, trained on the regions of a frozen encoder.
+
+        Args:
+            mechanism: the name of its configuration.
+            seed: of weights and training.
+            arguments: further ones of `caption fit`.
+            encoder: with its weights; None = that of `ENCODER`, whose regions are stored.
+            name: of the folder, with the seed; None = the mechanism.
+        """
+        configs = ["-c", str(BASE), "-c", str(CONFIGS / "attention" / f"{mechanism}.yaml")]
+        folder = f"{name or mechanism}-{seed}"
+        regions, start = self.folder / "regions", self.folder / "starts" / f"{folder}.ckpt"
+        if not (self.folder / folder / "done").exists():
+            _save_start(start, configs[1::2], seed, encoder)
+            if encoder is None:
+                run("features", *configs[:2], "--model", str(start), "--out", str(regions), *self.more[:2])
+        started = ["--model.warm_start", str(start), *FROZEN]
+        if encoder is None:
+            started += ["--data.features", str(regions)]
+        else:
+            started += [f"--model.encoder={json.dumps(encoder.spec)}"]
+        return self.fitted(folder, [*configs, *started, *arguments], seed)
 
     def fitted(self, folder: str, arguments: Sequence[str], seed: int) -> Captioner:
         """The best model of a `caption fit` of these arguments."""
@@ -122,16 +145,17 @@ class Bench:
         ]
 
 
-def _save_start(path: Path, configs: Sequence[str], seed: int) -> None:
-    """Write an untrained model of a mechanism with the shared encoder."""
+def _save_start(path: Path, configs: Sequence[str], seed: int, encoder: Encoder | None) -> None:
+    """Write an untrained model of a mechanism with an encoder; None = the shared one."""
     shared = load(ENCODER)
-    spec = read_parts(configs, names=["model.decoder"])["model.decoder"].as_dict()
+    decoder = make(read_parts(configs, names=["model.decoder"])["model.decoder"].as_dict(), Decoder)
+    refiner = None
+    if encoder is not None:
+        refiner = make(read_parts(configs, names=["model.refiner"])["model.refiner"].as_dict(), Refiner)
     torch.manual_seed(seed)
-    decoder = make(spec, Decoder)
     make_parents(path)
-    checkpoint.save(
-        Captioner(shared.encoder, decoder, shared.vocabulary, shared.transform, shared.search), path
-    )
+    parts = (encoder or shared.encoder, decoder, shared.vocabulary, shared.transform, shared.search, refiner)
+    checkpoint.save(Captioner(*parts), path)
 
 
 def _sentence(photo: str, image: int, text: str, boxes: Boxes) -> Sentence:

@@ -4,6 +4,9 @@ Meta-embeddings weigh two encoders at each region. What the weights say is compa
 deleted, that is, when each of its regions is replaced by its mean region. Cross-attention has no weight between its two
 encoders, since those over the second one's regions sum to one; there the share of the second in the vectors' length
 takes the place of the weight.
+
+Both encoders are frozen, so that it is known what they can tell: a good one has the weights of the installed model
+`shapes`, a poor one has four channels and random weights.
 """
 
 from __future__ import annotations
@@ -21,27 +24,25 @@ from caption.analysis.module_copy import with_parts
 from caption.analysis.per_word import Estimate, estimate
 from caption.analysis.replay import Replay
 from caption.captioner import Captioner
-from caption.encoders import CrossAttentionRefiner, MetaEmbeddingRefiner
+from caption.encoders import CrossAttentionRefiner, MetaEmbeddingRefiner, SeveralEncoders, SmallCNN
+from caption.models.model_zoo import load
 from caption.regions import Views
 from caption.visualize.figure_file import NotebookFigure
 from tools.documents import table
-from tools.questions.bench import BASE, SHORT, Answer, Bench, Sentence, bars, interval, replayed
+from tools.questions.bench import ENCODER, SHORT, Answer, Bench, Sentence, bars, interval, replayed
 from tools.questions.hops import KINDS, kind_of
-from tools.reproduce.runs import CONFIGS
 
-WEAK = '{"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [4, 4, 4, 4], "views": 1}}'
-STRONG = (
-    '{"class_path": "caption.encoders.SmallCNN", "init_args": {"widths": [32, 64, 128, 128], "views": 1}}'
-)
-MODELS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "meta_embedding": ("meta_embedding", ()),
-    "meta_embedding, weak second": (
-        "meta_embedding",
-        (f"--model.encoder.init_args.encoders=[{STRONG}, {WEAK}]",),
-    ),
-    "cross_attention": ("cross_attention", ()),
+GOOD, POOR = (32, 64, 128, 128), (4, 4, 4, 4)
+"""Widths of the encoders."""
+MODELS: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
+    "meta_embedding, good and good": ("meta_embedding", (GOOD, GOOD)),
+    "meta_embedding, good and poor": ("meta_embedding", (GOOD, POOR)),
+    "meta_embedding, poor and good": ("meta_embedding", (POOR, GOOD)),
+    "cross_attention, good and poor": ("cross_attention", (GOOD, POOR)),
+    "cross_attention, poor and good": ("cross_attention", (POOR, GOOD)),
 }
-"""Models by name: the mechanism, and further arguments. The weak encoder has four channels."""
+"""The mechanism and the two encoders, by name."""
+SHORTER = ("--trainer.limit_train_batches=80",)
 
 
 class Encoders(NamedTuple):
@@ -61,11 +62,22 @@ def ask(bench: Bench, seeds: Sequence[int]) -> Answer:
     """Shares and falls of each model."""
     test = bench.sentences("test")
     found = {}
-    for name, (mechanism, more) in MODELS.items():
-        configs = ["-c", str(BASE), "-c", str(CONFIGS / "attention" / f"{mechanism}.yaml")]
-        folder = f"{name.replace(', ', '-').replace(' ', '_')}-{seeds[0]}"
-        found[name] = measure(bench.fitted(folder, [*configs, *more, *SHORT], seeds[0]), test)
+    for name, (mechanism, widths) in MODELS.items():
+        encoder = pair_of_encoders(widths, seeds[0])
+        folder = name.replace(", ", "-").replace(" ", "_")
+        further = [*SHORT, *SHORTER]
+        found[name] = measure(bench.trained(mechanism, seeds[0], further, encoder, folder), test)
     return Answer(report(found), draw(found))
+
+
+def pair_of_encoders(widths: Sequence[Sequence[int]], seed: int) -> SeveralEncoders:
+    """Encoders of these widths; good ones have the weights of the installed model."""
+    torch.manual_seed(seed)
+    encoders = [SmallCNN(list(each)) for each in widths]
+    for encoder, each in zip(encoders, widths, strict=True):
+        if each == GOOD:
+            encoder.load_state_dict(load(ENCODER).encoder.state_dict())
+    return SeveralEncoders([*encoders])
 
 
 @torch.no_grad()
@@ -175,7 +187,7 @@ def report(found: Mapping[str, Encoders]) -> str:
 
 def draw(found: Mapping[str, Encoders]) -> NotebookFigure:
     """A panel for each model: the shares by kind of word, and each encoder's part of the falls."""
-    figure = NotebookFigure(figsize=(3.4 * len(found), 2.8), layout="constrained")
+    figure = NotebookFigure(figsize=(2.4 * len(found), 2.9), layout="constrained")
     for ax, (name, of) in zip(figure.subplots(1, len(found), sharey=True), found.items(), strict=True):
         share, part = [], []
         for kind in KINDS:
@@ -184,7 +196,8 @@ def draw(found: Mapping[str, Encoders]) -> NotebookFigure:
             share.append(of.shares[chosen].mean())
             part.append(falls[1] / max(falls.sum(), 1e-9))
         bars(ax, {"its share of the weights": share, "its share of the falls": part}, KINDS)
-        ax.set(title=name, ylim=(0, 1))
+        ax.set_title(name.replace(", ", ",\n"), fontsize=9)
+        ax.set_ylim(0, 1.05)
         ax.axhline(0.5, color="0.6", linewidth=0.8)
     figure.axes[0].set_ylabel("of the second encoder")
     figure.axes[0].legend(frameon=False, fontsize=8)

@@ -12,6 +12,7 @@ from caption.cli.configuration.files import read_layers
 from caption.data.readers.captions import CaptionReader
 from caption.data.resize import ImageTransform
 from caption.decoders.base import Decoder
+from caption.encoders import Refiner
 from caption.encoders.base import Encoder
 from caption.errors import DataError, UserError
 from caption.features.key import weights_digest
@@ -23,6 +24,7 @@ PARTS = {
     "data.transform": ImageTransform,
     "model.encoder": Encoder,
     "model.decoder": Decoder,
+    "model.refiner": Refiner,
 }
 OF_DATA = ("data.reader", "data.transform", "model.encoder")
 """The parts that regions depend on."""
