@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from caption.analysis import baseline_maps as baseline_maps
     from caption.analysis.agreement import agree as agree
+    from caption.analysis.agreement import agree_all as agree_all
     from caption.analysis.calibration import calibrate as calibrate
     from caption.analysis.faithfulness import faithfulness_curves as faithfulness_curves
     from caption.analysis.faithfulness import mean_regions as mean_regions
+    from caption.analysis.faithfulness.adversary import adversarial_maps as adversarial_maps
     from caption.analysis.faithfulness.interchange import interchange as interchange
     from caption.analysis.faithfulness.permutation import permute as permute
     from caption.analysis.heads import head_roles as head_roles
@@ -43,7 +45,9 @@ if TYPE_CHECKING:
     from caption.analysis.self_attention_roles import word_roles as word_roles
 
 _HOMES = {
+    "adversarial_maps": "faithfulness.adversary",
     "agree": "agreement",
+    "agree_all": "agreement",
     "attend_references": "reference_attention",
     "calibrate": "calibration",
     "entropies": "map_statistics",
