@@ -35,7 +35,7 @@ from caption.data.shapes.scene import COLOURS
 from caption.data.shapes.silhouettes import SHAPES
 from caption.parts import make
 from caption.runtime.figure_formats import FIGURES
-from caption.runtime.files import replacing, replacing_own
+from caption.runtime.files import make_folder, replacing, replacing_own
 from caption.runtime.outputs import check_outputs, output_file
 from caption.search import Greedy
 from caption.visualize import save_figure
@@ -233,6 +233,7 @@ def main(args: Sequence[str] | None = None) -> int:
     options, more = parser.parse_known_args(args)
     out = output_file(options.out, FIGURES, "--out")
     check_outputs({"--out": [out]}, [])
+    make_folder(options.runs, "--runs")
     seeds = [
         train(options.runs, seed, options.heads, sorted(options.penalties), more) for seed in options.seeds
     ]
