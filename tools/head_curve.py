@@ -44,7 +44,7 @@ from tools.compare_attention.runs import write_json
 from tools.documents import mean_and_deviation, table
 from tools.reproduce.runs import CONFIGS, fit, run, test, test_checkpoint
 
-PENALTIES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+PENALTIES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 SCENES = 200
 """Test scenes on which the roles of heads and the time of a caption are measured."""
 ROLES = ("confidence", "positional", "positional above others", "colours", "shapes")
