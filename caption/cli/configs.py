@@ -13,14 +13,15 @@ from caption.errors import UserError, did_you_mean
 
 DESCRIPTION = """\
 List the configurations that come with the package. `caption fit`, `features` and `check` take them by name: caption fit
--c shapes_soft. Those in attention/ and training/ are laid over another one: -c shapes_soft -c attention/dot. With the
-name of one, print it: caption configs shapes_soft > mine.yaml. With other words, list those that have them all in name
-or header, or those of one group: caption configs training, caption configs flickr8k hard.
+-c shapes_soft. Those in attention/, estimators/ and training/ are laid over another one: -c shapes_soft -c
+attention/dot. With the name of one, print it: caption configs shapes_soft > mine.yaml. With other words, list those
+that have them all in name or header, or those of one group: caption configs training, caption configs flickr8k hard.
 """
 GROUPS = {
     "": "models and data",
     "attention": "attention mechanisms, laid over another configuration: -c shapes_soft -c attention/dot",
     "attention/flickr8k_small": "what mechanisms change in flickr8k_small",
+    "estimators": "of hard attention's gradient: -c shapes_hard -c estimators/leave_one_out",
     "presets": "settings of published models and code",
     "training": "ways to train, laid over another configuration: -c shapes_soft -c training/ema",
 }
