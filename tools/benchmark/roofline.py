@@ -9,6 +9,7 @@ import torch
 from torch.utils.benchmark import Timer
 
 from caption.decoders import LSTMDecoder
+from caption.kernels.linear import linear
 from caption.objectives import CaptionBatch
 from tools.benchmark import core
 from tools.benchmark.harness import Setting
@@ -42,7 +43,7 @@ def measure_rates(setting: Setting) -> Rates:
     regions = torch.randn(core.IMAGES * core.REGIONS, 2048, device=device)
     one, tile = torch.ones(2048, device=device), torch.rand(IN_CACHE, device=device) + 1
     return Rates(
-        2 * size**3 / fastest(lambda: left @ right, setting),
+        2 * size**3 / fastest(lambda: linear(left, right), setting),
         regions.nbytes / fastest(lambda: regions @ one, setting),
         tile.numel() / fastest(tile.reciprocal_, setting),
     )
