@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless, score_each
+from caption.kernels.linear import Linear
 from caption.regions import Views, mean_region
 from caption.tensor_tree import TensorTree
 
@@ -40,9 +41,9 @@ class ChannelScore(nn.Module):
 
     def __init__(self, size: int, hidden_size: int) -> None:
         super().__init__()
-        self.channel = nn.Linear(1, size)
-        self.query = nn.Linear(hidden_size, size, bias=False)
-        self.energy = nn.Linear(size, 1, bias=False)
+        self.channel = Linear(1, size)
+        self.query = Linear(hidden_size, size, bias=False)
+        self.energy = Linear(size, 1, bias=False)
 
     def forward(self, means: Tensor, hidden: Tensor) -> Tensor:
         """v (B, K or 1, D), h (B, K, H) -> β (B, K, D)."""

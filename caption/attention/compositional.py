@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, WeighOutput
 from caption.errors import UserError
+from caption.kernels.linear import Linear
 from caption.parts import check_choice
 from caption.regions import Views, WeightProperties
 from caption.tensor_tree import TensorTree
@@ -59,8 +60,8 @@ class CompositionalDeAttention(Attention):
         self.distance_scale = distance_scale or (size**-0.5 if gate == "centred" else 1 / size)
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.key = nn.Linear(region_sizes[0], self.size)
-        self.query = nn.Linear(query_sizes.hidden, self.size)
+        self.key = Linear(region_sizes[0], self.size)
+        self.query = Linear(query_sizes.hidden, self.size)
 
     def memory(self, views: Views) -> GridMemory:
         return GridMemory.of(views[0], self.key(views[0].vectors))

@@ -11,6 +11,7 @@ from caption.attention.base import Attention, Query, QuerySizes, ReadOutput, Wei
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.multi_hop import HopMaps
 from caption.errors import UserError
+from caption.kernels.linear import Linear
 from caption.parts import check_choice
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
@@ -60,12 +61,12 @@ class MemoryNetworkAttention(Attention):
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.context_size = self.size
-        self.query = nn.Linear(query_sizes.hidden, self.size, bias=False)  # B
+        self.query = Linear(query_sizes.hidden, self.size, bias=False)  # B
         adjacent = self.tying == "adjacent"
         self.embeddings = nn.ModuleList(
-            nn.Linear(region_sizes[0], self.size, bias=False) for _ in range(self.hops + 1 if adjacent else 2)
+            Linear(region_sizes[0], self.size, bias=False) for _ in range(self.hops + 1 if adjacent else 2)
         )
-        self.hop = nn.Identity() if adjacent else nn.Linear(self.size, self.size, bias=False)  # H
+        self.hop = nn.Identity() if adjacent else Linear(self.size, self.size, bias=False)  # H
 
     def memory(self, views: Views) -> EmbeddedMemory:
         vectors, _, mask = views[0]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.errors import UserError
+from caption.kernels.linear import Linear
 from caption.parts import Part
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
@@ -124,10 +125,10 @@ class MultiHeadAttention(Attention):
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         self.context_size = self.output_size
-        self.keys = nn.Linear(region_sizes[0], self.size)
-        self.values = nn.Linear(region_sizes[0], self.size)
-        self.queries = nn.Linear(query_sizes.hidden, self.size)
-        self.output = nn.Linear(self.size, self.output_size)
+        self.keys = Linear(region_sizes[0], self.size)
+        self.values = Linear(region_sizes[0], self.size)
+        self.queries = Linear(query_sizes.hidden, self.size)
+        self.output = Linear(self.size, self.output_size)
         if self.gates is not None:
             self.gates.build(self.heads)
 
@@ -184,7 +185,7 @@ class MultiHeadAttention(Attention):
 
 def affine(weight: Tensor, bias: Tensor) -> nn.Linear:
     """The affine map with these weights (outputs, inputs) and (outputs,)."""
-    layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+    layer = Linear(weight.shape[1], weight.shape[0], device="meta")
     layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
     return layer
 

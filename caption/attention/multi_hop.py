@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless
 from caption.errors import UserError
+from caption.kernels.linear import Linear
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
 
@@ -48,7 +49,7 @@ class MultiHopAttention(Attention):
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         build_stateless(self, self.score, region_sizes[0], query_sizes)
-        self.read_into_query = nn.Linear(region_sizes[0], query_sizes.hidden, bias=False)
+        self.read_into_query = Linear(region_sizes[0], query_sizes.hidden, bias=False)
         self.context_size = query_sizes.hidden
 
     def memory(self, views: Views) -> GridMemory:

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.errors import UserError
+from caption.kernels.linear import Linear
 from caption.regions import Grid, Views, WeightProperties
 from caption.tensor_tree import TensorTree
 
@@ -79,9 +80,9 @@ class DeepSets(SumPooling):
         self.size = size
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.inner = nn.Sequential(nn.Linear(region_sizes[0], self.size), nn.ReLU())
+        self.inner = nn.Sequential(Linear(region_sizes[0], self.size), nn.ReLU())
         self.outer = nn.Sequential(
-            nn.Linear(self.size, self.size), nn.ReLU(), nn.Linear(self.size, region_sizes[0])
+            Linear(self.size, self.size), nn.ReLU(), Linear(self.size, region_sizes[0])
         )
 
     def pool(self, values: Tensor, weights: Tensor, grid: Grid) -> Tensor:

@@ -13,6 +13,7 @@ from caption.attention.co_attention.base import attended_words
 from caption.attention.co_attention.words import WordFeatures, WordState
 from caption.attention.maps import hide_masked, softmax_cap, weighted_sum
 from caption.attention.scored import Score, build_stateless, score_copies, score_each
+from caption.kernels.linear import Linear
 from caption.regions import Regions, Views
 
 
@@ -112,8 +113,8 @@ class KeysAndValues(nn.Module):
 
     def build(self, inputs: int, size: int) -> None:
         """Create the projections of vectors of length `inputs` to `size`. Called once."""
-        self.key = nn.Linear(inputs, size)
-        self.value = nn.Linear(inputs, size)
+        self.key = Linear(inputs, size)
+        self.value = Linear(inputs, size)
 
     def forward(self, regions: Regions) -> GridMemory:
         """The memory of a grid."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
 from caption.attention.scored import Score, build_stateless
 from caption.errors import UserError
+from caption.kernels.linear import Linear
 from caption.regions import Views, WeightProperties
 from caption.tensor_tree import TensorTree
 
@@ -50,12 +51,12 @@ class SentinelAttention(Attention):
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
         build_stateless(self, self.score, region_sizes[0], query_sizes)
         hidden = query_sizes.hidden
-        self.gate_from_word = nn.Linear(query_sizes.word, hidden)
-        self.gate_from_hidden = nn.Linear(hidden, hidden, bias=False)
-        self.value = nn.Linear(hidden, region_sizes[0])
-        self.from_sentinel = nn.Linear(hidden, self.size)
-        self.from_query = nn.Linear(hidden, self.size, bias=False)
-        self.energy = nn.Linear(self.size, 1, bias=False)
+        self.gate_from_word = Linear(query_sizes.word, hidden)
+        self.gate_from_hidden = Linear(hidden, hidden, bias=False)
+        self.value = Linear(hidden, region_sizes[0])
+        self.from_sentinel = Linear(hidden, self.size)
+        self.from_query = Linear(hidden, self.size, bias=False)
+        self.energy = Linear(self.size, 1, bias=False)
 
     def memory(self, views: Views) -> GridMemory:
         return GridMemory.of(views[0], self.score.keys(views[0]))

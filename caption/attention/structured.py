@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.maps import hide_masked, weighted_sum
+from caption.kernels.linear import Linear
 from caption.parts import check_choice
 from caption.regions import Views
 from caption.tensor_tree import TensorTree
@@ -51,9 +52,9 @@ class StructuredAttention(Attention):
         self.diverse = diverse
 
     def create_weights(self, region_sizes: tuple[int, ...], query_sizes: QuerySizes) -> None:
-        self.region = nn.Linear(region_sizes[0], self.size, bias=False)
-        self.energy = nn.Linear(self.size, self.queries, bias=False)
-        self.output = nn.Linear(self.queries * region_sizes[0], region_sizes[0])
+        self.region = Linear(region_sizes[0], self.size, bias=False)
+        self.energy = Linear(self.size, self.queries, bias=False)
+        self.output = Linear(self.queries * region_sizes[0], region_sizes[0])
 
     def memory(self, views: Views) -> GridMemory:
         """The keys are the weights (B, S, L), which depend on the image alone."""

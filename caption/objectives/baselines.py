@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.decoders.base import Unrolled
+from caption.kernels.linear import Linear
 from caption.objectives.base import PER_WORD, count_elements
 from caption.parts import Part
 from caption.runtime.distributed import total
@@ -125,7 +126,7 @@ class Critic(Baseline):
         self.size = size
 
     def build(self, query_size: int) -> None:
-        self.network = nn.Sequential(nn.Linear(query_size, self.size), nn.Tanh(), nn.Linear(self.size, 1))
+        self.network = nn.Sequential(Linear(query_size, self.size), nn.Tanh(), Linear(self.size, 1))
 
     def _predicted(self, rewards: Rewards) -> Tensor:
         """(N,) at the real steps."""

@@ -9,6 +9,7 @@ from caption.attention.base import GridMemory, Query, QuerySizes
 from caption.attention.maps import cell_positions
 from caption.attention.scored import Alignment, AlignmentOutput
 from caption.errors import UserError
+from caption.kernels.linear import Linear
 from caption.regions import WeightProperties
 from caption.tensor_tree import TensorTree
 
@@ -37,9 +38,7 @@ class PredictedWindow(Alignment):
         self.size = size
 
     def build(self, query_sizes: QuerySizes) -> None:
-        self.centre = nn.Sequential(
-            nn.Linear(query_sizes.hidden, self.size), nn.Tanh(), nn.Linear(self.size, 2)
-        )
+        self.centre = nn.Sequential(Linear(query_sizes.hidden, self.size), nn.Tanh(), Linear(self.size, 2))
 
     def forward(
         self, scores: Tensor, query: Query, memory: GridMemory, state: TensorTree = None

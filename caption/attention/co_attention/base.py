@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from caption.attention.base import Attention, GridMemory, Query, QuerySizes, ReadOutput, WeighOutput
 from caption.attention.co_attention.words import WordFeatures, WordState
 from caption.attention.maps import hide_masked, weighted_sum
+from caption.kernels.linear import Linear
 from caption.regions import Regions, Views
 from caption.tensor_tree import TensorTree
 
@@ -43,7 +44,7 @@ class CoAttention(Attention):
         size = self.words.size
         self.words.build(query_sizes.word)
         self.context_size = region_sizes[0] + size
-        self.key = nn.Linear(region_sizes[0], size)
+        self.key = Linear(region_sizes[0], size)
         self.create_comparison(size)
 
     def create_comparison(self, size: int) -> None:

@@ -11,6 +11,7 @@ from caption.attention.base import GridMemory, Query, ReadOutput, WeighOutput
 from caption.attention.co_attention.base import CoAttention, CoMaps, attended_words
 from caption.attention.co_attention.words import WordFeatures
 from caption.errors import UserError
+from caption.kernels.linear import Linear
 from caption.regions import Views, mean_region
 
 
@@ -56,7 +57,7 @@ class MutualCrossAttention(CoAttention):
 
     def create_comparison(self, size: int) -> None:
         self.word_kernel, self.region_kernel = (
-            nn.Sequential(nn.Linear(1, self.hidden_size), nn.ReLU(), nn.Linear(self.hidden_size, 1))
+            nn.Sequential(Linear(1, self.hidden_size), nn.ReLU(), Linear(self.hidden_size, 1))
             for _ in range(2)
         )
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from caption.attention.base import GridMemory
 from caption.attention.co_attention.affinity import AffinityCoAttention
 from caption.attention.co_attention.base import attended_words
 from caption.attention.maps import softmax_cap, weighted_sum
+from caption.kernels.linear import Linear
 from caption.regions import Regions
 from caption.tensor_tree import TensorTree
 
@@ -32,10 +33,10 @@ class ParallelCoAttention(AffinityCoAttention):
 
     def create_comparison(self, size: int) -> None:
         super().create_comparison(size)
-        self.map_regions = nn.Linear(size, size, bias=False)  # W₁
-        self.map_words = nn.Linear(size, size, bias=False)  # W₂
-        self.region_energy = nn.Linear(size, 1, bias=False)  # w₁
-        self.word_energy = nn.Linear(size, 1, bias=False)  # w₂
+        self.map_regions = Linear(size, size, bias=False)  # W₁
+        self.map_words = Linear(size, size, bias=False)  # W₂
+        self.region_energy = Linear(size, 1, bias=False)  # w₁
+        self.word_energy = Linear(size, 1, bias=False)  # w₂
 
     def largest_weight(self, regions: int) -> float:
         return softmax_cap(2 * float(self.region_energy.weight.abs().sum()), regions)

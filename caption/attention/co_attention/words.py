@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from caption.attention.base import Query
 from caption.errors import UserError
+from caption.kernels.linear import Linear
 from caption.parts import Part
 from caption.tensor_tree import TensorTree
 
@@ -95,7 +96,7 @@ class WordProjection(WordFeatures):
     """
 
     def create_weights(self, word_size: int) -> None:
-        self.project = nn.Linear(word_size, self.size)
+        self.project = Linear(word_size, self.size)
 
     def step(self, word: Tensor, recent: TensorTree) -> tuple[Tensor, TensorTree]:
         return self.project(word), None
@@ -146,7 +147,7 @@ class PhraseConvolutions(WordFeatures):
     def create_weights(self, word_size: int) -> None:
         self.word_size = word_size
         self.windows = nn.ModuleList(
-            nn.Linear(words * word_size, self.size, bias=False) for words in range(1, self.longest + 1)
+            Linear(words * word_size, self.size, bias=False) for words in range(1, self.longest + 1)
         )
 
     def before_first(self, like: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from caption.attention.multi_head import HeadGates
 from caption.errors import UserError
+from caption.kernels.linear import Linear
 from caption.kernels.scaled_dot_product import ABSOLUTE, Relative, ScaledDotProduct
 
 
@@ -63,14 +64,14 @@ class RegionAttention(nn.Module):
                 "divisible by heads"
             )
         self.heads = heads
-        self.queries = nn.Linear(size, size)
-        self.keys = nn.Linear(size, size)
-        self.values = nn.Linear(size, size)
+        self.queries = Linear(size, size)
+        self.keys = Linear(size, size)
+        self.values = Linear(size, size)
         self.product = ScaledDotProduct()
         self.gates = copy.deepcopy(gates)
         if self.gates is not None:
             self.gates.build(heads)
-        self.join = nn.Linear(size, size)
+        self.join = Linear(size, size)
 
     def forward(
         self, queries: Tensor, others: Tensor, mask: Tensor | None = None, relative: Relative = ABSOLUTE

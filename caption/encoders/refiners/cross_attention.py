@@ -6,6 +6,7 @@ from torch import nn
 
 from caption.encoders.refiners.attention_among_regions import AttentionLayers
 from caption.encoders.refiners.base import Refiner, at_least_one, prepared, require_views
+from caption.kernels.linear import Linear
 from caption.regions import Views
 
 
@@ -42,8 +43,8 @@ class CrossAttentionRefiner(Refiner):
         first, second = region_sizes
         size = self.size or first
         self.region_sizes = (size,)
-        self.enter = nn.Identity() if self.size is None else nn.Linear(first, size)
-        self.enter_other = nn.Sequential(nn.Linear(second, size), nn.LayerNorm(size))
+        self.enter = nn.Identity() if self.size is None else Linear(first, size)
+        self.enter_other = nn.Sequential(Linear(second, size), nn.LayerNorm(size))
         self.layers = AttentionLayers(size, self.heads, self.depth, self.dropout)
 
     def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.encoders.refiners.base import EachView, at_least_one
+from caption.kernels.linear import Linear
 from caption.regions import Regions
 
 
@@ -36,9 +37,9 @@ class DualAttentionRefiner(EachView):
 class _PositionAndChannel(nn.Module):
     def __init__(self, size: int, inner: int) -> None:
         super().__init__()
-        self.queries = nn.Linear(size, inner)
-        self.keys = nn.Linear(size, inner)
-        self.values = nn.Linear(size, size)
+        self.queries = Linear(size, inner)
+        self.keys = Linear(size, inner)
+        self.values = Linear(size, size)
         self.alpha = nn.Parameter(torch.zeros(()))
         self.beta = nn.Parameter(torch.zeros(()))
 

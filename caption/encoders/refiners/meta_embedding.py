@@ -14,6 +14,7 @@ from caption.encoders.refiners.base import (
     to_map,
     to_vectors,
 )
+from caption.kernels.linear import Linear
 from caption.regions import Regions, Views
 
 
@@ -42,8 +43,8 @@ class MetaEmbeddingRefiner(Refiner):
     def build(self, region_sizes: tuple[int, ...]) -> None:
         require_views(self, region_sizes)
         self.region_sizes = (self.size,)
-        self.project = nn.ModuleList(nn.Linear(region_size, self.size) for region_size in region_sizes)
-        self.score = nn.Linear(self.size, 1, bias=False)
+        self.project = nn.ModuleList(Linear(region_size, self.size) for region_size in region_sizes)
+        self.score = Linear(self.size, 1, bias=False)
 
     def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return grids[:1]
@@ -82,7 +83,7 @@ class ConcatenationRefiner(Refiner):
     def build(self, region_sizes: tuple[int, ...]) -> None:
         require_views(self, region_sizes)
         self.region_sizes = (self.size,)
-        self.project = nn.Linear(sum(region_sizes), self.size)
+        self.project = Linear(sum(region_sizes), self.size)
 
     def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return grids[:1]

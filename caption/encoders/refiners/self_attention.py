@@ -12,6 +12,7 @@ from caption.attention.multi_head import HeadGates
 from caption.encoders.refiners.attention_among_regions import AttentionLayers, RegionAttention
 from caption.encoders.refiners.base import EachView, at_least_one, sum_of
 from caption.encoders.refiners.positions import Positions
+from caption.kernels.linear import Linear
 from caption.kernels.scaled_dot_product import ABSOLUTE
 from caption.regions import Regions
 
@@ -62,7 +63,7 @@ class SelfAttentionRefiner(EachView):
         positions = copy.deepcopy(self.positions)
         if positions is not None:
             positions.build(size, self.heads)
-        enter = nn.Identity() if self.size is None else nn.Linear(region_size, size)
+        enter = nn.Identity() if self.size is None else Linear(region_size, size)
         return _OneView(enter, positions, self.attention_layers(size))
 
     def attention_layers(self, size: int) -> AttentionLayers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from caption.encoders.refiners.base import EachView, at_least_one
+from caption.kernels.linear import Linear
 from caption.regions import Regions, mean_region
 
 
@@ -42,4 +43,4 @@ class _Excitation(nn.Module):
 def bottleneck(size: int, reduction: int) -> nn.Sequential:
     """W_2 ReLU(W_1 z) on vectors of length `size`, with `size` / `reduction` hidden units, at least one."""
     inner = max(size // reduction, 1)
-    return nn.Sequential(nn.Linear(size, inner, bias=False), nn.ReLU(), nn.Linear(inner, size, bias=False))
+    return nn.Sequential(Linear(size, inner, bias=False), nn.ReLU(), Linear(inner, size, bias=False))
