@@ -183,7 +183,7 @@ class MultiHeadAttention(Attention):
         self.revise(heads=self.heads, size=self.size, gates=None, output_size=self.output_size)
 
 
-def affine(weight: Tensor, bias: Tensor) -> nn.Linear:
+def affine(weight: Tensor, bias: Tensor) -> Linear:
     """The affine map with these weights (outputs, inputs) and (outputs,)."""
     layer = Linear(weight.shape[1], weight.shape[0], device="meta")
     layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)

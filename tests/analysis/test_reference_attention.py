@@ -24,7 +24,7 @@ def test_weights_and_log_probabilities_are_those_of_teacher_forcing():
         ids = torch.tensor([[[made.vocabulary[word] for word in caption.words]]])
         fed = torch.cat((torch.full_like(ids[..., :1], START), ids[..., :-1]), -1)
         with torch.no_grad():
-            unrolled = made(made.encode([source]), fed, torch.tensor([[ids.shape[2]]]))
+            unrolled = made.unroll(made.encode([source]), fed, torch.tensor([[ids.shape[2]]]))
         weights = unrolled.unpack(unrolled.trace.weights)[0, 0].view(-1, *caption.weights.shape[1:])
         np.testing.assert_allclose(caption.weights, weights.numpy(), rtol=1e-5)
         log_probs = unrolled.unpack(unrolled.logits.log_softmax(-1))[0, 0].gather(1, ids[0, 0][:, None])[:, 0]

@@ -223,7 +223,7 @@ def test_pickles_as_its_path(images: list[CaptionedImage], finished: Path) -> No
 def test_the_key_describes_the_encoder(finished: Path) -> None:
     key = FeatureStore(finished).key
     assert key["encoder"]["class_path"] == "caption.encoders.SmallCNN"
-    assert key["encoder"]["init_args"] == {"widths": [4, 6], "views": 1}
+    assert key["encoder"]["init_args"] == {"widths": [4, 6], "views": 1, "stride": None}
     assert key["transform"] == {"size": 16, "fit": "squash"}
     assert len(key["weights"]) == 64
     assert "version" in key

@@ -111,7 +111,7 @@ def test_what_does_not_fit_into_the_memory_is_a_sentence(tmp_path: Path, monkeyp
 
 
 def test_a_command_without_memory_says_so(cli: Cli, tmp_path: Path, monkeypatch):
-    def fail(path: str) -> None:
+    def fail(*paths: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr("caption.cli.describe.command.input_photos", fail)

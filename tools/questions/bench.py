@@ -92,7 +92,7 @@ class Bench:
 
     def __init__(self, folder: Path, more: Sequence[str] = ()) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        make_parents(folder / "shapes")
         self.reader = Shapes(str(folder / "shapes"))
         self.more = ["--data.reader.init_args.folder", str(folder / "shapes"), *more]
 
