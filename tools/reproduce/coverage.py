@@ -16,22 +16,17 @@ from caption.captioner import Captioner
 from caption.metrics.caption_files import read_captions
 from tools.documents import mean_and_deviation, table, write_sections
 from tools.reproduce import flickr8k
+from tools.reproduce.models import NUMBERS
 from tools.reproduce.runs import CONFIGS, fit, run, test, trained_seconds
 
 WEIGHTS = {"soft": "0", "doubly_stochastic_tenth": "0.1", "doubly_stochastic": "1"}
 """λ by model: the soft one, and configurations of `configs/training` over it."""
-NUMBERS = {
-    "BLEU-4": ("BLEU-4", 3),
-    "CIDEr": ("CIDEr", 3),
-    "NLL": ("NLL per word", 3),
-    "pointing_accuracy": ("pointing", 3),
-    "attention_in_box": ("mass in the box", 3),
-    "attention_entropy": ("H[α], nats", 2),
+COLUMNS = NUMBERS | {
     "attention_evenness": ("evenness", 3),
     "attention_unseen": ("regions hardly seen", 3),
     "minutes": ("minutes", 0),
 }
-"""Titles and decimals of scores; one that no run has is left out."""
+"""Titles and decimals of scores, as in `NUMBERS`."""
 BOXES = ("photo_boxes.json", "photo_boxes_unseen.json")
 """Beside the document: boxes of photos of Flickr8k's development split, see `tools.photo_pointing`."""
 Scores = dict[str, float]
@@ -101,7 +96,7 @@ def report(
 ) -> str:
     """A row for each λ: mean and standard deviation over the seeds."""
     every = [one for of_model in scores.values() for one in of_model]
-    numbers = {name: form for name, form in NUMBERS.items() if all(name in one for one in every)}
+    numbers = {name: form for name, form in COLUMNS.items() if all(name in one for one in every)}
     rows = [
         [
             WEIGHTS[name],

@@ -13,7 +13,7 @@ from caption import checkpoint
 from tools.documents import table, write_sections
 from tools.reproduce import flickr8k
 from tools.reproduce.deletion import deletion, test_photos
-from tools.reproduce.models import Model, Run, arguments, digest, read_runs, trained, write_runs
+from tools.reproduce.models import NUMBERS, Model, Run, arguments, digest, read_runs, trained, write_runs
 from tools.reproduce.runs import CONFIGS, run, test
 
 ESTIMATORS = {
@@ -24,15 +24,6 @@ ESTIMATORS = {
 }
 """Titles of the configurations in `configs/estimators`."""
 AT_TEST = ("expectation", "argmax", "sample")
-NUMBERS = {
-    "BLEU-4": ("BLEU-4", 3),
-    "CIDEr": ("CIDEr", 3),
-    "NLL": ("NLL per word", 3),
-    "pointing_accuracy": ("pointing", 3),
-    "attention_in_box": ("mass in the box", 3),
-    "attention_entropy": ("H[α], nats", 2),
-}
-"""Titles and decimals of scores; one that no run has is left out."""
 
 
 class Task(NamedTuple):

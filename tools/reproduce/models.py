@@ -14,6 +14,15 @@ from tools.reproduce.runs import CONFIGS, fit
 Run = dict[str, Any]
 Runs = dict[tuple[str, int], Run]
 """By model and seed."""
+NUMBERS = {
+    "BLEU-4": ("BLEU-4", 3),
+    "CIDEr": ("CIDEr", 3),
+    "NLL": ("NLL per word", 3),
+    "pointing_accuracy": ("pointing", 3),
+    "attention_in_box": ("mass in the box", 3),
+    "attention_entropy": ("H[α], nats", 2),
+}
+"""Titles and decimals of scores; one that no run has is left out."""
 
 
 class Model(NamedTuple):
