@@ -47,7 +47,8 @@ if [ -e data/flickr8k/Flickr8k.token.txt ]; then
     fit flickr8k_paper_soft -c configs/flickr8k_vgg.yaml -c configs/presets/paper_soft.yaml \
         --model.optimizer caption.training.arctic_optimizers.ArcticRMSprop --model.optimizer.lr 1.0e-4
     fit flickr8k_arctic_hard -c configs/flickr8k_vgg.yaml -c configs/presets/arctic_flickr8k.yaml
-    step coverage python -m tools.reproduce coverage --data data/flickr8k --out "$folder/flickr8k" --seeds 0 1 2 \
+    step coverage python -m tools.reproduce coverage --data data/flickr8k --photos data/photos \
+        --out "$folder/flickr8k" --seeds 0 1 2 \
         --trainer.accelerator gpu --trainer.precision bf16-mixed
 else
     echo "data/flickr8k is missing: Flickr8k is not trained"

@@ -10,17 +10,18 @@ import pytest
 from helpers import tiny_captioner
 from PIL import Image
 
-from tools.reproduce import coverage
+from tools.reproduce import coverage, flickr8k, hard, models, tasks
 from tools.reproduce.__main__ import main
 
 SCORES = {"BLEU-4": 0.5, "attention_evenness": 0.9, "attention_entropy_max": 4.16}
+NAMES = ("soft", "doubly_stochastic_tenth", "doubly_stochastic")
 
 
 @pytest.fixture
 def fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     """The arguments of each training, by the folder's name."""
     fitted: dict[str, list[str]] = {}
-    monkeypatch.setattr(coverage, "fit", lambda folder, arguments: fitted.update({folder.name: arguments}))
+    monkeypatch.setattr(models, "fit", lambda folder, arguments: fitted.update({folder.name: arguments}))
     monkeypatch.setattr(coverage, "trained_seconds", lambda folder: 600)
     monkeypatch.setattr(coverage, "test", lambda folder, file, arguments: {"scores": dict(SCORES)})
     marks = (
@@ -38,21 +39,37 @@ def run(tmp_path: Path, *arguments: str) -> str:
 
 def test_three_weights_differ_in_their_overlay_alone(tmp_path: Path, fitted: dict[str, list[str]]):
     page = run(tmp_path, "--seeds", "0", "1")
-    assert list(fitted) == [
-        f"{name}_{seed}"
-        for seed in (0, 1)
-        for name in ("soft", "doubly_stochastic_tenth", "doubly_stochastic")
-    ]
+    assert list(fitted) == [f"{name}_{seed}" for seed in (0, 1) for name in NAMES]
     soft, tenth = fitted["soft_1"], fitted["doubly_stochastic_tenth_1"]
     added = [argument for argument in tenth if argument not in soft]
     assert [Path(argument).parts[-2:] for argument in added] == [("training", "doubly_stochastic_tenth.yaml")]
-    assert "| λ | BLEU-4 | evenness | minutes |" in page
-    assert "| 0.1 | 0.500 ± 0.000 | 0.900 ± 0.000 | 10 ± 0 |" in page
-    assert "over 2 seeds. log L = 4.16 nats" in page
+    assert "| λ | seeds | BLEU-4 | evenness | minutes |" in page
+    assert "| 0.1 | 2 | 0.500 ± 0.000 | 0.900 ± 0.000 | 10 ± 0 |" in page
+    assert "log L = 4.16 nats" in page
 
 
-def test_photos_need_captions(tmp_path: Path, fitted: dict[str, list[str]]):
-    with pytest.raises(SystemExit, match="--photos needs --data"):
+def test_a_published_run_is_not_repeated(tmp_path: Path, fitted: dict[str, list[str]]):
+    run(tmp_path, "--models", "soft", "--seeds", "1")
+    fitted.clear()
+    page = run(tmp_path, "--models", "soft", "doubly_stochastic", "--seeds", "1")
+    assert list(fitted) == ["doubly_stochastic_1"]
+    published = json.loads((tmp_path / "doubly_stochastic_on_shapes.json").read_text())
+    assert list(published) == ["soft", "doubly_stochastic"]
+    assert "coverage --seeds 1`" in page
+
+
+@pytest.mark.parametrize("task", [tasks.SHAPES, tasks.FLICKR8K])
+def test_without_the_term_it_is_the_soft_model_of_the_table_of_hard_attention(
+    tmp_path: Path, task: tasks.Task
+):
+    one, other = coverage.models(task), hard.models(task)
+    assert models.digest(one, "soft", []) == models.digest(other, "soft", [])
+    mine, theirs = (models.arguments(each, tmp_path, "soft", 0, []) for each in (one, other))
+    assert mine == theirs
+
+
+def test_flickr8k_needs_the_photos_with_boxes(tmp_path: Path, fitted: dict[str, list[str]]):
+    with pytest.raises(SystemExit, match="needs both --data"):
         run(tmp_path, "--photos", str(tmp_path))
     assert fitted == {}
 
@@ -61,7 +78,8 @@ def test_photos_have_stored_regions_and_boxes(
     tmp_path: Path, fitted: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ):
     made: list[tuple[str, ...]] = []
-    monkeypatch.setattr(coverage, "run", lambda *arguments: made.append(arguments))
+    monkeypatch.setattr(tasks, "run", lambda *arguments: made.append(arguments))
+    monkeypatch.setattr(flickr8k, "best_beam", lambda data, folder, mine: (7, {}))
     monkeypatch.setattr(coverage.checkpoint, "load", lambda best: tiny_captioner.captioner())
     data, photos = tmp_path / "data", tmp_path / "photos"
     folders: dict[str, Path] = {"photo_boxes.json": photos, "photo_boxes_unseen.json": data / "images"}
@@ -78,5 +96,5 @@ def test_photos_have_stored_regions_and_boxes(
     assert made[0][0] == "features"
     assert str(tmp_path / "features") in made[0]
     assert str(tmp_path / "features") in fitted["doubly_stochastic_0"]
-    assert "| λ | BLEU-4 | pointing | mass in the box | evenness | minutes |" in page
-    assert "| 1 | 0.500 | 1.000 |" in page
+    assert "| λ | seeds | BLEU-4 | pointing | mass in the box | evenness | minutes |" in page
+    assert "| 1 | 1 | 0.500 | 1.000 |" in page

@@ -20,8 +20,10 @@ attention is tested in its three ways. Runs are kept in hard_on_shapes.json and 
 document.
 
 Coverage: trains soft attention with three weights of the doubly stochastic term, on Shapes or on Flickr8k. PHOTOS holds
-the 24 photos of docs/results/photo_boxes.json in full resolution, for the pointing game on photos; without it there is
-none. About 5 minutes a model and seed on Shapes, 25 on Flickr8k, where the soft models are those of the first command.
+the 24 photos of docs/results/photo_boxes.json in full resolution, for the pointing game on photos. The model without
+the term is the soft model of the other tables: with the same --out it is trained once. Runs are kept in
+doubly_stochastic_on_shapes.json and doubly_stochastic_on_flickr8k.json beside the document. About 5 minutes a model and
+seed on Shapes, 25 on Flickr8k.
 
 Stop it at any moment, in any way: the same command goes on. Finished trainings and tests are not repeated, and a
 training that was stopped ends with the weights of one that was not. Further arguments go to Lightning, for instance
@@ -35,6 +37,7 @@ from pathlib import Path
 
 from tools import make_parser
 from tools.reproduce import coverage, flickr8k, hard
+from tools.reproduce.tasks import SHAPES
 
 DOCUMENTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
@@ -52,15 +55,18 @@ def main(args: list[str] | None = None) -> int:
     term = commands.add_parser("coverage", allow_abbrev=False)
     term.add_argument("--data", type=Path, help="folder of Flickr8k; without it, models learn Shapes")
     term.add_argument(
-        "--photos", type=Path, help="folder of the photos of photo_boxes.json, in full resolution"
+        "--photos",
+        type=Path,
+        help="with --data: folder of the photos of photo_boxes.json, in full resolution",
     )
+    term.add_argument("--models", nargs="+", choices=coverage.models(SHAPES), help="default: all")
     term.add_argument("--out", type=Path, help="default: runs/shapes or runs/flickr8k")
     term.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     term.add_argument("--document", type=Path, default=DOCUMENTS / "doubly-stochastic.md")
     term.set_defaults(run=coverage.main)
     estimators = commands.add_parser("hard", allow_abbrev=False)
     estimators.add_argument("--data", type=Path, help="folder of Flickr8k; without it, models learn Shapes")
-    estimators.add_argument("--models", nargs="+", choices=hard.SHAPES.models(), help="default: all")
+    estimators.add_argument("--models", nargs="+", choices=hard.models(SHAPES), help="default: all")
     estimators.add_argument("--out", type=Path, help="default: runs/shapes or runs/flickr8k")
     estimators.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     estimators.add_argument("--document", type=Path, default=DOCUMENTS / "hard-attention.md")

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import statistics
+import functools
+import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from caption import checkpoint
-from caption.analysis.photo_pointing import read_boxes
-from caption.analysis.pointing_game import ground
-from caption.analysis.reference_attention import attend_references
-from caption.captioner import Captioner
-from caption.metrics.caption_files import read_captions
+from caption.analysis.photo_pointing import OWN, BoxedPhoto, point, read_boxes
 from tools.documents import mean_and_deviation, table, write_sections
+from tools.photo_pointing import references_of
 from tools.reproduce import flickr8k
-from tools.reproduce.models import NUMBERS
-from tools.reproduce.runs import CONFIGS, fit, run, test, trained_seconds
+from tools.reproduce.models import NUMBERS, Model, Run
+from tools.reproduce.runs import test, trained_seconds
+from tools.reproduce.tasks import FLICKR8K, Task, command, complete, task_of
 
-WEIGHTS = {"soft": "0", "doubly_stochastic_tenth": "0.1", "doubly_stochastic": "1"}
-"""λ by model: the soft one, and configurations of `configs/training` over it."""
 COLUMNS = NUMBERS | {
     "attention_evenness": ("evenness", 3),
     "attention_unseen": ("regions hardly seen", 3),
@@ -29,87 +26,74 @@ COLUMNS = NUMBERS | {
 """Titles and decimals of scores, as in `NUMBERS`."""
 BOXES = ("photo_boxes.json", "photo_boxes_unseen.json")
 """Beside the document: boxes of photos of Flickr8k's development split, see `tools.photo_pointing`."""
-Scores = dict[str, float]
+
+
+def models(task: Task) -> dict[str, Model]:
+    """A row for each λ; that of 0 is the soft model of the other tables, and is not trained again."""
+    return {
+        "soft": task.soft("0"),
+        "doubly_stochastic_tenth": task.soft("0.1", "training/doubly_stochastic_tenth"),
+        "doubly_stochastic": task.soft("1", "training/doubly_stochastic"),
+    }
 
 
 def main(options: argparse.Namespace, more: list[str]) -> None:
-    """Train and test all models with all seeds, and write their scores into the document."""
-    if options.photos is not None and options.data is None:
-        sys.exit("--photos needs --data, the folder of Flickr8k: their captions are there")
-    data_set = "shapes" if options.data is None else "flickr8k"
-    out = options.out or Path(f"runs/{data_set}")
-    common = ["--data.reader.init_args.folder", str(out / "scenes")]
-    if options.data is not None:
-        common = flickr8k.data_arguments(options.data)
-        configs = ["--config", str(CONFIGS / "flickr8k_soft.yaml")]
-        run("features", *configs, "--out", str(out / "features"), *common)
-        common += ["--data.features", str(out / "features")]
-    scores: dict[str, list[Scores]] = {}
-    for seed in options.seeds:
-        for name in WEIGHTS:
-            configs = [f"{data_set}_soft", *([] if name == "soft" else [f"training/{name}"])]
-            files = [part for config in configs for part in ("-c", str(CONFIGS / f"{config}.yaml"))]
-            mine = [*files, *common, *more, "--seed_everything", str(seed)]
-            folder = out / f"{name}_{seed}"
-            fit(folder, mine)
-            scores.setdefault(name, []).append(_scored(folder, mine, options))
-    text = report(scores, options.seeds, " --data DATA --photos PHOTOS" if options.data else "", more)
-    print(text)
-    write_sections(options.document, {f"doubly_stochastic_{data_set}": text})
-
-
-def _scored(folder: Path, mine: list[str], options: argparse.Namespace) -> Scores:
-    """Scores of a model on the test split, and how long it was trained."""
-    tested: Scores = test(folder, folder / "test_coverage.json", [*mine, "--verbose", "false"])["scores"]
-    scores = {**tested, "minutes": trained_seconds(folder) / 60}
-    if options.photos is not None:
-        captioner = checkpoint.load(folder / "best.ckpt")
-        scores |= pointing(captioner, options.data, options.photos, options.document.parent)
-    return scores
-
-
-def pointing(captioner: Captioner, data: Path, photos: Path, boxes: Path) -> Scores:
-    """The pointing game on photos with boxes drawn by eye, with people's captions.
-
-    Args:
-        captioner: the model.
-        data: folder of Flickr8k; its photos have 224x224 pixels, those of the second file of `BOXES`.
-        photos: folder of the photos of the first, in full resolution.
-        boxes: folder of these files.
-    """
-    folders = photos, data / "images"
-    boxed = [
-        photo
-        for file, folder in zip(BOXES, folders, strict=True)
-        for photo in read_boxes(boxes / file, folder)
-    ]
-    people = read_captions(str(data / "Flickr8k.token.txt")).captions
-    texts = [[text.strip() for text in people[photo.path.name]] for photo in boxed]
-    captions = attend_references(captioner, [str(photo.path) for photo in boxed], texts)
-    objects = [photo.boxes for photo, mine in zip(boxed, texts, strict=True) for _ in mine]
-    grounding = ground(zip(captions, objects, strict=True))
-    return {"pointing_accuracy": grounding.accuracy, "attention_in_box": grounding.mass}
-
-
-def report(
-    scores: Mapping[str, Sequence[Scores]], seeds: Sequence[int], data: str, more: Sequence[str]
-) -> str:
-    """A row for each λ: mean and standard deviation over the seeds."""
-    every = [one for of_model in scores.values() for one in of_model]
-    numbers = {name: form for name, form in COLUMNS.items() if all(name in one for one in every)}
-    rows = [
-        [
-            WEIGHTS[name],
-            *(
-                mean_and_deviation([one[number] for one in of_model], digits)
-                for number, (_, digits) in numbers.items()
-            ),
+    """Train and score what is not published yet, and write all that is into the document."""
+    task = task_of(options)
+    if (options.photos is None) != (options.data is None):
+        sys.exit(
+            "Flickr8k needs both --data, its folder, and --photos, the photos with boxes: give both or none"
+        )
+    boxed: list[BoxedPhoto] = []
+    if task is FLICKR8K:
+        files = zip(BOXES, (options.photos, options.data / "images"), strict=True)
+        boxed = [
+            each for file, photos in files for each in read_boxes(options.document.parent / file, photos)
         ]
-        for name, of_model in scores.items()
-    ]
-    command = " ".join([f"python -m tools.reproduce coverage{data} --seeds", *map(str, seeds), *more])
-    log_size = statistics.mean(one["attention_entropy_max"] for one in every)
+    published = options.document.with_name(f"doubly_stochastic_on_{task.name}.json")
+    runs = complete(models(task), published, options, more, functools.partial(_scored, options.data, boxed))
+    text = report(task, runs)
+    print(text)
+    write_sections(options.document, {f"doubly_stochastic_{task.name}": text})
+
+
+def _scored(data: Path | None, boxed: list[BoxedPhoto], name: str, folder: Path, mine: list[str]) -> Run:
+    """Scores on the test split; photos get the beam that is best on dev, and the pointing game on photos with boxes."""
+    scored: Run = {"seconds": trained_seconds(folder)}
+    if data is not None:
+        scored["beam"], scored["dev"] = flickr8k.best_beam(data, folder, mine)
+        mine = [*mine, f"--model.search.init_args.beam_size={scored['beam']}"]
+        texts = references_of(str(data / "Flickr8k.token.txt"), [photo.path.name for photo in boxed])
+        scored["photos"] = point(checkpoint.load(folder / "best.ckpt"), boxed, texts).numbers()
+    file = folder / "test_coverage.json"
+    return scored | {"test": test(folder, file, [*mine, "--verbose", "false"])["scores"]}
+
+
+def report(task: Task, runs: Mapping[tuple[str, int], Run]) -> str:
+    """A row for each λ: mean and standard deviation over the seeds."""
+    every = {key: _numbers(run) for key, run in runs.items()}
+    numbers = {key: form for key, form in COLUMNS.items() if any(key in one for one in every.values())}
+    rows = []
+    for name, model in models(task).items():
+        of_model = [every[key] for key in sorted(every) if key[0] == name]
+        if not of_model:
+            continue
+        cells = [
+            mean_and_deviation([one[number] for one in of_model if number in one], digits)
+            for number, (_, digits) in numbers.items()
+        ]
+        rows.append([model.title, str(len(of_model)), *cells])
+    log_size = max((run["test"]["attention_entropy_max"] for run in runs.values()), default=math.nan)
+    written_by = command("coverage", task, dict(runs), "--data DATA --photos PHOTOS")
     return (
-        f"Written by `{command}`: test split, mean ± standard deviation over {len(seeds)} seeds. log L = "
-        f"{log_size:.2f} nats.\n\n{table(['λ', *(title for title, _ in numbers.values())], rows)}"
+        f"Written by `{written_by}`: test split, mean ± standard deviation over the seeds. log L = {log_size:.2f} nats."
+        f"\n\n{table(['λ', 'seeds', *(title for title, _ in numbers.values())], rows)}"
     )
+
+
+def _numbers(run: Run) -> dict[str, float]:
+    """The numbers of a row, pointing on photos among them."""
+    numbers = run["test"] | {"minutes": run["seconds"] / 60}
+    if "photos" in run:
+        numbers |= {"pointing_accuracy": run["photos"][OWN], "attention_in_box": run["photos"]["mass"]}
+    return dict(numbers)
