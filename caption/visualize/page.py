@@ -1,7 +1,7 @@
 """The interactive page: one self-contained file in which pointing at a word shows its weights over the photo.
 
 A photo is embedded as a JPEG of at most 640 pixels, without the metadata of its file; its captions and maps as
-`page_data` says. The style sheet and the script are the files of the folder `web`, one after the other.
+`page_data` says. Its code is that of `page_script`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import io
 import json
 import os
 from collections.abc import Mapping, Sequence
-from functools import cache
 from hashlib import sha256
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
@@ -23,6 +21,7 @@ from caption.data.decoding import open_image
 from caption.runtime.files import MARK, Opener, replacing
 from caption.visualize.overlay import photo_name, photos_of
 from caption.visualize.page_data import look_record, photo_record
+from caption.visualize.page_script import page_script, page_style
 from caption.visualize.styles import Look, LookOptions
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 LONGEST = 640  # pixels of the longer side of an embedded photo
 # Bytes before base64, which makes them a third more. Together with the script, a photo stays below 400 KB.
 PHOTO_BYTES = 180_000
-STYLE_SHEETS = ("page.css", "card.css")
-SCRIPTS = ("text.js", "colours.js", "raster.js", "overlay.js", "strip.js", "save.js", "card.js", "page.js")
 
 
 def to_html(
@@ -65,7 +62,7 @@ def to_html(
         ValueError: no captions, not one photo or name each, or no such look.
         caption.errors.ImageError: a photo cannot be opened.
     """
-    script, style = _script(), _style()
+    script, style = page_script(), page_style()
     policy = f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}"
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -100,7 +97,7 @@ def to_fragment(
     A page may hold several of them, and the same one twice. Arguments and errors are those of `to_html`.
     """
     body = _element(captions, images, names, Look(**look))
-    return f"<style>{_style()}</style>\n{body}\n<script>{_script()}</script>"
+    return f"<style>{page_style()}</style>\n{body}\n<script>{page_script()}</script>"
 
 
 def save_html(page: str, path: str | os.PathLike[str], opener: Opener = replacing) -> None:
@@ -166,8 +163,8 @@ def _figure(caption: Caption, photo: Image.Image, embedded: bool, name: str, mod
     return f"""<figure>
 <div class="satt-body"><div class="satt-main">
 {above}<div class="satt-photo"><img {source}{size} alt="Photo: {sentence}"></div>
-<figcaption>{sentence}</figcaption>
-</div></div>
+</div>
+<figcaption>{sentence}</figcaption></div>
 </figure>
 """
 
@@ -202,18 +199,3 @@ def _json(value: dict[str, Any]) -> str:
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
-@cache
-def _style() -> str:
-    return "".join(map(_resource, STYLE_SHEETS))
-
-
-@cache
-def _script() -> str:
-    # One function, so that nothing becomes global in a notebook.
-    return f'(function () {{\n"use strict";\n{"".join(map(_resource, SCRIPTS))}}})();\n'
-
-
-def _resource(name: str) -> str:
-    return files("caption.visualize").joinpath("web").joinpath(name).read_text(encoding="utf-8")

@@ -45,9 +45,19 @@ def test_all_words_are_seen_at_once_on_a_phone_and_on_a_desk(show, dog, width, d
     thumbs = [page.box_of(".satt-thumb", index) for index in range(3)]
     if width == 390:
         assert strip[1] > photo[1] + photo[3]
-    else:  # beside the photo, and to the right edge
-        assert strip[0] > photo[0] + photo[2]
+        controls = page.box_of(".satt-style")  # in a bar below the photo, which opens
+        assert controls[1] > photo[1] + photo[3]
+        page.click(".satt-drawing summary")
+        assert page.box_of(".satt-style")[3] > 20
+    else:  # words and maps beside the photo, and to the right edge
+        words = page.box_of(".satt-words")
+        assert photo[2] > 0.4 * width
+        assert strip[0] == pytest.approx(words[0], abs=8)
+        assert words[0] > photo[0] + photo[2]
+        assert words[1] + words[3] < strip[1]
         assert strip[0] + strip[2] > width - 40
+        assert page.box_of(".satt-style")[1] < photo[1]
+    page.wait_for("document.querySelector('.satt-thumb small').textContent")
     assert {thumb[1] for thumb in thumbs} == {thumbs[0][1]}
     assert [page.text(".satt-thumb", index) for index in range(3)] == ["a1.8×", "dog1.9×", "runs1.9×"]
     page.run("document.querySelectorAll('.satt-thumb canvas')[0].classList.add('first')")

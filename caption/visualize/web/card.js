@@ -1,8 +1,15 @@
 // One photo with the words of one model.
 
+import { button, element, number, peakOf, peakText, probability, region, times } from "./text.js";
+import { LEVELS } from "./colours.js";
+import { clamped, decode } from "./raster.js";
+import { Overlay } from "./overlay.js";
+import { Strip } from "./strip.js";
+import { savePicture } from "./save.js";
+
 const PACE = 900; // milliseconds per word when playing
 
-class Card {
+export class Card {
   constructor(figure, photo, view, chosen) {
     Object.assign(this, { figure, photo, view, chosen });
     const stage = figure.querySelector(".satt-photo");

@@ -1,9 +1,9 @@
 // Which colour lies over a photo for each weight: the styles and colour maps of styles.py.
 
-const LEVELS = 1024; // of u, in a table of colours
+export const LEVELS = 1024; // of u, in a table of colours
 
 // How maps are drawn, for all photos of a page. null stands for the style's own.
-class View {
+export class View {
   constructor(data) {
     this.data = data;
     this.colourMaps = new Map(Object.entries(data.colour_maps).map(([name, text]) => [name, rgbOf(text)]));

@@ -1,9 +1,11 @@
 // The canvas over one photo.
 
+import { Raster, markChoice } from "./raster.js";
+
 const MOVE = 180; // milliseconds from one word's map to the next
 const stillness = window.matchMedia("(prefers-reduced-motion: reduce)");
 
-class Overlay {
+export class Overlay {
   constructor(stage, photo, view) {
     this.stage = stage;
     this.photo = photo;

@@ -1,5 +1,8 @@
 // A map as pixels: over the photo, over the small photos of the strip, and in the picture that is saved.
 
+import { element } from "./text.js";
+import { LEVELS } from "./colours.js";
+
 // For each of `pixels` along one side: the nearest cell, or -1 where the model has not seen; the two cells between whose
 // centres it lies, and the share of the second. The share is that of Hermite's interpolation: exact at the centres, and
 // smooth. The grid goes from start to end, and what the model has seen from first to last.
@@ -49,18 +52,18 @@ function product(shares, values) {
 }
 
 // The nearest cell of those that there are.
-function clamped(cell, cells) {
+export function clamped(cell, cells) {
   return Math.min(Math.max(cell, 0), cells - 1);
 }
 
 // u of every cell of all words of a map.
-function decode(map) {
+export function decode(map) {
   const root = (q) => (q - 128) / 127;
   const toU = map.signed ? (q) => (1 + root(q) * Math.abs(root(q))) / 2 : (q) => (q / 255) ** 2;
   return Float32Array.from(atob(map.weights), (byte) => toU(byte.charCodeAt(0)));
 }
 
-class Raster {
+export class Raster {
   constructor(width, height) {
     this.canvas = element("canvas");
     this.width = this.canvas.width = width;
@@ -130,7 +133,7 @@ class Raster {
 }
 
 // Draw a photo on a context with a part of its colours, from 0, in grey, to 1; like the filter on the page.
-function drawPhoto(context, photo, width, height, saturation) {
+export function drawPhoto(context, photo, width, height, saturation) {
   context.drawImage(photo, 0, 0, width, height);
   if (saturation === 1) return;
   const pixels = context.getImageData(0, 0, width, height);
@@ -153,7 +156,7 @@ function edges(cell, cells, [start, end], [first, last]) {
 }
 
 // Frame the cell and cross the point that was chosen, on a picture of this width.
-function markChoice(context, width, photo, caption, cell, point) {
+export function markChoice(context, width, photo, caption, cell, point) {
   const { box, grid, seen } = caption;
   const scale = width / photo.size[0];
   const path = new Path2D();

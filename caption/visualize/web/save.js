@@ -1,8 +1,11 @@
 // The picture that is on the screen, with its sentence, as a file.
 
+import { element } from "./text.js";
+import { Raster, drawPhoto, markChoice } from "./raster.js";
+
 const LEAST = 960; // pixels of its width
 
-function savePicture(card) {
+export function savePicture(card) {
   const { photo, image, caption, step, map, view } = card;
   const scale = Math.max(1, LEAST / photo.shown[0]);
   const [width, height] = photo.shown.map((side) => Math.round(side * scale));

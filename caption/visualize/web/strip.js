@@ -1,8 +1,11 @@
 // The maps of all words beside the photo, small. For the pointer only: the words themselves serve the keyboard.
 
+import { element, peakText } from "./text.js";
+import { Raster, drawPhoto } from "./raster.js";
+
 const THUMB = 240; // pixels of the longer side
 
-class Strip {
+export class Strip {
   constructor(card) {
     this.card = card;
     this.node = element("div", "satt-strip");

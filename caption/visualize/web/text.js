@@ -1,20 +1,20 @@
 // Elements, and numbers and places in words.
 
-function element(tag, className, text) {
+export function element(tag, className, text) {
   const made = document.createElement(tag);
   if (className) made.className = className;
   if (text !== undefined) made.textContent = text;
   return made;
 }
 
-function button(className, text, label) {
+export function button(className, text, label) {
   const made = element("button", className, text);
   made.type = "button";
   if (label) made.setAttribute("aria-label", label);
   return made;
 }
 
-function select(className, label, options) {
+export function select(className, label, options) {
   const row = element("label", "", `${label} `);
   const made = element("select", className);
   made.append(...options.map(([value, text]) => Object.assign(element("option", "", text), { value })));
@@ -22,23 +22,23 @@ function select(className, label, options) {
   return [row, made];
 }
 
-function number(value) {
+export function number(value) {
   return value === null ? "?" : String(Number(value.toPrecision(2))).replace("-", "−");
 }
 
 // A probability; 1 only if it is.
-function probability(logarithm) {
+export function probability(logarithm) {
   const p = Math.exp(logarithm);
   if (p >= 0.9995 && p < 1) return "> 0.999";
   return p < 0.0995 ? number(p) : String(Number(p.toFixed(3)));
 }
 
-function times(multiple) {
+export function times(multiple) {
   return `${multiple < 99.5 ? multiple.toFixed(1) : Math.round(multiple)}×`;
 }
 
 // The largest weight of a word, as the figures state it.
-function peakText(map, values) {
+export function peakText(map, values) {
   const weights = Array.from(values, (u) => map.low + u * (map.high - map.low));
   const peak = weights[peakOf(map, values)];
   if (map.signed) return `α ${number(peak)}`;
@@ -47,7 +47,7 @@ function peakText(map, values) {
 }
 
 // The cell with the largest weight; of signed weights, with the largest in magnitude.
-function peakOf(map, values) {
+export function peakOf(map, values) {
   const size = map.signed ? (u) => Math.abs(u - 0.5) : (u) => u;
   let best = 0;
   for (let cell = 1; cell < values.length; cell++) if (size(values[cell]) > size(values[best])) best = cell;
@@ -55,7 +55,7 @@ function peakOf(map, values) {
 }
 
 // Where in the photo a cell lies.
-function region(photo, box, grid, cell) {
+export function region(photo, box, grid, cell) {
   const [left, top, right, bottom] = box;
   const [row, col] = [Math.floor(cell / grid[1]), cell % grid[1]];
   const x = (left + ((col + 0.5) / grid[1]) * (right - left)) / photo.size[0];

@@ -1,0 +1,48 @@
+"""The page's code: ES modules in the folder `web`, joined into one script so that a page stays one file.
+
+The modules are plain: a browser, an editor or a linter reads each of them as it is. Joining drops the imports and the
+word `export` before a declaration, so all declarations share one scope, and no two may have the same name.
+
+    page.js      the static page: starts the elements that stand in the HTML
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+STYLE_SHEETS = ("page.css", "card.css")
+IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w.]+)";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
+
+
+@cache
+def joined_modules(entry: str) -> str:
+    """The module `entry` after all that it imports, each module once; `export default` stays."""
+    order: list[str] = []
+
+    def visit(name: str) -> None:
+        if name not in order:
+            for needed in IMPORT.findall(_resource(name)):
+                visit(needed)
+            order.append(name)
+
+    visit(entry)
+    return "".join(EXPORT.sub("", IMPORT.sub("", _resource(name))) for name in order)
+
+
+@cache
+def page_script(entry: str = "page.js") -> str:
+    """The script of a page, in a function of its own, so that nothing becomes global in a notebook."""
+    return f'(function () {{\n"use strict";\n{joined_modules(entry)}}})();\n'
+
+
+@cache
+def page_style() -> str:
+    """The style sheet of every page."""
+    return "".join(map(_resource, STYLE_SHEETS))
+
+
+def _resource(name: str) -> str:
+    return files("caption.visualize").joinpath("web").joinpath(name).read_text(encoding="utf-8")
