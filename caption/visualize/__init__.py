@@ -4,6 +4,7 @@ from caption.visualize.animation import animation_frames, save_animation
 from caption.visualize.contact_sheet import contact_sheet
 from caption.visualize.figure import compare_captions, plot_caption, plot_maps, plot_word
 from caption.visualize.figure_file import save_figure
+from caption.visualize.forced_step import plot_forced_step
 from caption.visualize.grounding import plot_grounding
 from caption.visualize.intervention import plot_intervention
 from caption.visualize.learning_curves import plot_learning_curves
@@ -23,6 +24,7 @@ __all__ = [
     "overlay",
     "plot_caption",
     "plot_curves",
+    "plot_forced_step",
     "plot_grounding",
     "plot_intervention",
     "plot_learning_curves",

@@ -1,14 +1,16 @@
 """One word with the attention forced to every region in turn.
 
     result = force_everywhere(captioner, "photo.jpg", at="circle")
+    result.plot()      # the photo, with the words that the model would say
 
 `result.words` has the likeliest word for each region, and `result.probability` says how likely "circle" remains.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -21,8 +23,11 @@ from caption.data.decoding import Photo, open_image
 from caption.result import Caption
 from caption.search import Search
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class ForcedStep:
     """The predictions of one step of a caption with all attention on one region, for each region."""
 
@@ -34,6 +39,22 @@ class ForcedStep:
     """(rows, cols) the likeliest word."""
     probability: np.ndarray
     """(rows, cols) float32, the probability of the caption's own word."""
+
+    @property
+    def word(self) -> str:
+        """The caption's own word at the step."""
+        return tokens_of(self.caption)[self.step]
+
+    def __repr__(self) -> str:
+        counts = Counter(word for row in self.words for word in row)
+        words = ", ".join(f"{word} {count}" for word, count in counts.most_common(5))
+        return f"ForcedStep({self.word!r} at step {self.step}; regions by their likeliest word: {words})"
+
+    def plot(self, image: Photo | None = None, **options: Any) -> Figure:
+        """The map of the word, beside the words that the model would say (`caption.visualize.plot_forced_step`)."""
+        from caption.visualize.forced_step import plot_forced_step
+
+        return plot_forced_step(self, image, **options)
 
 
 @torch.no_grad()
