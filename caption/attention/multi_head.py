@@ -4,7 +4,7 @@ subspace."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -160,27 +160,50 @@ class MultiHeadAttention(Attention):
         """The expected number of open gates."""
         return None if self.gates is None else self.gates.expected_open()
 
-    @torch.no_grad()
-    def remove_closed_heads(self) -> None:
+    def remove_closed_heads(self) -> dict[str, tuple[int, int]]:
         """Remove the heads whose gate is 0 in evaluation, and multiply the other gates into W_o.
 
         The context stays the same, up to rounding; the summary is then the mean over the heads that are left. If no
         head is open, one is left, with zeros in W_o.
+
+        Returns:
+            as `remove_closed_heads` of a model; empty without gates.
         """
         if self.gates is None:
-            return
-        gates, width = self.gates.in_evaluation(), self.size // self.heads
-        kept = gates.nonzero().flatten() if gates.any() else torch.zeros_like(gates[:1], dtype=torch.long)
-        numbers = (
-            torch.arange(self.size, device=gates.device).unflatten(0, (self.heads, width))[kept].flatten()
-        )
-        for name in ("queries", "keys", "values"):
-            layer: nn.Linear = getattr(self, name)
-            setattr(self, name, affine(layer.weight[numbers], layer.bias[numbers]))
-        scale = gates[kept].repeat_interleave(width)
-        self.output = affine(self.output.weight[:, numbers] * scale, self.output.bias)
-        self.heads, self.size, self.gates = len(kept), len(numbers), None
+            return {}
+        before = self.heads
+        kept, count = keep_open_heads(self, self.gates, self.heads, "output")
+        self.size, self.heads, self.gates = self.size // self.heads * len(kept), len(kept), None
         self.revise(heads=self.heads, size=self.size, gates=None, output_size=self.output_size)
+        return {"": (count, before)}
+
+
+@torch.no_grad()
+def keep_open_heads(attention: nn.Module, gates: HeadGates, heads: int, output: str) -> tuple[list[int], int]:
+    """Remove closed heads from the weights of an attention, and multiply the other gates into those of its output.
+
+    Returns:
+        the numbers of the heads that are kept, one at least, and how many are open.
+    """
+    values = gates.in_evaluation()
+    kept = values.nonzero().flatten().tolist()
+    last: nn.Linear = getattr(attention, output)
+    last.weight.mul_(values.repeat_interleave(last.in_features // heads))
+    keep_heads(attention, kept or [0], heads, output)
+    return kept or [0], len(kept)
+
+
+@torch.no_grad()
+def keep_heads(attention: nn.Module, kept: Sequence[int], heads: int, output: str) -> None:
+    """Cut the other heads out of `queries`, `keys` and `values`, and out of the inputs of the layer named `output`."""
+    last: nn.Linear = getattr(attention, output)
+    numbers = (
+        torch.arange(last.in_features, device=last.weight.device).unflatten(0, (heads, -1))[[*kept]].flatten()
+    )
+    for name in ("queries", "keys", "values"):
+        layer: nn.Linear = getattr(attention, name)
+        setattr(attention, name, affine(layer.weight[numbers], layer.bias[numbers]))
+    setattr(attention, output, affine(last.weight[:, numbers], last.bias))
 
 
 def affine(weight: Tensor, bias: Tensor) -> Linear:
@@ -191,7 +214,8 @@ def affine(weight: Tensor, bias: Tensor) -> Linear:
 
 
 def remove_closed_heads(model: nn.Module) -> dict[str, tuple[int, int]]:
-    """Remove closed heads from all attention in a model, in place; see `MultiHeadAttention.remove_closed_heads`.
+    """Remove closed heads from all attention in a model, in place: from multi-head attention of the decoder, and from
+    self-attention among regions.
 
     Returns:
         by the dotted name of each attention with gates, its number of open heads, and of heads before.
@@ -199,13 +223,15 @@ def remove_closed_heads(model: nn.Module) -> dict[str, tuple[int, int]]:
     Raises:
         UserError: no attention in the model has gates.
     """
-    counts: dict[str, tuple[int, int]] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, MultiHeadAttention) and module.gates is not None:
-            counts[name] = (int(module.gates.in_evaluation().count_nonzero()), module.heads)
-            module.remove_closed_heads()
+    counts = {
+        ".".join(filter(None, (name, inner))): count
+        for name, module in [*model.named_modules()]
+        if callable(remove := getattr(module, "remove_closed_heads", None))
+        for inner, count in remove().items()
+    }
     if not counts:
         raise UserError(
-            "no attention of this model has gates on its heads: train one with configs/attention/multi_head_gated.yaml"
+            "no attention of this model has gates on its heads: train one with configs/attention/multi_head_gated.yaml "
+            "or self_attention_gated.yaml"
         )
     return counts

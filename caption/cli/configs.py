@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from itertools import groupby, takewhile
 from pathlib import Path
 
@@ -25,6 +26,20 @@ GROUPS = {
     "presets": "settings of published models and code",
     "training": "ways to train, laid over another configuration: -c shapes_soft -c training/ema",
 }
+FAMILIES = {
+    "scoring": "how a region is compared with the query",
+    "alignment": "how scores become weights",
+    "hard attention": "one place is drawn, and no others are read",
+    "dimensionality": "weights for single features, or for channels",
+    "queries": "none, several at once, or one after the other",
+    "co-attention": "regions and the words so far attend to each other",
+    "levels": "regions of several sizes",
+    "representations": "several encodings of the same image or word",
+    "self-attention": "regions and channels refine each other before a query comes",
+    "decoders": "what asks the questions, and what becomes of the context",
+    "pooling": "no attention, every word reads the same vector",
+}
+"""Of attention mechanisms, with what their members have in common. Each configuration names its own in its header."""
 
 
 def main(args: list[str]) -> int:
@@ -34,8 +49,15 @@ def main(args: list[str]) -> int:
     if len(words) == 1 and (Path(words[0]).suffix or _stem(words[0]) in names):
         print(_content(Path(find_config(words[0]))), end="")
         return DONE
-    headers = {name: _header(_content(config_folder() / f"{name}.yaml")) for name in names}
-    in_order = sorted(names, key=lambda name: [*GROUPS, _group(name)].index(_group(name)))
+    contents = {name: _content(config_folder() / f"{name}.yaml") for name in names}
+    headers = {name: _header(content) for name, content in contents.items()}
+    families = {name: family(content) for name, content in contents.items()}
+    places = {name: place for place, name in enumerate((*GROUPS, *FAMILIES))}
+
+    def place(name: str) -> tuple[int, int]:
+        return places.get(_group(name), len(places)), places.get(families[name], len(places))
+
+    in_order = sorted(names, key=place)
     found = [name for name in in_order if all(_mentions(name, headers[name], word) for word in words)]
     if len(words) == 1 and words[0].strip("/") in GROUPS:
         found = [name for name in in_order if name.startswith(f"{words[0].strip('/')}/")]
@@ -44,10 +66,13 @@ def main(args: list[str]) -> int:
         hint = did_you_mean(words[0], choices) if len(words) == 1 else ""
         raise UserError(f"no configuration mentions {' and '.join(words)}{hint}; `caption configs` lists all")
     width = max(map(len, found))
-    for place, (group, members) in enumerate(groupby(found, _group)):
-        print("\n" * (place > 0) + f"{GROUPS.get(group, group)}:")
-        for name in members:
-            print(f"  {name:{width}}  {_title(headers[name])}")
+    for number, (group, members) in enumerate(groupby(found, _group)):
+        print("\n" * (number > 0) + f"{GROUPS.get(group, group)}:")
+        for kin, relatives in groupby(members, families.__getitem__):
+            if kin:
+                print(f" {kin}, {FAMILIES.get(kin, kin)}:")
+            for name in relatives:
+                print(f"  {name:{width}}  {_title(headers[name])}")
     return DONE
 
 
@@ -58,6 +83,12 @@ def make_parser() -> argparse.ArgumentParser:
         "words", nargs="*", metavar="NAME|WORD", help="print this one, or search for the words"
     )
     return parser
+
+
+def family(content: str) -> str:
+    """The family of an attention mechanism that the header of its configuration names; "" if it names none."""
+    named = re.search(r"^# Family: (.+)\.$", content, re.MULTILINE)
+    return named[1] if named else ""
 
 
 def _content(path: Path) -> str:

@@ -31,8 +31,9 @@ training state. This package loads both:
   caption export runs/best.ckpt --format safetensors --precision float16 --out model.safetensors
   caption describe PHOTO --model model.safetensors
 
---remove-closed-heads is for models with gates on their heads (configs/attention/multi_head_gated.yaml): heads whose
-gates training has closed are left out. The model is smaller and faster, and its captions stay the same.
+--remove-closed-heads is for models with gates on their heads (configs/attention/multi_head_gated.yaml and
+self_attention_gated.yaml): heads whose gates training has closed are left out. The model is smaller and faster, and its
+captions stay the same.
 """
 EPILOG = "docs/export.md lists the attention mechanisms that can be exported as ONNX files"
 
@@ -55,7 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--out", metavar="FOLDER|FILE", required=True, help=help_)
     help_ = "hypotheses of the search, 1 = greedy; default: the model's"
     add("--beam-size", type=count, metavar="K", help=help_)
-    help_ = "leave out the heads of multi-head attention whose gates are 0"
+    help_ = "leave out the heads whose gates are 0"
     add("--remove-closed-heads", action="store_true", help=help_)
     add_precision(parser)
     add_trust(parser)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from caption.encoders.base import Encoder
-from caption.errors import UserError
+from caption.encoders.weights import read_state, weights_file
+from caption.errors import CheckpointError, UserError
 
 
 class Dilated(nn.Conv2d):
@@ -38,6 +40,8 @@ class SmallCNN(Encoder):
             two gives a finer grid with the same weights and receptive fields: the later convolutions have no stride,
             and their inputs are as far apart as they would be with it (Chen et al. 2017, "DeepLab", section 3.1). The
             regions of the coarse grid are among those of the finer one.
+        weights: where the weights come from that training starts with: a checkpoint or another file that
+            `caption.encoders.weights` reads, such as `caption.models:shapes.ckpt`; None = random ones.
 
     Raises:
         UserError: no view; a stride that is not a power of two up to 2^(n - 1).
@@ -46,7 +50,11 @@ class SmallCNN(Encoder):
     fixed_graph = True
 
     def __init__(
-        self, widths: Sequence[int] = (32, 64, 128, 128), views: int = 1, stride: int | None = None
+        self,
+        widths: Sequence[int] = (32, 64, 128, 128),
+        views: int = 1,
+        stride: int | None = None,
+        weights: str | None = None,
     ) -> None:
         super().__init__()
         if views < 1:
@@ -66,7 +74,17 @@ class SmallCNN(Encoder):
             inputs = width
         self.layers = nn.Sequential(*layers)
         self.views = views
+        self.weights = weights
         self.region_sizes = (inputs,) * views
+
+    def load_pretrained(self) -> None:
+        if self.weights is None:
+            return
+        state = read_state(weights_file(self.weights) or Path(self.weights))
+        try:
+            self.load_state_dict(state)
+        except RuntimeError as error:
+            raise CheckpointError(f"{self.weights} is not for this SmallCNN: {error}") from error
 
     def normalise(self, images: Tensor) -> Tensor:
         return images / 127.5 - 1

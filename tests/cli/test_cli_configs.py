@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import yaml
 from helpers.command_line import Ran
 
+from caption.cli import configs
 from caption.cli.configuration.files import config_names, find_config, with_layers
 from caption.errors import UserError
 
@@ -40,6 +42,14 @@ def test_configs_lists_every_configuration_with_its_title_and_prints_one(cli: Cl
     )  # a group stands together
     printed = yaml.safe_load(cli("configs", "shapes_soft").out)
     assert printed["trainer"]["default_root_dir"] == "runs/shapes_soft"
+
+
+def test_mechanisms_of_attention_stand_by_family(cli: Cli):
+    lines = cli("configs", "attention").out.splitlines()
+    headings = [line.strip().partition(", ")[0] for line in lines if re.match(r" \S", line)]
+    assert headings == list(configs.FAMILIES)
+    scoring = [line.split()[0] for line in lines[2 : lines.index(" alignment, how scores become weights:")]]
+    assert (scoring[0], scoring[-1]) == ("attention/activated_general", "attention/scaled_dot")
 
 
 def listed(ran: Ran) -> list[str]:

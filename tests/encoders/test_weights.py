@@ -8,8 +8,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from caption.encoders import SmallCNN
 from caption.encoders.weights import read_state, weights_file
 from caption.errors import CheckpointError, UserError
+from caption.models import model_zoo
 
 
 @pytest.fixture
@@ -55,3 +57,14 @@ def test_both_formats_are_read_and_damage_is_named(tmp_path: Path):
         (tmp_path / name).unlink()
         with pytest.raises(CheckpointError, match="does not exist"):
             read_state(tmp_path / name)
+
+
+def test_a_small_cnn_starts_from_the_encoder_of_an_installed_model():
+    encoder = SmallCNN(weights="caption.models:shapes.ckpt")
+    encoder.load_pretrained()
+    installed = model_zoo.load("shapes").encoder.state_dict()
+    assert all(torch.equal(tensor, installed[name]) for name, tensor in encoder.state_dict().items())
+    with pytest.raises(CheckpointError, match=r"shapes\.ckpt is not for this SmallCNN"):
+        SmallCNN(widths=(32, 64, 128), weights="caption.models:shapes.ckpt").load_pretrained()
+    with pytest.raises(UserError, match="circles"):
+        SmallCNN(weights="caption.models:circles.ckpt").load_pretrained()

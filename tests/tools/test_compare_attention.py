@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from caption import checkpoint
+from caption.cli.configs import FAMILIES
 from caption.cli.main import main as caption
 from caption.errors import UserError
 from tools.compare_attention import __main__ as tool
-from tools.compare_attention import differences, mechanisms, pictures, report, runs
-from tools.documents import mean_and_deviation
+from tools.compare_attention import differences, gallery, mechanisms, pictures, report, runs
+from tools.documents import mean_and_deviation, read_sections
 from tools.reproduce.runs import CONFIGS
 
 SHAPES = CONFIGS / "shapes_soft.yaml"
@@ -91,7 +93,8 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 @pytest.fixture
 def document(tmp_path: Path) -> Path:
     path = tmp_path / "attention.md"
-    sections = ("mechanisms", "mechanisms differences", "mechanisms equations")
+    parts = ("gallery", "verdicts", "differences", "equations")
+    sections = ("mechanisms", *(f"mechanisms {part}" for part in parts))
     marks = [f"<!-- section {name} begins -->\nold\n<!-- section {name} ends -->" for name in sections]
     path.write_text("\n\n".join(["# Mine", *marks, "more\n"]), encoding="utf-8")
     return path
@@ -103,9 +106,10 @@ def document(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_a_run_is_what_caption_fit_and_caption_test_give(done: Path, tmp_path: Path):
     """Typed by hand: the same weights and the same scores, to the bit."""
-    configs = ["-c", "configs/shapes_soft.yaml", "-c", "configs/attention/dot.yaml"]
+    files = ("shapes_soft", "training/frozen_encoder", "attention/dot")
+    configs = [part for name in files for part in ("-c", f"configs/{name}.yaml")]
     hand = [*configs, *budget(done.parent / "shapes"), "--seed_everything=1"]
-    hand += [f"--trainer.default_root_dir={tmp_path}"]
+    hand += [f"--trainer.default_root_dir={tmp_path}", f"--data.features={done / 'regions' / 'all'}"]
     assert caption(["fit", *hand]) == 0
     assert caption(["test", *hand, "--ckpt_path", str(tmp_path / "best.ckpt")]) == 0
     for name in ("best.ckpt", "last.ckpt"):
@@ -149,7 +153,7 @@ def test_a_stop_ends_the_command_and_a_failure_does_not(run: Run, commands: list
     assert "wrong, seed 1, failed" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="143"):
         run("--names", "wrong", "additive")
-    assert [command[4].rpartition("/")[2] for command in commands] == [
+    assert [command[6].rpartition("/")[2] for command in commands if command[0] == "fit"] == [
         "wrong.yaml",
         "wrong.yaml",
         "additive.yaml",
@@ -213,6 +217,49 @@ def test_overlays_go_with_their_base(configs: Path, tmp_path: Path):
         mechanisms.choose(found, ["aditive"])
 
 
+def test_every_mechanism_has_a_family_and_its_regions():
+    over = [CONFIGS / f"{name}.yaml" for name in tool.SHAPES.over]
+    found = mechanisms.read_mechanisms(CONFIGS / "attention", SHAPES, over=over)
+    families = mechanisms.by_family(found, found)
+    assert list(families) == list(FAMILIES)
+    assert families["hard attention"] == ["glimpse", "gumbel", "hard"]
+    assert mechanisms.by_family(["gone", "dot"], found) == {"scoring": ["dot"], "": ["gone"]}
+    two = {name for name, mechanism in found.items() if mechanism.learns_encoder}
+    controls = {"additive_two_depths", "additive_two_encoders"}
+    assert two == {"cross_attention", "feature_pyramid", "meta_embedding"} | controls
+    bench = runs.Bench(Path("out"), stored=True)
+    learnt, frozen = (bench.arguments(found[name], 0) for name in ("meta_embedding", "rotatory"))
+    assert "--data.features=null" in learnt
+    assert "--model.encoder_learning_rate=0.002" in learnt
+    assert frozen[frozen.index("--data.features") + 1] == str(Path("out/regions") / found["rotatory"].regions)
+    assert found["rotatory"].regions == found["parent_weighted"].regions != found["dot"].regions == "all"
+
+
+def test_verdicts_name_what_differs():
+    def summary(nll: float, *pointing: float, gain: float, low: float, high: float) -> dict[str, Any]:
+        numbers = [
+            {"NLL": nll + 0.001 * seed, "pointing_accuracy": each, "pointing_other_word": 0.2}
+            for seed, each in enumerate(pointing)
+        ]
+        areas = {"random_less_attention": gain, "low": low, "high": high}
+        return {"runs": [{"numbers": each} for each in numbers], "faithfulness": areas}
+
+    text = gallery.verdicts(
+        {
+            "additive": summary(0.2, 0.9, 0.91, 0.92, gain=0.24, low=0.23, high=0.25),
+            "near": summary(0.2, 0.9, 0.91, 0.92, gain=0.1, low=0.09, high=0.11),
+            "far": summary(0.5, 0.1, 0.95, 0.94, gain=0.0, low=-0.1, high=0.1),
+        }
+    )
+    assert "1 of 2 mechanisms are worse, most of all `far` +0.300 [" in text
+    assert "none is better; 1 cannot be told apart" in text
+    assert "for 1 of 2, most of all `near` +0.710 [" in text
+    assert "for 1 of 3: `far` (0.10 / 0.94 / 0.95)." in text
+    assert "for 1 of 2, most of all `near` +0.100 [+0.090, +0.110]. It does not for `far`." in text
+    assert "1 point no worse than `additive`" in text
+    assert "(below 0.230): `near` +0.100" in text
+
+
 def test_every_mechanism_of_flickr8k_has_its_overlay():
     found = mechanisms.read_mechanisms(CONFIGS / "attention", FLICKR8K, tool.FLICKR8K.names)
     assert tuple(found) == tool.FLICKR8K.names
@@ -231,11 +278,20 @@ def test_the_document_has_tables_picture_and_page(run: Run, document: Path):
     assert re.search(
         r"Written by `python -m tools.compare_attention --seeds 1 .*--trainer.max_epochs=1 .*--write`", text
     )
-    assert text.count("| `dot` |") == 2  # numbers, and equation
+    assert text.count("| `dot` |") == 3  # gallery, numbers, and equation
+    assert "![Where the mechanisms of the family look](attention_scoring.png)" in text
+    assert (
+        "| `dot` | Dot-product score: e_i = h · (W a_i + b) | `caption fit -c shapes_soft -c attention/dot` |"
+        in text
+    )
+    assert "| `additive` | not measured yet |" in text
+    assert text.index("**scoring**") < text.index("**pooling**")
     assert "`additive` has not been run" in text
     numbers = report.read_published(document.with_suffix(".json"))
     assert set(numbers[report.FIT]["mechanisms"]) == {"dot"}
-    assert document.with_suffix(".png").stat().st_size > 5_000
+    with Image.open(document.with_name("attention_scoring.png")) as drawn:
+        assert 700 < drawn.width < 800
+    assert not document.with_name("attention_pooling.png").exists()  # none of them was trained
     page = document.with_suffix(".html").read_text(encoding="utf-8")
     assert page.count('<p class="satt-model">dot</p>') == pictures.SCENES
     assert not re.findall(r"""(?:src|href)=["'](?!data:)""", page)
@@ -255,25 +311,27 @@ def test_what_is_published_is_not_repeated_and_not_lost(
     fresh = ["--out", tmp_path / "fresh", "--document", document, "--write"]
     assert run("--names", "dot", *fresh) == 0
     assert not commands
-    assert "picture and page stay, without checkpoints of dot" in capsys.readouterr().err
+    assert "page and pictures stay that show dot: no checkpoints in" in capsys.readouterr().err
     again = json.loads(numbers.read_text(encoding="utf-8"))
-    assert [*again] == [report.FIT, "an earlier way"]
+    assert [*again] == [report.FIT, "an earlier way"]  # which stands until all mechanisms are measured
     assert again["an earlier way"] == content["an earlier way"]
     assert [run["seed"] for run in again[report.FIT]["mechanisms"]["dot"]["runs"]] == [1, 2]
     text = document.read_text(encoding="utf-8")
     assert text != first
-    assert text.count("Measured by an earlier way:") == 2  # numbers, and differences
+    assert text.count("Measured by an earlier way:") == 3  # numbers, verdicts and differences
     with pytest.raises(SystemExit):
         run("--names", "dot", "--anew", *fresh)
     assert commands
 
 
-@pytest.mark.parametrize("name", ["attention", "attention_flickr8k"])
-def test_the_documents_numbers_follow_from_their_runs(name: str):
-    published = report.read_published(CONFIGS.parent / "docs" / "results" / f"{name}.json")
-    text = (CONFIGS.parent / "docs" / "results" / "attention.md").read_text(encoding="utf-8")
-    assert report.tables(published) in text
-    assert name != "attention" or report.equations(published) in text
+@pytest.mark.parametrize("base", [tool.SHAPES, tool.FLICKR8K], ids=lambda base: base.name)
+def test_the_documents_numbers_follow_from_their_runs(base: tool.Base):
+    document = CONFIGS.parent / "docs" / "results" / "attention.md"
+    published = report.read_published(document.with_name(f"attention{base.suffix}.json"))
+    found = mechanisms.read_mechanisms(CONFIGS / "attention", CONFIGS / f"{base.name}.yaml", base.names)
+    sections = read_sections(document)
+    for name, text in tool._sections(base, published, found, document).items():
+        assert sections[name] == text
     for content in published.values():
         summary = content["mechanisms"]["additive"]
         assert report.faithfulness(summary["runs"]) == pytest.approx(summary["faithfulness"], abs=1e-5)
@@ -321,7 +379,7 @@ def test_differences_from_additive_attention_have_intervals():
         return {"runs": [{"numbers": each} for each in numbers]}
 
     text = differences.differences(
-        {"additive": summary(0.9, 0.91), "far": summary(0.1, 0.12), "one": summary(0.5)}
+        {"additive": summary(0.9, 0.91), "far": summary(0.1, 0.12), "one": summary(0.5)}, {}
     )
     rows = {line.split(" | ")[0].strip("| `"): line for line in text.splitlines() if line.startswith("| `")}
     assert rows["additive"].count("(reference)") == 4
@@ -338,9 +396,9 @@ def test_the_cap_stands_beside_mechanisms_that_have_one():
 
     content = {"capped": summary(0.105, 0.105), "free": summary(1.0, 0.999)}
     head, _, *rows = (
-        report.tables({"one way": {"setting": "", "mechanisms": content}}).split("\n\n")[-1].splitlines()
+        report.tables({"one way": {"setting": "", "mechanisms": content}}, {}).split("\n\n")[-1].splitlines()
     )
     place = head.split(" | ").index("cap of α")
-    assert [row.split(" | ")[place] for row in rows] == ["0.105", ""]
-    older = report.tables({"one way": {"setting": "", "mechanisms": {"old": summary(0, 0)}}})
+    assert [row.split(" | ")[place] for row in rows if "`" in row] == ["0.105", ""]
+    older = report.tables({"one way": {"setting": "", "mechanisms": {"old": summary(0, 0)}}}, {})
     assert "cap of α" not in older

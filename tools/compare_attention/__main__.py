@@ -1,20 +1,23 @@
-"""Train attention mechanisms alike, and write docs/results/attention.md with its tables, its picture and its page.
+"""Train attention mechanisms alike, and write docs/results/attention.md with its tables, pictures and page.
 
     python -m tools.compare_attention --names additive dot --seeds 0
     python -m tools.compare_attention --names additive dot --trainer.max_epochs 4 --data.captions_per_image 1
     python -m tools.compare_attention --names --write              # trains nothing, writes the documents
+    python -m tools.compare_attention --pixels --names additive dot --seeds 0
     python -m tools.compare_attention --flickr8k DATA --seeds 0
 
 A run is one mechanism with one seed: `caption fit -c configs/shapes_soft.yaml -c configs/attention/NAME.yaml` into
-OUT/NAME-SEED, `caption test` of its best model, and a measurement of deletion. Further arguments go to both commands,
-for all mechanisms alike: epochs, captions per image, `-c` with a configuration of your own, ... With --flickr8k, a
-chosen set is laid over configs/flickr8k_small.yaml, and reads stored regions.
+OUT/NAME-SEED, `caption test` of its best model, and a measurement of deletion. Under the mechanism lies
+configs/training/frozen_encoder.yaml: all read the stored regions of one encoder, which takes less than a minute a run;
+with --pixels, each trains an encoder, as configs/shapes_soft.yaml says, in three. With --flickr8k, a chosen set is laid
+over configs/flickr8k_small.yaml. Further arguments go to both commands, for all mechanisms alike: epochs, captions per
+image, `-c` with a configuration of your own, ...
 
 Stop it at any moment: the same command goes on. A run that is done is not repeated, and neither is one whose numbers
 are published beside the document with the same settings, unless --anew is given. Several of these commands may run at
 the same time with other --names. --write replaces the tables of --document and keeps the prose around them. Beside the
-document it writes the numbers of all runs (.json), and for Shapes the picture (.png) and the page (.html), which need
-the checkpoints of all mechanisms.
+document it writes the numbers of all runs (.json), and for Shapes a picture of each family (_FAMILY.png) and the page
+(.html), from the checkpoints. Numbers of an earlier way stay in the document until all mechanisms have new ones.
 """
 
 from __future__ import annotations
@@ -33,10 +36,12 @@ from caption.data.shapes import Shapes
 from caption.errors import UserError, first_few
 from tools import make_parser
 from tools.compare_attention.differences import differences
-from tools.compare_attention.mechanisms import REFERENCE, Mechanism, choose, read_mechanisms
-from tools.compare_attention.pictures import SCENES, choose_words, draw, page
+from tools.compare_attention.gallery import gallery, picture, verdicts
+from tools.compare_attention.mechanisms import REFERENCE, Mechanism, by_family, choose, read_mechanisms
+from tools.compare_attention.pictures import DRAWN, SCENES, choose_words, draw, page
 from tools.compare_attention.report import (
     FIT,
+    Summaries,
     describe,
     equations,
     published_results,
@@ -58,29 +63,41 @@ class Base(NamedTuple):
     name: str
     section: str
     """Of the document that holds the table."""
-    suffix: str
+    suffix: str = ""
     """Of the name of the JSON file beside the document."""
-    names: tuple[str, ...] | None
+    names: tuple[str, ...] | None = None
     """The mechanisms that are compared; None = all overlays over it."""
+    over: tuple[str, ...] = ()
+    """Configurations that are laid over it for all mechanisms."""
+    stored: bool = True
+    """Whether the regions of its encoder are computed once."""
+    regions: str = ""
+    """What the document says of them."""
 
 
-SHAPES = Base("shapes_soft", "mechanisms", "", None)
+SHAPES = Base(
+    "shapes_soft",
+    "mechanisms",
+    over=("training/frozen_encoder",),
+    regions="All mechanisms read the stored regions of one frozen encoder, that of the installed model `shapes`, which "
+    "was trained together with additive attention: they differ in nothing else, and a run takes less than a minute "
+    "of a core instead of three. Those with a second encoder, and their controls, train both encoders from images.",
+)
+PIXELS = Base(
+    "shapes_soft",
+    "pixels",
+    "_pixels",
+    stored=False,
+    regions="Each mechanism trains an encoder of its own from images.",
+)
 FLICKR8K = Base(
     "flickr8k_small",
     "flickr8k",
     "_flickr8k",
     (
         *("show_and_tell", "mean_pooling", "additive", "dot", "general", "multi_head", "local_predicted"),
-        *(
-            "sparsemax",
-            "cbam",
-            "self_attention",
-            "sentinel",
-            "top_down",
-            "parent_weighted",
-            "hard",
-            "transformer",
-        ),
+        *("sparsemax", "cbam", "self_attention", "sentinel", "top_down", "parent_weighted", "hard"),
+        "transformer",
     ),
 )
 
@@ -88,7 +105,7 @@ FLICKR8K = Base(
 def main(args: Sequence[str] | None = None) -> int:
     """Train what is missing, and report. Exit codes: 0 done, 1 some runs failed, 2 wrong usage; 130 or 143 stopped."""
     options, more = _parser().parse_known_args(args)
-    base = SHAPES if options.flickr8k is None else FLICKR8K
+    base = FLICKR8K if options.flickr8k is not None else PIXELS if options.pixels else SHAPES
     document: Path = options.document
     numbers = document.with_name(f"{document.stem}{base.suffix}.json")
     try:
@@ -96,8 +113,9 @@ def main(args: Sequence[str] | None = None) -> int:
         known = [] if options.anew else published_results(published)
         data = [] if options.flickr8k is None else data_arguments(options.flickr8k)
         out = options.out or Path(f"runs/compare{base.suffix}")
-        bench = Bench(out, [*data, *more], base is FLICKR8K, known)
-        mechanisms = read_mechanisms(options.configs, CONFIGS / f"{base.name}.yaml", base.names)
+        bench = Bench(out, [*data, *more], base.stored, known)
+        over = [CONFIGS / f"{name}.yaml" for name in base.over]
+        mechanisms = read_mechanisms(options.configs, CONFIGS / f"{base.name}.yaml", base.names, over)
         chosen = choose(mechanisms, list(mechanisms) if options.names is None else options.names)
         failed = train(bench, chosen, options.seeds)
         seeds = sorted({*options.seeds, *(seed for _, seed in bench.published)})
@@ -106,23 +124,22 @@ def main(args: Sequence[str] | None = None) -> int:
             for name, mechanism in mechanisms.items()
             if (results := [found for seed in seeds if (found := bench.result(mechanism, seed))])
         }
-        data = [] if options.flickr8k is None else ["--flickr8k", "DATA"]
+        data = ["--flickr8k", "DATA"] if base is FLICKR8K else ["--pixels"] * options.pixels
         seeds_and_more = ["--seeds", *map(str, options.seeds), *more]
         command = shlex.join(["python", "-m", "tools.compare_attention", *data, *seeds_and_more, "--write"])
         if summaries:
-            content = {"setting": describe(summaries, command), "mechanisms": summaries}
-            published = {FIT: content} | {way: old for way, old in published.items() if way != FIT}
+            content = {"setting": describe(summaries, command, base.regions), "mechanisms": summaries}
+            earlier = {way: old for way, old in published.items() if way != FIT}
+            published = {FIT: content} | ({} if len(summaries) == len(mechanisms) else earlier)
         if not published:
             raise UserError(f"{bench.folder} has no results yet: name mechanisms with --names")
-        print(tables(published))
+        print(tables(published, mechanisms))
         if options.write:
-            write_sections(document, _sections(base, published))
+            if base is SHAPES:
+                draw_all(bench, mechanisms, summaries, document)
+            write_sections(document, _sections(base, published, mechanisms, document))
             write_json(numbers, published)
-            drawn = base is SHAPES and draw_all(bench, published, document)
-            print(
-                f"compare_attention: wrote {document} and its .json{', .png and .html' * drawn}",
-                file=sys.stderr,
-            )
+            print(f"compare_attention: wrote {document} and its .json", file=sys.stderr)
     except UserError as error:
         print(f"compare_attention: {error}", file=sys.stderr)
         return WRONG_USAGE
@@ -149,38 +166,44 @@ def train(bench: Bench, mechanisms: Sequence[Mechanism], seeds: Sequence[int]) -
     return failed
 
 
-def draw_all(bench: Bench, published: Mapping[str, Any], document: Path) -> bool:
-    """Write the picture and the page; returns whether it could: all mechanisms of the document need a checkpoint."""
-    seeds = {
-        name: summary["runs"][0]["seed"]
-        for way in published.values()
-        for name, summary in way["mechanisms"].items()
-    }
-    paths = {name: bench.checkpoint(name, seed) for name, seed in seeds.items()}
-    if missing := [name for name, path in paths.items() if not path.exists()]:
-        print(
-            f"compare_attention: picture and page stay, without checkpoints of {first_few(missing)}",
-            file=sys.stderr,
-        )
-        return False
-    models = {name: checkpoint.load(path) for name, path in paths.items()}
+def draw_all(bench: Bench, mechanisms: Mapping[str, Mechanism], summaries: Summaries, document: Path) -> None:
+    """Write the picture of each family, and the page of all.
+
+    A picture, and the page, stays as it is while one of its mechanisms was measured in a folder that is not here.
+    """
+    paths = {name: bench.checkpoint(name, summary["runs"][0]["seed"]) for name, summary in summaries.items()}
+    models = {name: checkpoint.load(path) for name, path in paths.items() if path.exists()}
+    missing = [name for name in paths if name not in models]
     with tempfile.TemporaryDirectory() as folder:
         reader = Shapes(folder, train=1, val=1, test=SCENES)
         scenes = reader.read()["test"]
-        draw(models, choose_words(scenes, reader.boxes("test")), document.with_suffix(".png"))
-        page(models, scenes, document.with_suffix(".html"))
-    return True
+        words = choose_words(scenes, reader.boxes("test"))[:DRAWN]
+        families = by_family(mechanisms, mechanisms)
+        for kin, members in families.items():
+            if any(name in models for name in members) and not set(members) & set(missing):
+                draw({name: models.get(name) for name in members}, words, picture(document, kin))
+        if models and not missing:
+            in_order = [name for members in families.values() for name in members if name in models]
+            page({name: models[name] for name in in_order}, scenes, document.with_suffix(".html"))
+    if missing:
+        stay = f"page and pictures stay that show {first_few(missing)}"
+        print(f"compare_attention: {stay}: no checkpoints in {bench.folder}", file=sys.stderr)
 
 
-def _sections(base: Base, published: Mapping[str, Any]) -> dict[str, str]:
-    sections = {base.section: tables(published)}
+def _sections(
+    base: Base, published: Mapping[str, Any], mechanisms: Mapping[str, Mechanism], document: Path
+) -> dict[str, str]:
+    sections = {base.section: tables(published, mechanisms)}
     if base is SHAPES:
-        blocks = []
+        blocks, opinions = [], []
         for way, content in published.items():
             heading = [f"Measured by {way}:"] if len(published) > 1 else []
-            blocks += [*heading, differences(content["mechanisms"])]
+            blocks += [*heading, differences(content["mechanisms"], mechanisms)]
+            opinions += [*heading, verdicts(content["mechanisms"])]
+        sections[f"{base.section} gallery"] = gallery(mechanisms, document)
+        sections[f"{base.section} verdicts"] = "\n\n".join(opinions)
         sections[f"{base.section} differences"] = "\n\n".join(blocks)
-        sections[f"{base.section} equations"] = equations(published)
+        sections[f"{base.section} equations"] = equations(mechanisms)
     return sections
 
 
@@ -189,7 +212,11 @@ def _parser() -> ArgumentParser:
     add = parser.add_argument
     add("--names", nargs="*", metavar="NAME", help="mechanisms to train; default all")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], metavar="N", help="default 0 1 2")
-    add("--flickr8k", type=Path, metavar="DATA", help="folder of Flickr8k; default is Shapes")
+    base = parser.add_mutually_exclusive_group()
+    base.add_argument("--flickr8k", type=Path, metavar="DATA", help="folder of Flickr8k; default is Shapes")
+    base.add_argument(
+        "--pixels", action="store_true", help="Shapes, with an encoder that is trained with each mechanism"
+    )
     add("--anew", action="store_true", help="repeat runs whose numbers are published")
     add("--write", action="store_true", help="write the document, its numbers, picture and page")
     document = CONFIGS.parent / "docs" / "results" / "attention.md"
@@ -198,7 +225,7 @@ def _parser() -> ArgumentParser:
     )
     overlays = CONFIGS / "attention"
     add("--configs", type=Path, default=overlays, metavar="DIR", help="default configs/attention")
-    help_ = "folder of the runs; default runs/compare or runs/compare_flickr8k"
+    help_ = "folder of the runs; default runs/compare, runs/compare_pixels or runs/compare_flickr8k"
     add("--out", type=Path, metavar="DIR", help=help_)
     return parser
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
-from tools.compare_attention.mechanisms import REFERENCE
+from tools.compare_attention.mechanisms import REFERENCE, Mechanism, by_family
 from tools.documents import table as markdown_table
 
 COMPARED = {
@@ -50,13 +51,14 @@ def gap(values: Sequence[float], others: Sequence[float]) -> Gap | None:
     return Gap(difference, difference - half, difference + half)
 
 
-def differences(summaries: Mapping[str, dict[str, Any]]) -> str:
-    """Markdown: each mechanism less additive attention, and whether its maps depend on the word."""
+def differences(summaries: Mapping[str, dict[str, Any]], mechanisms: Mapping[str, Mechanism]) -> str:
+    """Markdown: each mechanism less additive attention, and whether its maps depend on the word; families together."""
     reference = summaries.get(REFERENCE)
     if reference is None:
         return f"`{REFERENCE}` has not been run, with which the others would be compared."
     rows = []
-    for name, summary in summaries.items():
+    for name in chain(*by_family(summaries, mechanisms).values()):
+        summary = summaries[name]
         cells = [
             _cell(gap(by_seed(summary, key), by_seed(reference, key)), digits)
             for key, (_, digits) in COMPARED.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from caption.cli.configs import FAMILIES, family
 from caption.errors import UserError
 
 REFERENCE = "additive"
@@ -24,25 +25,40 @@ class Mechanism:
     """An overlay over a configuration."""
 
     name: str
-    paths: tuple[Path, Path]
-    """The configuration, and the overlay."""
+    paths: tuple[Path, ...]
+    """The configuration, what is laid over it for all mechanisms, and the overlay."""
     equation: str
     """The header of the overlay, up to its source."""
     source: str
+    family: str
+    """Of `caption.cli.configs.FAMILIES`; "" if the header names none."""
     warm: bool
     """Whether it starts from the trained model of `REFERENCE`."""
-    own_encoder: bool
-    """Whether the overlay names an encoder."""
+    regions: str
+    """The folder of its stored regions: one for all overlays that name no encoder, and for those that name the same."""
+    learns_encoder: tuple[str, ...]
+    """Arguments with which its encoder learns from images, if that is of another class than the configuration's, whose
+    stored regions and weights are not its own; else none."""
     settings: tuple[Any, ...]
     """The content of the files, with that of the mechanism it starts from."""
 
+    @property
+    def title(self) -> str:
+        """The first sentence of the equation."""
+        return self.equation.partition(". ")[0].rstrip(".:")
+
     def digest(self, more: Sequence[str]) -> str:
         """Of all settings: a model that was trained with others is trained again."""
-        text = json.dumps([*self.settings, *more], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return _digest([*self.settings, *more])
 
 
-def read_mechanisms(folder: Path, base: Path, names: Sequence[str] | None = None) -> dict[str, Mechanism]:
+def _digest(settings: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_mechanisms(
+    folder: Path, base: Path, names: Sequence[str] | None = None, over: Sequence[Path] = ()
+) -> dict[str, Mechanism]:
     """Overlays of a folder by name.
 
     An overlay of the subfolder that is called like `base` goes before the one of `folder`: its sizes go with `base`.
@@ -51,6 +67,7 @@ def read_mechanisms(folder: Path, base: Path, names: Sequence[str] | None = None
         folder: configs/attention.
         base: the configuration over which they are laid.
         names: of the overlays; None = all of `folder` whose header lays them over `base`, or over nothing.
+        over: configurations that are laid over `base` for all mechanisms.
 
     Raises:
         UserError: there is none, or one cannot be read.
@@ -61,7 +78,7 @@ def read_mechanisms(folder: Path, base: Path, names: Sequence[str] | None = None
         paths = [_overlay(folder, base, name) for name in names]
     if not paths:
         raise UserError(f"{folder} holds no configuration (*.yaml) of an attention mechanism")
-    return {path.stem: _read(path, base, folder) for path in paths}
+    return {path.stem: _read(path, (base, *over), folder) for path in paths}
 
 
 def _overlay(folder: Path, base: Path, name: str) -> Path:
@@ -86,20 +103,42 @@ def choose(mechanisms: dict[str, Mechanism], names: Sequence[str]) -> list[Mecha
     return sorted(chosen, key=lambda mechanism: mechanism.warm)
 
 
-def _read(path: Path, base: Path, folder: Path) -> Mechanism:
-    overlay = _load(path)
+def by_family(names: Iterable[str], mechanisms: Mapping[str, Mechanism]) -> dict[str, list[str]]:
+    """Names by family, in the order of `FAMILIES`; last those that no configuration has, with "" for their family."""
+    families = {name: mechanisms[name].family if name in mechanisms else "" for name in names}
+    return {
+        kin: members
+        for kin in dict.fromkeys([*FAMILIES, *families.values()])
+        if (members := [name for name in families if families[name] == kin])
+    }
+
+
+def _read(path: Path, under: Sequence[Path], folder: Path) -> Mechanism:
+    base, overlay = _load(under[0]), _load(path)
     model = overlay.get("model") or {}
     warm = bool(model.get("warm_start"))
-    start = [_load(_overlay(folder, base, REFERENCE))] if warm else []
+    start = [_load(_overlay(folder, under[0], REFERENCE))] if warm else []
     equation, source = _described(_header(path))
+    kin = (
+        path if path.parent == folder else folder / path.name
+    )  # overlays for one base are of the same family
+    shared = base["model"]["encoder"]["class_path"]
+    learns: tuple[str, ...] = ()
+    if len(under) > 1 and model.get("encoder", {}).get("class_path", shared) != shared:
+        learns = (
+            "--data.features=null",
+            f"--model.encoder_learning_rate={base['model']['encoder_learning_rate']}",
+        )
     return Mechanism(
         name=path.stem,
-        paths=(base, path),
+        paths=(*under, path),
         equation=equation,
         source=source,
+        family=family(kin.read_text(encoding="utf-8")) if kin.exists() else "",
         warm=warm,
-        own_encoder="encoder" in model,
-        settings=(_load(base), overlay, *start),
+        regions=_digest([model["encoder"]])[:8] if "encoder" in model else "all",
+        learns_encoder=learns,
+        settings=(*map(_load, under), overlay, *start),
     )
 
 
@@ -115,9 +154,9 @@ def _bases(path: Path, base: Path) -> list[str]:
 
 
 def _described(lines: Iterable[str]) -> tuple[str, str]:
-    """The first paragraph of a header, split at "Source:"."""
+    """The first paragraph of a header up to the family, split at "Source:"."""
     first = " ".join(takewhile(bool, lines))
-    equation, _, source = first.partition("Source:")
+    equation, _, source = first.partition("Family:")[0].partition("Source:")
     return equation.strip(), source.strip()
 
 

@@ -25,11 +25,14 @@ from caption.visualize.figure_file import NotebookFigure
 from caption.visualize.layout import add_axes
 from caption.visualize.scale import scale_of
 
-# Inches.
-PANEL, TITLE, GAP, HEADING, MARGIN = 1.05, 0.2, 0.06, 0.34, 0.1
-COLUMNS = 10
+# Inches. A picture is as wide as the text of a page, and its names are read without enlarging it.
+PANEL, TITLE, GAP, SPACE, LINE, MARGIN = 1.15, 0.22, 0.04, 0.22, 0.2, 0.1
+COLUMNS = 3
+DPI = 100
 SCENES = 3
-"""In the picture and on the page; the first of the test split."""
+"""On the page; the first of the test split."""
+DRAWN = 2
+"""Of these, in each picture."""
 
 
 class View(NamedTuple):
@@ -77,35 +80,45 @@ def look(captioner: Captioner, word: Word) -> View:
     return View(weights.view(captioner.grids(views)[0]).numpy(), box, decoder.properties.signed)
 
 
-def draw(models: Mapping[str, Captioner], words: Sequence[Word], file: Path) -> None:
-    """Write the picture: for each scene the photo, then one panel per mechanism, each with a scale of its own."""
-    panels = len(models) + 1
-    columns = min(COLUMNS, panels)
-    rows = math.ceil(panels / columns)
-    block = HEADING + rows * (PANEL + TITLE + GAP)
-    size = max(columns * (PANEL + GAP) - GAP + 2 * MARGIN, 5.0), len(words) * block + 2 * MARGIN
+def draw(models: Mapping[str, Captioner | None], words: Sequence[Word], file: Path) -> None:
+    """Write the picture of a family: for each mechanism a panel per scene, each with a scale of its own.
+
+    Args:
+        models: by name; None = there is none yet.
+        words: the scenes, which come first.
+        file: the picture.
+    """
+    cells = len(models) + 1
+    columns, rows = min(COLUMNS, cells), math.ceil(cells / COLUMNS)
+    wide = len(words) * (PANEL + GAP) - GAP
+    heading = LINE * len(words) + GAP
+    height = 2 * MARGIN + heading + rows * (PANEL + TITLE + GAP)
+    size = COLUMNS * (wide + SPACE) - SPACE + 2 * MARGIN, height
     figure = NotebookFigure(figsize=size, facecolor="white")
     for number, word in enumerate(words):
-        top = MARGIN + number * block
-        figure.text(
-            MARGIN / size[0], 1 - (top + 0.08) / size[1], _heading(word), va="top", fontsize=10, parse_math=False
-        )  # fmt: skip
-        for index, name in enumerate(["the scene", *models]):
-            row, column = divmod(index, columns)
-            left, down = MARGIN + column * (PANEL + GAP), top + HEADING + row * (PANEL + TITLE + GAP) + TITLE
-            ax = add_axes(figure, size, (left, down, PANEL, PANEL))
-            ax.set_title(name, fontsize=min(8.0, 115 / len(name)), pad=2, parse_math=False)
-            _panel(ax, word, look(models[name], word) if index else None)
-    save_figure(figure, file, dpi=100)
+        text = f"{number + 1}. {_heading(word)}"
+        top = 1 - (MARGIN + number * LINE) / size[1]
+        figure.text(MARGIN / size[0], top, text, va="top", fontsize=9, parse_math=False)
+    for index, name in enumerate(["the scenes", *models]):
+        row, column = divmod(index, columns)
+        left = MARGIN + column * (wide + SPACE)
+        down = MARGIN + heading + row * (PANEL + TITLE + GAP) + TITLE
+        where = left / size[0], 1 - (down - GAP) / size[1]
+        figure.text(*where, name, va="bottom", fontsize=min(9.0, 290 / len(name)), parse_math=False)
+        for number, word in enumerate(words):
+            ax = add_axes(figure, size, (left + number * (PANEL + GAP), down, PANEL, PANEL))
+            model = models[name] if index else None
+            _panel(ax, word, look(model, word) if model else None, missing=index > 0 and model is None)
+    save_figure(figure, file, dpi=DPI)
 
 
-def _panel(ax: Axes, word: Word, view: View | None) -> None:
+def _panel(ax: Axes, word: Word, view: View | None, missing: bool) -> None:
     if view is None or view.weights is None:
         show_photo(ax, word.scene.path)
-        if view is not None:
+        if view is not None or missing:
             ax.text(
-                0.5, 0.5, "no map", transform=ax.transAxes, ha="center", va="center", color="white",
-                bbox={"facecolor": "black", "alpha": 0.6, "linewidth": 0}, fontsize=8,
+                0.5, 0.5, "not trained" if missing else "no map", transform=ax.transAxes, ha="center", va="center",
+                color="white", bbox={"facecolor": "black", "alpha": 0.6, "linewidth": 0}, fontsize=8,
             )  # fmt: skip
     else:
         overlay(ax, view.weights, view.box, word.scene.path, scale_of(view.weights, signed=view.signed))

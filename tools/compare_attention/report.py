@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from caption.analysis.per_word import difference, estimate
+from caption.cli.configs import FAMILIES
 from tools.compare_attention.differences import by_seed
-from tools.compare_attention.mechanisms import Mechanism
+from tools.compare_attention.mechanisms import Mechanism, by_family
 from tools.compare_attention.runs import Result
 from tools.documents import mean_and_deviation
 from tools.documents import table as markdown_table
@@ -26,6 +27,9 @@ FIT = "`caption fit` and `caption test`"
 """The way of all new runs."""
 CAPPED = 0.99
 """A largest weight below is told."""
+NOT_MEASURED = "not measured yet"
+EARLIER = "earlier forms"
+"""Heading of mechanisms that no configuration has today."""
 Summaries = dict[str, dict[str, Any]]
 """What the documents say of each mechanism."""
 
@@ -91,8 +95,8 @@ def faithfulness(results: Sequence[Result]) -> dict[str, Any] | None:
     }
 
 
-def describe(summaries: Summaries, command: str) -> str:
-    """How runs of the way `FIT` were made, in Markdown."""
+def describe(summaries: Summaries, command: str, regions: str = "") -> str:
+    """How runs of the way `FIT` were made, in Markdown; `regions` says which ones the mechanisms read."""
     runs = [run for summary in summaries.values() for run in summary["runs"]]
     seeds = sorted({run["seed"] for run in runs})
     numbers = [run["numbers"] for run in runs]
@@ -106,6 +110,7 @@ def describe(summaries: Summaries, command: str) -> str:
         f"Signature: `{runs[0]['signature']}`.",
     ]
     warm = [f"`{name}`" for name, summary in summaries.items() if summary["warm_start"]]
+    paragraphs += [regions] * bool(regions)
     if warm:
         paragraphs.append(f"Trained on from the additive model of the same seed: {', '.join(warm)}.")
     paragraphs.append(
@@ -131,27 +136,33 @@ def describe(summaries: Summaries, command: str) -> str:
     return "\n\n".join(paragraphs)
 
 
-def tables(ways: Mapping[str, dict[str, Any]]) -> str:
-    """The Markdown of a section: of each way how it was measured, and the numbers."""
+def tables(ways: Mapping[str, dict[str, Any]], mechanisms: Mapping[str, Mechanism]) -> str:
+    """The Markdown of a section: of each way how it was measured, and the numbers.
+
+    Args:
+        ways: what was measured, by the way.
+        mechanisms: those that are there; the way `FIT` has a row for each, measured or not.
+    """
     blocks = []
     for way, content in ways.items():
         heading = [f"Measured by {way}:"] if len(ways) > 1 else []
-        blocks += [*heading, content["setting"], _numbers(content["mechanisms"])]
+        blocks += [*heading, content["setting"], _numbers(content["mechanisms"], mechanisms, way == FIT)]
     return "\n\n".join(blocks)
 
 
-def equations(ways: Mapping[str, dict[str, Any]]) -> str:
-    """The equation and the source of each mechanism as a table, in the order of names."""
-    summaries = {name: summary for way in ways.values() for name, summary in way["mechanisms"].items()}
-    rows = [
-        [f"`{name}`", *(summary[part].replace("|", "\\|") for part in ("equation", "source"))]
-        for name, summary in sorted(summaries.items())
-    ]
+def equations(mechanisms: Mapping[str, Mechanism]) -> str:
+    """The equation and the source of each mechanism as a table, families together."""
+    rows = []
+    for kin, members in by_family(mechanisms, mechanisms).items():
+        rows.append([f"**{kin}**", FAMILIES.get(kin, ""), ""])
+        for name in members:
+            parts = mechanisms[name].equation, mechanisms[name].source
+            rows.append([f"`{name}`", *(part.replace("|", "\\|") for part in parts)])
     return markdown_table(["mechanism", "equation", "source"], rows)
 
 
-def _numbers(summaries: Summaries) -> str:
-    ordered = sorted(summaries.items(), key=lambda entry: statistics.mean(by_seed(entry[1], "NLL")))
+def _numbers(summaries: Summaries, mechanisms: Mapping[str, Mechanism], all_of_them: bool) -> str:
+    ordered = sorted(summaries, key=lambda name: statistics.mean(by_seed(summaries[name], "NLL")))
     columns = {
         key: column
         for key, column in COLUMNS.items()
@@ -161,7 +172,15 @@ def _numbers(summaries: Summaries) -> str:
     capped = any(caps_of(summary) for summary in summaries.values())
     head += ["cap of α"] * capped
     head += ["deletion, attention", "deletion, random", "random − attention [95 %]"]
-    return markdown_table(head, [_row(name, summary, columns, capped) for name, summary in ordered])
+    rows = []
+    for kin, members in by_family([*ordered, *(mechanisms if all_of_them else ())], mechanisms).items():
+        rows.append([f"**{kin or EARLIER}**"])
+        for name in members:
+            measured = name in summaries
+            rows.append(
+                _row(name, summaries[name], columns, capped) if measured else [f"`{name}`", NOT_MEASURED]
+            )
+    return markdown_table(head, [row + [""] * (len(head) - len(row)) for row in rows])
 
 
 def caps_of(summary: dict[str, Any]) -> list[float]:

@@ -42,6 +42,8 @@ class Bench:
         self.folder = folder
         self.more = [*more]
         self.stored = stored
+        self.regions: set[Path] = set()
+        """The folders of stored regions that are known to be complete."""
         self.published = {(result["mechanism"], result["seed"]): result for result in published}
 
     def result(self, mechanism: Mechanism, seed: int) -> Result | None:
@@ -62,7 +64,9 @@ class Bench:
         """What `caption fit` and `caption test` get, but for the folder and the checkpoint."""
         configs = [part for path in mechanism.paths for part in ("-c", str(path))]
         start = ["--model.warm_start", str(self.checkpoint(REFERENCE, seed))] if mechanism.warm else []
-        regions = ["--data.features", str(self._regions(mechanism))] if self.stored else []
+        regions: Sequence[str] = mechanism.learns_encoder
+        if self.stored and not regions:
+            regions = ["--data.features", str(self._regions(mechanism))]
         return [*configs, *start, *regions, *self.more, "--seed_everything", str(seed)]
 
     def run(self, mechanism: Mechanism, seed: int) -> Result:
@@ -81,7 +85,7 @@ class Bench:
         make_parents(settings)
         with replacing(settings) as file:
             file.write(digest.encode())
-        if self.stored and not (folder / "done").exists():
+        if self.stored and not mechanism.learns_encoder and not (folder / "done").exists():
             self._store_regions(mechanism)
         arguments = self.arguments(mechanism, seed)
         best = fit(folder, arguments)
@@ -112,11 +116,15 @@ class Bench:
         return result
 
     def _regions(self, mechanism: Mechanism) -> Path:
-        return self.folder / "regions" / (mechanism.name if mechanism.own_encoder else "all")
+        return self.folder / "regions" / mechanism.regions
 
     def _store_regions(self, mechanism: Mechanism) -> None:
-        configs = [part for path in mechanism.paths for part in ("--config", str(path))]
-        run("features", *configs, "--out", str(self._regions(mechanism)), *_of_encoder(self.more))
+        regions = self._regions(mechanism)
+        if regions not in self.regions:  # it takes seconds to find that they are all there
+            configs = [part for path in mechanism.paths for part in ("--config", str(path))]
+            make_parents(regions)
+            run("features", *configs, "--out", str(regions), *_of_encoder(self.more))
+            self.regions.add(regions)
 
 
 def _of_encoder(arguments: Sequence[str]) -> list[str]:

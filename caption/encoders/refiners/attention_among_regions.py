@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from caption.attention.multi_head import HeadGates
+from caption.attention.multi_head import HeadGates, keep_heads, keep_open_heads
 from caption.errors import UserError
 from caption.kernels.linear import Linear
 from caption.kernels.scaled_dot_product import ABSOLUTE, Relative, ScaledDotProduct
@@ -64,6 +65,8 @@ class RegionAttention(nn.Module):
                 "divisible by heads"
             )
         self.heads = heads
+        self.kept: list[int] | None = None
+        """The numbers of the heads that are left, among those that there were; None = all are."""
         self.queries = Linear(size, size)
         self.keys = Linear(size, size)
         self.values = Linear(size, size)
@@ -84,6 +87,8 @@ class RegionAttention(nn.Module):
             mask: (B, L') bool, True where Y has a region; None = everywhere.
             relative: how a region's score, key and value depend on its offset from the region that attends.
         """
+        if self.kept is not None and relative.biases is not None:
+            relative = relative._replace(biases=relative.biases[self.kept])
         read = self.product(
             self._split(self.queries(queries)),
             self._split(self.keys(others)),
@@ -94,6 +99,17 @@ class RegionAttention(nn.Module):
         if self.gates is not None:
             read = read * self.gates()[:, None, None]
         return self.join(read.transpose(1, 2).flatten(2))
+
+    def keep(self, heads: Sequence[int]) -> None:
+        """Keep these heads alone, of all that there are. Called once."""
+        keep_heads(self, heads, self.heads, "join")
+        self.kept, self.heads = [*heads], len(heads)
+
+    def keep_open(self, gates: HeadGates) -> int:
+        """Keep the heads whose gates are open, at least one, with the gates in W_O; returns how many are open."""
+        self.kept, count = keep_open_heads(self, gates, self.heads, "join")
+        self.heads, self.gates = len(self.kept), None
+        return count
 
     def _split(self, vectors: Tensor) -> Tensor:
         """(B, L, S) -> (B, M, L, d)."""

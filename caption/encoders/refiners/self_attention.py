@@ -12,6 +12,7 @@ from caption.attention.multi_head import HeadGates
 from caption.encoders.refiners.attention_among_regions import AttentionLayers, RegionAttention
 from caption.encoders.refiners.base import EachView, at_least_one, sum_of
 from caption.encoders.refiners.positions import Positions
+from caption.errors import UserError
 from caption.kernels.linear import Linear
 from caption.kernels.scaled_dot_product import ABSOLUTE
 from caption.regions import Regions
@@ -32,9 +33,12 @@ class SelfAttentionRefiner(EachView):
         dropout: on the output of each layer's attention.
         gates: learned gates that can switch heads off, each layer's own; `refiner_penalty` of the training weighs the
             number of those that are open. None = all heads are read.
+        kept_heads: the numbers of the heads that are left of M, for each view and layer, once closed ones have been
+            removed (`caption.attention.remove_closed_heads`); None = all.
 
     Raises:
-        UserError: S cannot be divided by the heads or by the positions; `layers` or `size` is below 1.
+        UserError: S cannot be divided by the heads or by the positions; `layers` or `size` is below 1; `kept_heads`
+            does not list heads of each layer of each view.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class SelfAttentionRefiner(EachView):
         positions: Positions | None = None,
         dropout: float = 0.1,
         gates: HeadGates | None = None,
+        kept_heads: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> None:
         super().__init__()
         at_least_one(layers=layers, size=1 if size is None else size)
@@ -54,6 +59,36 @@ class SelfAttentionRefiner(EachView):
         self.positions = positions
         self.dropout = dropout
         self.gates = gates
+        self.kept_heads = kept_heads
+
+    def build(self, region_sizes: tuple[int, ...]) -> None:
+        super().build(region_sizes)
+        if self.kept_heads is None:
+            return
+        layers = [layer for of_view in self.self_attentions() for layer in of_view]
+        kept = [[*heads] for of_view in self.kept_heads for heads in of_view]
+        if len(kept) != len(layers) or not all(heads and {*heads} <= {*range(self.heads)} for heads in kept):
+            raise UserError(
+                f"kept_heads {kept} does not list some of {self.heads} heads for each of {len(layers)} layers of "
+                "self-attention: take the configuration of the model whose heads were removed"
+            )
+        for layer, heads in zip(layers, kept, strict=True):
+            layer.keep(heads)
+
+    def remove_closed_heads(self) -> dict[str, tuple[int, int]]:
+        """Remove the heads whose gates are 0 in evaluation; see `caption.attention.remove_closed_heads`."""
+        if self.gates is None:
+            return {}
+        counts = {}
+        for view, layers in enumerate(self.self_attentions()):
+            for number, layer in enumerate(layers):
+                if layer.gates is not None:
+                    name, before = f"views.{view}.layers.attend.{number}", layer.heads
+                    counts[name] = (layer.keep_open(layer.gates), before)
+        self.gates = None
+        self.kept_heads = [[layer.kept or [] for layer in of_view] for of_view in self.self_attentions()]
+        self.revise(gates=None, kept_heads=self.kept_heads)
+        return counts
 
     def refined_size(self, region_size: int) -> int:
         return self.size or region_size

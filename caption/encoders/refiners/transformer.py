@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ class TransformerRefiner(SelfAttentionRefiner):
         positions: the position encoding p; None = no encoding.
         dropout: on the output of each part, and inside the feed-forward networks.
         gates: of the heads, see `SelfAttentionRefiner`.
+        kept_heads: see `SelfAttentionRefiner`.
 
     Raises:
         UserError: S cannot be divided by the heads or by the positions; `layers`, `size` or `inner_size` is below 1.
@@ -43,8 +45,9 @@ class TransformerRefiner(SelfAttentionRefiner):
         positions: Positions | None = None,
         dropout: float = 0.1,
         gates: HeadGates | None = None,
+        kept_heads: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> None:
-        super().__init__(size, heads, layers, positions, dropout, gates)
+        super().__init__(size, heads, layers, positions, dropout, gates, kept_heads)
         at_least_one(inner_size=inner_size)
         self.inner_size = inner_size
 

@@ -11,18 +11,21 @@ import torch
 from helpers.loops import close, parameters, sigmoid
 from helpers.refiner_cases import affine, built, layer_norm, multi_head, random_views
 
-from caption.attention import HeadGates
+from caption.attention import HeadGates, remove_closed_heads
 from caption.encoders import (
     LearnedPositions,
     LinearRefiner,
     Positions,
+    Refiner,
     Refiners,
     RelativeBias,
     RelativeVectors,
     SelfAttentionRefiner,
     SinusoidalPositions,
+    TransformerRefiner,
 )
 from caption.errors import UserError
+from caption.parts import make
 
 
 def expected(refiner, view, image: int, places=0.0, biases=None, keep=None, offsets=None) -> np.ndarray:
@@ -187,6 +190,39 @@ def test_the_penalty_counts_the_open_heads_of_all_layers_and_views():
     assert all((of_layer.grad > 0).all() for of_layer in odds)  # descending closes them
     assert built(SelfAttentionRefiner(None, 2), (6,)).penalty() is None
     assert Refiners([LinearRefiner()]).penalty() is None
+
+
+@pytest.mark.parametrize("kind", [SelfAttentionRefiner, TransformerRefiner])
+def test_without_closed_heads_the_regions_are_the_same(kind: type[SelfAttentionRefiner]):
+    """Of two views and two layers, with a bias of each head and offset, whose rows go with their heads."""
+    refiner = built(kind(8, 4, 2, positions=RelativeBias(2), gates=HeadGates()), (6, 5))
+    odds = ([-9.0, 0.3, -9.0, 9.0], [9.0, 9.0, 9.0, 9.0], [-9.0, -9.0, -9.0, -9.0], [9.0, -9.0, -9.0, -9.0])
+    layers = [layer for of_view in refiner.self_attentions() for layer in of_view]
+    for layer, of_layer in zip(layers, odds, strict=True):
+        layer.gates.weight.data.copy_(torch.tensor(of_layer) / layer.gates.speed)
+    views = random_views((6, 5), ((2, 3), (3, 4)))
+    before = [view.vectors.detach() for view in refiner(views)]
+    refiner.train()  # the gates that count are those of evaluation
+    counts = remove_closed_heads(Refiners([refiner]))
+    refiner.eval()
+    where = "refiners.0.views.{}.layers.attend.{}"
+    expected = {(0, 0): (2, 4), (0, 1): (4, 4), (1, 0): (0, 4), (1, 1): (1, 4)}
+    assert counts == {where.format(*place): count for place, count in expected.items()}
+    assert refiner.spec["init_args"]["kept_heads"] == [[[1, 3], [0, 1, 2, 3]], [[0], [0]]]
+    assert layers[0].queries.weight.shape == layers[0].join.weight.T.shape == (4, 8)
+    again = built(make(refiner.spec, Refiner), (6, 5))
+    again.load_state_dict(refiner.state_dict())
+    for smaller in (refiner, again):
+        for view, old in zip(smaller(views), before, strict=True):
+            close(view.vectors, old)
+    assert refiner.penalty() is None
+
+
+@pytest.mark.parametrize("kept", [[[[0], [1]]], [[[0]], [[4]]], [[[0]], [[]]]])
+def test_heads_that_are_not_there_cannot_be_kept(kept: list[list[list[int]]]):
+    refiner = SelfAttentionRefiner(8, 4, 1 if len(kept) == 2 else 3, kept_heads=kept)
+    with pytest.raises(UserError, match=r"kept_heads .* does not list some of 4 heads for each of"):
+        refiner.build((6, 5) if len(kept) == 2 else (6,))
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------
