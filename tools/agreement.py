@@ -70,7 +70,7 @@ def read_models(entries: Sequence[str]) -> dict[str, str]:
     """Paths by the models' names: the group and a number.
 
     Raises:
-        UserError: an entry is malformed, or there are fewer than two models.
+        UserError: an entry is malformed, or fewer than two models are named.
     """
     models: dict[str, str] = {}
     for entry in entries:

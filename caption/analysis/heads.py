@@ -122,20 +122,10 @@ def head_roles(
         classes: words by the name of their class, such as {"colours": COLOURS}.
 
     Raises:
-        ValueError: there are no words, no map of that name, or maps of different shapes.
+        ValueError: the captions have no words, one has no map of that name, or maps differ in shape.
     """
     captions = [caption for caption in captions if caption.words]
-    if not captions:
-        raise ValueError("roles of heads are means over words, and these captions have none")
-    for caption in captions:
-        if name not in caption.maps:
-            raise ValueError(
-                f"no map {name!r} in the caption {caption.text!r}: it has {', '.join(caption.maps) or 'none'}"
-            )
-    shapes = {caption.maps[name].shape[1:] for caption in captions}
-    if len(shapes) > 1:
-        raise ValueError(f"the maps {name!r} must have one shape, and have {sorted(shapes)}")
-    *structure, rows, cols = shapes.pop()
+    *structure, rows, cols = _shape(captions, name)
     words = [word for caption in captions for word in caption.words]
     maps = torch.from_numpy(np.concatenate([caption.maps[name] for caption in captions]))
     shares = maps.double().abs().reshape(len(words), -1, rows * cols)
@@ -174,6 +164,21 @@ def head_roles(
             [divergence(head[:, None], shares).nanmean(0) for head in shares.unbind(1)]
         ).numpy(),
     )
+
+
+def _shape(captions: Sequence[Caption], name: str) -> tuple[int, ...]:
+    """(*structure, rows, cols) of the maps of one name; a ValueError unless all captions have it."""
+    if not captions:
+        raise ValueError("roles of heads are means over words, and these captions have none")
+    for caption in captions:
+        if name not in caption.maps:
+            raise ValueError(
+                f"no map {name!r} in the caption {caption.text!r}: it has {', '.join(caption.maps) or 'none'}"
+            )
+    shapes = {caption.maps[name].shape[1:] for caption in captions}
+    if len(shapes) > 1:
+        raise ValueError(f"the maps {name!r} must have one shape, and have {sorted(shapes)}")
+    return shapes.pop()
 
 
 def aligned(table: Sequence[Sequence[str]]) -> str:

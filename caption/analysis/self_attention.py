@@ -126,7 +126,7 @@ def region_maps(
         batch_size: photos at once.
 
     Raises:
-        UserError: there is no such view; the refiner has no self-attention, or mixes regions in another way, too.
+        UserError: the refiner has no view of that number, has no self-attention, or mixes regions in another way, too.
         caption.errors.ImageError: a photo cannot be read.
     """
     refiner, layers = _self_attention(captioner, view)
@@ -167,7 +167,7 @@ def rollout(
 
     Raises:
         UserError: the refiner has no self-attention, or mixes regions in another way, too.
-        ValueError: there are more or fewer captions than photos, or their weights lie on another grid.
+        ValueError: photos and captions differ in number, or their weights lie on another grid.
         caption.errors.ImageError: a photo cannot be read.
     """
     photos = list(iter_photos(photos))

@@ -94,7 +94,7 @@ def region_roles(maps: Iterable[RegionMaps]) -> SelfAttentionRoles:
         maps: of photos, from `region_maps`, all on one grid.
 
     Raises:
-        ValueError: there are none, or they differ in shape.
+        ValueError: the list is empty, or the maps differ in shape.
     """
     maps = list(maps)
     if len({(of_photo.grid, *map(len, of_photo.layers)) for of_photo in maps}) != 1:

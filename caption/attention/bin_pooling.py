@@ -102,7 +102,7 @@ class SpatialPyramidPooling(BinPooling):
         pooled_by: how the regions in a bin are pooled.
 
     Raises:
-        UserError: there is no level, or one of less than one bin.
+        UserError: `levels` is empty, or one of them is below 1.
         ValueError: `pooled_by` is another string.
     """
 

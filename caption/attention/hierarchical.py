@@ -49,7 +49,7 @@ class HierarchicalAttention(Attention):
         block: side of a block in cells; blocks at the lower and right edge may be smaller.
 
     Raises:
-        UserError: a block of less than one cell; when built with a score that keeps a state.
+        UserError: a side of `block` is below 1; when built with a score that keeps a state.
     """
 
     map_views = {"cells": 0, "blocks": 0}

@@ -143,7 +143,7 @@ class PyramidAttention(Attention):
         scores: f_n, one for each view; the heatmap shows the first view's map.
 
     Raises:
-        UserError: there are fewer than two scores; when built for another number of views, or with a score that keeps
+        UserError: `scores` lists fewer than two; when built for another number of views, or with a score that keeps
             a state.
     """
 

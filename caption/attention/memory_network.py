@@ -44,7 +44,7 @@ class MemoryNetworkAttention(Attention):
         tying: which embeddings are shared.
 
     Raises:
-        UserError: there is no hop.
+        UserError: `hops` is below 1.
         ValueError: the tying is unknown.
     """
 

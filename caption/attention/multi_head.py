@@ -101,7 +101,7 @@ class MultiHeadAttention(Attention):
         output_size: length of z; None = A.
 
     Raises:
-        UserError: there is no head; the size is not divisible by the number of heads.
+        UserError: `heads` is below 1; the size is not divisible by the number of heads.
     """
 
     map_views = {"heads": 0}

@@ -35,7 +35,7 @@ class MultiHopAttention(Attention):
         hops: N.
 
     Raises:
-        UserError: there is no hop; when built with a score that keeps a state.
+        UserError: `hops` is below 1; when built with a score that keeps a state.
     """
 
     map_views = {"hops": 0}

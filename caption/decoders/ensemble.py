@@ -33,7 +33,7 @@ class EnsembleDecoder(Decoder):
         average: of "probabilities" or "log_probabilities".
 
     Raises:
-        UserError: there are no members; in use, the members attend to different grids.
+        UserError: the list is empty; in use, the members attend to different grids.
     """
 
     def __init__(

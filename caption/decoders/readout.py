@@ -101,7 +101,7 @@ def tie_weights(to_words: nn.Linear, embed: nn.Module) -> None:
     """Make the word vectors E and the weight of the last layer L_o one parameter (Press and Wolf 2017).
 
     Raises:
-        UserError: there are several tables of word vectors, or a word vector and the last layer's input differ in
+        UserError: the decoder has several tables of word vectors, or a word vector and the last layer's input differ in
             length.
     """
     if not isinstance(embed, nn.Embedding):

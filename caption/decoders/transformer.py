@@ -52,8 +52,9 @@ class TransformerDecoder(Decoder):
         longest: maximal number of words of a caption.
 
     Raises:
-        UserError: no layer, no head; the width is not divisible by the number of heads; the list of mechanisms is not
-            as long as there are layers; in use, the attention carries a state, or a caption is too long.
+        UserError: `layers` or `heads` is below 1; the width is not divisible by the number of heads; the list of
+            mechanisms is not as long as there are layers; in use, the attention carries a state, or a caption is too
+            long.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class SmallCNN(Encoder):
             `caption.encoders.weights` reads, such as `caption.models:shapes.ckpt`; None = random ones.
 
     Raises:
-        UserError: no view; a stride that is not a power of two up to 2^(n - 1).
+        UserError: `views` is below 1; `stride` is not a power of two up to 2^(n - 1).
     """
 
     fixed_graph = True

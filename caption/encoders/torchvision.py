@@ -102,7 +102,7 @@ class TorchvisionEncoder(PretrainedEncoder):
         """The part of a model up to its layers: normalised images -> their maps by name.
 
         Raises:
-            UserError: there is no such layer.
+            UserError: the model has no layer of that name.
         """
         from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
@@ -125,7 +125,7 @@ class TorchvisionEncoder(PretrainedEncoder):
         """The model with its classifier, and with the library's weights of that name or random ones.
 
         Raises:
-            UserError: there is no such model, or there are no such weights.
+            UserError: torchvision has no model of that name, or no such weights for it.
         """
         # Imported here, because torchvision takes as long to import as torch, and other encoders do not need it.
         from torchvision import models

@@ -70,7 +70,7 @@ def read_mechanisms(
         over: configurations that are laid over `base` for all mechanisms.
 
     Raises:
-        UserError: there is none, or one cannot be read.
+        UserError: the folder has none, or one cannot be read.
     """
     if names is None:
         paths = [path for path in sorted(folder.glob("*.yaml")) if base.name in _bases(path, base)]
@@ -90,7 +90,7 @@ def choose(mechanisms: dict[str, Mechanism], names: Sequence[str]) -> list[Mecha
     """Mechanisms by name, behind the one that they start from.
 
     Raises:
-        UserError: there is no mechanism of that name.
+        UserError: no mechanism has one of these names.
     """
     for name in names:
         if name not in mechanisms:

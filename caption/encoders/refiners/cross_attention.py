@@ -25,7 +25,8 @@ class CrossAttentionRefiner(Refiner):
         dropout: on the output of each layer's attention.
 
     Raises:
-        UserError: there are not two views; S cannot be divided by the heads; `layers` or `size` is below 1.
+        UserError: `layers` or `size` is below 1; when built for another number of views than two, or with an S that the
+            heads do not divide.
     """
 
     def __init__(

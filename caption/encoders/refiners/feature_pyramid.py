@@ -32,7 +32,7 @@ class FeaturePyramidRefiner(Refiner):
         size: length S of the new vectors of all views.
 
     Raises:
-        UserError: there is only one view, or `size` is below 1; in use, the views are not ordered from fine to coarse.
+        UserError: `size` is below 1; when built for one view; in use, the views are not ordered from fine to coarse.
     """
 
     def __init__(self, size: int = 256) -> None:

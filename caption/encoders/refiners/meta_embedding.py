@@ -18,33 +18,35 @@ from caption.kernels.linear import Linear
 from caption.regions import Regions, Views
 
 
-class MetaEmbeddingRefiner(Refiner):
-    """a_i = Σ_v α_iv (P_v a_iv + b_v), α_i = softmax_v(w·(P_v a_iv + b_v) + b).
+class JoinedViews(Refiner):
+    """Base class of refiners that make one view of several, on the grid of the first one.
 
-    Kiela, Wang and Cho 2018, "Dynamic Meta-Embeddings for Improved Sentence Representations", section 3, for regions in
-    place of words. The views v are resampled to the grid of the first one (bilinear, antialiased); the result is one
-    view. Masked regions are left out of the resampling, and a view in which all regions around region i are masked is
-    left out of its sum. A forward hook on `shares` receives the weights α (B, L, V), and may return others. The paper's
-    bias b is left out, because it cancels in the softmax.
+    The other views are resampled to that grid (bilinear, antialiased), without their masked regions.
 
     Args:
         size: length S of the new vectors.
 
     Raises:
-        UserError: there is only one view, or `size` is below 1.
+        UserError: `size` is below 1; when built for one view.
     """
 
     def __init__(self, size: int = 256) -> None:
         super().__init__()
         at_least_one(size=size)
         self.size = size
-        self.shares = nn.Identity()
 
     def build(self, region_sizes: tuple[int, ...]) -> None:
         require_views(self, region_sizes)
         self.region_sizes = (self.size,)
-        self.project = nn.ModuleList(Linear(region_size, self.size) for region_size in region_sizes)
-        self.score = Linear(self.size, 1, bias=False)
+        self.create_weights(region_sizes)
+
+    def create_weights(self, region_sizes: tuple[int, ...]) -> None:
+        """Create the weights for views with vectors of these lengths D. Called once."""
+        raise NotImplementedError
+
+    def join(self, vectors: list[Tensor], present: list[Tensor | None]) -> Tensor:
+        """(B, L, D) of each view, and (B, L, 1) bool, True where it has a region; None = everywhere -> (B, L, S)."""
+        raise NotImplementedError
 
     def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return grids[:1]
@@ -52,46 +54,62 @@ class MetaEmbeddingRefiner(Refiner):
     def forward(self, views: Views) -> Views:
         first, *others = prepared(views, self)
         resampled = [(first.vectors, None), *(_resampled(view, first.grid) for view in others)]
-        projected, scores = [], []
-        for project, (vectors, present) in zip(self.project, resampled, strict=True):
-            projected.append(project(vectors))
-            score = self.score(projected[-1])
-            scores.append(score if present is None else score.masked_fill(~present, -torch.inf))
+        vectors, present = zip(*resampled, strict=True)
+        return (first._replace(vectors=self.join([*vectors], [*present])),)
+
+
+class MetaEmbeddingRefiner(JoinedViews):
+    """a_i = Σ_v α_iv (P_v a_iv + b_v), α_i = softmax_v(w·(P_v a_iv + b_v) + b).
+
+    Kiela, Wang and Cho 2018, "Dynamic Meta-Embeddings for Improved Sentence Representations", section 3, for regions in
+    place of words. The views v are resampled as in `JoinedViews`; one in which all regions around region i are masked
+    is left out of its sum. A forward hook on `shares` receives the weights α (B, L, V), and may return others. The
+    paper's bias b is left out, because it cancels in the softmax.
+
+    Args:
+        size: length S of the new vectors.
+
+    Raises:
+        UserError: `size` is below 1; when built for one view.
+    """
+
+    def __init__(self, size: int = 256) -> None:
+        super().__init__(size)
+        self.shares = nn.Identity()
+
+    def create_weights(self, region_sizes: tuple[int, ...]) -> None:
+        self.project = nn.ModuleList(Linear(region_size, self.size) for region_size in region_sizes)
+        self.score = Linear(self.size, 1, bias=False)
+
+    def join(self, vectors: list[Tensor], present: list[Tensor | None]) -> Tensor:
+        projected = [project(of_view) for project, of_view in zip(self.project, vectors, strict=True)]
+        scores = [
+            self.score(of_view) if real is None else self.score(of_view).masked_fill(~real, -torch.inf)
+            for of_view, real in zip(projected, present, strict=True)
+        ]
         shares = self.shares(torch.cat(scores, -1).softmax(-1))
-        return (first._replace(vectors=torch.einsum("blv,blvs->bls", shares, torch.stack(projected, 2))),)
+        return torch.einsum("blv,blvs->bls", shares, torch.stack(projected, 2))
 
 
-class ConcatenationRefiner(Refiner):
+class ConcatenationRefiner(JoinedViews):
     """a_i = P [a_i1; …; a_iV] + b: the views joined without weights.
 
     The control of mechanisms that weigh views or attend between them: the same encoders without those weights. Kiela,
-    Wang and Cho 2018, section 3, compare with it. Views are resampled as in `MetaEmbeddingRefiner`; where all regions
+    Wang and Cho 2018, section 3, compare with it. Views are resampled as in `JoinedViews`; where all regions
     around region i are masked, a view gives zeros.
 
     Args:
         size: length S of the new vectors.
 
     Raises:
-        UserError: there is only one view, or `size` is below 1.
+        UserError: `size` is below 1; when built for one view.
     """
 
-    def __init__(self, size: int = 256) -> None:
-        super().__init__()
-        at_least_one(size=size)
-        self.size = size
-
-    def build(self, region_sizes: tuple[int, ...]) -> None:
-        require_views(self, region_sizes)
-        self.region_sizes = (self.size,)
+    def create_weights(self, region_sizes: tuple[int, ...]) -> None:
         self.project = Linear(sum(region_sizes), self.size)
 
-    def grids(self, grids: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        return grids[:1]
-
-    def forward(self, views: Views) -> Views:
-        first, *others = prepared(views, self)
-        joined = [first.vectors, *(_resampled(view, first.grid)[0] for view in others)]
-        return (first._replace(vectors=self.project(torch.cat(joined, -1))),)
+    def join(self, vectors: list[Tensor], present: list[Tensor | None]) -> Tensor:
+        return self.project(torch.cat(vectors, -1))
 
 
 def _resampled(view: Regions, grid: tuple[int, int]) -> tuple[Tensor, Tensor | None]:
