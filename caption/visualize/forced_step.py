@@ -12,6 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
+from matplotlib.transforms import Bbox
 
 from caption.box import BoxLike
 from caption.data.decoding import open_image
@@ -98,7 +99,8 @@ def _draw_words(ax: Axes, result: ForcedStep) -> None:
     width, height = (box[2] - box[0]) / cols, (box[3] - box[1]) / rows
     panel = ax.get_window_extent()
     renderer = FigureCanvasAgg(ax.get_figure(root=True)).get_renderer()
-    limits, taken, colours = (ax.get_xlim(), ax.get_ylim()), [], {result.word: COLOURS[0]}
+    limits, colours = (ax.get_xlim(), ax.get_ylim()), {result.word: COLOURS[0]}
+    taken: list[Bbox] = []
     for word, cells in areas(result.words):
         if len(cells) < SMALLEST * rows * cols:
             break
