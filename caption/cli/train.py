@@ -35,6 +35,7 @@ from caption.runtime.files import make_folder, make_parents, write_new
 from caption.runtime.lock import locked
 from caption.text.vocabulary import Vocabulary
 from caption.training import defaults, early_stopping
+from caption.training.attention_temperature import AttentionTemperature
 from caption.training.callbacks import AttentionFigures, EpochReport
 from caption.training.module import CaptionTraining
 from caption.training.resuming import CheckpointFile, LastCheckpoint
@@ -95,6 +96,7 @@ class CaptionCLI(LightningCLI):
         parser.add_lightning_class_args(LastCheckpoint, "last_checkpoint")
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.add_lightning_class_args(AttentionFigures, "attention_figures")
+        parser.add_lightning_class_args(AttentionTemperature, "attention_temperature")
         parser.set_defaults(defaults.OPTIONS | early_stopping.OPTIONS)
         parser.link_arguments("trainer.default_root_dir", "checkpoint.dirpath")
         parser.link_arguments("trainer.default_root_dir", "last_checkpoint.folder")

@@ -217,7 +217,8 @@ NOT_OUTPUTS = {
     *("--trainer.max_time", "--trainer.model_registry", "--trainer.strategy"),
     *("--trainer.val_check_interval", "--trainer.plugins+"),
     # groups, and classes that write nothing
-    *("--attention_figures", "--checkpoint", "--early_stopping", "--last_checkpoint", "--lr_scheduler"),
+    *("--attention_figures", "--attention_temperature", "--checkpoint", "--early_stopping"),
+    *("--last_checkpoint", "--lr_scheduler"),
     *("--model", "--trainer", "--data.flip", "--data.transform", "--data.vocabulary", "--model.decoder"),
     *("--model.encoder", "--model.objective", "--model.refiner", "--model.scheduler"),
     *("--model.search", "--model.validation_search"),
@@ -246,7 +247,12 @@ NOT_ATTACKED = {
                 "tools.benchmark --write",
                 "tools.compare_attention --document",
             ),
-            *("tools.estimators --out", "tools.export_table --out", "tools.questions --document"),
+            *(
+                "tools.estimators --out",
+                "tools.export_table --out",
+                "tools.questions --document",
+                "tools.seeds --document",
+            ),
             *(f"tools.reproduce {name} --document" for name in ("flickr8k", "hard", "coverage")),
         ],
         "edits sections of a document that must be there",
@@ -259,6 +265,7 @@ NOT_ATTACKED = {
     **dict.fromkeys(
         [
             *("tools.compare_attention --out", "tools.questions --out", "tools.head_curve --runs"),
+            "tools.seeds --out",
             *(f"tools.reproduce {name} --out" for name in ("flickr8k", "hard", "coverage")),
         ],
         "a loop over caption fit",

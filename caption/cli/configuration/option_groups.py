@@ -48,6 +48,7 @@ GROUPS = {
     "last_checkpoint": "how often the state is saved for --ckpt_path auto",
     "early_stopping": "when training ends: Lightning's EarlyStopping",
     "attention_figures": "pictures of the attention in TensorBoard and other loggers",
+    "attention_temperature": "a temperature of the attention's scores that falls to 1 early in training",
     "optimizer": "an optimizer, in place of model.optimizer",
     "lr_scheduler": "a schedule of the learning rate, in place of model.scheduler",
 }

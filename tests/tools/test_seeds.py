@@ -1,0 +1,68 @@
+"""The share of seeds that learn to point: which runs count, the table, and the file beside the document."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tools import seeds
+from tools.compare_attention.mechanisms import Mechanism, read_mechanisms
+from tools.documents import read_sections
+from tools.reproduce.runs import CONFIGS
+
+TEMPERATURE = ["--attention_temperature.start", "1"]
+
+
+def general() -> Mechanism:
+    return read_mechanisms(CONFIGS / "attention", CONFIGS / "shapes_soft.yaml")["general"]
+
+
+def pretend(folder: Path, seed: int, pointing: float, digest: str) -> None:
+    """Write what a run of `tools.compare_attention` leaves."""
+    numbers = dict.fromkeys(seeds.KEPT, 0.25) | {"pointing_accuracy": pointing, "BLEU-4": 1.0}
+    run = folder / f"general-{seed}"
+    run.mkdir(parents=True)
+    (run / "result.json").write_text(json.dumps({"digest": digest, "numbers": numbers}))
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    path = tmp_path / "seeds.md"
+    path.write_text("Before.\n\n<!-- section seeds begins -->\n<!-- section seeds ends -->\n\nAfter.\n")
+    return path
+
+
+def test_runs_of_the_present_settings_are_counted_and_kept(tmp_path: Path, document: Path) -> None:
+    digest = general().digest([])
+    for seed, pointing in enumerate((0.9, 0.04, 0.5)):
+        pretend(tmp_path / "runs", seed, pointing, digest)
+    pretend(tmp_path / "runs", 3, 0.99, "of other settings")
+    pretend(tmp_path / "without", 10, 0.1, general().digest(TEMPERATURE))
+    common = ["--document", str(document), "--names", "--write", "--out"]
+    assert seeds.main([*common, str(tmp_path / "without"), "--seeds", "10", *TEMPERATURE]) == 0
+    assert seeds.main([*common, str(tmp_path / "runs")]) == 0
+    section = read_sections(document)["seeds"]
+    assert "| `general` | 2 of 3 | 0.04, 0.50, 0.90 | 0.25 (0.25 to 0.25) |" in section
+    assert "| `general`, `--attention_temperature.start 1` | 0 of 1 | 0.10 |" in section
+    assert document.read_text().startswith("Before.")
+    kept = json.loads(document.with_suffix(".json").read_text())
+    assert set(kept["general"]) == {"0", "1", "2"}
+    # Without the folder the file is enough.
+    assert seeds.main([*common, str(tmp_path / "nothing")]) == 0
+    assert read_sections(document)["seeds"] == section
+
+
+def test_known_runs_of_other_settings_are_dropped(tmp_path: Path, document: Path) -> None:
+    old = dict.fromkeys(seeds.KEPT, 0.5) | {"digest": "of other settings"}
+    document.with_suffix(".json").write_text(json.dumps({"general": {"0": old, "1": old}}))
+    pretend(tmp_path / "runs", 1, 0.75, general().digest([]))
+    out = ["--out", str(tmp_path / "runs")]
+    assert seeds.main(["--document", str(document), "--names", "--write", *out]) == 0
+    assert set(json.loads(document.with_suffix(".json").read_text())["general"]) == {"1"}
+
+
+def test_an_unknown_mechanism_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert seeds.main(["--names", "nothing", "--out", str(tmp_path)]) == 2
+    assert "no mechanism is called nothing" in capsys.readouterr().err
