@@ -20,6 +20,9 @@ PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGEL
 """Documents beside docs/, and their pages."""
 MOVED = {"results/attention.html": "results/attention-maps.html"}
 """Files of docs/ that have the name of a page, and their names on the site."""
+HOME_PICTURE = 680
+"""Width in pixels of the picture on the home page, so that title, picture and commands are on the first screen."""
+PICTURE = re.compile(r"!\[[^\]]*\]\([^)]+\)")
 LINK = re.compile(r"(?<!\!)\[([^\]]+)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
 
 
@@ -32,6 +35,10 @@ def on_config(config: MkDocsConfig) -> None:
     for section in config.nav or []:
         for name in entries.keys() & (section if isinstance(section, dict) else {}):
             section[name] = [{title: page} if title else page for page, title in entries[name].items()]
+    # A section without pages would be an entry that leads nowhere.
+    config.nav = [
+        section for section in config.nav or [] if not isinstance(section, dict) or all(section.values())
+    ]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -55,7 +62,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, files: Files, **others: Any) -> str:
-    """Keep links to pages and files of the site; others become text."""
+    """Keep links to pages and files of the site; others become text. The home page's first picture gets a width."""
+    if page.file.src_uri == "index.md":
+        markdown = PICTURE.sub(rf"\g<0>{{ width={HOME_PICTURE} }}", markdown, count=1)
     folder = posixpath.dirname(page.file.src_uri) or "."
 
     def kept(link: re.Match[str]) -> str:
