@@ -169,3 +169,38 @@ def test_the_data_of_shapes_is_that_of_the_demo():
         assert load(REPOSITORY / "configs" / f"shapes_{attention}.yaml")["data"]["reader"] == {
             "class_path": "caption.data.shapes.Shapes"
         }
+
+
+@pytest.mark.parametrize("data", PAIRS)
+@pytest.mark.parametrize("estimator", ["authors", "averaged", "leave_one_out", "paper"])
+def test_an_estimator_leaves_nothing_of_the_one_that_it_is_laid_over(data: str, estimator: str):
+    configs = REPOSITORY / "configs"
+    overlay = configs / "estimators" / f"{estimator}.yaml"
+    model = parse(configs / f"{data}_hard.yaml", overlay)["model"]
+    other = parse(configs / f"{data}_soft.yaml", overlay)["model"]
+    assert model["objective"] == other["objective"]
+    alignment, expected = (
+        each["decoder"]["init_args"]["attention"]["init_args"]["alignment"] for each in (model, other)
+    )
+    assert alignment == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "estimator"), [("shapes", "leave_one_out"), ("flickr8k", "authors"), ("coco", "authors")]
+)
+def test_the_estimator_of_hard_attention_is_the_one_that_its_header_names(data: str, estimator: str):
+    path = REPOSITORY / "configs" / f"{data}_hard.yaml"
+    assert f"estimators/{estimator}.yaml" in header(path)
+    chosen, named = (
+        parse(path, *over)["model"]
+        for over in ([], [REPOSITORY / "configs/estimators" / f"{estimator}.yaml"])
+    )
+    baseline = chosen["objective"]["init_args"].pop("baseline")
+    default = named["objective"]["init_args"].pop("baseline")
+    # None is the moving average, with its default.
+    assert baseline == default or (baseline is None and default["class_path"].endswith("MovingAverage"))
+    assert chosen["objective"] == named["objective"]
+    assert (
+        chosen["decoder"]["init_args"]["attention"]["init_args"]["alignment"]
+        == named["decoder"]["init_args"]["attention"]["init_args"]["alignment"]
+    )

@@ -15,13 +15,12 @@ from tools.documents import mean_and_deviation, table, write_sections
 from tools.photo_pointing import references_of
 from tools.reproduce import flickr8k
 from tools.reproduce.models import NUMBERS, Model, Run
-from tools.reproduce.runs import test, trained_seconds
+from tools.reproduce.runs import test
 from tools.reproduce.tasks import FLICKR8K, Task, command, complete, task_of
 
 COLUMNS = NUMBERS | {
     "attention_evenness": ("evenness", 3),
     "attention_unseen": ("regions hardly seen", 3),
-    "minutes": ("minutes", 0),
 }
 """Titles and decimals of scores, as in `NUMBERS`."""
 BOXES = ("photo_boxes.json", "photo_boxes_unseen.json")
@@ -59,7 +58,7 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
 
 def _scored(data: Path | None, boxed: list[BoxedPhoto], name: str, folder: Path, mine: list[str]) -> Run:
     """Scores on the test split; photos get the beam that is best on dev, and the pointing game on photos with boxes."""
-    scored: Run = {"seconds": trained_seconds(folder)}
+    scored: Run = {}
     if data is not None:
         scored["beam"], scored["dev"] = flickr8k.best_beam(data, folder, mine)
         mine = [*mine, f"--model.search.init_args.beam_size={scored['beam']}"]
@@ -93,7 +92,7 @@ def report(task: Task, runs: Mapping[tuple[str, int], Run]) -> str:
 
 def _numbers(run: Run) -> dict[str, float]:
     """The numbers of a row, pointing on photos among them."""
-    numbers = run["test"] | {"minutes": run["seconds"] / 60}
+    numbers: dict[str, float] = dict(run["test"])
     if "photos" in run:
         numbers |= {"pointing_accuracy": run["photos"][OWN], "attention_in_box": run["photos"]["mass"]}
-    return dict(numbers)
+    return numbers
