@@ -11,9 +11,11 @@ import torch
 from helpers.command_line import Trained
 
 from caption.metrics.java import java_fault
-from tools.reproduce import flickr8k, models
+from tools.reproduce import coverage, flickr8k, hard, models, tasks
 from tools.reproduce import runs as tool
 from tools.reproduce.__main__ import main
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 @pytest.fixture
@@ -178,3 +180,26 @@ def test_bleu_without_brevity_penalty_is_that_of_the_captions_of_the_file(tmp_pa
     scores = flickr8k.further_scores(tmp_path, tmp_path / "captions.json")
     assert scores[flickr8k.UNPENALISED] == pytest.approx(1)
     assert (flickr8k.METEOR in scores) == (java_fault("pycocoevalcap.meteor") is None)
+
+
+@pytest.mark.parametrize(
+    ("file", "rows"),
+    [
+        ("flickr8k", flickr8k.MODELS),
+        ("hard_on_shapes", hard.models(tasks.SHAPES)),
+        ("hard_on_flickr8k", hard.models(tasks.FLICKR8K)),
+        ("doubly_stochastic_on_shapes", coverage.models(tasks.SHAPES)),
+        ("doubly_stochastic_on_flickr8k", coverage.models(tasks.FLICKR8K)),
+    ],
+)
+def test_published_runs_are_of_present_settings(file: str, rows: dict[str, models.Model]):
+    """Others would be left out of the page by the next run of its command."""
+    published = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))
+    stale = [
+        (name, seed)
+        for name, seeds in published.items()
+        for seed, run in seeds.items()
+        if name not in rows or run["digest"] != models.digest(rows, name, run["more"])
+    ]
+    assert published
+    assert stale == []
