@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from caption.cli.analyse import ALL, MODELS, analyse
+from caption.cli.analyse.scenes import ALL, MODELS, analyse
 from caption.runtime.files import replacing_own
 from caption.runtime.outputs import check_outputs
 from caption.visualize import save_figure

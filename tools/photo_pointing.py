@@ -32,9 +32,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import caption
-from caption.analysis.photo_pointing import MIDDLE, PhotoPointing, point, read_boxes
+from caption.analysis.photo_pointing import MEAN, MIDDLE, OTHER, POSTERIOR
+from caption.analysis.photo_study import PhotoSet, PhotoStudy, study_photos
+from caption.data.photo_boxes import read_boxes
 from caption.errors import UserError, first_few
-from caption.metrics.caption_files import read_captions
+from caption.metrics.caption_files import captions_of, read_captions
 from caption.runtime.files import creating
 from caption.runtime.outputs import new_file
 from tools import make_parser
@@ -43,39 +45,52 @@ from tools.documents import table
 BOXES = Path(__file__).resolve().parents[1] / "docs" / "results" / "photo_boxes.json"
 KINDS = ("person", "dog", "thing")
 HEAD = (
-    *("model", "words", "own maps", *KINDS, "posterior", "chance", MIDDLE, "above the middle", "mean map"),
-    *("another photo", "entropy", "faithfulness"),
+    *("model", "words", "own maps", *KINDS, POSTERIOR, "chance", MIDDLE, "above the middle", MEAN),
+    *(OTHER, "entropy", "faithfulness"),
 )
 
 
-def row(name: str, pointing: PhotoPointing) -> list[str]:
+def row(study: PhotoStudy) -> list[str]:
     """A line of the table."""
-    own, above, gain = pointing.accuracy, pointing.above_the_middle, pointing.faithfulness
+    assert study.pointing is not None
+    own, above, gain = study.pointing.accuracy, study.pointing.above_the_middle, study.faithfulness
 
     def accuracies(*names: str) -> list[str]:
         groundings = pointing.groundings | pointing.of_kinds
         return [f"{groundings[each].accuracy:.2f}" if each in groundings else "–" for each in names]
 
+    pointing = study.pointing
+    regions = math.prod(study.captions[0].weights.shape[1:])
     return [
-        *(name, str(len(pointing.own)), f"{own.mean:.2f} ({own.low:.2f}–{own.high:.2f})"),
-        *(*accuracies(*KINDS, "posterior"), f"{pointing.own.chance:.2f}", *accuracies(MIDDLE)),
+        *(study.name, str(len(pointing.own)), f"{own.mean:.2f} ({own.low:.2f}–{own.high:.2f})"),
+        *(*accuracies(*KINDS, POSTERIOR), f"{pointing.own.chance:.2f}", *accuracies(MIDDLE)),
         f"{above.difference:+.2f} ({above.low:+.2f} to {above.high:+.2f})",
-        *accuracies("mean map", "another photo"),
-        f"{pointing.entropy:.2f} of {math.log(pointing.regions):.2f}",
+        *accuracies(MEAN, OTHER),
+        f"{study.entropy:.2f} of {math.log(regions):.2f}",
         f"{gain.difference:.3f} ({gain.low:.3f}–{gain.high:.3f})",
     ]
 
 
-def references_of(file: str, photos: Sequence[str]) -> list[list[str]]:
-    """People's captions of each photo.
+def numbers_of(study: PhotoStudy) -> dict[str, float]:
+    """For JSON."""
+    assert study.pointing is not None
+    more = {"entropy": study.entropy, "faithfulness": study.faithfulness.difference}
+    return study.pointing.numbers() | more
+
+
+def image_set(files: Sequence[Path], folders: Sequence[Path], captions: str) -> PhotoSet:
+    """The photos of files of boxes, each with a folder of its photos, and people's captions of them.
 
     Raises:
-        UserError: the file cannot be read, or a photo has no caption.
+        UserError: a file cannot be read, or a photo is missing or has no caption.
     """
-    captions = read_captions(file).captions
-    if without := [name for name in photos if name not in captions]:
-        raise UserError(f"'{file}' has no caption of {first_few(without)}: give the captions of these photos")
-    return [[text.strip() for text in captions[name]] for name in photos]
+    boxed = [photo for file, folder in zip(files, folders, strict=True) for photo in read_boxes(file, folder)]
+    references = captions_of(read_captions(captions), [str(photo.path) for photo in boxed])
+    if without := [photo.path.name for photo in boxed if str(photo.path) not in references]:
+        raise UserError(
+            f"'{captions}' has no caption of {first_few(without)}: give the captions of these photos"
+        )
+    return PhotoSet([str(photo.path) for photo in boxed], boxed, references)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -98,17 +113,19 @@ def main(args: Sequence[str] | None = None) -> int:
         parser.error(f"{len(options.photos)} --photos for {len(boxes)} --boxes: give a folder for each file")
     try:
         out = options.json and new_file(options.json, (".json",), "--json")
-        pairs = zip(boxes, options.photos, strict=True)
-        boxed = [photo for file, folder in pairs for photo in read_boxes(file, folder)]
-        references = references_of(options.captions, [photo.path.name for photo in boxed])
+        images = image_set(boxes, options.photos, options.captions)
         rows, numbers = [], {}
         for entry in options.model:
             name, _, model = entry.partition("=")
             if not name or not model:
                 parser.error(f"--model {entry}: write NAME=MODEL, such as soft=runs/soft/best.ckpt")
-            pointing = point(caption.load(model), boxed, references)
-            rows.append(row(name, pointing))
-            numbers[name] = pointing.numbers()
+            study = study_photos(name, caption.load(model), images)
+            if study.pointing is None:
+                raise UserError(
+                    "no word of the captions has a box, or those of one photo alone: give other boxes"
+                )
+            rows.append(row(study))
+            numbers[name] = numbers_of(study)
     except UserError as error:
         parser.error(str(error))
     print(table(HEAD, rows))

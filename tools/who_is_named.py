@@ -12,7 +12,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-from caption.analysis.named_groups import GROUPS, count, named, wilson
+from caption.analysis.named_groups import GROUPS, count, named
+from caption.analysis.table_rows import Value, named_rows
 from caption.errors import UserError, first_few
 from caption.metrics.caption_files import match_images, read_captions
 from caption.text.tokenizer import get_tokenizer
@@ -24,13 +25,10 @@ def rows(
     counts: Mapping[str, tuple[int, Mapping[str, int]]], all_said: Sequence[frozenset[str]]
 ) -> list[list[str]]:
     """The lines of the table."""
-    lines = []
-    for group, (images, named_of) in counts.items():
-        cells = []
-        for number in named_of.values():
-            low, high = wilson(number, images)
-            cells.append(f"{number / images:.2f} [{low:.2f}, {high:.2f}]" if images else "–")
-        lines.append([group, str(images), *cells])
+    lines = [
+        [str(Value(cell.of, 2)) if isinstance(cell, Value) else str(cell) for cell in row]
+        for row in named_rows(counts)
+    ]
     shares = [f"{sum(name in said for said in all_said) / len(all_said):.2f}" for name in GROUPS]
     return [*lines, ["all captions", str(len(all_said)), *shares]]
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from caption.analysis.map_statistics import entropies as entropies
     from caption.analysis.map_statistics import measure_maps as measure_maps
     from caption.analysis.per_word import estimate as estimate
+    from caption.analysis.photo_study import PhotoSet as PhotoSet
+    from caption.analysis.photo_study import study_photos as study_photos
     from caption.analysis.pointing_game import find_mentions as find_mentions
     from caption.analysis.pointing_game import ground as ground
     from caption.analysis.posterior_attention import posterior as posterior
@@ -66,10 +68,12 @@ _HOMES = {
     "mean_regions": "faithfulness",
     "measure_maps": "map_statistics",
     "permute": "faithfulness.permutation",
+    "PhotoSet": "photo_study",
     "posterior": "posterior_attention",
     "region_maps": "self_attention",
     "region_roles": "self_attention_roles",
     "rollout": "self_attention",
+    "study_photos": "photo_study",
     "word_maps": "self_attention",
     "word_roles": "self_attention_roles",
 }

@@ -62,10 +62,15 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 def count(
     references: Mapping[Id, Sequence[frozenset[str]]], candidates: Mapping[Id, frozenset[str]]
 ) -> dict[str, tuple[int, dict[str, int]]]:
-    """By group: the number of images that count for it, and how many of their captions name each group."""
+    """By group: the number of images that count for it, and how many of their captions name each group.
+
+    Args:
+        references: what each caption of an image names; images without references do not count.
+        candidates: what the model names on each image.
+    """
     counts = {group: (0, dict.fromkeys(GROUPS, 0)) for group in COUNTED}
     for image, groups in candidates.items():
-        group = group_of(references[image])
+        group = group_of(references.get(image, ()))
         if group is None:
             continue
         images, names = counts[group]

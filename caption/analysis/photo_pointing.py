@@ -1,46 +1,27 @@
-"""Does attention on photos lie on what the word names? The pointing game, with people's captions and boxes of objects.
+"""Does attention on photos lie on what the word names? The pointing game, with captions and boxes of objects.
 
-The model is fed the captions word by word. For each word that has a box, the cell with the most attention hits if its
-centre lies in a box of that name.
+For each word that has a box, the cell with the most attention hits if its centre lies in a box of that name. Captions
+are people's, which the model is fed word by word, or the model's own.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from caption.analysis import baseline_maps
-from caption.analysis.faithfulness.curves import faithfulness_curves
-from caption.analysis.faithfulness.rankings import AtRandom, Order, by_attention
-from caption.analysis.map_statistics import entropies
 from caption.analysis.per_word import Estimate, difference, estimate
 from caption.analysis.pointing_game import Grounding, ground
 from caption.analysis.posterior_attention import posterior
-from caption.analysis.reference_attention import attend_references
 from caption.captioner import Captioner
-from caption.data.boxes import Boxes
-from caption.data.decoding import open_image
-from caption.data.files import field, object_list, read_json, shortened
-from caption.errors import DataError, UserError
+from caption.data.photo_boxes import BoxedPhoto
 from caption.metrics.significance import Comparison
+from caption.result import Caption
 
-OWN, MIDDLE = "own maps", "middle cell"
-DRAWS = 3
-"""Random orders of deletion."""
-
-
-class BoxedPhoto(NamedTuple):
-    """A photo and the boxes of its objects."""
-
-    path: Path
-    boxes: Boxes
-    """By the words for what is in them."""
-    kinds: Mapping[str, str]
-    """What kind of thing a word names, such as "person"."""
+OWN, POSTERIOR, MIDDLE = "own maps", "posterior", "middle cell"
+MEAN, OTHER = "mean map", "another photo"
 
 
 class PhotoPointing(NamedTuple):
@@ -51,12 +32,7 @@ class PhotoPointing(NamedTuple):
     of_kinds: dict[str, Grounding]
     """The model's own maps at the words of each kind."""
     photos: np.ndarray
-    """The number of each caption's photo."""
-    entropy: float
-    """Mean over all words, in nats."""
-    regions: int
-    faithfulness: Comparison
-    """Area under the deletion curve of the captions that the model writes, at random less by attention."""
+    """(N,) the number of each caption's photo among those that were given."""
 
     @property
     def own(self) -> Grounding:
@@ -80,78 +56,61 @@ class PhotoPointing(NamedTuple):
             "chance": self.own.chance,
             "mass": self.own.mass,
             "words": len(self.own),
-            "entropy": self.entropy,
-            "faithfulness": self.faithfulness.difference,
         }
 
 
-def read_boxes(file: Path, folder: Path) -> Iterator[BoxedPhoto]:
-    """The photos of a folder that a JSON file has boxes of.
+def point(
+    captioner: Captioner,
+    boxed: Sequence[BoxedPhoto],
+    captions: Sequence[Caption],
+    photos: Sequence[int],
+    advance: Callable[[int], None] = lambda count: None,
+) -> PhotoPointing | None:
+    """Play the pointing game with the model's maps and with baselines; None if no word has a box.
 
-    The file is an object: by the name of a photo, its `size` (width, height) in pixels, and `objects`, each with a
-    `kind`, the `names` that captions call it, and a `box` (left, top, right, bottom).
+    Args:
+        captioner: the model.
+        boxed: the photos.
+        captions: with the model's maps, such as `caption.analysis.attend_references` gives people's.
+        photos: the number of each caption's photo.
+        advance: called with the number of captions whose posterior maps, the slowest of all, are done.
 
     Raises:
-        UserError: the file has another form, a photo is missing, or has another size than the one that its boxes were
-            drawn on.
+        ValueError: there are fewer than two photos that have captions with words.
     """
-    for name, entry in read_json(file).items():
-        where = f"{shortened(name)} in '{file}'"
-        boxes: dict[str, list[Sequence[float]]] = {}
-        kinds = {}
-        for thing in object_list(entry, "objects", where):
-            kind, box = field(thing, "kind", str, where), _numbers(thing, "box", 4, where)
-            for word in map(str, field(thing, "names", list, where)):
-                boxes.setdefault(word, []).append(box)
-                kinds[word] = kind
-        drawn_on, size = _numbers(entry, "size", 2, where), open_image(folder / name).size
-        if list(size) != drawn_on:
-            raise UserError(
-                f"'{folder / name}' has {'x'.join(map(str, size))} pixels, and its boxes were drawn on "
-                f"{'x'.join(map(str, drawn_on))}: give the folder of these photos with --photos"
-            )
-        yield BoxedPhoto(folder / name, boxes, kinds)
-
-
-def _numbers(entry: Mapping[str, Any], key: str, count: int, where: str) -> list[float]:
-    """`entry[key]`, which must be so many numbers."""
-    numbers = field(entry, key, list, where)
-    if len(numbers) != count or not all(isinstance(number, (int, float)) for number in numbers):
-        raise DataError(f"{where} has {shortened(numbers)} as '{key}', not {count} numbers: use another file")
-    return numbers
-
-
-def point(
-    captioner: Captioner, boxed: Sequence[BoxedPhoto], references: Sequence[Sequence[str]]
-) -> PhotoPointing:
-    """Play the pointing game with the model's maps and with baselines, on people's captions of each photo."""
-    photos = [str(photo.path) for photo in boxed]
-    captions = attend_references(captioner, photos, references)
-    numbers = [number for number, texts in enumerate(references) for _ in texts]
-    maps = {
-        OWN: captions,
-        "posterior": posterior(captioner, [photos[number] for number in numbers], captions),
+    boxes = [boxed[number].boxes for number in photos]
+    own = ground(zip(captions, boxes, strict=True)).present
+    if not len(own):
+        return None
+    maps = {}
+    if not captioner.decoder.properties.signed:  # posterior attention needs probabilities
+        maps[POSTERIOR] = _posterior(captioner, boxed, captions, photos, advance)
+    maps |= {
         MIDDLE: baseline_maps.middle(captions),
-        "mean map": baseline_maps.mean_map(captions),
-        "another photo": baseline_maps.other_image(captions, images=numbers),
+        MEAN: baseline_maps.mean_map(captions),
+        OTHER: baseline_maps.other_image(captions, images=photos),
     }
-    boxes = [boxed[number].boxes for number in numbers]
-    groundings = {name: ground(zip(of, boxes, strict=True)) for name, of in maps.items()}
+    groundings = {name: ground(zip(of, boxes, strict=True)).present for name, of in maps.items()}
     of_kinds = {}
     for kind in sorted({kind for photo in boxed for kind in photo.kinds.values()}):
-        of_kind = [
-            {word: box for word, box in boxed[number].boxes.items() if boxed[number].kinds[word] == kind}
-            for number in numbers
-        ]
-        of_kinds[kind] = ground(zip(captions, of_kind, strict=True))
-    orders: dict[str, Order] = {"attention": by_attention, "random": AtRandom(DRAWS)}
-    curves = faithfulness_curves(captioner, photos, orders=orders)
-    attention, random = (curves.area("deletion", name) for name in orders)
-    return PhotoPointing(
-        groundings,
-        of_kinds,
-        np.array(numbers),
-        float(np.mean(np.concatenate([entropies(caption) for caption in captions]))),
-        math.prod(captions[0].weights.shape[1:]),
-        difference(attention, random, curves.images),
-    )
+        pointings = tuple(
+            one for one in own.pointings if boxed[photos[one.caption]].kinds.get(one.mention.name) == kind
+        )
+        if pointings:
+            of_kinds[kind] = Grounding(pointings, own.measured)
+    return PhotoPointing({OWN: own} | groundings, of_kinds, np.array(photos))
+
+
+def _posterior(
+    captioner: Captioner,
+    boxed: Sequence[BoxedPhoto],
+    captions: Sequence[Caption],
+    photos: Sequence[int],
+    advance: Callable[[int], None],
+) -> list[Caption]:
+    def paths() -> Iterator[str]:
+        for number in photos:
+            yield str(boxed[number].path)
+            advance(1)
+
+    return posterior(captioner, paths(), captions)

@@ -2,7 +2,8 @@
 
 For every mention of an object in a caption, the pointing game (Zhang et al. 2016, "Top-down Neural Attention by
 Excitation Backprop", ECCV) asks whether the maximum of the naming word's map lies in a box of that object. A second
-number is the share of the map's mass that lies in the boxes. Both come with their chance level.
+number is the share of the map's mass that lies in the boxes. Both come with their chance level. An object with a mask
+(`caption.data.boxes.ObjectMask`) is where its pixels are, not its box.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from caption.analysis.covered_cells import centres_inside, coverage
 from caption.analysis.per_word import estimate
-from caption.box import BoxLike, cell_centres, cell_edges
+from caption.box import BoxLike, cell_centres
 from caption.data.boxes import Boxes
 from caption.result import Caption
 
@@ -212,45 +214,6 @@ def point(weights: np.ndarray, box: BoxLike) -> tuple[float, float]:
     return float(x[col]), float(y[row])
 
 
-def centres_inside(
-    rows: int, cols: int, box: BoxLike, boxes: Iterable[BoxLike], tolerance: float = 0.0
-) -> np.ndarray:
-    """(rows, cols) bool: the cells whose centre lies in a box, or outside by up to `tolerance` pixels."""
-    x, y = cell_centres(rows, cols, box)
-    inside = np.zeros((rows, cols), dtype=bool)
-    for left, top, right, bottom in boxes:
-        in_x = (left - tolerance <= x) & (x <= right + tolerance)
-        in_y = (top - tolerance <= y) & (y <= bottom + tolerance)
-        inside |= in_y[:, None] & in_x[None, :]
-    return inside
-
-
-def coverage(
-    rows: int, cols: int, box: BoxLike, boxes: Sequence[BoxLike], seen: BoxLike | None = None
-) -> np.ndarray:
-    """(rows, cols) float64: the part of each cell's area that the boxes cover, exactly; overlaps count once.
-
-    Only the area that the model has seen counts, and the outermost cells reach to its end (`caption.box.cell_edges`). A
-    cell without any has 0. The edges of cells and boxes cut the grid into tiles that are wholly inside or outside each
-    box.
-    """
-    x_cells, y_cells = cell_edges(rows, cols, box, seen)
-    x = _cuts(x_cells, [side for left, _, right, _ in boxes for side in (left, right)])
-    y = _cuts(y_cells, [side for _, top, _, bottom in boxes for side in (top, bottom)])
-    x_middle, y_middle = (x[:-1] + x[1:]) / 2, (y[:-1] + y[1:]) / 2
-    covered = np.zeros((len(y_middle), len(x_middle)), dtype=bool)
-    for left, top, right, bottom in boxes:
-        in_x, in_y = (left < x_middle) & (x_middle < right), (top < y_middle) & (y_middle < bottom)
-        covered |= in_y[:, None] & in_x[None, :]
-    areas = covered * np.diff(y)[:, None] * np.diff(x)[None, :]
-    row = np.searchsorted(y_cells, y_middle) - 1
-    col = np.searchsorted(x_cells, x_middle) - 1
-    per_cell = np.zeros((rows, cols))
-    np.add.at(per_cell, (row[:, None], col[None, :]), areas)
-    whole = np.diff(y_cells)[:, None] * np.diff(x_cells)[None, :]
-    return per_cell / np.where(whole > 0, whole, 1)
-
-
 def _point_at(
     number: int, mention: Mention, weights: np.ndarray, caption: Caption, tolerance: float
 ) -> Pointing:
@@ -265,8 +228,3 @@ def _point_at(
     positive = weights.clip(min=0)
     mass = (positive * cover).sum() / positive.sum() if positive.any() else 0.0
     return Pointing(number, mention, float(hit), float(inside.mean()), float(mass), float(cover.mean()))
-
-
-def _cuts(edges: np.ndarray, sides: list[float]) -> np.ndarray:
-    """The cells' edges and the boxes' sides that lie between them, in order."""
-    return np.unique(np.concatenate([edges, np.clip(sides, edges[0], edges[-1])]))

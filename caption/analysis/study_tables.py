@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Callable, Mapping, Sequence
 
 from caption.analysis.agreement import Agreement
 from caption.analysis.faithfulness.adversary import TOLERANCE
-from caption.analysis.faithfulness.curves import Kind
-from caption.analysis.map_statistics import changes, entropies, measure_maps, unseen
-from caption.analysis.per_word import Estimate, Measured, PerWord, estimate
+from caption.analysis.map_statistics import measure_maps
+from caption.analysis.per_word import Measured, estimate
 from caption.analysis.scene_study import KINDS, OBJECT_WORDS, Scenes, Study
-from caption.result import Caption
+from caption.analysis.table_rows import (
+    BLIND,
+    OWN,
+    Rows,
+    Value,
+    agreement_rows,
+    grounding_values,
+    map_values,
+    markdown_table,
+    order_rows,
+    permutation_rows,
+    share,
+)
 from caption.runtime.files import MARK
 
 CLASSES = {**KINDS, "relations": frozenset(("above", "below", "left", "right"))}
-OWN, BLIND = "attention", "random"
-CURVES: tuple[Kind, ...] = ("deletion", "insertion")
 HIDDEN = 4
 """Regions after which the fall of log p is reported: about as many as one object covers."""
 WAYS = {"removed": "Removed", "replaced": "Replaced by the mean region"}
-Rows = Iterator[list[str]]
 
 TITLES = {
     "setting": ("Where the models look", "Brackets are 95 % bootstrap intervals over scenes."),
@@ -105,11 +111,6 @@ def make_page(tables: Mapping[str, str]) -> str:
     return "\n\n".join([*blocks, f"<!-- {MARK} -->"]) + "\n"
 
 
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
-
-
 def _setting(studies: Sequence[Study], scenes: Scenes) -> str:
     log_l = measure_maps(studies[0].captions)["attention_entropy_max"]
     return (
@@ -123,43 +124,33 @@ def _setting(studies: Sequence[Study], scenes: Scenes) -> str:
 
 def _grounding(study: Study) -> Rows:
     for name, grounding in study.groundings.items():
-        values = (grounding.values(field) for field in ("hit", "mass"))
-        yield [name, *(_interval(estimate(of, grounding.captions)) for of in values)]
+        yield [name, *grounding_values(grounding)]
 
 
 def _maps(study: Study) -> Rows:
-    measured = [_interval(_over_captions(of, study.captions), 2) for of in (entropies, changes)]
-    with_words = [caption for caption in study.captions if caption.words]
-    yield [*measured, _percent(_over_captions(lambda caption: np.array([unseen(caption)]), with_words))]
+    yield [*map_values(study.captions)]
 
 
 def _orders(study: Study, way: str) -> Rows:
-    naming = study.curves[way].only(OBJECT_WORDS)
-    for order in naming.orders:
-        areas = [_interval(estimate(naming.area(kind, order), naming.images)) for kind in CURVES]
-        fall = _interval(estimate(naming.fall(order, HIDDEN), naming.images), 2)
-        yield ["**α**" if order == OWN else order, *areas, fall]
+    for order, *values in order_rows(study.curves[way].only(OBJECT_WORDS), HIDDEN):
+        yield ["**α**" if order == OWN else order, *values]
 
 
 def _classes(study: Study) -> Rows:
     for name, curves in _by_class(study.curves["removed"]).items():
         curve = curves.curve("deletion", OWN)
         values = [curve[:, 0], curve[:, -1], *(curves.area("deletion", order) for order in (OWN, BLIND))]
-        yield [f"{name} ({len(curves)})", *(_interval(estimate(of, curves.images)) for of in values)]
+        yield [f"{name} ({len(curves)})", *(Value(estimate(of, curves.images)) for of in values)]
 
 
 def _permuted(study: Study) -> Rows:
-    naming = study.permutation.only(OBJECT_WORDS)
-    for name in naming.falls:
-        measures = (naming.falls, naming.distances, naming.changed)
-        fall, distance, changed = (_known(measure[name], naming) for measure in measures)
-        yield [name, _interval(fall, 2), _interval(distance), _percent(changed)]
+    return permutation_rows(study.permutation.only(OBJECT_WORDS))
 
 
 def _adversary(study: Study) -> Rows:
     for name, found in _by_class(study.adversaries).items():
         measures = (found.divergences, found.distances, found.permuted, found.permuted_distances)
-        yield [f"{name} ({len(found)})", *(_interval(estimate(of, found.images)) for of in measures)]
+        yield [f"{name} ({len(found)})", *(Value(estimate(of, found.images)) for of in measures)]
 
 
 def _exchanged(study: Study) -> Rows:
@@ -167,14 +158,12 @@ def _exchanged(study: Study) -> Rows:
         for name in pairs.follows if len(pairs) else ():
             measures = (pairs.follows, pairs.stays, pairs.leads)
             follows, stays, leads = (estimate(measure[name], pairs.images) for measure in measures)
-            yield [f"{kind} ({len(pairs)})", name, _percent(follows), _percent(stays), _interval(leads, 2)]
+            yield [f"{kind} ({len(pairs)})", name, share(follows), share(stays), Value(leads, 2)]
 
 
 def _agreement(agreement: Agreement) -> Rows:
     for title, part in (("all", agreement), ("naming", agreement.only(OBJECT_WORDS))):
-        for name in part.measures:
-            maps = (part.measures, part.other_word, part.other_image)
-            yield [title, name, *(_interval(_known(of[name], part)) for of in maps)]
+        yield from ([title, *row] for row in agreement_rows(part))
 
 
 def _table(head: Sequence[str], rows: Mapping[str, Rows]) -> str:
@@ -182,27 +171,7 @@ def _table(head: Sequence[str], rows: Mapping[str, Rows]) -> str:
     return markdown_table(head, ([name, *row] for name, of in rows.items() for row in of))
 
 
-def _over_captions(measure: Callable[[Caption], np.ndarray], captions: Sequence[Caption]) -> Estimate:
-    """The mean of a measure that gives any number of values for a caption."""
-    values = [measure(caption) for caption in captions]
-    return estimate(np.concatenate(values), np.repeat(np.arange(len(captions)), [len(of) for of in values]))
-
-
 def _by_class(measured: Measured) -> dict[str, Measured]:
     classes = {name: measured.only(words) for name, words in CLASSES.items()}
     classes["other words"] = measured.only(set(measured.words).difference(*CLASSES.values()))
     return {name: part for name, part in classes.items() if len(part)}
-
-
-def _known(values: np.ndarray, part: PerWord) -> Estimate:
-    """The mean of what could be measured: a caption of one word has no other word."""
-    known = ~np.isnan(values)
-    return estimate(values[known], part.images[known])
-
-
-def _interval(of: Estimate, digits: int = 3) -> str:
-    return f"{of.mean:.{digits}f} [{of.low:.{digits}f}, {of.high:.{digits}f}]"
-
-
-def _percent(of: Estimate) -> str:
-    return f"{100 * of.mean:.0f} % [{100 * of.low:.0f}, {100 * of.high:.0f}]"

@@ -28,7 +28,7 @@ VERBS = {
     "import": ("import_", "make a checkpoint from a model of the authors' code or of sgrvinod's tutorial"),
     "push": ("push", "put a model on the Hugging Face Hub, from where others load it"),
     "compare": ("compare", "training runs side by side: scores, learning curves, maps of the same photos"),
-    "analyse": ("analyse", "measure where models look, and whether that explains their words"),
+    "analyse": ("analyse.command", "measure where models look, and whether that explains their words"),
     "calibrate": ("calibrate", "write a model whose probabilities fit, by one temperature"),
     "configs": ("configs", "list the configurations that come with the package"),
     "completion": ("completion", "let a shell complete verbs and options at the TAB key"),

@@ -1,13 +1,21 @@
-"""The boxes of objects in images, from a COCO instances file."""
+"""The boxes and masks of objects in images, from a COCO instances file."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from caption.box import Box, BoxLike
-from caption.data.files import object_list, read_json
-from caption.errors import DataError
+from caption.data.files import object_list, read_json, shortened
+from caption.errors import DataError, kind_and_reason
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Boxes = Mapping[str, Sequence[BoxLike]]
 """The boxes of one image by object name.
@@ -17,30 +25,171 @@ wrong. The data says nothing about a word that is not a key.
 """
 
 
-def read_boxes(file: str | os.PathLike[str]) -> dict[int | str, Boxes]:
-    """The boxes of every image of a COCO instances file, by image id and category name.
+class ObjectMask(Box):
+    """The box of an object whose pixels are known, too."""
 
-    Every image has every category as a key, with no boxes for those it does not show. Crowd regions (`iscrowd`)
-    count like single objects.
+    rle: dict[str, Any]
+    """COCO's run-length code; a decoded mask takes a byte for each pixel of the image."""
+
+    @classmethod
+    def of(cls, rle: dict[str, Any]) -> ObjectMask:
+        """The mask of a run-length code, with the box around it."""
+        from pycocotools import mask
+
+        left, top, width, height = map(float, mask.toBbox(rle))
+        made = cls(left, top, left + width, top + height)
+        made.rle = rle
+        return made
+
+    def pixels(self) -> np.ndarray:
+        """(height, width) bool: which pixels of the image are the object's."""
+        from pycocotools import mask
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of NumPy 2, about its copies
+            return mask.decode(self.rle).astype(bool)
+
+
+class Instances:
+    """A COCO instances file, indexed by pycocotools.
+
+    Crowd regions (`iscrowd`) are left out, and so is, of an image with one, its whole category: an object in the crowd
+    is no other object than one beside it. An object with a polygon or a run-length code has its mask.
 
     Raises:
         DataError: the file is missing, not JSON, or not in COCO's format.
     """
-    data = read_json(file)
-    images, categories, annotations = (
-        object_list(data, key, f"'{file}'") for key in ("images", "categories", "annotations")
-    )
-    try:
-        names = {category["id"]: category["name"] for category in categories}
-        by_image: dict[int | str, dict[str, list[Box]]] = {image["id"]: {} for image in images}
+
+    def __init__(self, file: str | os.PathLike[str]) -> None:
+        self.name = f"'{file}'"
+        data = read_json(file)
+        images, categories, annotations = (
+            object_list(data, key, self.name) for key in ("images", "categories", "annotations")
+        )
+        from pycocotools.coco import COCO
+
+        try:
+            names = {category["id"]: category["name"] for category in categories}
+            known = {image["id"] for image in images}
+            for annotation in annotations:
+                _bounds(annotation)
+                names[annotation["category_id"]]
+                if annotation["image_id"] not in known:
+                    raise KeyError(annotation["image_id"])
+            self._index = COCO()
+            self._index.dataset = data
+            with contextlib.redirect_stdout(io.StringIO()):  # it reports each step
+                self._index.createIndex()
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise DataError(
+                f"{self.name} is not a COCO instances file ({kind_and_reason(error)}): each annotation needs an id, "
+                "the image_id and category_id of an entry and a bbox [x, y, width, height]."
+            ) from error
+        self.images: dict[int | str, dict[str, Any]] = self._index.imgs
+        """The entries of the images by their ids."""
+
+    @property
+    def categories(self) -> dict[str, str]:
+        """The supercategory of every category, by the category's name; the name itself where there is none."""
+        return {
+            str(category["name"]): str(category.get("supercategory") or category["name"])
+            for category in self._index.cats.values()
+        }
+
+    def boxes(self, image: int | str) -> dict[str, list[Box]]:
+        """The objects of an image by category; every category is a key, with no boxes if the image does not show it.
+
+        Raises:
+            DataError: a polygon or run-length code is broken.
+        """
+        boxes: dict[str, list[Box]] = {name: [] for name in self.categories}
+        annotations = self._index.imgToAnns.get(image, [])
         for annotation in annotations:
-            left, top, width, height = map(float, annotation["bbox"])
-            boxes = by_image[annotation["image_id"]].setdefault(names[annotation["category_id"]], [])
-            boxes.append(Box(left, top, left + width, top + height))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"'{file}' is not a COCO instances file ({type(error).__name__}: {error}): each annotation needs the "
-            "image_id and category_id of an entry and a bbox [x, y, width, height]."
-        ) from error
-    absent: dict[str, Sequence[Box]] = dict.fromkeys(names.values(), ())
-    return {image_id: {**absent, **boxes} for image_id, boxes in by_image.items()}
+            if not annotation.get("iscrowd"):
+                boxes[self._category(annotation)].append(self._object(annotation))
+        for annotation in annotations:
+            if annotation.get("iscrowd"):
+                boxes.pop(self._category(annotation), None)
+        return boxes
+
+    def _category(self, annotation: dict[str, Any]) -> str:
+        return str(self._index.cats[annotation["category_id"]]["name"])
+
+    def _object(self, annotation: dict[str, Any]) -> Box:
+        image, segmentation = self.images[annotation["image_id"]], annotation.get("segmentation")
+        height, width = image.get("height"), image.get("width")
+        if not segmentation or not isinstance(height, int) or not isinstance(width, int):
+            return _bounds(annotation)
+        where = f"annotation {shortened(annotation['id'])} of {self.name}"
+        # pycocotools reads beyond the end of a run-length code that is too short.
+        find_fault = _polygons_fault if isinstance(segmentation, list) else _rle_fault
+        fault = find_fault(segmentation, height, width)
+        if fault is None:
+            try:
+                return ObjectMask.of(self._index.annToRLE(annotation))
+            except Exception as error:  # the compiled module raises plain exceptions
+                fault = kind_and_reason(error)
+        raise DataError(f"{where} has a segmentation that is broken: {fault}. Correct it, or delete it.")
+
+
+def _bounds(annotation: dict[str, Any]) -> Box:
+    left, top, width, height = map(float, annotation["bbox"])
+    return Box(left, top, left + width, top + height)
+
+
+def read_boxes(file: str | os.PathLike[str]) -> dict[int | str, Boxes]:
+    """The boxes of every image of a COCO instances file, by image id and category name, see `Instances`.
+
+    Raises:
+        DataError: the file is missing, not JSON, or not in COCO's format.
+    """
+    instances = Instances(file)
+    return {image: instances.boxes(image) for image in instances.images}
+
+
+def _polygons_fault(polygons: list[Any], height: int, width: int) -> str | None:
+    """What is wrong with the polygons of an image of this size; None if nothing is."""
+    for polygon in polygons:
+        if not isinstance(polygon, list) or len(polygon) < 6 or len(polygon) % 2:
+            return f"{shortened(polygon)} is not a polygon x, y, x, y, x, y, ..."
+        if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in polygon):
+            return f"{shortened(polygon)} is not a polygon of numbers"
+        if not all(-width <= x <= 2 * width for x in polygon[::2]) or not all(
+            -height <= y <= 2 * height for y in polygon[1::2]
+        ):
+            return f"{shortened(polygon)} lies outside of an image of {width}x{height} pixels"
+    return None
+
+
+def _rle_fault(rle: Any, height: int, width: int) -> str | None:
+    """What is wrong with a run-length code, compressed or not, of an image of this size; None if nothing is."""
+    if not isinstance(rle, dict) or rle.get("size") != [height, width]:
+        return f"its size is not that of the image, [{height}, {width}]"
+    counts = rle.get("counts")
+    runs = _runs(counts) if isinstance(counts, str) else counts
+    if not isinstance(runs, list) or not all(isinstance(run, int) and run >= 0 for run in runs):
+        return f"{shortened(counts)} is not a list of runs"
+    if sum(runs) != height * width:
+        return f"its runs have {sum(runs)} pixels, and the image has {height * width}"
+    return None
+
+
+def _runs(text: str) -> list[int] | None:
+    """The runs of a compressed code, or None if it is none.
+
+    They are numbers of base 32 in characters from "0", from the fourth on as differences to the last but one.
+    """
+    runs: list[int] = []
+    value = shift = 0
+    for character in text:
+        digit = ord(character) - 48
+        if not 0 <= digit < 64 or shift > 30:
+            return None
+        value |= (digit & 31) << shift
+        shift += 5
+        if not digit & 32:
+            if digit & 16:
+                value -= 1 << shift
+            runs.append(value + (runs[-2] if len(runs) > 2 else 0))
+            value = shift = 0
+    return None if shift else runs

@@ -6,6 +6,7 @@ The content of a file decides its format. The images need not exist.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -84,6 +85,20 @@ def match_images(candidates: CaptionFile, references: CaptionFile) -> dict[Id, s
             raise DataError(f"{candidates.name} has two captions for image {known}: keep one of them.")
         captions[known] = texts[0]
     return captions
+
+
+def captions_of(references: CaptionFile, photos: Iterable[str]) -> dict[str, list[str]]:
+    """The captions of photos by the names that are given, without spaces at their ends; those without are left out.
+
+    A photo is found by its name, with or without folder and suffix.
+    """
+    names = _names(references)
+    found = {}
+    for photo in photos:
+        image = next((names[name] for name in _spellings(photo) if name in names), None)
+        if image is not None:
+            found[photo] = [text.strip() for text in references.captions[image]]
+    return found
 
 
 def _names(references: CaptionFile) -> dict[str, Id]:

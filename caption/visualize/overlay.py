@@ -18,6 +18,7 @@ from matplotlib.path import Path as Outline
 from PIL import Image
 
 from caption.box import BoxLike, cell_box, shares_of
+from caption.data.boxes import ObjectMask
 from caption.data.decoding import open_image
 from caption.visualize.scale import Scale
 from caption.visualize.styles import STEPS, Look, LookOptions
@@ -129,8 +130,15 @@ def overlay(
 
 
 def draw_boxes(ax: Axes, boxes: Iterable[BoxLike]) -> Axes:
-    """Outline boxes (left, top, right, bottom), in pixels, on axes that show a photo."""
-    for left, top, right, bottom in boxes:
+    """Outline boxes (left, top, right, bottom), in pixels, on axes that show a photo; masks along their pixels."""
+    for one in boxes:
+        if isinstance(one, ObjectMask):
+            pixels = np.pad(one.pixels(), 1)  # a contour closes only within the array
+            y, x = (np.arange(side) - 0.5 for side in pixels.shape)
+            for colour, width in BOX:
+                ax.contour(x, y, pixels, levels=[0.5], colors=[colour], linewidths=width)
+            continue
+        left, top, right, bottom = one
         for colour, width in BOX:
             frame = Rectangle((left, top), right - left, bottom - top)
             frame.set(fill=False, edgecolor=colour, linewidth=width)

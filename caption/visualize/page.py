@@ -63,7 +63,7 @@ def to_html(
         caption.errors.ImageError: a photo cannot be opened.
     """
     script, style = page_script(), page_style()
-    policy = f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}"
+    policy = f"default-src 'none'; img-src data:; script-src {content_hash(script)}; style-src {content_hash(style)}"
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -197,5 +197,6 @@ def _json(value: dict[str, Any]) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _hash(text: str) -> str:
+def content_hash(text: str) -> str:
+    """A script or style sheet as a content security policy names it."""
     return f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"

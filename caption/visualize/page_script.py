@@ -24,12 +24,12 @@ def joined_modules(entry: str) -> str:
 
     def visit(name: str) -> None:
         if name not in order:
-            for needed in IMPORT.findall(_resource(name)):
+            for needed in IMPORT.findall(web_resource(name)):
                 visit(needed)
             order.append(name)
 
     visit(entry)
-    return "".join(EXPORT.sub("", IMPORT.sub("", _resource(name))) for name in order)
+    return "".join(EXPORT.sub("", IMPORT.sub("", web_resource(name))) for name in order)
 
 
 @cache
@@ -41,8 +41,9 @@ def page_script(entry: str = "page.js") -> str:
 @cache
 def page_style() -> str:
     """The style sheet of every page."""
-    return "".join(map(_resource, STYLE_SHEETS))
+    return "".join(map(web_resource, STYLE_SHEETS))
 
 
-def _resource(name: str) -> str:
+def web_resource(name: str) -> str:
+    """A file of the folder `web`."""
     return files("caption.visualize").joinpath("web").joinpath(name).read_text(encoding="utf-8")

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from caption.analysis.covered_cells import centres_inside, coverage
 from caption.analysis.pointing_game import (
     Grounding,
     Mention,
     Pointing,
-    centres_inside,
-    coverage,
     find_mentions,
     ground,
     point,

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from caption.analysis.study_tables import TITLES
-from caption.cli import analyse as verb
+from caption.cli.analyse import command as verb
 from caption.errors import UserError
 from caption.runtime.outputs import check_outputs
 from tools import analysis_page
@@ -48,7 +48,7 @@ def test_the_repositorys_page_has_a_section_for_every_table(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--model", "shapes"], "--model shapes: write NAME=MODEL"),
+        (["--model", "=shapes"], "--model =shapes: write NAME=MODEL"),
         (["--model", "a=shapes", "--model", "a=shapes-hard"], "--model a=shapes-hard: write NAME=MODEL"),
         (["--model", "a=nowhere"], "no checkpoint nowhere"),
         (["--limit", "1"], "--limit 1"),

@@ -2,12 +2,17 @@
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pycocotools import mask
 
 from caption.analysis.pointing_game import find_mentions
-from caption.data.boxes import read_boxes
+from caption.data.boxes import ObjectMask, _runs, read_boxes
 from caption.data.shapes import write_shapes
 from caption.errors import DataError
 
@@ -16,7 +21,7 @@ CONTENT: dict[str, Any] = {
     "categories": [{"id": 1, "name": "dog"}, {"id": 3, "name": "cat"}],
     "annotations": [
         {"id": 1, "image_id": 5, "category_id": 3, "bbox": [10, 20, 30.5, 40], "iscrowd": 0},
-        {"id": 2, "image_id": 5, "category_id": 3, "bbox": [0, 0, 2, 1], "iscrowd": 1},
+        {"id": 2, "image_id": 5, "category_id": 3, "bbox": [0, 0, 2, 1], "iscrowd": 0},
     ],
 }
 
@@ -34,6 +39,76 @@ def test_every_image_has_every_name(tmp_path: Path, capsys: pytest.CaptureFixtur
         6: {"dog": [], "cat": []},
     }
     assert capsys.readouterr().out == ""
+
+
+def test_of_a_category_with_a_crowd_nothing_is_said(tmp_path: Path) -> None:
+    """A cat of the crowd would be as right as the cat beside it."""
+    one, other = CONTENT["annotations"]
+    dog = {**one, "id": 3, "category_id": 1}
+    boxes = read_boxes(written(tmp_path, annotations=[one, {**other, "iscrowd": 1}, dog]))
+    assert {name: list(several) for name, several in boxes[5].items()} == {"dog": [(10, 20, 40.5, 60)]}
+
+
+SIZED = [{"id": 5, "height": 6, "width": 8}, {"id": 6}]
+TRIANGLE = [0, 0, 8, 0, 0, 6]
+
+
+def segmented(folder: Path, segmentation: Any) -> ObjectMask:
+    annotation = {**CONTENT["annotations"][0], "segmentation": segmentation}
+    (cat,) = read_boxes(written(folder, images=SIZED, annotations=[annotation]))[5]["cat"]
+    assert isinstance(cat, ObjectMask)
+    return cat
+
+
+def test_polygons_and_run_lengths_are_masks(tmp_path: Path) -> None:
+    square = np.zeros((6, 8), bool)
+    square[1:4, 2:7] = True
+    assert (segmented(tmp_path, [[2, 1, 7, 1, 7, 4, 2, 4]]).pixels() == square).all()
+    runs = [2 * 6 + 1, *[3, 3] * 4, 3, 6 + 2]  # column by column
+    plain = segmented(tmp_path, {"size": [6, 8], "counts": runs})
+    code = mask.encode(np.asfortranarray(square.astype(np.uint8)))["counts"].decode()
+    coded = segmented(tmp_path, {"size": [6, 8], "counts": code})
+    assert (plain.pixels() == square).all()
+    assert (coded.pixels() == square).all()
+    assert plain == coded == (2, 1, 7, 4)
+    # Two polygons are parts of one object.
+    parts = segmented(tmp_path, [[0, 0, 2, 0, 2, 2, 0, 2], [6, 4, 8, 4, 8, 6, 6, 6]])
+    assert parts.pixels().sum() == 8
+    assert parts == (0, 0, 8, 6)
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.randoms())
+def test_run_lengths_are_read_as_pycocotools_writes_them(height: int, width: int, random: Random) -> None:
+    pixels = np.array(
+        [[random.random() < 0.5 for _ in range(width)] for _ in range(height)], np.uint8, order="F"
+    )
+    column = pixels.T.reshape(-1)
+    ends = np.flatnonzero(np.diff(np.concatenate([[0], column, [2]])))
+    assert _runs(mask.encode(pixels)["counts"].decode()) == np.diff(np.concatenate([[0], ends])).tolist()
+
+
+@pytest.mark.parametrize(
+    ("segmentation", "said"),
+    [
+        ([TRIANGLE[:5]], r"\[0, 0, 8, 0, 0\] is not a polygon"),
+        ([TRIANGLE, [1, 1, 2, 2]], r"\[1, 1, 2, 2\] is not a polygon"),
+        ([[*TRIANGLE[:5], "6"]], "is not a polygon of numbers"),
+        ([[*TRIANGLE[:5], 1e300]], "lies outside of an image of 8x6 pixels"),
+        (3, "its size is not that of the image"),
+        ({"size": [8, 6], "counts": [48]}, "its size is not that of the image"),
+        ({"size": [6, 8], "counts": [40, 20]}, "its runs have 60 pixels, and the image has 48"),
+        ({"size": [6, 8], "counts": [50, -2]}, "is not a list of runs"),
+        ({"size": [6, 8], "counts": "\u00ff0"}, "is not a list of runs"),
+        ({"size": [6, 8], "counts": "0"}, "its runs have 0 pixels"),
+        ({"size": [6, 8]}, "None is not a list of runs"),
+    ],
+)  # fmt: skip
+def test_a_broken_segmentation_is_named(tmp_path: Path, segmentation: Any, said: str) -> None:
+    """pycocotools would take four numbers for a box, and read memory behind a code that is too short."""
+    with pytest.raises(
+        DataError, match=f"annotation 1 of '.*objects.json' .*{said}.*Correct it, or delete it"
+    ):
+        segmented(tmp_path, segmentation)
 
 
 def test_captions_are_not_boxes(tmp_path: Path) -> None:

@@ -180,6 +180,8 @@ ATTACKS = [
     Attack(
         "analyse", "--out", "analyse --limit 2 --model mine=shapes", "out.md", (), ("out.png",)
     ),
+    Attack("analyse", "--out", "analyse --photos photos --model model.ckpt", "out.html",
+           (*PHOTOS, "model.ckpt"), ("out.json",), is_slow=True),
     Attack("fit", ROOT_DIR, FIT, "out", ("fit.yaml",), is_slow=True),
     Attack("fit", ROOT_DIR, f"{FIT} {NO_LOGGER}", "out", ("fit.yaml",), is_slow=True),
     Attack("fit", "--data.reader", f"{FIT} {ROOT_DIR} new_run", "out", ("fit.yaml",), ("new_run",), is_slow=True),

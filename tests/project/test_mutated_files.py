@@ -43,9 +43,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from caption import checkpoint
-from caption.analysis import photo_pointing
 from caption.captioner import Captioner
 from caption.cli.main import main
+from caption.data import photo_boxes
 from caption.data.boxes import read_boxes
 from caption.data.check import fingerprint
 from caption.data.prepare.datasets import DATASETS, Flickr8k
@@ -260,7 +260,7 @@ def use_boxes(path: Path, number: int) -> None:
 
 def use_pointing(path: Path, number: int) -> None:
     Image.new("RGB", (80, 40)).save(path.with_name("a.png"))
-    list(photo_pointing.read_boxes(path, path.parent))
+    list(photo_boxes.read_boxes(path, path.parent))
 
 
 # -- configurations --------------------------------------------------------------------------------------------

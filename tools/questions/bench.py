@@ -16,8 +16,9 @@ import torch
 from matplotlib.axes import Axes
 
 from caption import checkpoint
+from caption.analysis.covered_cells import coverage
 from caption.analysis.per_word import Estimate
-from caption.analysis.pointing_game import coverage, find_mentions
+from caption.analysis.pointing_game import find_mentions
 from caption.analysis.replay import Replay, Sentences, sentences
 from caption.box import BoxLike
 from caption.captioner import Captioner

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from caption import checkpoint
-from caption.analysis.photo_pointing import OWN, BoxedPhoto, point, read_boxes
+from caption.analysis.photo_pointing import OWN
+from caption.analysis.photo_study import PhotoSet, study_photos
 from tools.documents import mean_and_deviation, table, write_sections
-from tools.photo_pointing import references_of
+from tools.photo_pointing import image_set, numbers_of
 from tools.reproduce import flickr8k
 from tools.reproduce.models import NUMBERS, Model, Run
 from tools.reproduce.runs import test
@@ -43,27 +44,27 @@ def main(options: argparse.Namespace, more: list[str]) -> None:
         sys.exit(
             "Flickr8k needs both --data, its folder, and --photos, the photos with boxes: give both or none"
         )
-    boxed: list[BoxedPhoto] = []
+    images = None
     if task is FLICKR8K:
-        files = zip(BOXES, (options.photos, options.data / "images"), strict=True)
-        boxed = [
-            each for file, photos in files for each in read_boxes(options.document.parent / file, photos)
-        ]
+        files, folders = (
+            [options.document.parent / file for file in BOXES],
+            [options.photos, options.data / "images"],
+        )
+        images = image_set(files, folders, str(options.data / "Flickr8k.token.txt"))
     published = options.document.with_name(f"doubly_stochastic_on_{task.name}.json")
-    runs = complete(models(task), published, options, more, functools.partial(_scored, options.data, boxed))
+    runs = complete(models(task), published, options, more, functools.partial(_scored, options.data, images))
     text = report(task, runs)
     print(text)
     write_sections(options.document, {f"doubly_stochastic_{task.name}": text})
 
 
-def _scored(data: Path | None, boxed: list[BoxedPhoto], name: str, folder: Path, mine: list[str]) -> Run:
+def _scored(data: Path | None, images: PhotoSet | None, name: str, folder: Path, mine: list[str]) -> Run:
     """Scores on the test split; photos get the beam that is best on dev, and the pointing game on photos with boxes."""
     scored: Run = {}
-    if data is not None:
+    if data is not None and images is not None:
         scored["beam"], scored["dev"] = flickr8k.best_beam(data, folder, mine)
         mine = [*mine, f"--model.search.init_args.beam_size={scored['beam']}"]
-        texts = references_of(str(data / "Flickr8k.token.txt"), [photo.path.name for photo in boxed])
-        scored["photos"] = point(checkpoint.load(folder / "best.ckpt"), boxed, texts).numbers()
+        scored["photos"] = numbers_of(study_photos(name, checkpoint.load(folder / "best.ckpt"), images))
     file = folder / "test_coverage.json"
     return scored | {"test": test(folder, file, [*mine, "--verbose", "false"])["scores"]}
 

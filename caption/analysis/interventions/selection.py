@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from caption.analysis.pointing_game import coverage
+from caption.analysis.covered_cells import coverage
 from caption.result import Caption
 from caption.text.vocabulary import END, SPECIAL_TOKENS
 

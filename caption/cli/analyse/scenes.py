@@ -1,4 +1,4 @@
-"""`caption analyse`: where models look, and whether that is why they say it."""
+"""`caption analyse` on Shapes, where the truth about each word is known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from caption.cli.configuration.arguments import add_trust, verb_parser
 from caption.cli.exit_codes import DONE
 from caption.errors import UserError, printable
 from caption.runtime.files import replacing_own
@@ -21,15 +20,6 @@ if TYPE_CHECKING:
     from caption.analysis.faithfulness.curves import Kind
     from caption.analysis.scene_study import Study
 
-DESCRIPTION = """\
-Measure on Shapes where models look, and whether that is why they say it: the pointing game, deletion and insertion,
-permuted and exchanged maps, agreement of models. Writes a page of tables and a figure of the same name.
-
-  caption analyse                                                      the installed models, some minutes
-  caption analyse --limit 50 --model mine=runs/mine/best.ckpt          a quick look at another one
-
-A model must caption Shapes.
-"""
 MODELS = ("soft=shapes", "hard=shapes-hard")
 ALL = 500
 """Scenes of the test split."""
@@ -41,21 +31,21 @@ PANELS: tuple[tuple[Kind, str], ...] = (
 """Of the figure: the curve, and how regions are hidden."""
 
 
-def main(args: list[str]) -> int:
-    options = make_parser().parse_args(args)
-    if options.limit < 2:
-        raise UserError(f"--limit {options.limit}: at least 2, since maps are exchanged between scenes")
-    models = _models(options.model or MODELS)
-    out = output_file(options.out, (".md",), "--out")
+def analyse_scenes(options: argparse.Namespace) -> int:
+    """`caption analyse` on the test split of Shapes."""
+    limit = options.limit or ALL
+    if limit < 2:
+        raise UserError(f"--limit {limit}: at least 2, since maps are exchanged between scenes")
+    out = output_file(options.out or "analysis.md", (".md",), "--out")
     if not out.suffix:  # a device
         raise UserError(f"--out {out}: name a .md file; the figure is written beside it")
     picture = out.with_suffix(".png")
-    check_outputs({"--out": [out, picture]}, models.values())
+    check_outputs({"--out": [out, picture]}, options.models.values())
 
     from caption.analysis.study_tables import make_page  # imports torch, for which --help must not wait
     from caption.visualize import save_figure
 
-    tables, curves = analyse(models, options.limit, picture.name, options.trust)
+    tables, curves = analyse(options.models, limit, picture.name, options.trust, options.device)
     save_figure(curves, picture, dpi=110, opener=replacing_own)
     with replacing_own(out) as file:
         file.write(make_page(tables).encode())
@@ -63,30 +53,8 @@ def main(args: list[str]) -> int:
     return DONE
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = verb_parser("analyse", DESCRIPTION)
-    add = parser.add_argument
-    help_ = f"its name in the tables, and a checkpoint or an installed model; default {' and '.join(MODELS)}"
-    add("--model", action="append", metavar="NAME=MODEL", help=help_)
-    add("--limit", type=int, default=ALL, metavar="N", help=f"test scenes; default all, {ALL}")
-    add("--out", default="analysis.md", metavar="FILE.md", help="default analysis.md")
-    add_trust(parser)
-    return parser
-
-
-def _models(entries: Sequence[str]) -> dict[str, str]:
-    """Models by their names in the tables."""
-    models: dict[str, str] = {}
-    for entry in entries:
-        name, _, model = entry.partition("=")
-        if not name or not model or name in models:
-            raise UserError(f"--model {entry}: write NAME=MODEL, such as soft=shapes, each name once")
-        models[name] = model
-    return models
-
-
 def analyse(
-    models: Mapping[str, str], limit: int, picture: str, trust: Sequence[str] = ()
+    models: Mapping[str, str], limit: int, picture: str, trust: Sequence[str] = (), device: str = "cpu"
 ) -> tuple[dict[str, str], Figure]:
     """Measure models, given by their names in the tables.
 
@@ -94,7 +62,7 @@ def analyse(
         models: files or names of installed models.
         limit: the number of test scenes.
         picture: the name of the figure's file, for the tables.
-        trust: see `caption.load`.
+        trust, device: see `caption.load`.
 
     Returns:
         the tables, see `caption.analysis.study_tables`, and the curves of deletion and insertion.
@@ -106,7 +74,7 @@ def analyse(
     from caption.analysis.study_tables import make_tables
     from caption.models.model_zoo import load
 
-    captioners = {name: load(model, trust=trust) for name, model in models.items()}
+    captioners = {name: load(model, device, trust) for name, model in models.items()}
     with tempfile.TemporaryDirectory() as folder:
         scenes = make_scenes(Path(folder), limit)
         studies = [study(name, captioner, scenes, _say) for name, captioner in captioners.items()]

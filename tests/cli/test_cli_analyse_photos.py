@@ -1,0 +1,163 @@
+"""`caption analyse --photos`: its page, its JSON, its messages; on tiny models and photos of noise."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import tiny_captioner
+from pycocotools import mask
+
+from caption import checkpoint
+from caption.analysis.photo_report import NEED_BOXES, NEED_MODELS, NEED_REFERENCES, TITLES
+from caption.cli.analyse.command import main
+from caption.errors import UserError
+from caption.runtime.outputs import check_outputs
+
+WIDTH, HEIGHT = 80, 40
+NAMES = ("a.png", "b.png", "c.png")
+CAPTIONS = ("a man runs with the dog", "the man and the dog", "a man", "a man")
+
+
+def instances() -> dict[str, Any]:
+    """Of two of the photos: a dog on the left half, as a polygon, and a cat in the middle, as run lengths."""
+    middle = np.zeros((HEIGHT, WIDTH), np.uint8, order="F")
+    middle[:, 30:50] = 1
+    code = mask.encode(middle)
+    left = [[0, 0, 40, 0, 40, HEIGHT, 0, HEIGHT]]
+    shapes = [(1, 17, code["size"], code["counts"].decode()), (1, 18, left, None), (2, 18, left, None)]
+    return {
+        "images": [{"id": n, "file_name": NAMES[n - 1], "width": WIDTH, "height": HEIGHT} for n in (1, 2)],
+        "categories": [{"id": 17, "name": "cat"}, {"id": 18, "name": "dog"}, {"id": 81, "name": "sink"}],
+        "annotations": [
+            {"id": number, "image_id": image, "category_id": category, "bbox": [0, 0, 40, 40], "iscrowd": 0,
+             "segmentation": shape if counts is None else {"size": shape, "counts": counts}}
+            for number, (image, category, shape, counts) in enumerate(shapes, 1)
+        ],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Photos, two models, boxes of two photos and captions of all."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    for seed, name in enumerate(NAMES):
+        tiny_captioner.photo(WIDTH, HEIGHT, seed=seed).save(tmp_path / "in" / name)
+    checkpoint.save(tiny_captioner.captioner(), tmp_path / "one.ckpt")
+    checkpoint.save(tiny_captioner.captioner(), tmp_path / "other.ckpt")
+    (tmp_path / "instances.json").write_text(json.dumps(instances()))
+    lines = [f"{name},{text}" for name in NAMES for text in CAPTIONS]
+    (tmp_path / "captions.csv").write_text("\n".join(["image,caption", *lines]))
+    return tmp_path
+
+
+def test_everything_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]):
+    args = [
+        "--model",
+        "one.ckpt",
+        "--model",
+        "second=other.ckpt",
+        "--photos",
+        "in",
+        "--boxes",
+        "instances.json",
+    ]
+    assert main([*args, "--references", "captions.csv"]) == 0
+    printed = capsys.readouterr()
+    assert "index" not in printed.out + printed.err  # pycocotools is silent
+    page = (folder / "analysis.html").read_text(encoding="utf-8")
+    data = json.loads((folder / "analysis.json").read_text())
+    assert [name for name in data if name in TITLES] == list(TITLES)
+    assert not any("missing" in data[name] for name in TITLES)
+    assert data["models"] == ["one", "second"]
+    assert "3 photos, 2 with boxes in instances.json, 3 with people's captions" in data["setting"]
+    # Two captions of each of two photos name the dog; the man has no box, and nobody names a sink.
+    own = data["grounding"]["rows"][0]
+    assert (own["model"], own["maps"], own["words"]) == ("one", "own maps", 4)
+    assert 0 <= own["pointing accuracy"]["low"] <= own["pointing accuracy"]["mean"] <= 1
+    chance = next(row for row in data["grounding"]["rows"] if row["maps"] == "any cell (chance)")
+    # The model sees the middle of the photo, 20 to 60 across, and the dog is left of 40.
+    assert (chance["pointing accuracy"], chance["mass in the box"]) == ("50 %", "50 %")
+    assert data["grounding"]["notes"] == [
+        "2 of 3 categories are named by no word of the captions: cat, sink."
+    ]
+    # Both models are one: their maps agree wholly.
+    assert data["agreement"]["rows"][0]["same word"]["mean"] == pytest.approx(0, abs=1e-6)
+    man = next(row for row in data["named"]["rows"] if row["people agree on"] == "man")
+    assert man["photos"] == 3
+    assert page.count("<section") == len(TITLES)
+    assert page.count("data:image/jpeg") == 2 * 2  # one best and one worst of each model
+    assert "Photos with the worst maps of second" in page
+    assert not re.findall(r'(?:src|href)="(?!data:|#)', page)  # it loads nothing
+    for part in (data[name] for name in TITLES):
+        assert all(finding in printed.out for finding in part["findings"])
+    check_outputs({"--out": [folder / "analysis.html", folder / "analysis.json"]})  # may be replaced
+
+
+def test_what_is_not_given_is_left_out(folder: Path):
+    assert main(["--model", "one.ckpt", "--photos", "in", "--out", "page.html"]) == 0
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    data = json.loads((folder / "page.json").read_text())
+    missing = {name: data[name]["missing"] for name in TITLES if "missing" in data[name]}
+    assert missing == {"grounding": NEED_BOXES, "agreement": NEED_MODELS, "named": NEED_REFERENCES}
+    assert page.count("Left out.") == 3
+    assert "how much faster p(word) falls" in page  # by which photos are chosen without boxes
+
+
+def test_without_references_the_models_own_captions_point(folder: Path):
+    """The model says cats and dogs, so their boxes are of the words that it says."""
+    assert main(["--model", "one.ckpt", "--photos", "in", "--boxes", "instances.json"]) == 0
+    data = json.loads((folder / "analysis.json").read_text())
+    said = " ".join(data["captions"]["one"].values())
+    if "missing" in data["grounding"]:
+        assert "names cat, dog, sink" in data["grounding"]["missing"]
+    else:
+        assert {"cat", "dog"} & set(said.split())
+
+
+def test_a_damaged_photo_is_named_and_the_others_measured(folder: Path, capsys: pytest.CaptureFixture[str]):
+    (folder / "in" / "d.png").write_bytes(b"nothing")
+    assert main(["--model", "one.ckpt", "--photos", "in"]) == 1
+    assert "d.png" in capsys.readouterr().err
+    assert len(json.loads((folder / "analysis.json").read_text())["captions"]["one"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--boxes", "instances.json"], "--boxes is about photos: name them with --photos"),
+        (["--photos", "in", "--limit", "1"], "leave 1 photos: at least 2"),
+        (["--photos", "-"], "photos are read several times"),
+        (["--photos", "in", "--out", "page.md"], r"--out page\.md: end its name in \.html"),
+        (
+            ["--photos", "in", "--references", "others.csv"],
+            r"captions of z\.png, and of none of these photos",
+        ),
+        (
+            ["--photos", "in", "--boxes", "instances.json", "--references", "last.csv"],
+            "no photo has both boxes and people's captions",
+        ),
+        (["--photos", "in", "--boxes", "captions.csv"], "captions.csv' is not JSON"),
+        (["--photos", "in", "--model", "a=one.ckpt", "--model", "a=other.ckpt"], "each name once"),
+    ],
+)
+def test_wrong_usage_is_named(folder: Path, arguments: list[str], complaint: str):
+    (folder / "others.csv").write_text("image,caption\nz.png,a cat\n")
+    (folder / "last.csv").write_text("image,caption\nc.png,a cat\n")
+    with pytest.raises(UserError, match=complaint):
+        main([*([] if "--model" in arguments else ["--model", "one.ckpt"]), *arguments])
+
+
+def test_a_broken_polygon_is_named(folder: Path):
+    broken = instances()
+    broken["annotations"][1]["segmentation"] = [[1, 2, 3]]
+    (folder / "instances.json").write_text(json.dumps(broken))
+    with pytest.raises(
+        UserError, match=r"annotation 2 of 'instances\.json' has a segmentation that is broken"
+    ):
+        main(["--model", "one.ckpt", "--photos", "in", "--boxes", "instances.json"])

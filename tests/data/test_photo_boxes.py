@@ -1,0 +1,124 @@
+"""Boxes of the objects in photos, by the words for them: this package's own files, and COCO's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from caption.data.coco_words import SYNONYMS, plural, words_of
+from caption.data.photo_boxes import read_boxes, read_photo_boxes
+from caption.errors import UserError
+
+OWN = {
+    "a.png": {"size": [60, 40], "objects": [{"kind": "person", "names": ["boy", "kid"], "box": [0, 0, 9, 9]}]}
+}
+INSTANCES: dict[str, Any] = {
+    "images": [
+        {"id": 1, "file_name": "a.png", "width": 60, "height": 40},
+        {"id": 2, "file_name": "val/b.png", "width": 60, "height": 40},
+        {"id": 3, "file_name": "elsewhere.png", "width": 60, "height": 40},
+    ],
+    "categories": [
+        {"id": 1, "name": "person", "supercategory": "person"},
+        {"id": 18, "name": "dog", "supercategory": "animal"},
+    ],
+    "annotations": [
+        {"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "iscrowd": 0},
+        {"id": 2, "image_id": 2, "category_id": 18, "bbox": [5, 5, 5, 5], "iscrowd": 0},
+        {"id": 3, "image_id": 2, "category_id": 1, "bbox": [5, 5, 5, 5], "iscrowd": 1},
+    ],
+}
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Path]:
+    for name in ("a.png", "b.png", "c.png"):
+        Image.fromarray(np.zeros((40, 60, 3), np.uint8)).save(tmp_path / name)
+    return [tmp_path / name for name in ("a.png", "b.png", "c.png")]
+
+
+def written(folder: Path, content: Any) -> Path:
+    (folder / "boxes.json").write_text(json.dumps(content))
+    return folder / "boxes.json"
+
+
+def test_own_files(tmp_path: Path, photos: list[Path]):
+    found = read_photo_boxes([written(tmp_path, OWN)], photos)
+    assert [photo.path for photo in found.boxed] == photos[:1]
+    assert found.boxed[0].boxes == {"boy": [[0, 0, 9, 9]], "kid": [[0, 0, 9, 9]]}
+    assert found.boxed[0].kinds == {"boy": "person", "kid": "person"}
+    assert found.words == {}
+
+
+def test_categories_become_words(tmp_path: Path, photos: list[Path]):
+    found = read_photo_boxes([written(tmp_path, INSTANCES)], photos)
+    assert [photo.path.name for photo in found.boxed] == ["a.png", "b.png"]
+    first, second = (photo.boxes for photo in found.boxed)
+    assert list(first["woman"]) == list(first["people"]) == [(1, 2, 4, 6)]
+    assert list(first["dog"]) == []  # annotated, and not shown
+    assert list(second["puppies"]) == [(5, 5, 10, 10)]
+    assert "man" not in second  # a crowd
+    assert found.boxed[0].kinds["puppy"] == "animal"
+    assert found.missing == ["elsewhere.png"]
+    assert list(found.words) == ["person", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"z.png": OWN["a.png"]}, r"has boxes of z\.png, and none of the photos is called so"),
+        ({"a.png": {**OWN["a.png"], "size": [40, 60]}}, "has 60x40 pixels, and its boxes were drawn on 40x60"),
+        ({**INSTANCES, "images": [{**entry, "width": 6} for entry in INSTANCES["images"]]}, "drawn on 6x40"),
+        ({**INSTANCES, "images": [{"id": number} for number in (1, 2)]}, "image 1 of .* has no valid 'file_name'"),
+        ({"annotations": []}, r"has no boxes: give COCO's instances_\*\.json"),
+        ({"a.png": {"size": [60, 40], "objects": [{"kind": "x", "names": ["y"], "box": [9, 9, 9, 12]}]}},
+         "write left, top, right, bottom"),
+    ],
+    ids=["other photos", "size", "size of COCO", "no names", "captions", "no area"],
+)  # fmt: skip
+def test_mistakes_are_named(tmp_path: Path, photos: list[Path], content: Any, said: str):
+    with pytest.raises(UserError, match=said):
+        read_photo_boxes([written(tmp_path, content)], photos)
+
+
+def test_a_name_that_two_photos_have_is_refused(tmp_path: Path, photos: list[Path]):
+    (tmp_path / "more").mkdir()
+    photos[0].rename(tmp_path / "more" / "a.png")
+    with pytest.raises(UserError, match=r"two photos are called a\.png"):
+        read_photo_boxes([written(tmp_path, OWN)], [*photos, tmp_path / "more" / "a.png"])
+
+
+def test_a_folder_must_have_all_photos(tmp_path: Path, photos: list[Path]):
+    file = written(tmp_path, INSTANCES)
+    with pytest.raises(UserError, match=r"has no elsewhere\.png, of which"):
+        read_boxes(file, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("category", "words"),
+    [
+        ("bus", {"bus", "buses"}),
+        ("wine glass", {"wine glass", "wine glasses"}),
+        ("knife", {"knife", "knives"}),
+        ("couch", {"couch", "couches", "sofa", "sofas"}),
+        (
+            "person",
+            {"person", "people", "man", "men", "child", "children", "baby", "babies", "woman", "women"},
+        ),
+        ("traffic_light", {"traffic light", "traffic lights", "stoplight"}),
+        ("own thing", {"own thing", "own things"}),
+    ],
+)
+def test_words_of_categories(category: str, words: set[str]):
+    assert words <= set(words_of(category))
+
+
+def test_no_word_stands_for_two_categories():
+    words = [word for category in SYNONYMS for word in words_of(category)]
+    assert {word for word in words if words.count(word) > 1} == set()
+    assert plural("toy") == "toys"
