@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from helpers.command_line import Ran, run_command
+from helpers.page_blocks import DOCS, page_blocks
 from PIL import Image
 
 import caption
@@ -22,16 +23,12 @@ from caption.attention import Attention, Query, QuerySizes
 from caption.regions import Regions
 
 REPOSITORY = Path(__file__).parents[2]
-PAGE = (REPOSITORY / "docs" / "add-a-mechanism.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "add-a-mechanism.md").read_text(encoding="utf-8")
 HEADS = 4
 SMALL = (
     *("--trainer.max_epochs=1", "--trainer.enable_progress_bar=false", "--trainer.log_every_n_steps=1"),
     *("--data.reader.init_args.train=40", "--data.reader.init_args.val=5", "--data.reader.init_args.test=5"),
 )
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 class Followed(NamedTuple):
@@ -44,9 +41,9 @@ class Followed(NamedTuple):
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
     folder = tmp_path_factory.mktemp("own")
-    (folder / "four_heads.py").write_text(blocks("python")[0], encoding="utf-8")
-    (folder / "four_heads.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
-    program, *arguments = shlex.split(blocks("sh")[0])
+    (folder / "four_heads.py").write_text(page_blocks("add-a-mechanism.md", "python")[0], encoding="utf-8")
+    (folder / "four_heads.yaml").write_text(page_blocks("add-a-mechanism.md", "yaml")[0], encoding="utf-8")
+    program, *arguments = shlex.split(page_blocks("add-a-mechanism.md", "sh")[0])
     assert program == "caption"
     # Like the installed command, which has not the working directory in its path; and the checkout that is tested.
     environment = {"PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": "1"}
@@ -71,7 +68,7 @@ def shown(followed: Followed) -> dict[str, Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(caption.visualize, "save_figure", saved)
-        exec(compile(blocks("python")[-1], "add-a-mechanism.md", "exec"), names)
+        exec(compile(page_blocks("add-a-mechanism.md", "python")[-1], "add-a-mechanism.md", "exec"), names)
     return names
 
 

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import code
-import contextlib
-import io
-import re
-import sys
 from pathlib import Path
 
 import pytest
+from helpers.page_blocks import page_blocks
+from helpers.sessions import typed, without_numbers
 
 REPOSITORY = Path(__file__).parents[2]
-PAGE = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
-
-
-class Console(code.InteractiveConsole):
-    """Shows the last line of a traceback only, as the page does."""
-
-    def showtraceback(self) -> None:
-        error = sys.exc_info()[1]
-        print(f"{type(error).__module__}.{type(error).__qualname__}: {error}")
-
-
-def typed(page: str) -> str:
-    """The output of a session, with its input."""
-    console, out, more = Console(), io.StringIO(), False
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        for line in re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", page, re.MULTILINE):
-            print(f"{'...' if more else '>>>'} {line}".rstrip())
-            more = console.push(line)
-    return out.getvalue()
 
 
 @pytest.mark.slow
 def test_the_session_runs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(REPOSITORY)
-    sessions = re.findall(r"```pycon\n(.*?)```", PAGE, re.DOTALL)
+    sessions = page_blocks("python.md", "pycon")
     assert len(sessions) >= 2
     expected = "".join(sessions)
-    assert re.sub(r"\d+", "#", typed(expected)).split() == re.sub(r"\d+", "#", expected).split()
+    assert without_numbers(typed(expected)) == without_numbers(expected)
