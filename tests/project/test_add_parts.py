@@ -1,4 +1,4 @@
-"""docs/add-an-encoder.md: its blocks give a part that trains, captions and is drawn."""
+"""docs/add-an-encoder.md and docs/add-a-decoder.md: their blocks give parts that train, caption and are drawn."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from PIL import Image
 from caption.analysis.interventions import Force, intervene
 from caption.box import Box
 from caption.cli.main import main
+from caption.decoders import RecurrentDecoder
 from caption.encoders import Encoder
 
 SMALL = (
@@ -23,7 +24,7 @@ SMALL = (
     *("--data.reader.init_args.train=40", "--data.reader.init_args.val=5", "--data.reader.init_args.test=5"),
 )
 
-PAGES = {"add-an-encoder.md": ("conv_mixer", Encoder)}
+PAGES = {"add-an-encoder.md": ("conv_mixer", Encoder), "add-a-decoder.md": ("luong", RecurrentDecoder)}
 """The names of the files that a page has, and the base class."""
 
 
