@@ -1,0 +1,87 @@
+"""The documentation as a site, in a browser: nothing runs out of its column, on a desk and on a telephone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.browser import CHROMIUM, Browser
+
+config = pytest.importorskip("mkdocs.config", reason="the site is built with the extra docs")
+pytest.importorskip("material", reason="the site is built with the extra docs")
+pytest.importorskip("nbconvert", reason="the site is built with the extra docs")
+
+ROOT = Path(__file__).parents[2]
+DESK, TELEPHONE = (1400, 900), (390, 844)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+
+OUTSIDE = """(() => {
+    const column = document.querySelector(".md-content__inner").getBoundingClientRect();
+    const outside = [...document.querySelectorAll(".md-content pre > code")].filter(
+        code => code.scrollWidth > code.clientWidth + 1);
+    for (const each of document.querySelectorAll(".md-content :is(p, img, h1, h2, h3, p code, li code)"))
+        if (each.getBoundingClientRect().right > column.right + 4) outside.push(each);
+    const texts = outside.map(each => (each.textContent || each.src).slice(0, 60));
+    if (document.documentElement.scrollWidth > innerWidth) texts.push("the page");
+    return texts;
+})()"""
+EMPTY = """[...document.querySelectorAll(".md-nav--primary .md-nav__item")].filter(
+    item => !item.textContent.trim() || (item.matches(".md-nav__item--nested") && !item.querySelector("li a"))
+).length"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built without the reference of the API, which takes long, and without the search."""
+    from mkdocs.commands.build import build
+
+    folder = tmp_path_factory.mktemp("site")
+    build(config.load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), plugins=[]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+def resized(page: Any, size: tuple[int, int]) -> Any:
+    width, height = size
+    page.call(
+        "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+    )
+    return page
+
+
+def test_nothing_runs_out_of_its_column(site: Path, browser: Browser):
+    pages = [page for page in sorted(site.rglob("*.html")) if page.parent.name != "api"]
+    pages = [page for page in pages if page.name not in ("404.html", "attention-maps.html")]
+    assert len(pages) > 30
+    found = {}
+    for each in pages:
+        page = browser.open(each.as_uri(), *TELEPHONE)
+        for size in (TELEPHONE, DESK):
+            if outside := resized(page, size).run(OUTSIDE):
+                found[each.relative_to(site).as_posix(), size[0]] = outside
+        page.close()
+    assert found == {}
+
+
+def test_the_first_screen_has_title_picture_and_both_commands(site: Path, browser: Browser):
+    page = browser.open((site / "index.html").as_uri(), *DESK)
+    assert page.run(EMPTY) == 0
+    for size in (DESK, TELEPHONE):
+        resized(page, size)
+        for selector, index in ((".md-content h1", 0), (".md-content img", 0), (".md-content pre", 1)):
+            page.run("scrollTo(0, 0)")
+            _, top, _, height = page.box_of(selector, index)
+            assert height > 10
+            assert top + height <= size[1], (selector, size)
+    page.close()
