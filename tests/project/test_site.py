@@ -61,8 +61,11 @@ def resized(page: Any, size: tuple[int, int]) -> Any:
 
 
 def test_nothing_runs_out_of_its_column(site: Path, browser: Browser):
-    pages = [page for page in sorted(site.rglob("*.html")) if page.parent.name != "api"]
-    pages = [page for page in pages if page.name not in ("404.html", "attention-maps.html")]
+    written = [page for page in sorted(site.rglob("*.html")) if page.parent.name != "api"]
+    # Others are interactive pages, which `caption describe --html` has made, and that of a wrong address.
+    pages = [
+        page for page in written if "<article" in page.read_text(encoding="utf-8") and page.stem != "404"
+    ]
     assert len(pages) > 30
     found = {}
     for each in pages:
